@@ -1,0 +1,1 @@
+"""What runs once and ends, inside a Job: data, features, models, training, evaluation, export."""

@@ -1,0 +1,114 @@
+"""The artifact store: files by their sha256, manifests by their attempt, on any fsspec file system.
+
+A file is complete or absent (written beside its place, then moved), so a reader never meets half of one. A manifest
+is written last: what no manifest names was never published. Names are checked, so no value of a user's becomes a path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+from pathlib import Path
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from shared.contracts.stage import File, Manifest
+from shared.contracts.strict import read
+from shared.domain.errors import Conflict, NotFound, Unavailable
+
+_ATTEMPT = re.compile(r"[a-z0-9][a-z0-9-]{0,120}")
+_CHUNK = 1 << 20
+
+
+class FsspecArtifacts:
+    """Implements the ArtifactStore port; `url` is a folder or any URL that fsspec knows."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._fs, root = fsspec.core.url_to_fs(url)
+        self._root = str(root).rstrip("/")
+
+    def put(self, path: Path) -> File:
+        """Stores a local file; equal content is stored once."""
+        digest = hashlib.sha256()
+        size = 0
+        with path.open("rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+        file = File(sha256=digest.hexdigest(), size=size)
+        target = self._blob(file)
+        if not self._fs.exists(target):
+            self._write(target, path)
+        return file
+
+    def fetch(self, file: File, to: Path) -> Path:
+        """Copies a file to a local path, refusing content that doesn't match its address."""
+        digest = hashlib.sha256()
+        part = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with self._fs.open(self._blob(file), "rb") as source, part.open("wb") as target:
+                while chunk := source.read(_CHUNK):
+                    digest.update(chunk)
+                    target.write(chunk)
+            if digest.hexdigest() != file.sha256:
+                raise Unavailable(f"artifact {file.sha256[:12]} in {self.url} is damaged: its content doesn't match its address")
+            part.replace(to)
+        except FileNotFoundError:
+            raise NotFound(f"artifact {file.sha256[:12]} is not in {self.url}") from None
+        finally:
+            part.unlink(missing_ok=True)
+        return to
+
+    def read(self, file: File) -> bytes:
+        try:
+            content: bytes = self._fs.cat_file(self._blob(file))
+        except FileNotFoundError:
+            raise NotFound(f"artifact {file.sha256[:12]} is not in {self.url}") from None
+        if hashlib.sha256(content).hexdigest() != file.sha256:
+            raise Unavailable(f"artifact {file.sha256[:12]} in {self.url} is damaged: its content doesn't match its address")
+        return content
+
+    def publish(self, manifest: Manifest) -> None:
+        """Publishes an attempt: once. A second manifest of the same attempt is refused."""
+        target = self._manifest(manifest.attempt)
+        if self._fs.exists(target):
+            raise Conflict(f"attempt {manifest.attempt} is published already")
+        for name, file in manifest.files.items():
+            if not self._fs.exists(self._blob(file)):
+                raise NotFound(f"manifest of {manifest.attempt} names '{name}', which is not in {self.url}")
+        self._write_bytes(target, manifest.model_dump_json(indent=1).encode())
+
+    def manifest(self, attempt: str) -> Manifest | None:
+        try:
+            content = self._fs.cat_file(self._manifest(attempt))
+        except FileNotFoundError:
+            return None
+        return read(Manifest, json.loads(content), f"manifest of {attempt}")
+
+    def _blob(self, file: File) -> str:
+        return f"{self._root}/blobs/{file.sha256[:2]}/{file.sha256}"
+
+    def _manifest(self, attempt: str) -> str:
+        if not _ATTEMPT.fullmatch(attempt):
+            raise NotFound(f"no attempt is called {attempt!r}")
+        return f"{self._root}/manifests/{attempt}.json"
+
+    def _write(self, target: str, path: Path) -> None:
+        part = self._beside(target)
+        self._fs.put_file(str(path), part)
+        self._fs.mv(part, target)
+
+    def _write_bytes(self, target: str, content: bytes) -> None:
+        part = self._beside(target)
+        self._fs.pipe_file(part, content)
+        self._fs.mv(part, target)
+
+    def _beside(self, target: str) -> str:
+        if isinstance(self._fs, LocalFileSystem):
+            Path(target).parent.mkdir(parents=True, exist_ok=True)
+        return f"{target}.{secrets.token_hex(4)}.part"

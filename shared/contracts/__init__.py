@@ -1,0 +1,1 @@
+"""What crosses a process, as versioned pydantic models."""

@@ -1,0 +1,357 @@
+"""The recommender spec: what a user writes (YAML or JSON), versioned, and the only way to say what is wanted.
+
+Everything but `name`, `data` and `schema` has a default that works. A field is here because code honours it;
+the rest of the design's names are refused as not yet supported.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from shared.contracts.quantities import Comparison, Duration, Fraction, Rule, parse_duration, parse_fraction
+from shared.contracts.strict import Strict, read, unknown_name
+from shared.contracts.yaml12 import load
+from shared.domain.errors import Invalid
+
+API_VERSION: Literal["eyas/v1"] = "eyas/v1"
+NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+METRIC = re.compile(r"(?:hr|ndcg)@[1-9]\d{0,2}(?:/[1-9]\d{0,3})?|auc")
+
+Column = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class Interactions(Strict):
+    planned = frozenset({"query"})
+
+    uri: str = Field(
+        description="Parquet or CSV with one row per interaction: a path under one of the operator's data roots; globs allowed."
+    )
+    also: Literal["events"] | None = Field(None, description="`events` joins the platform's own feedback with the file.")
+    since: Duration | None = Field(None, description="Only interactions of this last stretch of the data are used; all when absent.")
+
+
+class Table(Strict):
+    uri: str = Field(description="Parquet or CSV with one row per key.")
+    key: Column = Field(description="The column that joins the table with the interactions.")
+
+
+class Data(Strict):
+    planned = frozenset({"users", "validate"})
+
+    interactions: Interactions
+    items: Table
+
+
+class Label(Strict):
+    column: Column = Field(description="The column that says how an interaction went.")
+    positive: Comparison = Field(description="Which values count as liked, such as '>= 4'.")
+
+
+class Schema(Strict):
+    user: Column
+    item: Column
+    time: Column = Field(description="Seconds since 1970, or a timestamp.")
+    label: Label
+
+
+class Categorify(Strict):
+    """Ids to codes: 0 is null or padding, 1 is out of vocabulary, 2 and up are known values, the most frequent first."""
+
+    categorify: tuple[Column, ...] = Field(min_length=1)
+    min_count: int = Field(1, ge=1, description="Values seen less often are out of vocabulary.")
+
+
+class MultiHot(Strict):
+    """A column with several values a row, as a list or delimited text, to codes."""
+
+    multi_hot: Column
+    separator: str | None = Field(None, min_length=1, max_length=1, description="Splits text; absent for a column of lists.")
+    max_length: int = Field(16, ge=1, le=256, description="Further values of a row are dropped, in order.")
+    min_count: int = Field(1, ge=1)
+
+
+_OPERATORS: dict[str, type[Strict]] = {"categorify": Categorify, "multi_hot": MultiHot}
+_PLANNED_OPERATORS = frozenset(
+    {
+        "cyclic",
+        "target_encode",
+        "count_encode",
+        "lag",
+        "cross",
+        "vector",
+        "normalise",
+        "log",
+        "clip",
+        "fill",
+        "bucketise",
+        "sequence",
+        "extract",
+    }
+)
+
+
+def _operator(value: Any) -> Any:
+    if isinstance(value, Strict):
+        return value
+    if not isinstance(value, dict) or not value:
+        raise PydanticCustomError("operator", "expected an operator such as {{categorify: [userId]}}")
+    chosen = [name for name in value if name in _OPERATORS]
+    if len(chosen) != 1:
+        raise unknown_name("operator", str(next(iter(value))), _OPERATORS, _PLANNED_OPERATORS)
+    return _OPERATORS[chosen[0]].model_validate(value)
+
+
+Operator = Annotated[Categorify | MultiHot, BeforeValidator(_operator)]
+
+
+class Split(Strict):
+    planned = frozenset({"validation"})
+
+    by: Literal["time"] = "time"
+    test: Annotated[timedelta | float, BeforeValidator(_share)] = Field(
+        0.2, description="The newest stretch of the interactions is the holdout: a share such as 20%, or a duration such as 7d."
+    )
+
+
+def _share(value: Any) -> Any:
+    try:
+        share = parse_fraction(value)
+    except ValueError:
+        return parse_duration(value)
+    if not 0 < share < 1:
+        raise ValueError(f"expected a share between 0% and 100% or a duration, got {value!r}")
+    return share
+
+
+class MlpParams(Strict):
+    """The notebook's model: embeddings, hidden ReLU layers, a sigmoid."""
+
+    layers: tuple[Annotated[int, Field(ge=1, le=8192)], ...] = Field((128, 128, 128), min_length=1, max_length=8)
+    width: int | None = Field(
+        None, ge=1, le=1024, description="One embedding width for all columns; by rule of the cardinality when absent."
+    )
+    negatives: int = Field(4, ge=0, le=100, description="Sampled negatives for each positive, drawn anew each epoch.")
+
+
+class Training(Strict):
+    planned = frozenset({"mixed_precision", "compile", "early_stop"})
+
+    epochs: int = Field(5, ge=1, le=1000)
+    batch_size: int = Field(4096, ge=1)
+    optimizer: Literal["adam", "sgd"] = "adam"
+    learning_rate: float = Field(0.003, gt=0, le=10)
+    seed: int = Field(1, ge=0, description="Seeds weights, shuffling and negatives.")
+
+
+class Model(Strict):
+    FAMILIES: ClassVar[tuple[str, ...]] = ("mlp",)
+    PLANNED: ClassVar[frozenset[str]] = frozenset(
+        {"popularity", "itemknn", "ease", "mf", "neumf", "wide_deep", "dlrm", "two_tower", "session", "gbm"}
+    )
+
+    family: str = Field("mlp", description="`mlp`: embeddings, hidden layers, sigmoid. A popularity baseline is always trained beside it.")
+    framework: Literal["tensorflow"] = "tensorflow"
+    params: MlpParams = MlpParams()
+    train: Training = Training()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_family(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            family = value.get("family", "mlp")
+            if family not in cls.FAMILIES:
+                raise unknown_name("model family", str(family), cls.FAMILIES, cls.PLANNED)
+            if value.get("framework", "tensorflow") in {"torch", "jax"}:
+                raise unknown_name("framework", value["framework"], ["tensorflow"], {"torch", "jax"})
+        return value
+
+
+class MetricGate(Strict):
+    planned = frozenset({"slice"})
+
+    metric: Annotated[
+        str, Field(pattern=f"^(?:{METRIC.pattern})$", description="`hr@10`, `ndcg@10` (full catalogue), `hr@10/99` (99 negatives), `auc`.")
+    ]
+    min: float | None = None
+    better_than: Literal["popularity", "serving"] | None = None
+    not_worse_than: Literal["popularity", "serving"] | None = None
+    by: Fraction = Field(0.0, ge=0, description="The relative margin of the comparison.")
+
+    @model_validator(mode="after")
+    def _one_condition(self) -> MetricGate:
+        if sum(x is not None for x in (self.min, self.better_than, self.not_worse_than)) != 1:
+            raise ValueError("a gate has exactly one of min, better_than, not_worse_than")
+        return self
+
+
+class ParityGate(Strict):
+    """The served unit must answer as the model did in training: the largest difference on real rows."""
+
+    parity: float = Field(gt=0, le=0.1)
+
+
+class LatencyGate(Strict):
+    latency_p99: Duration = Field(description="The 99th percentile of one call on the real server.")
+    batch: int | None = Field(None, ge=1, le=100_000, description="Rows in a call; the whole catalogue when absent.")
+
+
+_GATES: dict[str, type[Strict]] = {"metric": MetricGate, "parity": ParityGate, "latency_p99": LatencyGate}
+
+
+def _gate(value: Any) -> Any:
+    if isinstance(value, Strict):
+        return value
+    if not isinstance(value, dict) or not value:
+        raise PydanticCustomError("gate", "expected a gate such as {{metric: hr@10, better_than: popularity}}")
+    chosen = [name for name in value if name in _GATES]
+    if len(chosen) != 1:
+        raise unknown_name("gate", str(next(iter(value))), _GATES, {"memory", "latency_p50", "throughput"})
+    return _GATES[chosen[0]].model_validate(value)
+
+
+Gate = Annotated[MetricGate | ParityGate | LatencyGate, BeforeValidator(_gate)]
+
+
+class Serve(Strict):
+    planned = frozenset({"retrieve", "order", "score"})
+
+    seen: Literal["drop", "keep"] = Field(
+        "drop", description="Whether items that the user has already liked here are dropped from answers."
+    )
+
+
+class Analysis(Strict):
+    planned = frozenset({"guardrails"})
+
+    goal: Literal["hit_rate"] = "hit_rate"
+    attribution: Duration = Field(timedelta(minutes=30), description="How long after an answer a positive still counts as its hit.")
+    window: Duration = Field(timedelta(minutes=30), description="How long each user is observed from the first answer of a step on.")
+    max_harm: Fraction = Field(0.02, gt=0, lt=1, description="Relative loss of the goal that a promotion must exclude.")
+    min_users: int = Field(200, ge=30, description="Users observed in each variant before a verdict.")
+    deadline: Duration = Field(timedelta(days=7), description="A step without a verdict after this long pauses the rollout.")
+
+
+class Rollout(Strict):
+    planned = frozenset({"shadow"})
+
+    steps: tuple[Annotated[Fraction, Field(gt=0, lt=1)], ...] = Field((0.05, 0.25, 0.5), min_length=1, max_length=20)
+    analysis: Analysis = Analysis()
+
+    @model_validator(mode="after")
+    def _rising(self) -> Rollout:
+        if any(b <= a for a, b in pairwise(self.steps)):
+            raise ValueError("steps must rise, such as [1%, 10%, 50%]")
+        return self
+
+
+class DriftTrigger(Strict):
+    psi: float = Field(
+        0.2, gt=0, description="Population stability index between the positives of the serving version's first days and the newest ones."
+    )
+    min_events: int = Field(1000, ge=100, description="Positives on each side of the comparison.")
+
+
+class KpiTrigger(Strict):
+    hit_rate: Annotated[Fraction, Field(lt=0, gt=-1)] = Field(-0.1, description="Relative fall below the serving version's first hit rate.")
+    window: Duration = Field(timedelta(hours=1), description="How much of the newest time is compared.")
+    min_answers: int = Field(500, ge=50)
+    mode: Literal["full", "warm"] = Field("full", description="How to retrain when this trigger fires.")
+
+
+class OnDrift(Strict):
+    drift: DriftTrigger
+
+
+class OnKpi(Strict):
+    kpi: KpiTrigger
+
+
+def _trigger(value: Any) -> Any:
+    if isinstance(value, Strict):
+        return value
+    if not isinstance(value, dict) or len(value) != 1:
+        raise PydanticCustomError("trigger", "expected one trigger such as {{kpi: {{hit_rate: -10%}}}}")
+    name = next(iter(value))
+    kinds: dict[str, type[Strict]] = {"drift": OnDrift, "kpi": OnKpi}
+    if name not in kinds:
+        raise unknown_name("trigger", str(name), kinds, {"new_events", "new_data", "alert", "schedule"})
+    return kinds[name].model_validate(value)
+
+
+Trigger = Annotated[OnDrift | OnKpi, BeforeValidator(_trigger)]
+
+
+class Retrain(Strict):
+    planned = frozenset({"schedule", "timezone", "max_per_day"})
+
+    on: tuple[Trigger, ...] = ()
+    mode: Literal["full", "warm"] = Field(
+        "full", description="`warm` starts from the serving version's weights and learns from the events since its snapshot."
+    )
+    cooldown: Duration = Field(timedelta(hours=6), description="After one retraining has ended, triggers wait this long.")
+
+
+class StageResources(Strict):
+    planned = frozenset({"engine", "gpu", "memory", "processes", "cpu"})
+
+    timeout: Duration = Field(timedelta(hours=6), description="A stage that runs longer is stopped and tried again.")
+
+
+class Resources(Strict):
+    etl: StageResources = StageResources()
+    train: StageResources = StageResources()
+    evaluate: StageResources = StageResources()
+    export: StageResources = StageResources()
+    verify: StageResources = StageResources()
+
+
+class RecommenderSpec(Strict):
+    api_version: Literal["eyas/v1"] = Field(API_VERSION, alias="apiVersion")
+    name: str = Field(pattern=f"^{NAME.pattern}$", description="Lower-case letters, digits and dashes; at most 40.")
+    data: Data
+    schema_: Schema = Field(alias="schema")
+    features: tuple[Operator, ...] = Field((), description="Defaults to categorify of the user and the item.")
+    split: Split = Split()
+    model: Model = Model()
+    gates: tuple[Gate, ...] = Field((MetricGate(metric="hr@10", better_than="popularity"), ParityGate(parity=1e-4)))
+    serve: Serve = Serve()
+    rollout: Rollout = Rollout()
+    retrain: Retrain = Retrain()
+    resources: Resources = Resources()
+
+    @model_validator(mode="after")
+    def _columns_agree(self) -> RecommenderSpec:
+        named = [c for op in self.operators() for c in (op.categorify if isinstance(op, Categorify) else (op.multi_hot,))]
+        doubled = sorted({c for c in named if named.count(c) > 1})
+        if doubled:
+            raise ValueError(f"features: column '{doubled[0]}' is produced twice")
+        for need in (self.schema_.user, self.schema_.item):
+            if need not in named:
+                raise ValueError(f"features: the model needs 'categorify' of '{need}'")
+        if len({self.schema_.user, self.schema_.item, self.schema_.time, self.schema_.label.column}) < 4:
+            raise ValueError("schema: user, item, time and label must be four different columns")
+        return self
+
+    def operators(self) -> tuple[Categorify | MultiHot, ...]:
+        return self.features or (Categorify(categorify=(self.schema_.user, self.schema_.item)),)
+
+    def positive(self) -> Rule:
+        return self.schema_.label.positive
+
+    def document(self) -> dict[str, Any]:
+        """The spec as plain JSON: what is stored, compared and handed to stages."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+def parse_spec(text: str, source: str = "spec") -> RecommenderSpec:
+    """Reads YAML or JSON."""
+    value = load(text, source)
+    if not isinstance(value, dict):
+        raise Invalid(f"{source}: expected a mapping with name, data and schema")
+    return read(RecommenderSpec, value, source)

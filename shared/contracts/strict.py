@@ -1,0 +1,60 @@
+"""The base of every contract: frozen, and unknown fields are refused with the nearest known name.
+
+A model may list `planned` names: fields of the design that no code honours yet. They are refused as not yet
+supported, so that nobody believes that a setting has an effect which it hasn't.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from shared.domain.errors import Invalid, Unsupported
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+
+    planned: ClassVar[frozenset[str]] = frozenset()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_known_fields(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            known = {field.alias or name for name, field in cls.model_fields.items()} | set(cls.model_fields)
+            for key in value:
+                if key not in known:
+                    raise unknown_name("field", str(key), known, cls.planned)
+        return value
+
+
+def unknown_name(what: str, name: str, known: Iterable[str], planned: Iterable[str] = ()) -> PydanticCustomError:
+    """The error for a name that isn't known, with the nearest one that is."""
+    if name in planned:
+        return PydanticCustomError("planned", "{what} '{name}' is not yet supported", {"what": what, "name": name})
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
+    return PydanticCustomError("unknown", "unknown {what} '{name}': {hint}", {"what": what, "name": name, "hint": hint})
+
+
+def read(model: type[M], value: Any, source: str) -> M:
+    """Validates a value that came from outside; every fault is named in one line, with its place."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        faults = [(".".join(str(part) for part in fault["loc"]), fault) for fault in error.errors()]
+        lines = [f"{place}: {_plain(fault['msg'])}" if place else _plain(fault["msg"]) for place, fault in faults]
+        kind = Unsupported if any(fault["type"] == "planned" for _, fault in faults) else Invalid
+        raise kind(f"{source}: " + "; ".join(lines)) from None
+
+
+def _plain(message: str) -> str:
+    message = message.removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]

@@ -1,0 +1,37 @@
+"""YAML as people expect it: `on`, `yes` and `no` are words, and a key given twice is a fault."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+import yaml
+
+from shared.domain.errors import Invalid
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"'{key.value}' is given twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+
+
+def load(text: str, source: str) -> Any:
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise Invalid(f"{source}: not valid YAML{place}: {getattr(error, 'problem', None) or error}") from None

@@ -1,0 +1,56 @@
+"""Every error that a user can meet: one clear line that says what, where and what to do.
+
+`kind` is stable: it names the problem type of the API and the first word of the CLI's line.
+"""
+
+from __future__ import annotations
+
+
+class EyasError(Exception):
+    """The root: anything of ours that a user may read."""
+
+    kind = "error"
+    status = 500
+
+
+class Invalid(EyasError):
+    """What was given can't be accepted: the message names the field, column or file."""
+
+    kind = "invalid"
+    status = 422
+
+
+class Unsupported(Invalid):
+    """Known, planned, and not there yet: refused, never accepted and ignored."""
+
+    kind = "not-yet-supported"
+
+
+class NotFound(EyasError):
+    kind = "not-found"
+    status = 404
+
+
+class Conflict(EyasError):
+    """Somebody else changed it first, or its state doesn't allow what was asked."""
+
+    kind = "conflict"
+    status = 409
+
+
+class Forbidden(EyasError):
+    kind = "forbidden"
+    status = 403
+
+
+class Unavailable(EyasError):
+    """A part that is needed doesn't answer: trying again later can help."""
+
+    kind = "unavailable"
+    status = 503
+
+
+class BadData(Invalid):
+    """A data set that a stage refuses: the message names the file and the column."""
+
+    kind = "bad-data"

@@ -1,0 +1,44 @@
+"""Which version answers whom: sticky, and growing without moving anybody back."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+Variant = Literal["stable", "candidate"]
+
+
+@dataclass(frozen=True)
+class Route:
+    """The routing of one recommender. `generation` rises with each change; gateways report the one that they serve."""
+
+    stable: int
+    candidate: int | None = None
+    weight: float = 0.0
+    salt: str = ""
+    step: int = -1
+    generation: int = 0
+    since: datetime | None = None
+
+    def named(self) -> frozenset[int]:
+        return frozenset(v for v in (self.stable, self.candidate) if v is not None)
+
+
+def choose(route: Route, user: int) -> tuple[int, Variant]:
+    """The version for a user: a hash of user and rollout, so a growing weight only ever adds users to the candidate."""
+    if route.candidate is None or position(route.salt, user) >= route.weight:
+        return route.stable, "stable"
+    return route.candidate, "candidate"
+
+
+def position(salt: str, user: int) -> float:
+    """Where a user stands in [0, 1) under a rollout's salt."""
+    digest = hashlib.blake2b(f"{salt}:{user}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def retired(former: frozenset[int], left_at: dict[int, datetime], grace: timedelta, now: datetime) -> frozenset[int]:
+    """Versions that left the routes long enough ago that no request can still need them."""
+    return frozenset(version for version in former if version in left_at and now - left_at[version] >= grace)

@@ -1,0 +1,275 @@
+"""The ports: what the decisions need of the world, each as small as its callers allow.
+
+Adapters implement them (services/store, executors, triton, eventlog; shared/artifacts); shared/testing holds one conformance
+suite a port and a fake that passes it. A port is here when something calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from shared.contracts.events import Impression, Interaction
+from shared.contracts.spec import RecommenderSpec
+from shared.contracts.stage import File, Files, Manifest, StageSpec
+from shared.domain.machine import Request
+from shared.domain.retrainer import RetrainerStatus
+from shared.domain.rollout import RolloutStatus
+from shared.domain.route import Route
+from shared.domain.run import Job, RunStatus
+from shared.domain.verdict import Sample
+
+if TYPE_CHECKING:
+    import numpy as np
+
+S = TypeVar("S")
+
+
+class Clock(Protocol):
+    def now(self) -> datetime: ...
+
+
+@dataclass(frozen=True)
+class Record(Generic[S]):
+    """A row of something that is reconciled. `asked` is the user's side, `status` and `intent` are the controller's.
+
+    `revision` rises with every write; whoever commits names the one that was read. `intent` is the decision under way
+    ({"next": status, "effects": [...]}): written before its effects start, cleared by the commit that ends it.
+    """
+
+    id: str
+    recommender: str
+    spec: Mapping[str, Any]
+    status: S
+    created_at: datetime
+    due_at: datetime
+    revision: int = 0
+    asked: Request | None = None
+    intent: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    at: datetime
+    source: str
+    target: str
+    reason: str
+    actor: str
+
+
+class ResourceStore(Protocol[S]):
+    """Rows of one kind (runs, rollouts or retrainers), with compare-and-swap and a history."""
+
+    def create(self, record: Record[S], actor: str) -> Record[S]:
+        """Inserts; a row with that id is adopted: returned as it stands."""
+
+    def get(self, id: str) -> Record[S]: ...
+
+    def due(self, now: datetime, limit: int) -> Sequence[Record[S]]:
+        """Rows that aren't finished and whose time has come, the longest waiting first."""
+
+    def list(
+        self, recommender: str | None = None, *, active: bool | None = None, limit: int = 100, before: str | None = None
+    ) -> Sequence[Record[S]]:
+        """The newest first (by created_at, then id); `before` is the id of the last row of the previous page."""
+
+    def write_intent(self, record: Record[S], intent: Mapping[str, Any]) -> Record[S]:
+        """Conflict if the row has moved on since `record` was read; so with the next three."""
+
+    def commit(
+        self, record: Record[S], status: S, *, due_at: datetime, entry: HistoryEntry | None, finished: bool, clear_request: bool
+    ) -> Record[S]:
+        """Writes the status, clears the intent and, if told so, the request; appends to the history."""
+
+    def ask(self, id: str, request: Request, now: datetime) -> Record[S]:
+        """Leaves a request for the reconciler and makes the row due; a request that is still open is a Conflict."""
+
+    def history(self, id: str) -> Sequence[HistoryEntry]: ...
+
+
+RunStore = ResourceStore[RunStatus]
+RolloutStore = ResourceStore[RolloutStatus]
+RetrainerStore = ResourceStore[RetrainerStatus]
+
+
+@dataclass(frozen=True)
+class Recommender:
+    """A name and its latest spec; `generation` rises with each change of the spec."""
+
+    name: str
+    generation: int
+    spec: RecommenderSpec
+    created_at: datetime
+    updated_at: datetime
+
+
+class RecommenderStore(Protocol):
+    def put(self, spec: RecommenderSpec, now: datetime, actor: str) -> Recommender:
+        """Creates or changes; an equal spec changes nothing."""
+
+    def get(self, name: str) -> Recommender: ...
+
+    def list(self) -> Sequence[Recommender]: ...
+
+
+@dataclass(frozen=True)
+class Version:
+    """A registered model: immutable. `parent` is the version that it was warm-started from."""
+
+    recommender: str
+    number: int
+    run: str
+    digest: str
+    files: Files
+    metrics: Mapping[str, float]
+    lineage: Mapping[str, Any]
+    parent: int | None
+    created_at: datetime
+
+
+class Registry(Protocol):
+    def register(self, version: Version) -> Version:
+        """Gives the next number of its recommender (the given number is ignored); a run that has registered is adopted."""
+
+    def get(self, recommender: str, number: int) -> Version: ...
+
+    def of_run(self, run: str) -> Version | None: ...
+
+    def list(self, recommender: str) -> Sequence[Version]: ...
+
+
+class RouteStore(Protocol):
+    def get(self, recommender: str) -> Route | None: ...
+
+    def all(self) -> Mapping[str, Route]: ...
+
+    def put(self, recommender: str, route: Route, now: datetime, actor: str, reason: str) -> Route:
+        """Makes it the route with the next generation; equal but for generation and since: nothing changes."""
+
+    def left(self, recommender: str) -> Mapping[int, datetime]:
+        """When each version that was ever routed and no longer is left the routes."""
+
+    def serving_since(self, recommender: str, version: int) -> datetime | None:
+        """When the version last became the stable one."""
+
+    def previous(self, recommender: str) -> int | None:
+        """The stable version before the present one."""
+
+    def report(self, gateway: str, served: Mapping[str, int], now: datetime) -> None:
+        """A gateway says which generation of each recommender it serves: its heartbeat."""
+
+    def reports(self, recommender: str, since: datetime) -> Mapping[str, int]:
+        """The generation that each gateway heard from since then serves (0 where it serves none)."""
+
+
+class Executor(Protocol):
+    """Runs stages. A name is used once; starting it again adopts what is there."""
+
+    def start(self, spec: StageSpec) -> None: ...
+
+    def observe(self, attempt: str) -> Job | None:
+        """None: never started here."""
+
+    def stop(self, attempt: str) -> None:
+        """Ends it and everything that it started; stopping what isn't there is fine."""
+
+    def log(self, attempt: str, offset: int = 0) -> tuple[str, int]:
+        """Text from a byte offset on, and the offset to go on from."""
+
+
+class ArtifactStore(Protocol):
+    url: str
+
+    def put(self, path: Path) -> File: ...
+
+    def fetch(self, file: File, to: Path) -> Path: ...
+
+    def read(self, file: File) -> bytes: ...
+
+    def publish(self, manifest: Manifest) -> None: ...
+
+    def manifest(self, attempt: str) -> Manifest | None: ...
+
+
+@dataclass(frozen=True)
+class ServedUnit:
+    """A version as the model server needs it."""
+
+    recommender: str
+    number: int
+    files: Files
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    version: str
+    models: tuple[Mapping[str, str], ...]
+    """The repository index: name, version, state."""
+
+
+class ModelServer(Protocol):
+    """Triton, whatever form it has. Versions stand side by side; the caller always names one."""
+
+    def place(self, recommender: str, units: Sequence[ServedUnit]) -> Mapping[int, str]:
+        """Makes exactly these versions answer, without disturbing those that stay; idempotent.
+
+        Returns the versions that can't be loaded with the reason of each: they are left out, the others serve.
+        """
+
+    def answering(self, recommender: str) -> frozenset[int]:
+        """The versions that answered a real inference just now."""
+
+    def score(self, recommender: str, number: int, feed: Mapping[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+        """One score a row; Unavailable when the version doesn't answer."""
+
+    def successes(self) -> Mapping[tuple[str, int], int]:
+        """Successful requests of (recommender, version) so far, over restarts and removals of versions."""
+
+    def info(self) -> ServerInfo: ...
+
+
+class EventLog(Protocol):
+    """What was shown and what users did: appended, never changed."""
+
+    def impressions(self, impressions: Sequence[Impression]) -> None:
+        """Durable when it returns; a request id that is there already is left as it is."""
+
+    def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> int:
+        """Appends, and attributes each positive to the impression that it reacts to: by request id and item, or else by user and
+        item, the newest within `attribution`. Returns how many became hits of an impression that had none."""
+
+    def liked(self, recommender: str, user: int, limit: int = 1000) -> frozenset[int]:
+        """Items with a positive of this user, the newest `limit`."""
+
+    def export(self, recommender: str, since: datetime | None, until: datetime, to: Path) -> int:
+        """Writes events.csv (user,item,value,time; time in epoch seconds; value empty where absent), oldest first; returns rows."""
+
+
+@dataclass(frozen=True)
+class HitRate:
+    answers: int
+    hits: int
+
+    @property
+    def rate(self) -> float:
+        return self.hits / self.answers if self.answers else 0.0
+
+
+class KpiSource(Protocol):
+    """What the answers earned. Only answers older than the attribution window count."""
+
+    def samples(self, recommender: str, generation: int, window: timedelta, attribution: timedelta, now: datetime) -> Mapping[str, Sample]:
+        """By variant: users whose window under this generation of the route has closed, each with the hit rate of the answers
+        given within `window` of the user's first one. Fallback answers don't count."""
+
+    def hit_rate(self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta) -> HitRate:
+        """Of the answers of a version that were given in [since, until)."""
+
+    def first_answers(self, recommender: str, version: int, since: datetime, count: int, attribution: timedelta, now: datetime) -> HitRate:
+        """Of the first `count` answers of a version from `since` on."""
+
+    def positives(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[int]:
+        """Items of the first or the newest `count` positives from `since` on."""

@@ -1,0 +1,1 @@
+"""Logging, and every metric name in one file."""

@@ -1,0 +1,35 @@
+"""Every metric that Eyas exports: one place to read them, one place to add one."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+REQUESTS = Counter(
+    "eyas_recommend_requests", "Recommendations asked for, by how they ended.", ["recommender", "version", "variant", "outcome"]
+)
+REQUEST_SECONDS = Histogram(
+    "eyas_recommend_seconds",
+    "Time to answer a recommendation.",
+    ["recommender", "variant"],
+    buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
+)
+INTERACTIONS = Counter("eyas_interactions", "Interactions taken in.", ["recommender"])
+HITS = Counter("eyas_hits", "Answers that earned at least one positive.", ["recommender"])
+HIT_RATE = Gauge("eyas_hit_rate", "Hit rate of the newest answers whose attribution window has closed.", ["recommender", "version"])
+ANSWERS = Gauge("eyas_hit_rate_answers", "Answers that the hit rate rests on.", ["recommender", "version"])
+DRIFT = Gauge("eyas_drift_psi", "Population stability index of what users like now.", ["recommender", "feature"])
+RUNS = Counter("eyas_runs", "Runs that ended, by how.", ["recommender", "state"])
+STAGE_SECONDS = Histogram(
+    "eyas_stage_seconds", "Time of published stages.", ["recommender", "stage"], buckets=(1, 5, 15, 60, 300, 1800, 7200, 28800)
+)
+ROLLOUTS = Counter("eyas_rollouts", "Rollouts that ended, by how.", ["recommender", "state"])
+WEIGHT = Gauge("eyas_candidate_weight", "Share of the users that the candidate answers.", ["recommender"])
+SERVING = Gauge("eyas_serving_version", "The stable version.", ["recommender"])
+RETRAININGS = Counter("eyas_retrainings", "Retrainings started.", ["recommender", "mode"])
+TRITON_SUCCESSES = Gauge(
+    "eyas_triton_successes", "nv_inference_request_success, summed over removals of versions and restarts.", ["recommender", "version"]
+)
+RECONCILE_SECONDS = Histogram(
+    "eyas_reconcile_seconds", "One pass over one row.", ["kind"], buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2, 10)
+)
+RECONCILE_FAULTS = Counter("eyas_reconcile_faults", "Passes that ended in an error and are tried again.", ["kind"])
