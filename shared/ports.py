@@ -273,3 +273,17 @@ class KpiSource(Protocol):
 
     def positives(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[int]:
         """Items of the first or the newest `count` positives from `since` on."""
+
+
+@dataclass(frozen=True)
+class Signals:
+    """What the world says about a serving version: None where there isn't enough to say anything."""
+
+    drift: Mapping[str, float]
+    """Population stability index by feature; empty while there are too few events."""
+    baseline: float | None = None
+    current: float | None = None
+
+
+class SignalSource(Protocol):
+    def signals(self, recommender: str) -> Signals: ...

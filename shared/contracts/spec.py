@@ -44,8 +44,8 @@ class Table(Strict):
 class Data(Strict):
     planned = frozenset({"users", "validate"})
 
-    interactions: Interactions
-    items: Table
+    interactions: Interactions = Field(description="Who did what with which item, and when.")
+    items: Table = Field(description="What is known of each item: the catalogue.")
 
 
 class Label(Strict):
@@ -54,26 +54,26 @@ class Label(Strict):
 
 
 class Schema(Strict):
-    user: Column
-    item: Column
+    user: Column = Field(description="The column of the user's key (an integer).")
+    item: Column = Field(description="The column of the item's key (an integer).")
     time: Column = Field(description="Seconds since 1970, or a timestamp.")
-    label: Label
+    label: Label = Field(description="What counts as liked.")
 
 
 class Categorify(Strict):
     """Ids to codes: 0 is null or padding, 1 is out of vocabulary, 2 and up are known values, the most frequent first."""
 
-    categorify: tuple[Column, ...] = Field(min_length=1)
+    categorify: tuple[Column, ...] = Field(min_length=1, description="Columns of single values, each with a vocabulary of its own.")
     min_count: int = Field(1, ge=1, description="Values seen less often are out of vocabulary.")
 
 
 class MultiHot(Strict):
     """A column with several values a row, as a list or delimited text, to codes."""
 
-    multi_hot: Column
+    multi_hot: Column = Field(description="A column of the items table.")
     separator: str | None = Field(None, min_length=1, max_length=1, description="Splits text; absent for a column of lists.")
     max_length: int = Field(16, ge=1, le=256, description="Further values of a row are dropped, in order.")
-    min_count: int = Field(1, ge=1)
+    min_count: int = Field(1, ge=1, description="Values seen less often are out of vocabulary.")
 
 
 _OPERATORS: dict[str, type[Strict]] = {"categorify": Categorify, "multi_hot": MultiHot}
@@ -113,7 +113,7 @@ Operator = Annotated[Categorify | MultiHot, BeforeValidator(_operator)]
 class Split(Strict):
     planned = frozenset({"validation"})
 
-    by: Literal["time"] = "time"
+    by: Literal["time"] = Field("time", description="The holdout is the newest part, as it will be in production.")
     test: Annotated[timedelta | float, BeforeValidator(_share)] = Field(
         0.2, description="The newest stretch of the interactions is the holdout: a share such as 20%, or a duration such as 7d."
     )
@@ -132,7 +132,9 @@ def _share(value: Any) -> Any:
 class MlpParams(Strict):
     """The notebook's model: embeddings, hidden ReLU layers, a sigmoid."""
 
-    layers: tuple[Annotated[int, Field(ge=1, le=8192)], ...] = Field((128, 128, 128), min_length=1, max_length=8)
+    layers: tuple[Annotated[int, Field(ge=1, le=8192)], ...] = Field(
+        (128, 128, 128), min_length=1, max_length=8, description="Widths of the hidden layers."
+    )
     width: int | None = Field(
         None, ge=1, le=1024, description="One embedding width for all columns; by rule of the cardinality when absent."
     )
@@ -142,10 +144,10 @@ class MlpParams(Strict):
 class Training(Strict):
     planned = frozenset({"mixed_precision", "compile", "early_stop"})
 
-    epochs: int = Field(5, ge=1, le=1000)
-    batch_size: int = Field(4096, ge=1)
-    optimizer: Literal["adam", "sgd"] = "adam"
-    learning_rate: float = Field(0.003, gt=0, le=10)
+    epochs: int = Field(5, ge=1, le=1000, description="Passes over the training rows.")
+    batch_size: int = Field(4096, ge=1, description="Rows of a step, sampled negatives among them.")
+    optimizer: Literal["adam", "sgd"] = Field("adam", description="How the weights are updated.")
+    learning_rate: float = Field(0.003, gt=0, le=10, description="Of the optimizer.")
     seed: int = Field(1, ge=0, description="Seeds weights, shuffling and negatives.")
 
 
@@ -156,9 +158,9 @@ class Model(Strict):
     )
 
     family: str = Field("mlp", description="`mlp`: embeddings, hidden layers, sigmoid. A popularity baseline is always trained beside it.")
-    framework: Literal["tensorflow"] = "tensorflow"
-    params: MlpParams = MlpParams()
-    train: Training = Training()
+    framework: Literal["tensorflow"] = Field("tensorflow", description="What trains it.")
+    params: MlpParams = Field(MlpParams(), description="The family's own parameters.")
+    train: Training = Field(Training(), description="How it is trained.")
 
     @model_validator(mode="before")
     @classmethod
@@ -178,9 +180,9 @@ class MetricGate(Strict):
     metric: Annotated[
         str, Field(pattern=f"^(?:{METRIC.pattern})$", description="`hr@10`, `ndcg@10` (full catalogue), `hr@10/99` (99 negatives), `auc`.")
     ]
-    min: float | None = None
-    better_than: Literal["popularity", "serving"] | None = None
-    not_worse_than: Literal["popularity", "serving"] | None = None
+    min: float | None = Field(None, description="The metric must reach this value.")
+    better_than: Literal["popularity", "serving"] | None = Field(None, description="It must exceed that model's, on the same holdout.")
+    not_worse_than: Literal["popularity", "serving"] | None = Field(None, description="It must reach that model's, less the margin.")
     by: Fraction = Field(0.0, ge=0, description="The relative margin of the comparison.")
 
     @model_validator(mode="after")
@@ -193,7 +195,7 @@ class MetricGate(Strict):
 class ParityGate(Strict):
     """The served unit must answer as the model did in training: the largest difference on real rows."""
 
-    parity: float = Field(gt=0, le=0.1)
+    parity: float = Field(gt=0, le=0.1, description="Largest difference between the real server's scores and training's, on real rows.")
 
 
 class LatencyGate(Strict):
@@ -229,7 +231,7 @@ class Serve(Strict):
 class Analysis(Strict):
     planned = frozenset({"guardrails"})
 
-    goal: Literal["hit_rate"] = "hit_rate"
+    goal: Literal["hit_rate"] = Field("hit_rate", description="A hit is an answer that earned at least one positive in time.")
     attribution: Duration = Field(timedelta(minutes=30), description="How long after an answer a positive still counts as its hit.")
     window: Duration = Field(timedelta(minutes=30), description="How long each user is observed from the first answer of a step on.")
     max_harm: Fraction = Field(0.02, gt=0, lt=1, description="Relative loss of the goal that a promotion must exclude.")
@@ -240,8 +242,10 @@ class Analysis(Strict):
 class Rollout(Strict):
     planned = frozenset({"shadow"})
 
-    steps: tuple[Annotated[Fraction, Field(gt=0, lt=1)], ...] = Field((0.05, 0.25, 0.5), min_length=1, max_length=20)
-    analysis: Analysis = Analysis()
+    steps: tuple[Annotated[Fraction, Field(gt=0, lt=1)], ...] = Field(
+        (0.05, 0.25, 0.5), min_length=1, max_length=20, description="Shares of the users that the candidate answers, rising."
+    )
+    analysis: Analysis = Field(Analysis(), description="How a step is judged.")
 
     @model_validator(mode="after")
     def _rising(self) -> Rollout:
@@ -260,16 +264,16 @@ class DriftTrigger(Strict):
 class KpiTrigger(Strict):
     hit_rate: Annotated[Fraction, Field(lt=0, gt=-1)] = Field(-0.1, description="Relative fall below the serving version's first hit rate.")
     window: Duration = Field(timedelta(hours=1), description="How much of the newest time is compared.")
-    min_answers: int = Field(500, ge=50)
+    min_answers: int = Field(500, ge=50, description="Answers on each side of the comparison.")
     mode: Literal["full", "warm"] = Field("full", description="How to retrain when this trigger fires.")
 
 
 class OnDrift(Strict):
-    drift: DriftTrigger
+    drift: DriftTrigger = Field(description="Retrains when what users like has moved.")
 
 
 class OnKpi(Strict):
-    kpi: KpiTrigger
+    kpi: KpiTrigger = Field(description="Retrains when recommendations earn less.")
 
 
 def _trigger(value: Any) -> Any:
@@ -290,7 +294,7 @@ Trigger = Annotated[OnDrift | OnKpi, BeforeValidator(_trigger)]
 class Retrain(Strict):
     planned = frozenset({"schedule", "timezone", "max_per_day"})
 
-    on: tuple[Trigger, ...] = ()
+    on: tuple[Trigger, ...] = Field((), description="What starts a retraining; by hand it can always be started.")
     mode: Literal["full", "warm"] = Field(
         "full", description="`warm` starts from the serving version's weights and learns from the events since its snapshot."
     )
@@ -304,26 +308,29 @@ class StageResources(Strict):
 
 
 class Resources(Strict):
-    etl: StageResources = StageResources()
-    train: StageResources = StageResources()
-    evaluate: StageResources = StageResources()
-    export: StageResources = StageResources()
-    verify: StageResources = StageResources()
+    etl: StageResources = Field(StageResources(), description="Reading, validating, features.")
+    train: StageResources = Field(StageResources(), description="The model and its baseline.")
+    evaluate: StageResources = Field(StageResources(), description="Metrics on the holdout.")
+    export: StageResources = Field(StageResources(), description="The served unit.")
+    verify: StageResources = Field(StageResources(), description="Parity and latency on a disposable server.")
 
 
 class RecommenderSpec(Strict):
-    api_version: Literal["eyas/v1"] = Field(API_VERSION, alias="apiVersion")
+    api_version: Literal["eyas/v1"] = Field(API_VERSION, alias="apiVersion", description="Of this format.")
     name: str = Field(pattern=f"^{NAME.pattern}$", description="Lower-case letters, digits and dashes; at most 40.")
-    data: Data
-    schema_: Schema = Field(alias="schema")
+    data: Data = Field(description="Where the data is.")
+    schema_: Schema = Field(alias="schema", description="What the columns mean.")
     features: tuple[Operator, ...] = Field((), description="Defaults to categorify of the user and the item.")
-    split: Split = Split()
-    model: Model = Model()
-    gates: tuple[Gate, ...] = Field((MetricGate(metric="hr@10", better_than="popularity"), ParityGate(parity=1e-4)))
-    serve: Serve = Serve()
-    rollout: Rollout = Rollout()
-    retrain: Retrain = Retrain()
-    resources: Resources = Resources()
+    split: Split = Field(Split(), description="What is held out for evaluation.")
+    model: Model = Field(Model(), description="What is trained.")
+    gates: tuple[Gate, ...] = Field(
+        (MetricGate(metric="hr@10", better_than="popularity"), ParityGate(parity=1e-4)),
+        description="What a version must prove before it is registered.",
+    )
+    serve: Serve = Field(Serve(), description="How it answers.")
+    rollout: Rollout = Field(Rollout(), description="How a version reaches the users.")
+    retrain: Retrain = Field(Retrain(), description="When a new version is trained.")
+    resources: Resources = Field(Resources(), description="What stages may use.")
 
     @model_validator(mode="after")
     def _columns_agree(self) -> RecommenderSpec:

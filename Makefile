@@ -1,0 +1,59 @@
+# The commands that everyone can count on: `make help`.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+UV_VERSION := 0.13.8
+export PYTHONUTF8 := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test up lint format crash bench bench-start docs lock doctor clean
+
+help: ## what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+setup: .venv/.ready ## the virtual environment, from the lock (the other targets call it)
+
+.venv/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "Eyas needs Python 3.11; $(PYTHON) is $$($(PYTHON) --version). Install python3.11 and python3.11-venv, or say make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { echo "python3.11's venv module is missing: install the package python3.11-venv" >&2; rm -rf .venv; exit 1; }
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@echo "setting up .venv from requirements.lock (about 2 GB, once)"
+	@$(BIN)/uv pip sync --quiet --python $(BIN)/python requirements.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+demo: setup ## the whole life of a model, embedded, with a real Triton; writes var/demo/summary.json
+	@$(BIN)/python -m demo
+
+test: setup ## the tests
+	@$(BIN)/python -m pytest -q
+
+up: setup ## the embedded platform, until Ctrl-C
+	@$(BIN)/eyas up
+
+lint: setup ## formatting, lint, types, import rules, generated documents
+	@$(BIN)/ruff format --check -q . || { echo "run: make format" >&2; exit 1; }
+	@$(BIN)/ruff check -q .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache | tail -n 40
+	@$(BIN)/python docs/generate.py --check
+
+format: setup ## formats, and makes the generated documents anew
+	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
+	@$(BIN)/python docs/generate.py
+
+crash: setup ## kill -9 in the middle of things, all rounds
+	@$(BIN)/python -m pytest -q tests/crash
+
+bench-start: setup ## start-up time, and resident memory by process
+	@$(BIN)/python -m benchmarks.start
+
+bench: bench-start ## every benchmark
+
+doctor: setup ## what this machine has and lacks
+	@$(BIN)/eyas doctor
+
+lock: setup ## resolves requirements.lock anew
+	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --all-extras --group dev pyproject.toml -o requirements.lock
+
+clean: ## removes the virtual environment and everything that was written
+	rm -rf .venv var .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,73 @@
+"""Keeps on the model server what must be there: desired against observed, at every tick.
+
+Desired are the versions that a route names, those of rollouts under way, the previous stable one (so that going back
+needs no loading), and those that left the routes so recently that a request may still be on its way.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from datetime import timedelta
+
+from shared.domain.route import Route
+from shared.ports import Clock, ModelServer, Registry, RolloutStore, RouteStore, ServedUnit
+from shared.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+GRACE = timedelta(seconds=30)
+"""Longer than any request lives."""
+
+
+class Placement:
+    def __init__(self, routes: RouteStore, rollouts: RolloutStore, registry: Registry, server: ModelServer, clock: Clock) -> None:
+        self._routes = routes
+        self._rollouts = rollouts
+        self._registry = registry
+        self._server = server
+        self._clock = clock
+        self._placed: dict[str, frozenset[int]] = {}
+        self._faults: dict[tuple[str, int], str] = {}
+        self._lock = threading.Lock()
+
+    def forget(self) -> None:
+        """The server has lost its versions (a restart): everything is placed again."""
+        self._placed.clear()
+
+    def fault(self, recommender: str, version: int) -> str | None:
+        """Why a version can't be loaded, if it was tried and can't."""
+        with self._lock:
+            return self._faults.get((recommender, version))
+
+    def tick(self) -> None:
+        routes = self._routes.all()
+        for recommender, wanted in self.desired(routes).items():
+            if self._placed.get(recommender) != wanted:
+                self._place(recommender, wanted)
+        for (recommender, version), count in self._server.successes().items():
+            metrics.TRITON_SUCCESSES.labels(recommender, str(version)).set(count)
+
+    def desired(self, routes: Mapping[str, Route]) -> dict[str, frozenset[int]]:
+        wanted: dict[str, set[int]] = {name: set(route.named()) for name, route in routes.items()}
+        now = self._clock.now()
+        for name in routes:
+            previous = self._routes.previous(name)
+            recent = {version for version, left in self._routes.left(name).items() if now - left < GRACE}
+            wanted[name] |= recent | ({previous} if previous is not None else set())
+        for record in self._rollouts.list(active=True, limit=1000):
+            if record.status.state != "pending":
+                wanted.setdefault(record.recommender, set()).add(int(record.spec["version"]))
+        return {name: frozenset(versions) for name, versions in wanted.items()}
+
+    def _place(self, recommender: str, wanted: frozenset[int]) -> None:
+        units = [ServedUnit(recommender, number, self._registry.get(recommender, number).files) for number in sorted(wanted)]
+        faults = self._server.place(recommender, units)
+        with self._lock:
+            self._faults = {key: why for key, why in self._faults.items() if key[0] != recommender}
+            self._faults |= {(recommender, number): why for number, why in faults.items()}
+        self._placed[recommender] = wanted
+        log.info("placed %s: versions %s", recommender, ", ".join(map(str, sorted(wanted - set(faults)))) or "none")
+        for number, why in faults.items():
+            log.warning("%s version %d can't be loaded: %s", recommender, number, why)

@@ -1,0 +1,160 @@
+"""The one loop behind everything that lives long.
+
+A pass over a row: load it -> observe (read-only) -> decide (pure) -> write the intent -> act -> commit by compare-and-swap
+-> metrics. Whoever dies anywhere leaves a row that says what was under way; effects are idempotent, so the next pass does
+them again and commits once. A pass that finds nothing to do writes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Generic, Protocol, TypeVar
+
+from shared.contracts.codec import decode, encode
+from shared.domain.errors import Conflict, EyasError
+from shared.domain.machine import Decision, HasState, Machine
+from shared.ports import Clock, HistoryEntry, Record, ResourceStore
+from shared.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+S = TypeVar("S", bound=HasState)
+O = TypeVar("O")  # noqa: E741 - an observation
+E = TypeVar("E")
+
+_IDLE = timedelta(seconds=1)
+_BACKOFF_LIMIT = 30.0
+
+
+class Kind(Protocol[S, O, E]):
+    """What the loop needs to know of one kind of row."""
+
+    @property
+    def machine(self) -> Machine: ...
+
+    @property
+    def store(self) -> ResourceStore[S]: ...
+
+    @property
+    def status_type(self) -> Any: ...
+
+    @property
+    def effect_type(self) -> Any: ...
+
+    def observe(self, record: Record[S]) -> O: ...
+
+    def decide(self, record: Record[S], seen: O, now: datetime) -> Decision[S, E]: ...
+
+    def act(self, record: Record[S], following: S, effect: E) -> None:
+        """Idempotent: after a crash it is done again."""
+
+    def committed(self, record: Record[S], following: S) -> None:
+        """After the commit: metrics."""
+
+
+@dataclass(frozen=True)
+class _Look:
+    revision: int
+    again: datetime
+    faults: int = 0
+
+
+class Reconciler(Generic[S, O, E]):
+    """Passes over the due rows of one kind."""
+
+    def __init__(self, kind: Kind[S, O, E], clock: Clock) -> None:
+        self._kind = kind
+        self._clock = clock
+        self._looks: dict[str, _Look] = {}
+
+    def tick(self, limit: int = 200) -> int:
+        """One pass over every row that is due; returns how many rows were written."""
+        now = self._clock.now()
+        records = self._kind.store.due(now, limit)
+        self._looks = {record.id: self._looks[record.id] for record in records if record.id in self._looks}
+        return sum(self._guarded(record, now) for record in records if self._is_due(record, now))
+
+    def _is_due(self, record: Record[S], now: datetime) -> bool:
+        """A row whose last pass found nothing rests, in memory alone, unless somebody has written it since."""
+        look = self._looks.get(record.id)
+        return look is None or look.revision != record.revision or look.again <= now
+
+    def _guarded(self, record: Record[S], now: datetime) -> bool:
+        began = time.monotonic()
+        name = self._kind.machine.name
+        try:
+            return self.reconcile(record, now)
+        except Conflict:
+            log.debug("%s %s: changed meanwhile, looking again", name, record.id)
+        except Exception as error:
+            self._fault(record, now, error)
+        finally:
+            metrics.RECONCILE_SECONDS.labels(name).observe(time.monotonic() - began)
+        return False
+
+    def _fault(self, record: Record[S], now: datetime, error: Exception) -> None:
+        look = self._looks.get(record.id)
+        faults = look.faults + 1 if look else 1
+        rest = min(0.25 * 2**faults, _BACKOFF_LIMIT)
+        current = self._kind.store.get(record.id).revision
+        self._looks[record.id] = _Look(current, now + timedelta(seconds=rest), faults)
+        metrics.RECONCILE_FAULTS.labels(self._kind.machine.name).inc()
+        name = self._kind.machine.name
+        if isinstance(error, EyasError):
+            log.warning("%s %s: %s; again in %.1f s", name, record.id, error, rest)
+        else:
+            log.exception("%s %s: unexpected error; again in %.1f s", name, record.id, rest)
+
+    def reconcile(self, record: Record[S], now: datetime) -> bool:
+        """One pass over one row; true if it was written."""
+        if record.intent is not None:
+            log.info("%s %s: finishing what was under way", self._kind.machine.name, record.id)
+            decision = self._restore(record.intent)
+        else:
+            decision = self._kind.decide(record, self._kind.observe(record), now)
+            if decision.next == record.status and not decision.effects and not decision.consumes_request:
+                self._looks[record.id] = _Look(record.revision, now + (decision.requeue_after or _IDLE))
+                return False
+            self._kind.machine.check(record.status.state, decision.next.state)
+            if decision.effects:
+                record = self._kind.store.write_intent(record, self._intent(decision))
+        for effect in decision.effects:
+            self._kind.act(record, decision.next, effect)
+        self._commit(record, decision, now)
+        return True
+
+    def _commit(self, record: Record[S], decision: Decision[S, E], now: datetime) -> None:
+        before, after = record.status, decision.next
+        entry = None
+        if before.state != after.state or decision.effects:
+            actor = record.asked.actor if decision.consumes_request and record.asked else "eyas"
+            entry = HistoryEntry(now, before.state, after.state, after.reason, actor)
+        self._kind.store.commit(
+            record,
+            after,
+            due_at=now,
+            entry=entry,
+            finished=self._kind.machine.terminal(after.state),
+            clear_request=decision.consumes_request,
+        )
+        if before.state != after.state:
+            log.info("%s %s: %s -> %s %s", self._kind.machine.name, record.id, before.state, after.state, after.reason)
+        self._kind.committed(record, after)
+
+    def _intent(self, decision: Decision[S, E]) -> Mapping[str, Any]:
+        return {
+            "next": encode(self._kind.status_type, decision.next),
+            "effects": [encode(self._kind.effect_type, effect) for effect in decision.effects],
+            "consumes_request": decision.consumes_request,
+        }
+
+    def _restore(self, intent: Mapping[str, Any]) -> Decision[S, E]:
+        return Decision(
+            next=decode(self._kind.status_type, intent["next"]),
+            effects=tuple(decode(self._kind.effect_type, effect) for effect in intent["effects"]),
+            consumes_request=bool(intent["consumes_request"]),
+        )

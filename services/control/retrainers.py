@@ -1,0 +1,108 @@
+"""Retrainers in the loop: what the world says, and the runs that follow from it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from services.control.runs import rollout_id
+from shared.contracts.plans import retrain_plan
+from shared.domain import retrainer as domain
+from shared.domain import rollout as rollouts
+from shared.domain import run as runs
+from shared.domain.errors import NotFound
+from shared.domain.retrainer import RetrainerObservation, RetrainerStatus, StartRun, run_id
+from shared.launch import new_run
+from shared.ports import Clock, RecommenderStore, Record, RetrainerStore, RolloutStore, RouteStore, RunStore, SignalSource
+from shared.telemetry import metrics
+
+
+class Retrainers:
+    """The Kind of retrainers: one row a recommender."""
+
+    machine = domain.MACHINE
+    status_type: Any = RetrainerStatus
+    effect_type: Any = StartRun
+
+    def __init__(
+        self,
+        store: RetrainerStore,
+        runs: RunStore,
+        rollouts: RolloutStore,
+        recommenders: RecommenderStore,
+        routes: RouteStore,
+        signals: SignalSource,
+        clock: Clock,
+    ) -> None:
+        self.store = store
+        self._runs = runs
+        self._rollouts = rollouts
+        self._recommenders = recommenders
+        self._routes = routes
+        self._signals = signals
+        self._clock = clock
+
+    def ensure(self) -> None:
+        """Every recommender has its retrainer."""
+        known = {record.id for record in self.store.list(limit=10_000)}
+        for recommender in self._recommenders.list():
+            if recommender.name not in known:
+                now = self._clock.now()
+                self.store.create(Record(recommender.name, recommender.name, {}, RetrainerStatus(), now, now), "eyas")
+
+    def observe(self, record: Record[RetrainerStatus]) -> RetrainerObservation:
+        if record.status.state == "retraining":
+            return RetrainerObservation(record.asked, ended=self._ended(record.status.run))
+        serving = self._routes.get(record.recommender) is not None
+        if not serving or record.status.state == "cooling":
+            return RetrainerObservation(record.asked, busy=self._busy(record.recommender), serving=serving)
+        found = self._signals.signals(record.recommender)
+        worst = max(found.drift, key=lambda name: found.drift[name], default="")
+        return RetrainerObservation(
+            record.asked,
+            busy=self._busy(record.recommender),
+            serving=True,
+            drift=found.drift.get(worst),
+            drifted=worst,
+            baseline=found.baseline,
+            current=found.current,
+        )
+
+    def decide(self, record: Record[RetrainerStatus], seen: RetrainerObservation, now: datetime) -> domain.RetrainerDecision:
+        plan = retrain_plan(self._recommenders.get(record.recommender).spec)
+        return domain.decide(record.id, record.status, seen, plan, now)
+
+    def act(self, record: Record[RetrainerStatus], following: RetrainerStatus, effect: StartRun) -> None:
+        recommender = self._recommenders.get(record.recommender)
+        route = self._routes.get(record.recommender)
+        serving = route.stable if route else None
+        run = new_run(recommender, run_id(record.id, effect.number), effect.mode, effect.reason, serving, self._clock.now())
+        self._runs.create(run, "eyas")
+
+    def committed(self, record: Record[RetrainerStatus], following: RetrainerStatus) -> None:
+        if following.state == "retraining" and record.status.state != "retraining":
+            metrics.RETRAININGS.labels(record.recommender, self._runs.get(following.run or "").spec["mode"]).inc()
+
+    def _busy(self, recommender: str) -> str | None:
+        for what, store in (("run", self._runs), ("rollout", self._rollouts)):
+            active = store.list(recommender, active=True, limit=1)
+            if active:
+                return f"{what} {active[0].id} is under way"
+        return None
+
+    def _ended(self, run: str | None) -> str | None:
+        """How the retraining ended: with its run, or with the rollout that followed."""
+        if run is None:
+            return "its run is unknown"
+        record = self._runs.get(run)
+        if not runs.MACHINE.terminal(record.status.state):
+            return None
+        if record.status.state != "registered":
+            return f"run {run} {record.status.state}: {record.status.reason}"
+        try:
+            rollout = self._rollouts.get(rollout_id(run))
+        except NotFound:
+            return f"run {run} has no rollout"
+        if not rollouts.MACHINE.terminal(rollout.status.state):
+            return None
+        return f"version {rollout.spec['version']} {rollout.status.state.replace('_', ' ')}: {rollout.status.reason}"

@@ -1,0 +1,108 @@
+"""What is known of a serving version: does it earn what it earned at first, and do users still like the same things?
+
+Drift compares like with like: what users liked in the first days of the version that serves against what they like
+now. (Training logs would be the wrong reference: what is recommended changes what is liked, on the first day already.)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from services.monitor.features import ItemFeatures
+from shared.contracts.spec import DriftTrigger, KpiTrigger, OnDrift, OnKpi, RecommenderSpec
+from shared.domain.drift import psi
+from shared.ports import ArtifactStore, Clock, HitRate, KpiSource, RecommenderStore, Registry, RouteStore, Signals
+from shared.telemetry import metrics
+
+_SHOWN = timedelta(minutes=5)
+"""How much of the newest time the exported hit rate covers where the spec has no trigger that says so."""
+
+
+class Monitor:
+    """Implements SignalSource; `export` keeps the gauges."""
+
+    def __init__(
+        self,
+        recommenders: RecommenderStore,
+        routes: RouteStore,
+        registry: Registry,
+        kpis: KpiSource,
+        artifacts: ArtifactStore,
+        clock: Clock,
+    ) -> None:
+        self._recommenders = recommenders
+        self._routes = routes
+        self._registry = registry
+        self._kpis = kpis
+        self._clock = clock
+        self._features = ItemFeatures(registry, artifacts)
+
+    def signals(self, recommender: str) -> Signals:
+        route = self._routes.get(recommender)
+        since = self._routes.serving_since(recommender, route.stable) if route else None
+        if route is None or since is None:
+            return Signals({})
+        spec = self._recommenders.get(recommender).spec
+        baseline, current = self._earnings(recommender, spec, route.stable, since)
+        return Signals(self.drift(recommender), baseline, current)
+
+    def drift(self, recommender: str) -> Mapping[str, float]:
+        """By feature of the items; empty while there are too few positives for two separate samples."""
+        route = self._routes.get(recommender)
+        since = self._routes.serving_since(recommender, route.stable) if route else None
+        if route is None or since is None:
+            return {}
+        rule = next((on.drift for on in self._recommenders.get(recommender).spec.retrain.on if isinstance(on, OnDrift)), DriftTrigger())
+        first = self._kpis.positives(recommender, since, 2 * rule.min_events, newest=False)
+        if len(first) < 2 * rule.min_events:
+            return {}
+        newest = self._kpis.positives(recommender, since, rule.min_events, newest=True)
+        values = self._features.of(recommender, route.stable)
+        found = {}
+        for feature, by_item in values.items():
+            found[feature] = psi(_histogram(first[: rule.min_events], by_item), _histogram(newest, by_item))
+            metrics.DRIFT.labels(recommender, feature).set(found[feature])
+        return found
+
+    def kpis(self, recommender: str, window: timedelta) -> Mapping[int, HitRate]:
+        """Hit rate of each version that answered in the newest closed stretch of time."""
+        attribution = self._recommenders.get(recommender).spec.rollout.analysis.attribution
+        until = self._clock.now() - attribution
+        found = {
+            version.number: self._kpis.hit_rate(recommender, version.number, until - window, until, attribution)
+            for version in self._registry.list(recommender)
+        }
+        return {number: rate for number, rate in found.items() if rate.answers}
+
+    def export(self) -> None:
+        for name in self._routes.all():
+            rule = _kpi_rule(self._recommenders.get(name).spec)
+            for number, rate in self.kpis(name, rule.window if rule else _SHOWN).items():
+                metrics.HIT_RATE.labels(name, str(number)).set(rate.rate)
+                metrics.ANSWERS.labels(name, str(number)).set(rate.answers)
+
+    def _earnings(self, recommender: str, spec: RecommenderSpec, version: int, since: datetime) -> tuple[float | None, float | None]:
+        """The hit rate of the version's first answers as the stable one, and of its newest; None while there are too few."""
+        rule = _kpi_rule(spec)
+        if rule is None:
+            return None, None
+        now = self._clock.now()
+        attribution = spec.rollout.analysis.attribution
+        until = now - attribution
+        if until - rule.window <= since:
+            return None, None
+        first = self._kpis.first_answers(recommender, version, since, rule.min_answers, attribution, now)
+        newest = self._kpis.hit_rate(recommender, version, until - rule.window, until, attribution)
+        if min(first.answers, newest.answers) < rule.min_answers:
+            return None, None
+        return first.rate, newest.rate
+
+
+def _kpi_rule(spec: RecommenderSpec) -> KpiTrigger | None:
+    return next((on.kpi for on in spec.retrain.on if isinstance(on, OnKpi)), None)
+
+
+def _histogram(items: Sequence[int], by_item: Mapping[int, tuple[str, ...]]) -> Counter[str]:
+    return Counter(value for item in items for value in by_item.get(item, ()))
