@@ -61,7 +61,7 @@ class Runs:
             return RunObservation(record.asked, job=job)
         numbers = {**self._metrics(record.status), **manifest.metrics}
         failure = manifest.failure.message if manifest.failure else None
-        return RunObservation(record.asked, job=job, published=Published(numbers, failure))
+        return RunObservation(record.asked, job=job, published=Published(numbers, failure, record.spec["serving"] is not None))
 
     def decide(self, record: Record[RunStatus], seen: RunObservation, now: datetime) -> domain.RunDecision:
         return domain.decide(record.id, record.status, seen, run_plan(spec_of(record)), now)

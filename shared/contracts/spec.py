@@ -11,10 +11,10 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from shared.contracts.quantities import Comparison, Duration, Fraction, Rule, parse_duration, parse_fraction
+from shared.contracts.quantities import Comparison, Duration, Fraction, Rule, parse_duration, parse_fraction, write_duration
 from shared.contracts.strict import Strict, read, unknown_name
 from shared.contracts.yaml12 import load
 from shared.domain.errors import Invalid
@@ -110,15 +110,6 @@ def _operator(value: Any) -> Any:
 Operator = Annotated[Categorify | MultiHot, BeforeValidator(_operator)]
 
 
-class Split(Strict):
-    planned = frozenset({"validation"})
-
-    by: Literal["time"] = Field("time", description="The holdout is the newest part, as it will be in production.")
-    test: Annotated[timedelta | float, BeforeValidator(_share)] = Field(
-        0.2, description="The newest stretch of the interactions is the holdout: a share such as 20%, or a duration such as 7d."
-    )
-
-
 def _share(value: Any) -> Any:
     try:
         share = parse_fraction(value)
@@ -127,6 +118,19 @@ def _share(value: Any) -> Any:
     if not 0 < share < 1:
         raise ValueError(f"expected a share between 0% and 100% or a duration, got {value!r}")
     return share
+
+
+def _write_share(value: timedelta | float) -> float | str:
+    return write_duration(value) if isinstance(value, timedelta) else value
+
+
+class Split(Strict):
+    planned = frozenset({"validation"})
+
+    by: Literal["time"] = Field("time", description="The holdout is the newest part, as it will be in production.")
+    test: Annotated[
+        timedelta | float, BeforeValidator(_share), PlainSerializer(_write_share), WithJsonSchema({"type": ["number", "string"]})
+    ] = Field(0.2, description="The newest stretch of the interactions is the holdout: a share such as 20%, or a duration such as 7d.")
 
 
 class MlpParams(Strict):

@@ -43,8 +43,8 @@ class GateResult:
     reason: str
 
 
-def judge(gate: Gate, metrics: Mapping[str, float]) -> GateResult:
-    """A metric that wasn't measured is inconclusive, never a pass; with nothing serving there is nothing to be worse than."""
+def judge(gate: Gate, metrics: Mapping[str, float], serving: bool) -> GateResult:
+    """A metric that wasn't measured is inconclusive, never a pass; with nothing `serving` there is nothing to be worse than."""
     subject = gate.metric if gate.stage == "verify" else f"candidate.{gate.metric}"
     value = metrics.get(subject)
     if value is None:
@@ -53,13 +53,13 @@ def judge(gate: Gate, metrics: Mapping[str, float]) -> GateResult:
         good = value >= gate.bound if gate.kind == "min" else value <= gate.bound
         sign = {("min", True): ">=", ("min", False): "<", ("max", True): "<=", ("max", False): ">"}[gate.kind, good]
         return GateResult(str(gate), _verdict(good), f"{gate.metric} is {value:.4g}{gate.unit} {sign} {gate.bound:g}{gate.unit}")
+    if gate.against == "serving" and not serving:
+        return GateResult(str(gate), Verdict.PASS, "nothing serves yet, so there is nothing to compare with")
     return _compare(gate, value, metrics.get(f"{gate.against}.{gate.metric}"))
 
 
 def _compare(gate: Gate, value: float, other: float | None) -> GateResult:
     if other is None:
-        if gate.against == "serving":
-            return GateResult(str(gate), Verdict.PASS, "nothing serves yet, so there is nothing to compare with")
         return GateResult(str(gate), Verdict.INCONCLUSIVE, f"{gate.against}'s {gate.metric} was not measured")
     factor = 1 + gate.margin if gate.kind == "better_than" else 1 - gate.margin
     good = value > other * factor if gate.kind == "better_than" else value >= other * factor

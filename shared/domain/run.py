@@ -69,6 +69,8 @@ class Published:
 
     metrics: Mapping[str, float]
     failure: str | None = None
+    serving: bool = False
+    """Whether there was a version to compare with."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def _published(run: str, status: RunStatus, published: Published, plan: RunPlan,
     if published.failure is not None:
         return Decision(replace(status, state="failed", reason=f"{status.state}: {published.failure}"))
     done = StageDone(status.state, _current(run, status), status.attempt_since or now, now)
-    results = tuple(judge(gate, published.metrics) for gate in plan.gates if gate.stage == status.state)
+    results = tuple(judge(gate, published.metrics, published.serving) for gate in plan.gates if gate.stage == status.state)
     status = replace(status, stages=(*status.stages, done), gates=(*status.gates, *results))
     refused = [result.reason for result in results if result.verdict is not Verdict.PASS]
     if refused:

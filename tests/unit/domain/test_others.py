@@ -43,15 +43,19 @@ def test_another_rollout_draws_other_users() -> None:
         (Gate("auc", "better_than", against="popularity"), {"candidate.auc": 0.7}, Verdict.INCONCLUSIVE),
         (Gate("auc", "not_worse_than", against="serving", margin=0.1), {"candidate.auc": 0.64, "serving.auc": 0.7}, Verdict.PASS),
         (Gate("auc", "not_worse_than", against="serving"), {"candidate.auc": 0.64, "serving.auc": 0.7}, Verdict.FAIL),
-        (Gate("auc", "not_worse_than", against="serving"), {"candidate.auc": 0.64}, Verdict.PASS),
+        (Gate("auc", "not_worse_than", against="serving"), {"candidate.auc": 0.64}, Verdict.INCONCLUSIVE),
         (Gate("parity", "max", 1e-4, stage="verify"), {"parity": 1e-3}, Verdict.FAIL),
     ],
 )
 @pytest.mark.requirement("G-10")
 def test_a_gate_says_what_it_compared(gate: Gate, metrics: dict[str, float], verdict: Verdict) -> None:
-    result = judge(gate, metrics)
+    result = judge(gate, metrics, serving=True)
     assert result.verdict is verdict
     assert result.reason
+
+
+def test_the_first_version_has_nothing_to_be_worse_than() -> None:
+    assert judge(Gate("auc", "not_worse_than", against="serving"), {"candidate.auc": 0.64}, serving=False).verdict is Verdict.PASS
 
 
 def test_equal_distributions_have_no_drift_and_moved_ones_do() -> None:

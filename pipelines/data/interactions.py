@@ -1,0 +1,71 @@
+"""Interactions from the user's file and from the platform's own events, in one shape.
+
+The shape: user and item (int64), time (float64, seconds since 1970), label (int8, 1 is liked).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from pipelines.data.sources import Source, open_source, readable
+from pipelines.data.validate import check_keys, check_label, check_time
+from shared.contracts.quantities import Rule
+from shared.contracts.spec import RecommenderSpec
+from shared.domain.errors import BadData
+
+EVENT_COLUMNS = {"user": pl.Int64, "item": pl.Int64, "value": pl.Float64, "time": pl.Float64}
+
+
+def open_interactions(spec: RecommenderSpec, roots: tuple[str, ...]) -> Source:
+    """The user's file, checked column by column."""
+    schema = spec.schema_
+    columns = (schema.user, schema.item, schema.time, schema.label.column)
+    source = open_source(spec.data.interactions.uri, roots, columns)
+    check_keys(source, (schema.user, schema.item))
+    check_time(source, schema.time)
+    check_label(source, schema.label.column)
+    return source
+
+
+def from_file(source: Source, spec: RecommenderSpec) -> pl.LazyFrame:
+    schema = spec.schema_
+    return source.frame.select(
+        user=pl.col(schema.user).cast(pl.Int64),
+        item=pl.col(schema.item).cast(pl.Int64),
+        time=_seconds(schema.time, source.frame.collect_schema()[schema.time]),
+        label=_holds(pl.col(schema.label.column).cast(pl.Float64), spec.positive()),
+    )
+
+
+def from_events(path: Path, spec: RecommenderSpec) -> pl.LazyFrame:
+    """The platform's feedback; an event without a value is a positive."""
+    with readable("events.csv"):
+        events = pl.read_csv(path, schema=EVENT_COLUMNS)
+    for column in ("user", "item", "time"):
+        if events[column].null_count():
+            raise BadData(f"events.csv: column '{column}' has {events[column].null_count():,} nulls")
+    label = pl.when(pl.col("value").is_null()).then(pl.lit(1, dtype=pl.Int8)).otherwise(_holds(pl.col("value"), spec.positive()))
+    return events.lazy().select("user", "item", "time", label=label)
+
+
+def latest(frame: pl.LazyFrame, seconds: float) -> pl.LazyFrame:
+    """Only the last stretch of the data, counted from its newest row."""
+    newest = frame.select(pl.col("time").max()).collect(engine="streaming").item()
+    return frame.filter(pl.col("time") >= newest - seconds)
+
+
+def _seconds(column: str, dtype: pl.DataType) -> pl.Expr:
+    if isinstance(dtype, pl.Date):
+        return pl.col(column).cast(pl.Datetime("us")).dt.epoch("us") / 1e6
+    if isinstance(dtype, pl.Datetime):
+        return pl.col(column).dt.epoch("us") / 1e6
+    return pl.col(column).cast(pl.Float64)
+
+
+def _holds(value: pl.Expr, rule: Rule) -> pl.Expr:
+    """The label rule as a polars expression; `Rule.holds` is its meaning."""
+    bound = pl.lit(rule.bound)
+    compared = {">=": value >= bound, ">": value > bound, "<=": value <= bound, "<": value < bound, "==": value == bound}
+    return compared[rule.compare].cast(pl.Int8)

@@ -1,0 +1,93 @@
+"""What makes a data set unfit to train on: each fault is refused with the file, the column and what to do.
+
+Checks run on lazy frames, so that data larger than memory is checked in one streaming pass.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from pipelines.data.sources import Source, readable
+from shared.domain.errors import BadData
+
+MIN_ROWS = 20
+# 1e11 seconds is the year 5138: such a time is in milliseconds or finer.
+_LATEST_SECOND = 1e11
+
+
+def check_keys(source: Source, columns: tuple[str, ...]) -> None:
+    """Keys are integers without nulls."""
+    for column in columns:
+        dtype = _dtype(source, column)
+        check_filled(source, column)
+        if not dtype.is_integer():
+            raise BadData(f"{source.name}: column '{column}' is {dtype}: keys must be integers{_advice(dtype)}")
+
+
+def check_filled(source: Source, column: str) -> None:
+    """No nulls, no NaN."""
+    missing = pl.col(column).is_null()
+    if _dtype(source, column).is_float():
+        missing = missing | pl.col(column).is_nan().fill_null(False)
+    with readable(source.name):
+        count = source.frame.select(missing.sum()).collect(engine="streaming").item()
+    if count:
+        raise BadData(f"{source.name}: column '{column}' has {count:,} nulls or NaN; every row needs a value")
+
+
+def check_label(source: Source, column: str) -> None:
+    dtype = _dtype(source, column)
+    if not (dtype.is_numeric() or dtype == pl.Boolean):
+        raise BadData(f"{source.name}: column '{column}' is {dtype}: the label must be a number")
+    check_filled(source, column)
+
+
+def check_time(source: Source, column: str) -> None:
+    dtype = _dtype(source, column)
+    if not (dtype.is_numeric() or isinstance(dtype, pl.Datetime | pl.Date)):
+        raise BadData(f"{source.name}: column '{column}' is {dtype}: time must be seconds since 1970 or a timestamp")
+    check_filled(source, column)
+    if dtype.is_numeric():
+        with readable(source.name):
+            latest = source.frame.select(pl.col(column).max()).collect(engine="streaming").item()
+        if latest > _LATEST_SECOND:
+            raise BadData(f"{source.name}: column '{column}' goes up to {latest:.3g}, not in seconds: divide milliseconds by 1000")
+
+
+def check_items(source: Source, key: str) -> None:
+    check_keys(source, (key,))
+    with readable(source.name):
+        doubled = source.frame.group_by(key).len().filter(pl.col("len") > 1).sort(key).collect(engine="streaming")
+    if not doubled.is_empty():
+        raise BadData(f"{source.name}: column '{key}' has {len(doubled):,} keys more than once, such as {doubled[key][0]}")
+
+
+def check_interactions(frame: pl.LazyFrame, name: str, user: str, item: str, label: str, need_both_labels: bool) -> int:
+    """The whole data set, normalised: enough rows, users and items, and labels that differ. Returns the rows."""
+    facts = frame.select(
+        rows=pl.len(),
+        users=pl.col("user").n_unique(),
+        items=pl.col("item").n_unique(),
+        positives=pl.col("label").cast(pl.Int64).sum(),
+    )
+    found = facts.collect(engine="streaming").row(0, named=True)
+    rows, positives = int(found["rows"]), int(found["positives"] or 0)
+    if rows < MIN_ROWS:
+        raise BadData(f"{name}: {rows} usable interactions are too few; at least {MIN_ROWS} are needed")
+    for column, count in ((user, found["users"]), (item, found["items"])):
+        if count < 2:
+            raise BadData(f"{name}: column '{column}' has only one value; at least 2 are needed")
+    if positives == 0:
+        raise BadData(f"{name}: column '{label}' has no positive; check schema.label.positive")
+    if positives == rows and need_both_labels:
+        raise BadData(f"{name}: column '{label}' makes every row a positive; check schema.label.positive")
+    return rows
+
+
+def _dtype(source: Source, column: str) -> pl.DataType:
+    with readable(source.name):
+        return source.frame.collect_schema()[column]
+
+
+def _advice(dtype: pl.DataType) -> str:
+    return "; text keys are not yet supported" if dtype == pl.String else ""

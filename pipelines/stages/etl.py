@@ -1,0 +1,162 @@
+"""ETL: from the user's files and the platform's events to checked, split and encoded Parquet.
+
+Publishes: train.parquet and holdout.parquet (user, item, time, label, user_code, item_row), history.parquet (every
+user-item pair known so far, parents' included), items.parquet (the raw catalogue, ordered by key), items.codes.parquet
+(its codes, row by row), a vocabulary for each column, and features.json. A warm run reads the parent's and grows them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from pipelines.data.catalogue import keep_known, open_items, read_items
+from pipelines.data.interactions import from_events, from_file, latest, open_interactions
+from pipelines.data.sources import readable
+from pipelines.data.split import Parts, split_by_time
+from pipelines.data.validate import check_interactions
+from pipelines.features.graph import FEATURES, Graph, check_same, compile_graph, load_graph
+from pipelines.stages.runner import Context, Outcome, main
+from shared.domain.errors import BadData, Invalid
+
+EVENTS = "events.csv"
+MIN_EVENTS = 500
+ROW_GROUP = 65_536
+
+
+@dataclass(frozen=True)
+class Interactions:
+    frame: pl.LazyFrame
+    name: str
+    digests: tuple[str, ...]
+    facts: dict[str, int]
+
+
+def run(context: Context) -> Outcome:
+    spec, log = context.spec.recommender, context.log
+    table = open_items(spec, context.spec.data_roots)
+    items = read_items(table, spec)
+    found = _warm(context) if context.spec.mode == "warm" else _full(context)
+    frame, dropped = keep_known(found.frame, items, spec.schema_.item, found.name, table.name)
+    if dropped:
+        log.info("%s interactions dropped: their items are not in %s", f"{dropped:,}", table.name)
+    frame = _normalised(context, frame, found.name)
+    parts = split_by_time(frame, spec.split.test, found.name)
+
+    graph = compile_graph(spec, items.schema, table.name)
+    known = load_graph(context.fetcher("parent")) if context.spec.mode == "warm" else None
+    if known:
+        check_same(graph, known)
+    items = items.with_columns([one.normalise() for one in graph.side("item")])
+    graph = graph.fit(parts.train, items, known)
+    for column, cardinality in graph.cardinalities().items():
+        log.info("column %s: %s codes", column, f"{cardinality:,}")
+
+    files, rows = _write(context, graph, parts, items, known is not None)
+    log.info("%s rows to train on, %s held out", f"{rows['train']:,}", f"{rows['holdout']:,}")
+    digests = (*found.digests, table.digest())
+    facts = {
+        "snapshot": hashlib.sha256("".join(digests).encode()).hexdigest(),
+        "rows": found.facts | {"dropped": dropped, "items": len(items)},
+        "split": {"cut": parts.cut, "newest": _newest(parts)},
+        "cardinalities": graph.cardinalities(),
+        "mode": context.spec.mode,
+    }
+    return Outcome(files, {f"rows.{side}": float(count) for side, count in rows.items()} | {"rows.items": float(len(items))}, facts)
+
+
+def _full(context: Context) -> Interactions:
+    spec = context.spec.recommender
+    source = open_interactions(spec, context.spec.data_roots)
+    frame, digests = from_file(source, spec), [source.digest()]
+    facts = {"file": int(frame.select(pl.len()).collect(engine="streaming").item())}
+    context.log.info("%s interactions read from %s", f"{facts['file']:,}", source.name)
+    if spec.data.interactions.also == "events" and context.has("events", EVENTS):
+        path = context.fetch("events", EVENTS)
+        events = from_events(path, spec)
+        facts["events"] = int(events.select(pl.len()).collect().item())
+        context.log.info("%s events joined", f"{facts['events']:,}")
+        frame = pl.concat([frame, events])
+        digests.append(_digest(path))
+    return Interactions(_since(context, frame), source.name, tuple(digests), facts)
+
+
+def _warm(context: Context) -> Interactions:
+    if not context.has("parent", FEATURES):
+        raise Invalid("retrain.mode: a warm run needs a parent run to start from: start a full one")
+    path = context.fetch("events", EVENTS) if context.has("events", EVENTS) else None
+    events = from_events(path, context.spec.recommender) if path else None
+    count = int(events.select(pl.len()).collect().item()) if events is not None else 0
+    if path is None or events is None or count < MIN_EVENTS:
+        raise BadData(f"{EVENTS}: {count} events since the parent; a warm run needs {MIN_EVENTS}: wait, or start a full run")
+    context.log.info("%s events since the parent read", f"{count:,}")
+    return Interactions(_since(context, events), EVENTS, (_digest(path),), {"events": count})
+
+
+def _since(context: Context, frame: pl.LazyFrame) -> pl.LazyFrame:
+    since = context.spec.recommender.data.interactions.since
+    return latest(frame, since.total_seconds()) if since else frame
+
+
+def _normalised(context: Context, frame: pl.LazyFrame, name: str) -> pl.LazyFrame:
+    """One streaming pass to disk; everything after reads that."""
+    path = context.scratch / "interactions.parquet"
+    with readable(name):
+        frame.sink_parquet(path, row_group_size=ROW_GROUP)
+    checked = pl.scan_parquet(path)
+    schema, params = context.spec.recommender.schema_, context.spec.recommender.model.params
+    # Feedback is mostly positive by nature: sampled negatives stand against it. A file of one label is a mistake.
+    need_both = context.spec.mode == "full" or params.negatives == 0
+    check_interactions(checked, name, schema.user, schema.item, schema.label.column, need_both)
+    return checked
+
+
+def _write(context: Context, graph: Graph, parts: Parts, items: pl.DataFrame, warm: bool) -> tuple[dict[str, Path], dict[str, int]]:
+    files = graph.save(context.output)
+    rows = {}
+    keys = items[graph.item]
+    encode = [
+        graph.feature(graph.user).transform(pl.col("user")).alias("user_code"),
+        pl.col("item").replace_strict(keys, pl.int_range(len(keys), dtype=pl.Int32, eager=True)).alias("item_row"),
+    ]
+    for side, part in (("train", parts.train), ("holdout", parts.holdout)):
+        path = files[f"{side}.parquet"] = context.out(f"{side}.parquet")
+        part.with_columns(encode).sink_parquet(path, row_group_size=ROW_GROUP)
+        rows[side] = int(pl.scan_parquet(path).select(pl.len()).collect().item())
+    files["items.parquet"] = context.out("items.parquet")
+    items.write_parquet(files["items.parquet"])
+    files["items.codes.parquet"] = context.out("items.codes.parquet")
+    graph.transform(items.lazy(), "item").collect().write_parquet(files["items.codes.parquet"])
+    files["history.parquet"] = _history(context, parts, warm)
+    return files, rows
+
+
+def _history(context: Context, parts: Parts, warm: bool) -> Path:
+    """Each pair once: `label` says whether it was ever liked, `before` whether that was before this run's holdout."""
+    never = pl.lit(0, dtype=pl.Int8)
+    pairs = [
+        parts.train.select("user", "item", "label", before="label"),
+        parts.holdout.select("user", "item", "label", before=never),
+    ]
+    if warm:
+        parent = pl.scan_parquet(context.fetch("parent", "history.parquet"))
+        pairs.append(parent.select("user", "item", "label", before="label"))
+    path = context.out("history.parquet")
+    pl.concat(pairs).group_by("user", "item").agg(pl.col("label", "before").max()).sort("user", "item").sink_parquet(path)
+    return path
+
+
+def _newest(parts: Parts) -> float:
+    return float(parts.holdout.select(pl.col("time").max()).collect(engine="streaming").item())
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+if __name__ == "__main__":
+    main("etl", run)

@@ -1,0 +1,79 @@
+"""Evaluate: candidate, baseline and the serving version on the same cases of the same holdout.
+
+Publishes no files: its metrics are `candidate.*`, `popularity.*` and, where a version serves, `serving.*`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from pipelines.evaluation.cases import sample_cases, sampled_negatives
+from pipelines.evaluation.judge import judge, labelled_rows, wanted_metrics
+from pipelines.evaluation.scorers import Scorer, model_scorer, popularity_scorer, unit_scorer
+from pipelines.features.graph import load_graph
+from pipelines.loaders.batches import read_codes
+from pipelines.models.mlp import MODEL, WEIGHTS, build, load_architecture, load_weights, scorer, set_weights
+from pipelines.models.popularity import POPULARITY, load_popularity
+from pipelines.stages.runner import Context, Outcome, main
+from shared.contracts.strict import read
+from shared.domain.errors import Invalid
+from shared.serving.signature import Signature
+
+
+def run(context: Context) -> Outcome:
+    spec, log, started = context.spec.recommender, context.log, time.monotonic()
+    seed = spec.model.train.seed
+    train, holdout, history = (pl.scan_parquet(context.fetch("etl", f"{name}.parquet")) for name in ("train", "holdout", "history"))
+    items = pl.read_parquet(context.fetch("etl", "items.parquet"))
+    cases = sample_cases(holdout, history, items[spec.schema_.item], spec.serve.seen == "keep", seed)
+    log.info("%s of %s held-out positives are ranked in a catalogue of %s", _n(cases.count), _n(cases.found), _n(cases.catalogue))
+    metrics = wanted_metrics(spec)
+    counts = {metric.negatives for metric in metrics if metric.negatives is not None}
+    negatives = {count: sampled_negatives(cases, count, seed) for count in sorted(counts)}
+    labelled = labelled_rows(holdout, seed)
+
+    values: dict[str, float] = {}
+    facts: dict[str, Any] = {}
+    for name, contender in _contenders(context, items, facts):
+        found = judge(contender, cases, negatives, labelled, metrics)
+        values |= {f"{name}.{metric}": value for metric, value in found.items()}
+        log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in found.items()))
+    trained = set(train.select("user").unique().collect(engine="streaming")["user"])
+    facts["cases"] = {
+        "ranked": cases.count,
+        "found": cases.found,
+        "users": len(cases.users),
+        "users_without_training_rows": sum(one.user not in trained for one in cases.users),
+        "seed": seed,
+    }
+    return Outcome(metrics=values | {"evaluate.seconds": time.monotonic() - started}, facts=facts)
+
+
+def _contenders(context: Context, items: pl.DataFrame, facts: dict[str, Any]) -> Iterator[tuple[str, Scorer]]:
+    yield "popularity", popularity_scorer(load_popularity(context.fetch("train", POPULARITY)))
+    graph = load_graph(context.fetcher("etl"))
+    model = build(load_architecture(context.fetch("train", MODEL)))
+    set_weights(model, load_weights(context.fetch("train", WEIGHTS)))
+    yield "candidate", model_scorer(graph, read_codes(context.fetch("etl", "items.codes.parquet"), graph), scorer(model))
+    if context.spec.inputs.get("serving"):
+        served = read(Signature, json.loads(context.fetch("serving", "signature.json").read_text()), "serving's signature.json")
+        try:
+            unit = unit_scorer(context.fetch("serving", "model.onnx"), served, items)
+        except Invalid as error:
+            facts["serving_not_comparable"] = str(error)
+            context.log.info("the serving version can't be compared: %s", error)
+        else:
+            yield "serving", unit
+
+
+def _n(count: int) -> str:
+    return f"{count:,}"
+
+
+if __name__ == "__main__":
+    main("evaluate", run)

@@ -1,0 +1,153 @@
+"""What every stage does around its work: read spec.json, fetch, run, publish one manifest, and exit with a meaning.
+
+Exit 0: published (or published already by an earlier try of this attempt). Exit 2: the data or the spec is at fault;
+the manifest says why, and trying again can't help. Exit 1: anything else; nothing was published.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from shared.artifacts.store import FsspecArtifacts
+from shared.contracts.stage import Failure, Manifest, StageName, StageSpec
+from shared.contracts.strict import read
+from shared.contracts.yaml12 import load
+from shared.domain.errors import BadData, Conflict, Invalid, NotFound
+
+LIBRARIES = ("polars", "numpy", "keras", "tensorflow-cpu", "onnx", "onnxruntime", "tf2onnx")
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a stage works with. Inputs are fetched when they are first asked for."""
+
+    spec: StageSpec
+    scratch: Path
+    store: FsspecArtifacts
+    log: logging.Logger
+
+    def has(self, origin: str, name: str) -> bool:
+        return name in self.spec.inputs.get(origin, {})
+
+    def fetch(self, origin: str, name: str) -> Path:
+        if not self.has(origin, name):
+            raise NotFound(f"{self.spec.stage}: its input '{origin}' has no file '{name}'")
+        path = self.scratch / "inputs" / origin / name
+        return path if path.exists() else self.store.fetch(self.spec.inputs[origin][name], path)
+
+    def fetcher(self, origin: str) -> Callable[[str], Path]:
+        return lambda name: self.fetch(origin, name)
+
+    @property
+    def output(self) -> Path:
+        """The folder for output files."""
+        folder = self.scratch / "out"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def out(self, name: str) -> Path:
+        return self.output / name
+
+
+@dataclass(frozen=True)
+class Outcome:
+    files: dict[str, Path] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+Work = Callable[[Context], Outcome]
+
+
+def main(stage: StageName, work: Work) -> None:
+    parser = argparse.ArgumentParser(prog=f"python -m pipelines.stages.{stage}")
+    parser.add_argument("--spec", type=Path, required=True, help="the attempt's spec.json; its folder is the scratch folder")
+    path: Path = parser.parse_args().spec.absolute()
+    log = _logger(stage)
+    try:
+        code = _attempt(stage, work, path, log)
+    except Invalid as error:
+        log.error("refused: %s", error)
+        code = 2
+    except Exception as error:
+        traceback.print_exc()
+        reason = " ".join(str(error).split()) or "no message"
+        sys.stderr.write(f"{stage}: failed: {type(error).__name__}: {reason}\n")
+        code = 1
+    sys.exit(code)
+
+
+def _attempt(stage: StageName, work: Work, path: Path, log: logging.Logger) -> int:
+    spec = read(StageSpec, load(path.read_text(), path.name), path.name)
+    if spec.stage != stage:
+        raise Invalid(f"{path.name}: it is for the stage '{spec.stage}', not '{stage}'")
+    store = FsspecArtifacts(spec.artifacts)
+    if store.manifest(spec.attempt) is not None:
+        log.info("attempt %s is published already; nothing to do", spec.attempt)
+        return 0
+    started = datetime.now(UTC)
+    failure, outcome = None, Outcome()
+    try:
+        outcome = work(Context(spec, path.parent, store, log))
+    except Invalid as error:
+        failure = Failure(kind="data" if isinstance(error, BadData) else "spec", message=" ".join(str(error).split()))
+        log.error("refused: %s", failure.message)
+    _publish(spec, store, outcome, failure, started, log)
+    return 2 if failure else 0
+
+
+def _publish(
+    spec: StageSpec, store: FsspecArtifacts, outcome: Outcome, failure: Failure | None, started: datetime, log: logging.Logger
+) -> None:
+    ended = datetime.now(UTC)
+    seconds = (ended - started).total_seconds()
+    manifest = Manifest(
+        stage=spec.stage,
+        run=spec.run,
+        attempt=spec.attempt,
+        started=started,
+        ended=ended,
+        files={name: store.put(path) for name, path in sorted(outcome.files.items())},
+        metrics={f"{spec.stage}.stage_seconds": seconds} | outcome.metrics,
+        facts={"libraries": _versions()} | outcome.facts,
+        failure=failure,
+    )
+    try:
+        store.publish(manifest)
+    except Conflict as error:
+        log.info("%s; this try's output is dropped", error)
+        return
+    if not failure:
+        log.info("done in %.1f s", seconds)
+
+
+def _logger(stage: str) -> logging.Logger:
+    """Plain lines on stdout, each flushed; libraries keep quiet."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter(f"{stage}: %(message)s"))
+    log = logging.getLogger("eyas.stage")
+    log.handlers, log.propagate = [handler], False
+    log.setLevel(logging.INFO)
+    return log
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,84 @@
+"""Fits a model on batches: seeded, with progress that says how fast and how long, and stopped the moment the loss breaks."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.loaders.batches import Batches, as_dataset
+from pipelines.models.mlp import Architecture, Weights, build, grow_weights
+from pipelines.models.runtime import load_keras
+from shared.contracts.spec import Training
+from shared.domain.errors import Invalid
+
+
+@dataclass(frozen=True)
+class Fitted:
+    model: Any
+    losses: tuple[float, ...]
+    seconds: float
+    rows: int
+
+
+def fit(architecture: Architecture, batches: Batches, training: Training, parent: Weights | None, log: logging.Logger) -> Fitted:
+    keras = load_keras()
+    keras.utils.set_random_seed(training.seed % 2**32)
+    model = build(architecture)
+    if parent is not None:
+        grow_weights(model, parent)
+    optimizers = {"adam": keras.optimizers.Adam, "sgd": keras.optimizers.SGD}
+    model.compile(optimizer=optimizers[training.optimizer](training.learning_rate), loss="binary_crossentropy")
+    rows = batches.rows_per_epoch()
+    steps = -(-rows // batches.batch_size)
+    progress = Progress(training, rows, log)
+    started = time.monotonic()
+    history = model.fit(
+        as_dataset(batches, architecture.lengths, training.epochs),
+        epochs=training.epochs,
+        steps_per_epoch=steps,
+        verbose=0,
+        shuffle=False,
+        callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=progress.batch, on_epoch_end=progress.epoch)],
+    )
+    losses = tuple(float(loss) for loss in history.history["loss"])
+    return Fitted(model, losses, time.monotonic() - started, rows * training.epochs)
+
+
+class Progress:
+    """Says how training goes, at each epoch's end and every ten seconds in between."""
+
+    EVERY = 10.0
+
+    def __init__(self, training: Training, rows: int, log: logging.Logger) -> None:
+        self._training, self._rows, self._log = training, rows, log
+        self._started = self._said = time.monotonic()
+        self._done = 0
+
+    def batch(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        now = time.monotonic()
+        if now - self._said < self.EVERY:
+            return
+        self._said = now
+        loss = (logs or {}).get("loss", math.nan)
+        self._check(loss)
+        self._log.info("epoch %d of %d, step %d, loss %.4f", self._done + 1, self._training.epochs, batch + 1, loss)
+
+    def epoch(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        loss = (logs or {}).get("loss", math.nan)
+        self._done = epoch + 1
+        self._check(loss)
+        self._said = time.monotonic()
+        elapsed = self._said - self._started
+        left = elapsed / self._done * (self._training.epochs - self._done)
+        rate = self._rows * self._done / elapsed
+        self._log.info("epoch %d of %d, loss %.4f, %s rows/s, %.0f s left", self._done, self._training.epochs, loss, f"{rate:,.0f}", left)
+
+    def _check(self, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise Invalid(
+                f"model.train.learning_rate: the loss is no longer a number in epoch {max(self._done, 1)};"
+                f" {self._training.learning_rate:g} with {self._training.optimizer} is too high: lower it"
+            )

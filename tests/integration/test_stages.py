@@ -1,0 +1,181 @@
+"""The four stages as processes, from files to a served unit; then a warm run on events that starts from it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import polars as pl
+import pytest
+
+from shared.artifacts.store import FsspecArtifacts
+from shared.contracts.stage import Files, Manifest, StageSpec
+from shared.serving.signature import Signature
+
+USERS, ITEMS, ROWS = 300, 80, 12_000
+GENRES = np.array(["Drama", "Comedy", "Horror", "Kids"])
+
+
+def _taste(random: np.random.Generator, users: int, rows: int) -> pl.DataFrame:
+    """Each user likes one genre in four; an item's genre is its key modulo four."""
+    user, item = random.integers(0, users, rows), random.integers(0, ITEMS, rows)
+    liked = random.random(rows) < np.where(user % 4 == item % 4, 0.85, 0.05)
+    return pl.DataFrame({"userId": user, "movieId": item, "rating": np.where(liked, 5.0, 1.0)})
+
+
+class Platform:
+    """A folder with data and artifacts, and what the control plane would do with them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.store = folder, FsspecArtifacts(str(folder / "artifacts"))
+        random = np.random.default_rng(1)
+        frame = _taste(random, USERS, ROWS).with_columns(at=1.6e9 + np.arange(ROWS) * 60.0)
+        frame.write_parquet(folder / "ratings.parquet")
+        genres = ["|".join(GENRES[[n % 4, (n // 4) % 4]]) if n else None for n in range(ITEMS)]
+        pl.DataFrame({"movieId": range(ITEMS), "genres": genres}).write_parquet(folder / "films.parquet")
+        self.recommender: dict[str, Any] = {
+            "name": "films",
+            "data": {
+                "interactions": {"uri": str(folder / "ratings.parquet")},
+                "items": {"uri": str(folder / "films.parquet"), "key": "movieId"},
+            },
+            "schema": {"user": "userId", "item": "movieId", "time": "at", "label": {"column": "rating", "positive": ">= 4"}},
+            "features": [{"categorify": ["userId", "movieId"]}, {"multi_hot": "genres", "separator": "|"}],
+            "model": {"params": {"layers": [32, 32]}, "train": {"epochs": 4, "batch_size": 512}},
+            "gates": [{"metric": "hr@5/20", "min": 0.1}, {"parity": 1e-5}],
+        }
+
+    def stage(self, name: str, run: str, inputs: dict[str, Files], **more: Any) -> tuple[subprocess.CompletedProcess[str], str]:
+        attempt = f"{run}-{name}-1"
+        spec = StageSpec(
+            stage=name,  # type: ignore[arg-type]
+            run=run,
+            attempt=attempt,
+            recommender=more.pop("recommender", self.recommender),
+            inputs=inputs,
+            data_roots=(str(self.folder),),
+            artifacts=self.store.url,
+            **more,
+        )
+        path = self.folder / attempt / "spec.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(spec.model_dump_json(by_alias=True))
+        command = [sys.executable, "-m", f"pipelines.stages.{name}", "--spec", str(path)]
+        return subprocess.run(command, capture_output=True, text=True, check=False), attempt
+
+    def run(self, run: str, inputs: dict[str, Files], mode: str = "full") -> dict[str, Manifest]:
+        done: dict[str, Manifest] = {}
+        for name in ("etl", "train", "evaluate", "export"):
+            files = {stage: manifest.files for stage, manifest in done.items()}
+            process, attempt = self.stage(name, run, inputs | files, mode=mode)
+            assert process.returncode == 0, process.stdout + process.stderr
+            assert process.stderr == ""
+            manifest = self.store.manifest(attempt)
+            assert manifest is not None and manifest.failure is None
+            done[name] = manifest
+        return done
+
+    def fetch(self, manifest: Manifest, name: str) -> Path:
+        return self.store.fetch(manifest.files[name], self.folder / "fetched" / manifest.run / name)
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Platform:
+    return Platform(tmp_path_factory.mktemp("platform"))
+
+
+@pytest.fixture(scope="module")
+def full(platform: Platform) -> dict[str, Manifest]:
+    return platform.run("full", {})
+
+
+@pytest.mark.requirement("G-17")
+def test_the_candidate_beats_the_baseline_that_is_always_trained_beside_it(full: dict[str, Manifest]) -> None:
+    metrics = full["evaluate"].metrics
+    assert metrics["candidate.hr@10"] > 1.5 * metrics["popularity.hr@10"] > 0
+    names = ("hr@10", "ndcg@10", "hr@10/99", "ndcg@10/99", "hr@5/20", "auc")
+    assert {f"{who}.{name}" for who in ("candidate", "popularity") for name in names} <= set(metrics)
+
+
+@pytest.mark.requirement("T-12")
+def test_the_served_unit_takes_raw_columns_and_answers_as_training_did(platform: Platform, full: dict[str, Manifest]) -> None:
+    export = full["export"]
+    assert export.metrics["export.parity"] < 1e-5
+    signature = Signature.model_validate_json(platform.fetch(export, "signature.json").read_text())
+    assert [one.name for one in signature.inputs] == ["userId", "movieId", "genres"]
+    with np.load(platform.fetch(export, "parity.npz"), allow_pickle=False) as stored:
+        rows = {name: stored[name] for name in stored.files}
+    expected = rows.pop("score")
+    assert len(expected) >= 1000
+    session = onnxruntime.InferenceSession(str(platform.fetch(export, "model.onnx")), providers=["CPUExecutionProvider"])
+    assert {one.name for one in session.get_inputs()} == set(rows)
+    (score,) = session.run(["score"], rows)
+    assert score.shape == expected.shape
+    np.testing.assert_allclose(score, expected, atol=1e-5)
+
+
+def test_everything_the_gateway_needs_lies_beside_the_unit(platform: Platform, full: dict[str, Manifest]) -> None:
+    export = full["export"]
+    with np.load(platform.fetch(export, "catalogue.npz"), allow_pickle=False) as stored:
+        assert stored["movieId"].tolist() == list(range(ITEMS))
+        assert stored["genres"].shape == (ITEMS, 2) and stored["genres"].dtype.kind == "U"
+    popular = np.load(platform.fetch(export, "popular.npy"), allow_pickle=False)
+    users = np.load(platform.fetch(export, "users.npy"), allow_pickle=False)
+    assert sorted(popular.tolist()) == list(range(ITEMS)) and popular.dtype == np.int64
+    assert users.tolist() == list(range(USERS)) and users.dtype == np.int64
+    assert json.loads(platform.fetch(export, "model_card.json").read_text())["recommender"] == "films"
+
+
+@pytest.mark.requirement("G-09")
+def test_a_warm_run_starts_from_its_parent_and_is_compared_with_what_serves(platform: Platform, full: dict[str, Manifest]) -> None:
+    events = _taste(np.random.default_rng(2), USERS + 40, 3000).with_columns(at=1.7e9 + np.arange(3000.0))
+    path = platform.folder / "events.csv"
+    events.rename({"userId": "user", "movieId": "item", "rating": "value", "at": "time"}).write_csv(path)
+    inputs = {
+        "events": {"events.csv": platform.store.put(path)},
+        "parent": full["etl"].files | full["train"].files,
+        "serving": full["export"].files,
+    }
+    warm = platform.run("warm", inputs, mode="warm")
+    assert warm["etl"].facts["cardinalities"]["userId"] == full["etl"].facts["cardinalities"]["userId"] + 40
+    metrics = warm["evaluate"].metrics
+    assert metrics["serving.hr@10"] > metrics["popularity.hr@10"]
+    assert metrics["candidate.hr@10"] > metrics["popularity.hr@10"]
+    # It begins where the parent ended: well below a fresh model's first epoch.
+    assert warm["train"].facts["losses"][0] < full["train"].facts["losses"][0]
+    assert warm["export"].metrics["export.parity"] < 1e-5
+
+
+def test_a_fault_in_the_data_is_published_as_one_line_and_exit_2(platform: Platform) -> None:
+    data = platform.recommender["data"] | {"interactions": {"uri": str(platform.folder / "missing.parquet")}}
+    process, attempt = platform.stage("etl", "faulty", {}, recommender=platform.recommender | {"data": data})
+    manifest = platform.store.manifest(attempt)
+    assert process.returncode == 2 and manifest is not None and manifest.failure is not None
+    assert manifest.failure.kind == "data" and "missing.parquet: there is no such file" in manifest.failure.message
+    assert process.stderr == "" and not manifest.files
+
+
+def test_a_source_outside_the_roots_is_a_fault_of_the_spec(platform: Platform) -> None:
+    data = platform.recommender["data"] | {"interactions": {"uri": "/etc/passwd"}}
+    process, attempt = platform.stage("etl", "outside", {}, recommender=platform.recommender | {"data": data})
+    manifest = platform.store.manifest(attempt)
+    assert process.returncode == 2 and manifest is not None and manifest.failure is not None
+    assert manifest.failure.kind == "spec" and "allowed data root" in manifest.failure.message
+
+
+def test_a_crash_publishes_nothing_and_its_last_line_says_what_happened(platform: Platform) -> None:
+    process, attempt = platform.stage("train", "crashed", {})
+    assert process.returncode == 1 and platform.store.manifest(attempt) is None
+    assert "Traceback" in process.stderr
+    assert process.stderr.splitlines()[-1] == "train: failed: NotFound: train: its input 'etl' has no file 'features.json'"
+
+
+def test_a_published_attempt_is_not_run_again(platform: Platform, full: dict[str, Manifest]) -> None:
+    process, attempt = platform.stage("etl", "full", {})
+    assert process.returncode == 0 and f"attempt {attempt} is published already" in process.stdout
+    assert platform.store.manifest(attempt) == full["etl"]

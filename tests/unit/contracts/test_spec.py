@@ -1,0 +1,137 @@
+"""What users write is understood, or refused in one line that names the place and the remedy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from shared.contracts.plans import retrain_plan, rollout_plan, run_plan
+from shared.contracts.spec import RecommenderSpec, parse_spec
+from shared.domain.errors import Invalid, Unsupported
+
+SPEC = """
+apiVersion: eyas/v1
+name: movies
+data:
+  interactions: {uri: ratings.parquet, also: events}
+  items: {uri: movies.parquet, key: movieId}
+schema: {user: userId, item: movieId, time: timestamp, label: {column: rating, positive: ">= 4"}}
+features:
+  - categorify: [userId, movieId]
+    min_count: 2
+  - multi_hot: genres
+    separator: "|"
+gates:
+  - {metric: hr@10, better_than: popularity}
+  - {metric: ndcg@10, not_worse_than: serving, by: 5%}
+  - {metric: hr@10/99, min: 0.2}
+  - {parity: 1e-5}
+  - {latency_p99: 20ms, batch: 500}
+rollout: {steps: [1%, 0.5], analysis: {max_harm: 2%, window: 10m}}
+retrain: {on: [drift: {psi: 0.3}, kpi: {hit_rate: -20%}], mode: warm, cooldown: 1h}
+"""
+
+
+def test_a_spec_survives_its_own_document() -> None:
+    spec = parse_spec(SPEC)
+    assert parse_spec(json.dumps(spec.document())) == spec
+
+
+@pytest.mark.parametrize(("written", "kept"), [("20%", 0.2), ("7d", "7d"), ("0.1", 0.1)])
+def test_a_split_is_a_share_or_a_duration(written: str, kept: float | str) -> None:
+    spec = parse_spec(f"{SPEC}split: {{test: {written}}}\n")
+    assert spec.document()["split"]["test"] == kept
+    assert parse_spec(json.dumps(spec.document())) == spec
+
+
+def test_only_name_data_and_schema_are_required() -> None:
+    lines = SPEC.splitlines()
+    short = "\n".join(lines[: lines.index("features:")])
+    assert parse_spec(short).operators()[0].categorify == ("userId", "movieId")  # type: ignore[union-attr]
+
+
+def test_the_plans_say_what_the_spec_says() -> None:
+    spec = parse_spec(SPEC)
+    assert [str(gate) for gate in run_plan(spec).gates] == [
+        "hr@10 better than popularity",
+        "ndcg@10 not worse than serving by 5.00%",
+        "hr@10/99 at least 0.2",
+        "parity at most 1e-05",
+        "latency_p99 at most 20 ms",
+    ]
+    assert rollout_plan(spec).steps == (0.01, 0.5)
+    plan = retrain_plan(spec)
+    assert (plan.psi, plan.hit_rate, plan.mode, plan.hit_rate_mode) == (0.3, -0.2, "warm", "full")
+    assert plan.cooldown == timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("name: movies", "name: movies\nmodle: {}", "unknown field 'modle': did you mean 'model'?"),
+        ("name: movies", "name: Movies!", "name: string should match pattern"),
+        ("name: movies\n", "", "name: field required"),
+        ("multi_hot: genres", "multihot: genres", "features.1: unknown operator 'multihot': did you mean 'multi_hot'?"),
+        ("multi_hot: genres", "multi_hot: movieId", "features: column 'movieId' is produced twice"),
+        ("[userId, movieId]", "[userId]", "features: the model needs 'categorify' of 'movieId'"),
+        ("separator:", "seperator:", "features.1: unknown field 'seperator': did you mean 'separator'?"),
+        ("hr@10/99", "hit@10", "gates.2.metric: string should match pattern"),
+        ("by: 5%", "by: -5%", "gates.1.by: input should be greater than or equal to 0"),
+        ("min: 0.2", "min: 0.2, better_than: popularity", "exactly one of min, better_than, not_worse_than"),
+        ("[1%, 0.5]", "[50%, 10%]", "rollout: steps must rise"),
+        ("window: 10m", "window: 10", "rollout.analysis.window: expected a duration such as 30s"),
+        ("max_harm: 2%", "max_harm: much", "rollout.analysis.max_harm: expected a percentage such as 2%"),
+        ('">= 4"', "4", "schema.label.positive: expected a comparison such as '>= 4'"),
+        ("mode: warm", "mode: hot", "retrain.mode: input should be 'full' or 'warm'"),
+        ("uri: movies.parquet", "uri: [", "not valid YAML at line"),
+        ("name: movies", "name: movies\nname: films", "'name' is given twice"),
+        ("time: timestamp", "time: rating", "schema: user, item, time and label must be four different columns"),
+        ("psi: 0.3", "psi: .nan", "retrain.on.0.drift.psi: input should be a finite number"),
+    ],
+)
+def test_a_fault_is_named_with_its_place_and_remedy(before: str, after: str, said: str) -> None:
+    assert before in SPEC
+    with pytest.raises(Invalid) as caught:
+        parse_spec(SPEC.replace(before, after), "spec.yaml")
+    assert str(caught.value).startswith("spec.yaml: ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "model: {family: neumf}",
+        "model: {framework: torch}",
+        "model: {train: {mixed_precision: true}}",
+        "rollout: {shadow: 5m}",
+        "retrain: {schedule: '0 3 * * *'}",
+        "retrain: {on: [new_events: 1000]}",
+        "resources: {train: {gpu: 1}}",
+        "features: [cyclic: {of: timestamp}]",
+        "gates: [{metric: hr@10, slice: cold, min: 0.1}]",
+        "serve: {retrieve: {candidates: 500}}",
+    ],
+)
+def test_what_is_planned_is_refused_and_never_ignored(line: str) -> None:
+    key = line.split(":")[0]
+    kept = "\n".join(part for part in SPEC.split("\n") if not part.startswith(f"{key}:"))
+    if key in ("features", "gates"):
+        kept = "\n".join(part for part in kept.split("\n") if not part.startswith("  - ") and not part.startswith("    "))
+    with pytest.raises(Unsupported, match="not yet supported"):
+        parse_spec(f"{kept}\n{line}\n")
+
+
+def fields(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for model in (schema, *schema["$defs"].values()):
+        for name, field in model.get("properties", {}).items():
+            yield f"{model.get('title')}.{name}", field
+
+
+def test_every_field_is_documented() -> None:
+    silent = [name for name, field in fields(RecommenderSpec.model_json_schema()) if not field.get("description")]
+    assert silent == []

@@ -1,0 +1,75 @@
+"""The loader's promises: whole batches, seeded, negatives anew each epoch, nothing lost and nothing doubled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from pipelines.features.vocabulary import UNKNOWN
+from pipelines.loaders.batches import Batch, Batches
+
+ROWS, ITEMS = 10_000, 50
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "train.parquet"
+    number = pl.int_range(ROWS, dtype=pl.Int32, eager=True)
+    frame = pl.DataFrame({"user_code": number, "item_row": number % ITEMS, "label": (number % 4 == 0).cast(pl.Int8)})
+    frame.write_parquet(path, row_group_size=700)
+    return path
+
+
+def _batches(path: Path, negatives: int = 0, unknown_share: float = 0.0, seed: int = 5, shuffle: bool = True) -> Batches:
+    items = {"item": np.arange(ITEMS, dtype=np.int32) + 2, "genres": np.arange(ITEMS * 3, dtype=np.int32).reshape(ITEMS, 3)}
+    return Batches(path, items, "user", "item", 512, negatives, seed, shuffle, unknown_share)
+
+
+def _users(batches: list[Batch]) -> list[int]:
+    return np.concatenate([batch.columns["user"] for batch in batches]).tolist()
+
+
+@pytest.mark.requirement("T-01")
+def test_an_epoch_is_whole_batches_and_every_row_once(path: Path) -> None:
+    epoch = list(_batches(path).epoch(0))
+    assert {len(batch.labels) for batch in epoch[:-1]} == {512}
+    users = _users(epoch)
+    assert sorted(users) == list(range(ROWS)) and users != list(range(ROWS))
+    assert len(users) == _batches(path).rows_per_epoch()
+
+
+def test_item_columns_and_labels_stay_with_their_row(path: Path) -> None:
+    for batch in _batches(path).epoch(0):
+        users = batch.columns["user"]
+        np.testing.assert_array_equal(batch.columns["item"], users % ITEMS + 2)
+        np.testing.assert_array_equal(batch.columns["genres"][:, 0], users % ITEMS * 3)
+        np.testing.assert_array_equal(batch.labels, users % 4 == 0)
+
+
+def test_one_seed_gives_one_order_and_each_epoch_another(path: Path) -> None:
+    first, again = (_users(list(_batches(path, negatives=2).epoch(0))) for _ in range(2))
+    assert first == again
+    assert first != _users(list(_batches(path, negatives=2).epoch(1)))
+    assert first != _users(list(_batches(path, negatives=2, seed=6).epoch(0)))
+
+
+def test_each_positive_gets_its_negatives_from_the_whole_catalogue(path: Path) -> None:
+    epoch = list(_batches(path, negatives=3).epoch(0))
+    users, labels = np.array(_users(epoch)), np.concatenate([batch.labels for batch in epoch])
+    assert len(users) == ROWS + 3 * ROWS // 4 == _batches(path, negatives=3).rows_per_epoch()
+    counts = np.bincount(users, minlength=ROWS)
+    assert set(counts[::4]) == {4} and set(counts[1::4]) == {1}
+    assert labels.sum() == ROWS // 4
+    assert len(np.unique(np.concatenate([batch.columns["item"] for batch in epoch]))) == ITEMS
+
+
+def test_without_shuffling_rows_come_as_they_lie(path: Path) -> None:
+    assert _users(list(_batches(path, shuffle=False).epoch(0))) == list(range(ROWS))
+
+
+def test_a_share_of_rows_is_shown_as_unknown(path: Path) -> None:
+    users = np.array(_users(list(_batches(path, unknown_share=0.1).epoch(0))))
+    assert 0.08 < (users == UNKNOWN).mean() < 0.12

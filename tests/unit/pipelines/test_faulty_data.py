@@ -1,0 +1,149 @@
+"""Every bad input is refused in one line that names the file and the column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from pipelines.stages.runner import Outcome
+from shared.domain.errors import BadData, Invalid, Unsupported
+from tests.unit.pipelines.recommender import films, ratings, spec, write
+
+Etl = Callable[..., Outcome]
+WITH_NULL = pl.when(pl.int_range(pl.len()) == 7).then(None)
+WITH_NAN = pl.when(pl.int_range(pl.len()) == 7).then(float("nan"))
+
+FAULTS: dict[str, tuple[pl.DataFrame, str]] = {
+    "one user": (ratings().with_columns(userId=1), "ratings.parquet: column 'userId' has only one value"),
+    "one item": (ratings().with_columns(movieId=1), "ratings.parquet: column 'movieId' has only one value"),
+    "nothing liked": (ratings().with_columns(rating=1.0), "column 'rating' has no positive"),
+    "everything liked": (ratings().with_columns(rating=5.0), "column 'rating' makes every row a positive"),
+    "null users": (ratings().with_columns(userId=WITH_NULL.otherwise("userId")), "column 'userId' has 1 nulls or NaN"),
+    "NaN users": (ratings().with_columns(userId=WITH_NAN.otherwise("userId")), "column 'userId' has 1 nulls or NaN"),
+    "null items": (ratings().with_columns(movieId=WITH_NULL.otherwise("movieId")), "column 'movieId' has 1 nulls or NaN"),
+    "null times": (ratings().with_columns(at=WITH_NULL.otherwise("at")), "column 'at' has 1 nulls or NaN"),
+    "NaN labels": (ratings().with_columns(rating=WITH_NAN.otherwise("rating")), "column 'rating' has 1 nulls or NaN"),
+    "huge keys": (ratings().with_columns(userId=pl.lit(2**63, dtype=pl.UInt64) + pl.col("userId")), "ratings.parquet: it can't be read"),
+    "text keys": (ratings().with_columns(pl.col("userId").cast(pl.String)), "text keys are not yet supported"),
+    "fractional keys": (ratings().with_columns(pl.col("userId").cast(pl.Float64)), "'userId' is Float64: keys must be integers"),
+    "text times": (ratings().with_columns(at=pl.lit("noon")), "column 'at' is String: time must be"),
+    "milliseconds": (ratings().with_columns(pl.col("at") * 1000), "column 'at' goes up to 1.6e\\+12, not in seconds"),
+    "text labels": (ratings().with_columns(rating=pl.lit("good")), "column 'rating' is String: the label must be a number"),
+    "few rows": (ratings(10), "10 usable interactions are too few"),
+    "no rows": (ratings(0), "ratings.parquet: it has a header but no rows"),
+    "one moment": (ratings().with_columns(at=1.0), "split.test leaves no rows for train"),
+    "a missing column": (ratings().drop("at"), "ratings.parquet: column 'at' is missing; it has: userId"),
+    "strange items": (ratings().with_columns(pl.col("movieId") + 999), "none of its items are in the items table films.parquet"),
+}
+
+TABLES: dict[str, tuple[pl.DataFrame, str]] = {
+    "doubled keys": (pl.concat([films(), films(2)]), "films.parquet: column 'movieId' has 2 keys more than once, such as 1"),
+    "null keys": (films().with_columns(movieId=WITH_NULL.otherwise("movieId")), "films.parquet: column 'movieId' has 1 nulls"),
+    "no key": (films().rename({"movieId": "id"}), "films.parquet: column 'movieId' is missing"),
+    "a feature missing": (films().drop("year"), "features: column 'year' is neither a key nor in the items table"),
+    "a fractional feature": (films().with_columns(pl.col("year").cast(pl.Float64)), "column 'year' is Float64: categorify takes"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_interactions_with_a_fault_are_refused(fault: str, tmp_path: Path, etl: Etl) -> None:
+    frame, message = FAULTS[fault]
+    write(tmp_path, frame)
+    with pytest.raises(BadData, match=message):
+        etl(spec(tmp_path))
+
+
+@pytest.mark.parametrize("fault", TABLES)
+def test_an_items_table_with_a_fault_is_refused(fault: str, tmp_path: Path, etl: Etl) -> None:
+    frame, message = TABLES[fault]
+    write(tmp_path, items=frame)
+    with pytest.raises(Invalid, match=message):
+        etl(spec(tmp_path))
+
+
+def _with_uri(folder: Path, uri: str) -> Any:
+    items = {"uri": str(folder / "films.parquet"), "key": "movieId"}
+    return spec(folder, data={"interactions": {"uri": uri}, "items": items})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("missing.parquet", None, "missing.parquet: there is no such file"),
+        ("empty.parquet", b"", "empty.parquet: the file is empty"),
+        ("empty.csv", b"", "empty.csv: the file is empty"),
+        ("broken.parquet", b"PAR1 not really PAR1", "broken.parquet: it can't be read"),
+        ("none-*.parquet", None, "none-\\*.parquet: no file matches"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused(name: str, content: bytes | None, message: str, tmp_path: Path, etl: Etl) -> None:
+    write(tmp_path)
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(BadData, match=message):
+        etl(_with_uri(tmp_path, str(tmp_path / name)))
+
+
+def test_nothing_outside_the_roots_is_read_and_whether_it_exists_is_not_told(tmp_path: Path, etl: Etl) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    outside.mkdir()
+    write(inside)
+    write(outside)
+    (inside / "link.parquet").symlink_to(outside / "ratings.parquet")
+    (inside / "folder").symlink_to(outside)
+    uris = [
+        str(outside / "ratings.parquet"),
+        str(outside / "missing.parquet"),
+        str(outside / "*.parquet"),
+        str(inside / "link.parquet"),
+        str(inside / "folder" / "*.parquet"),
+        str(inside / "l*.parquet"),
+        f"file://{outside}/ratings.parquet",
+        f"{inside}/../outside/ratings.parquet",
+        str(tmp_path / "inside-not" / "ratings.parquet"),
+    ]
+    for uri in uris:
+        with pytest.raises(Invalid, match="doesn't lie under an allowed data root") as caught:
+            etl(_with_uri(inside, uri), roots=(str(inside),))
+        assert not isinstance(caught.value, BadData), uri
+        assert uri in str(caught.value) and str(inside) in str(caught.value)
+    with pytest.raises(Invalid, match="a pattern can't have"):
+        etl(_with_uri(inside, f"{inside}/*/../../outside/*.parquet"), roots=(str(inside),))
+    with pytest.raises(Invalid, match="none are set"):
+        etl(spec(inside), roots=())
+
+
+def test_sources_of_another_scheme_are_not_yet_supported(tmp_path: Path, etl: Etl) -> None:
+    write(tmp_path)
+    with pytest.raises(Unsupported, match="'s3' are not yet supported"):
+        etl(_with_uri(tmp_path, "s3://lake/ratings.parquet"))
+
+
+def test_interactions_with_items_that_the_table_lacks_are_dropped_and_counted(tmp_path: Path, etl: Etl) -> None:
+    write(tmp_path, items=films(15))
+    strange = ratings().filter(pl.col("movieId") > 15)
+    assert etl(spec(tmp_path)).facts["rows"]["dropped"] == len(strange) > 0
+
+
+@pytest.mark.parametrize("shape", ["csv", "glob", "file uri", "datetime"])
+def test_the_same_interactions_in_another_shape_give_the_same_training_rows(shape: str, tmp_path: Path, etl: Etl) -> None:
+    write(tmp_path)
+    plain = pl.read_parquet(etl(spec(tmp_path)).files["train.parquet"])
+    uri = str(tmp_path / "ratings.parquet")
+    if shape == "csv":
+        uri = str(tmp_path / "ratings.csv")
+        ratings().write_csv(uri)
+    elif shape == "glob":
+        ratings()[:90].write_parquet(tmp_path / "part-0.parquet")
+        ratings()[90:].write_parquet(tmp_path / "part-1.parquet")
+        uri = str(tmp_path / "part-*.parquet")
+    elif shape == "file uri":
+        uri = f"file://{uri}"
+    else:
+        ratings().with_columns((pl.col("at") * 1e6).cast(pl.Int64).cast(pl.Datetime("us", "UTC"))).write_parquet(uri)
+    assert plain.equals(pl.read_parquet(etl(_with_uri(tmp_path, uri)).files["train.parquet"]))
