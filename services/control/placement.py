@@ -32,10 +32,6 @@ class Placement:
         self._faults: dict[tuple[str, int], str] = {}
         self._lock = threading.Lock()
 
-    def forget(self) -> None:
-        """The server has lost its versions (a restart): everything is placed again."""
-        self._placed.clear()
-
     def fault(self, recommender: str, version: int) -> str | None:
         """Why a version can't be loaded, if it was tried and can't."""
         with self._lock:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from services.control.runs import rollout_id
 from shared.contracts.plans import retrain_plan
 from shared.domain import retrainer as domain
 from shared.domain import rollout as rollouts
 from shared.domain import run as runs
 from shared.domain.errors import NotFound
 from shared.domain.retrainer import RetrainerObservation, RetrainerStatus, StartRun, run_id
-from shared.launch import new_run
+from shared.launch import new_run, rollout_id
 from shared.ports import Clock, RecommenderStore, Record, RetrainerStore, RolloutStore, RouteStore, RunStore, SignalSource
 from shared.telemetry import metrics
 

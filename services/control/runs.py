@@ -17,6 +17,7 @@ from shared.domain.errors import NotFound
 from shared.domain.ids import attempt_name
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import Published, RegisterVersion, RunObservation, RunStatus, StartStage, StopStage
+from shared.launch import rollout_id
 from shared.ports import ArtifactStore, Clock, EventLog, Executor, Record, Registry, RolloutStore, RunStore, Version
 from shared.telemetry import metrics
 
@@ -177,10 +178,6 @@ class Runs:
 def spec_of(record: Record[Any]) -> RecommenderSpec:
     """The spec as it was when the row was made."""
     return read(RecommenderSpec, record.spec["document"], f"spec of {record.id}")
-
-
-def rollout_id(run: str) -> str:
-    return f"{run}-rollout"
 
 
 def digest_of(files: Files) -> str:

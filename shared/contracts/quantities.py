@@ -30,7 +30,10 @@ def parse_duration(value: Any) -> timedelta:
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     if not match:
         raise ValueError(f"expected a duration such as 30s, 15m, 6h or 7d, got {value!r}")
-    return timedelta(**{_UNITS[match[2]]: float(match[1])})
+    try:
+        return timedelta(**{_UNITS[match[2]]: float(match[1])})
+    except OverflowError:
+        raise ValueError(f"{value!r} is longer than any duration that can be kept") from None
 
 
 def write_duration(value: timedelta) -> str:

@@ -89,6 +89,11 @@ def test_the_plans_say_what_the_spec_says() -> None:
         ("mode: warm", "mode: hot", "retrain.mode: input should be 'full' or 'warm'"),
         ("uri: movies.parquet", "uri: [", "not valid YAML at line"),
         ("name: movies", "name: movies\nname: films", "'name' is given twice"),
+        ("name: movies", "name: &a movies\nother: *a", "an alias: write the value out"),
+        ("name: movies", "{[a]: 1}: 2", "not valid YAML"),
+        ("name: movies", "name: 2020-13-45", "not valid YAML: month must be in 1..12"),
+        ("name: movies", f"name: {'[' * 5000}", "not valid YAML"),
+        ("window: 10m", "window: 99999999999999d", "longer than any duration"),
         ("time: timestamp", "time: rating", "schema: user, item, time and label must be four different columns"),
         ("psi: 0.3", "psi: .nan", "retrain.on.0.drift.psi: input should be a finite number"),
     ],
@@ -118,7 +123,7 @@ def test_a_fault_is_named_with_its_place_and_remedy(before: str, after: str, sai
     ],
 )
 def test_what_is_planned_is_refused_and_never_ignored(line: str) -> None:
-    key = line.split(":")[0]
+    key = line.split(":", maxsplit=1)[0]
     kept = "\n".join(part for part in SPEC.split("\n") if not part.startswith(f"{key}:"))
     if key in ("features", "gates"):
         kept = "\n".join(part for part in kept.split("\n") if not part.startswith("  - ") and not part.startswith("    "))

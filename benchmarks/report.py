@@ -1,0 +1,66 @@
+"""One form for all benchmarks: a table for people, `var/bench/NAME.json` for everything else."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure: the median of its runs, with their spread."""
+
+    case: str
+    contender: str
+    metric: str
+    unit: str
+    values: Sequence[float]
+    ratio_to: Mapping[str, float] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "case": self.case,
+            "contender": self.contender,
+            "metric": self.metric,
+            "value": statistics.median(self.values),
+            "unit": self.unit,
+            "runs": len(self.values),
+            "min": min(self.values),
+            "max": max(self.values),
+            "ratio_to": dict(self.ratio_to),
+        }
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "cpu": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+def publish(bench: str, rows: Sequence[Row], folder: Path = Path("var/bench")) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    documents = [row.document() for row in rows]
+    path = folder / f"{bench}.json"
+    path.write_text(json.dumps({"bench": bench, "machine": machine(), "rows": documents}, indent=1))
+    table = Table("case", "contender", "metric", "median", "min", "max", "unit", "runs", title=bench)
+    for one in documents:
+        numbers = [f"{one[key]:,.3g}" if abs(one[key]) < 1000 else f"{one[key]:,.0f}" for key in ("value", "min", "max")]
+        table.add_row(one["case"], one["contender"], one["metric"], *numbers, one["unit"], str(one["runs"]))
+    console = Console()
+    console.print(table)
+    console.print(f"written to {path}")
+    return path

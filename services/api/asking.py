@@ -1,0 +1,39 @@
+"""What people ask of runs, rollouts and retrainers: checked against what the state answers to, then left for the reconciler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, TypeVar
+
+from fastapi import Body
+from pydantic import BaseModel, ConfigDict, Field
+
+from services.api.parts import ACTOR, Parts
+from shared.domain.errors import Conflict
+from shared.domain.machine import HasState, Request, requests
+from shared.ports import Record, ResourceStore
+
+S = TypeVar("S", bound=HasState)
+
+
+class Why(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    reason: str = Field("", max_length=500, description="Goes into the history.")
+
+
+Because = Annotated[Why | None, Body()]
+
+
+def ask(
+    parts: Parts, store: ResourceStore[S], table: Mapping[str, frozenset[str]], what: str, id: str, verb: str, why: Why | None
+) -> Record[S]:
+    record = store.get(id)
+    state = record.status.state
+    possible = requests(table, state)
+    if verb not in possible:
+        left = f"possible now: {', '.join(sorted(possible))}" if possible else "nothing can be asked of it now"
+        raise Conflict(f"{what} {id} is {state.replace('_', ' ')} and doesn't answer to '{verb}'; {left}")
+    asked = store.ask(id, Request(verb, ACTOR, why.reason if why else ""), parts.clock.now())
+    parts.wake()
+    return asked

@@ -1,0 +1,33 @@
+"""Spec bodies: JSON or YAML text, one parser for both, and every fault of it the client's."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from shared.contracts.spec import RecommenderSpec, parse_spec
+from shared.domain.errors import Invalid
+
+_SCHEMA = {"$ref": "#/components/schemas/RecommenderSpec"}
+SPEC_BODY: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}, "application/yaml": {"schema": _SCHEMA}}}
+}
+
+
+async def _read(request: Request) -> bytes:
+    return await request.body()
+
+
+def _spec(body: Annotated[bytes, Depends(_read)]) -> RecommenderSpec:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise Invalid("spec: the text is not UTF-8") from None
+    try:
+        return parse_spec(text)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:  # of YAML that no parser of ours expects
+        raise Invalid(f"spec: can't be read: {error}") from None
+
+
+SpecBody = Annotated[RecommenderSpec, Depends(_spec)]

@@ -1,0 +1,67 @@
+"""What stands around every handler: a bound on the size of a body, and the last catch for what nobody foresaw."""
+
+from __future__ import annotations
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from services.api.problems import problem, unexpected
+
+MAX_BODY = 1 << 20
+
+
+class BodyLimit:
+    """Refuses by the announced length, and by what really comes where none was announced.
+
+    The body is read here, so that no handler starts on one that is too large.
+    """
+
+    def __init__(self, app: ASGIApp, limit: int = MAX_BODY) -> None:
+        self._app = app
+        self._limit = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        announced = Headers(scope=scope).get("content-length", "")
+        messages: list[Message] = []
+        size = int(announced[:19]) if announced.isdecimal() else 0
+        if size <= self._limit:
+            size = 0
+            while size <= self._limit:
+                messages.append(await receive())
+                size += len(messages[-1].get("body", b""))
+                if not messages[-1].get("more_body", False):
+                    break
+        if size > self._limit:
+            said = f"the body is larger than {self._limit} bytes: send it in parts"
+            await problem("too-large", 413, said, {"Connection": "close"})(scope, receive, send)
+            return
+
+        async def replay() -> Message:
+            return messages.pop(0) if messages else await receive()
+
+        await self._app(scope, replay, send)
+
+
+class LastCatch:
+    """An unforeseen exception becomes a problem without a traceback; the log has it whole."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            if scope["type"] != "http" or started:
+                raise
+            await unexpected(scope["path"], error)(scope, receive, send)

@@ -1,0 +1,60 @@
+"""What the API is made of: ports and a few callables, handed over by wiring. Handlers see nothing else of the platform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from services.gateway import Gateway
+from shared.ports import (
+    ArtifactStore,
+    Clock,
+    Executor,
+    HitRate,
+    ModelServer,
+    RecommenderStore,
+    Registry,
+    RetrainerStore,
+    RolloutStore,
+    RouteStore,
+    RunStore,
+)
+
+ACTOR = "operator"
+"""Who is written into the history: there is one token, and this is its holder."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    recommenders: RecommenderStore
+    runs: RunStore
+    rollouts: RolloutStore
+    retrainers: RetrainerStore
+    registry: Registry
+    routes: RouteStore
+    executor: Executor
+    artifacts: ArtifactStore
+    server: ModelServer
+    gateway: Gateway
+    clock: Clock
+    token: str
+    drift: Callable[[str], Mapping[str, float]]
+    """By feature, the population stability index; empty while there are too few events."""
+    kpis: Callable[[str, timedelta], Mapping[int, HitRate]]
+    """By version, what its answers earned in the newest closed stretch of time."""
+    wake: Callable[[], None]
+    """Tells the control loop that there is something to do."""
+    ready: Callable[[], Sequence[str]]
+    """What isn't ready yet; empty when all is."""
+
+
+def _parts(request: Request) -> Parts:
+    parts: Parts = request.app.state.parts
+    return parts
+
+
+With = Annotated[Parts, Depends(_parts)]

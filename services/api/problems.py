@@ -1,0 +1,77 @@
+"""Every fault as an RFC 9457 problem: what was wrong, where, and what to do; never a traceback.
+
+`type` is stable: the kind of the error behind a fixed prefix. Validation faults also come as `errors`, one a field.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from shared.domain.errors import EyasError
+
+log = logging.getLogger(__name__)
+
+MEDIA = "application/problem+json"
+TYPES = "https://eyas.dev/problems/"
+_KINDS = {400: "malformed", 401: "unauthenticated", 404: "not-found", 405: "method-not-allowed", 413: "too-large"}
+
+
+def problem(kind: str, status: int, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
+    """Plain ASCII JSON: whatever a client has sent, the answer can be encoded."""
+    document = {"type": TYPES + kind, "title": kind.replace("-", " ").capitalize(), "status": status, "detail": detail, **more}
+    return Response(json.dumps(document), status, headers, MEDIA)
+
+
+def unexpected(request_path: str, error: Exception) -> Response:
+    log.error("unexpected error at %s", request_path, exc_info=error)
+    return problem("internal", 500, "something went wrong inside; the platform's log says what")
+
+
+def install(app: FastAPI) -> None:
+    app.add_exception_handler(EyasError, _ours)
+    app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(HTTPException, _http)
+
+
+def _ours(request: Request, error: Exception) -> Response:
+    assert isinstance(error, EyasError)
+    if error.status >= 500:  # 503 comes with every request while a part is away: whoever found that out has said it
+        log.log(logging.DEBUG if error.status == 503 else logging.WARNING, "%s %s: %s", request.method, request.url.path, error)
+    headers = {"Retry-After": "1"} if error.status == 503 else None
+    return problem(error.kind, error.status, str(error), headers)
+
+
+def _validation(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    faults = error.errors()
+    if any(fault["type"] == "json_invalid" for fault in faults):
+        return problem("malformed", 400, "the body is not valid JSON")
+    errors = [{"field": _field(fault["loc"]), "message": _plain(fault["msg"])} for fault in faults]
+    return problem("invalid", 422, "; ".join(f"{one['field']}: {one['message']}" for one in errors[:5]), errors=errors[:100])
+
+
+def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    kind = _KINDS.get(error.status_code, HTTPStatus(error.status_code).phrase.lower().replace(" ", "-"))
+    detail = f"there is nothing at {request.url.path}" if error.status_code == 404 else str(error.detail)
+    return problem(kind, error.status_code, detail, error.headers)
+
+
+def _field(place: Sequence[int | str]) -> str:
+    """`body.events.3.user` without the `body`: the field as the client wrote it."""
+    parts = [str(part) for part in place]
+    return ".".join(parts[1:] if len(parts) > 1 and parts[0] in ("body", "query", "path") else parts)
+
+
+def _plain(message: str) -> str:
+    message = message.removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]

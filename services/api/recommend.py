@@ -1,0 +1,48 @@
+"""The online path over HTTP: one recommendation a call."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from services.api.parts import With
+from shared.contracts.events import Key
+
+router = APIRouter(tags=["online"])
+
+
+class Ask(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    user: Key
+    k: Annotated[int, Field(ge=1, le=1000)] = 10
+    exclude: Annotated[list[Key], Field(max_length=10_000, description="Items that must not be in the answer.")] = []
+
+
+class Item(BaseModel):
+    item: int
+    score: float | None = Field(description="Null for a popular item that no model has scored.")
+
+
+class AnswerView(BaseModel):
+    request_id: str = Field(description="Give it with the user's interactions, so that they count for this answer.")
+    recommender: str
+    version: int
+    variant: Literal["stable", "candidate"]
+    items: list[Item]
+    fallback: str | None = Field(description="Why the answer is not the model's own: 'unknown user', 'scoring unavailable', or null.")
+
+
+@router.post("/v1/recommend/{name}")
+def recommend(parts: With, name: str, ask: Ask) -> AnswerView:
+    answer = parts.gateway.recommend(name, ask.user, ask.k, ask.exclude)
+    return AnswerView(
+        request_id=answer.request_id,
+        recommender=answer.recommender,
+        version=answer.version,
+        variant=answer.variant,
+        items=[Item(item=item, score=score) for item, score in answer.items],
+        fallback=answer.fallback,
+    )

@@ -1,0 +1,131 @@
+"""Recommenders: a spec under a name, what serves under it, and how to go back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel
+
+from services.api.asking import Because, ask
+from services.api.bodies import SPEC_BODY, SpecBody
+from services.api.parts import ACTOR, Parts, With
+from services.api.runs import start_run
+from services.api.views import AppliedRecommender, Page, RecommenderView, RouteView, ServingRecommender, Valid, VersionView
+from shared.contracts.spec import RecommenderSpec
+from shared.domain.errors import Conflict, Invalid, NotFound
+from shared.domain.machine import Request
+from shared.domain.rollout import ANSWERS
+from shared.domain.route import Route
+from shared.telemetry import metrics
+
+router = APIRouter(tags=["recommenders"])
+
+Run = Annotated[bool, Query(description="Start a run if the spec is new or changed.")]
+
+
+class RolledBack(BaseModel):
+    stable: int
+    aborted: list[str]
+    """Rollouts that were asked to abort."""
+
+
+@router.post(
+    "/v1/recommenders",
+    status_code=201,
+    responses={200: {"model": AppliedRecommender, "description": "There already"}},
+    openapi_extra=SPEC_BODY,
+)
+def apply(parts: With, spec: SpecBody, response: Response, run: Run = True) -> AppliedRecommender:
+    """Creates a recommender or changes its spec; an equal spec changes nothing."""
+    return _apply(parts, spec, response, run)
+
+
+@router.put("/v1/recommenders/{name}", responses={201: {"model": AppliedRecommender, "description": "New"}}, openapi_extra=SPEC_BODY)
+def replace(parts: With, name: str, spec: SpecBody, response: Response, run: Run = True) -> AppliedRecommender:
+    if spec.name != name:
+        raise Invalid(f"name: the spec says '{spec.name}', the address says '{name}'")
+    return _apply(parts, spec, response, run)
+
+
+def _apply(parts: Parts, spec: RecommenderSpec, response: Response, run: bool) -> AppliedRecommender:
+    now = parts.clock.now()
+    try:
+        before = parts.recommenders.get(spec.name).generation
+    except NotFound:
+        before = 0
+    stored = parts.recommenders.put(spec, now, ACTOR)
+    changed = stored.generation != before
+    response.status_code = 200 if before else 201
+    why = "the spec changed" if before else "the spec is new"
+    started = start_run(parts, stored, "full", why).id if run and changed else None
+    if changed:
+        parts.wake()
+    return AppliedRecommender(**RecommenderView.fields(stored), run=started)
+
+
+@router.post("/v1/recommenders:validate", openapi_extra=SPEC_BODY)
+def validate(spec: SpecBody) -> Valid:
+    return Valid(spec=spec.document())
+
+
+@router.get("/v1/recommenders")
+def list_recommenders(parts: With) -> Page[ServingRecommender]:
+    routes = parts.routes.all()
+    found = sorted(parts.recommenders.list(), key=lambda one: one.name)
+    return Page(
+        items=[ServingRecommender(**RecommenderView.fields(one), serving=_serving(routes.get(one.name))) for one in found], next=None
+    )
+
+
+@router.get("/v1/recommenders/{name}")
+def get_recommender(parts: With, name: str) -> ServingRecommender:
+    one = parts.recommenders.get(name)
+    return ServingRecommender(**RecommenderView.fields(one), serving=_serving(parts.routes.get(name)))
+
+
+@router.get("/v1/recommenders/{name}/versions")
+def list_versions(
+    parts: With, name: str, limit: Annotated[int, Query(ge=1, le=500)] = 100, before: Annotated[int | None, Query(ge=1)] = None
+) -> Page[VersionView]:
+    """The newest first."""
+    parts.recommenders.get(name)
+    found = sorted((one for one in parts.registry.list(name) if before is None or one.number < before), key=lambda one: -one.number)
+    return Page(items=[VersionView.of(one) for one in found[:limit]], next=found[limit - 1].number if len(found) > limit else None)
+
+
+@router.post("/v1/recommenders/{name}:rollback", status_code=202)
+def rollback(parts: With, name: str, why: Because = None) -> RolledBack:
+    """Every user goes to a version that has proven itself: an active rollout is aborted, else the previous stable version returns."""
+    parts.recommenders.get(name)
+    route = parts.routes.get(name)
+    if route is None:
+        raise Conflict(f"recommender '{name}' serves nothing yet, so there is nothing to go back to")
+    active = sorted(parts.rollouts.list(name, active=True), key=lambda one: (one.created_at, one.id))
+    if active:
+        for one in active:
+            ask(parts, parts.rollouts, ANSWERS, "rollout", one.id, "abort", why)
+        return RolledBack(stable=route.stable, aborted=[one.id for one in active])
+    previous = parts.routes.previous(name)
+    if previous is None:
+        raise Conflict(f"recommender '{name}' has had one stable version only ({route.stable}): there is none to go back to")
+    if previous not in parts.server.answering(name):
+        raise Conflict(
+            f"version {previous} of '{name}' doesn't answer on the model server, so version {route.stable} stays; try again shortly"
+        )
+    said = Request("rollback", ACTOR, why.reason if why else "").said()
+    now_serving = parts.routes.put(name, Route(previous), parts.clock.now(), ACTOR, said)
+    metrics.SERVING.labels(name).set(now_serving.stable)
+    metrics.WEIGHT.labels(name).set(now_serving.weight)
+    parts.wake()
+    return RolledBack(stable=now_serving.stable, aborted=[])
+
+
+@router.get("/v1/schema", tags=["specs"])
+def schema() -> dict[str, Any]:
+    """The JSON schema of the spec, for editors."""
+    return RecommenderSpec.model_json_schema()
+
+
+def _serving(route: Route | None) -> RouteView | None:
+    return RouteView.of(route) if route else None

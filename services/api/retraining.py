@@ -1,0 +1,89 @@
+"""What the world says of a serving version, and retraining by hand."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from services.api.asking import Because, ask
+from services.api.parts import Parts, With
+from shared.contracts.quantities import parse_duration
+from shared.domain.errors import Conflict, Invalid, NotFound, Unavailable
+from shared.domain.retrainer import ANSWERS, RetrainerStatus
+
+router = APIRouter(tags=["monitoring"])
+
+_LONGEST = timedelta(days=366)
+
+
+class RetrainerView(BaseModel):
+    state: str
+    reason: str
+    run: str | None
+    until: datetime | None = Field(description="The end of the cooldown.")
+
+    @classmethod
+    def of(cls, status: RetrainerStatus) -> RetrainerView:
+        return cls(state=status.state, reason=status.reason, run=status.run, until=status.until)
+
+
+class Drift(BaseModel):
+    psi: dict[str, float] = Field(description="Population stability index by feature; empty while there are too few events.")
+    retrainer: RetrainerView | None
+
+
+class Kpi(BaseModel):
+    version: int
+    answers: int
+    hits: int
+    hit_rate: float
+
+
+class Kpis(BaseModel):
+    window: str
+    versions: list[Kpi] = Field(description="Those with answers in the newest stretch of time whose attribution window has closed.")
+
+
+@router.post("/v1/recommenders/{name}:retrain", status_code=202)
+def retrain(parts: With, name: str, why: Because = None) -> RetrainerView:
+    """A run as the spec's `retrain` says, as soon as nothing else is under way."""
+    spec = parts.recommenders.get(name).spec
+    if spec.retrain.mode == "warm" and parts.routes.get(name) is None:
+        raise Conflict(f"recommender '{name}' serves no version yet that a warm retraining could start from: start a full run")
+    if _retrainer(parts, name) is None:
+        raise Unavailable(f"the retrainer of '{name}' is just being made: try again in a moment")
+    return RetrainerView.of(ask(parts, parts.retrainers, ANSWERS, "retrainer", name, "retrain", why).status)
+
+
+@router.get("/v1/recommenders/{name}/drift")
+def drift(parts: With, name: str) -> Drift:
+    parts.recommenders.get(name)
+    return Drift(psi=dict(parts.drift(name)), retrainer=_retrainer(parts, name))
+
+
+@router.get("/v1/recommenders/{name}/kpis")
+def kpis(parts: With, name: str, window: Annotated[str, Query(max_length=20, examples=["30m", "1h"])] = "1h") -> Kpis:
+    parts.recommenders.get(name)
+    found = parts.kpis(name, _window(window))
+    rows = [Kpi(version=number, answers=one.answers, hits=one.hits, hit_rate=one.rate) for number, one in sorted(found.items())]
+    return Kpis(window=window, versions=rows)
+
+
+def _retrainer(parts: Parts, name: str) -> RetrainerView | None:
+    try:
+        return RetrainerView.of(parts.retrainers.get(name).status)
+    except NotFound:
+        return None
+
+
+def _window(said: str) -> timedelta:
+    try:
+        window = parse_duration(said)
+    except (ValueError, OverflowError) as error:
+        raise Invalid(f"window: {error}") from None
+    if not timedelta(0) < window <= _LONGEST:
+        raise Invalid(f"window: expected more than nothing and at most {_LONGEST.days} days, got '{said}'")
+    return window

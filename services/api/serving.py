@@ -1,0 +1,38 @@
+"""What serves right now: the model server's own words, the routes, and who answered how often."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from services.api.parts import With
+from services.api.views import RouteView
+from shared.domain.errors import Unavailable
+
+router = APIRouter(tags=["serving"])
+
+
+class Server(BaseModel):
+    version: str | None = Field(description="Null when the model server doesn't answer.")
+    models: list[dict[str, str]] = Field(description="Name, version and state, as the model server lists them.")
+    fault: str | None
+
+
+class Serving(BaseModel):
+    server: Server
+    routes: dict[str, RouteView]
+    successes: dict[str, dict[int, int]] = Field(description="Successful inference requests by recommender and version.")
+
+
+@router.get("/v1/serving")
+def serving(parts: With) -> Serving:
+    routes = {name: RouteView.of(route) for name, route in parts.routes.all().items()}
+    successes: dict[str, dict[int, int]] = {}
+    try:
+        info = parts.server.info()
+        server = Server(version=info.version, models=[dict(one) for one in info.models], fault=None)
+        for (name, version), count in parts.server.successes().items():
+            successes.setdefault(name, {})[version] = count
+    except Unavailable as error:
+        server = Server(version=None, models=[], fault=str(error))
+    return Serving(server=server, routes=routes, successes=successes)

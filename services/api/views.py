@@ -1,0 +1,234 @@
+"""What the API answers with: one model a noun, so that OpenAPI tells a client generator everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, Field
+
+from shared.contracts.stage import Files
+from shared.domain.rollout import RolloutStatus
+from shared.domain.route import Route
+from shared.domain.run import RunStatus
+from shared.domain.verdict import Sample
+from shared.ports import HistoryEntry, Recommender, Record, Version
+
+T = TypeVar("T")
+
+
+class Page(BaseModel, Generic[T]):
+    items: list[T]
+    next: str | int | None = Field(None, description="Give it as `before` to get what comes after; null at the end.")
+
+
+class RouteView(BaseModel):
+    generation: int
+    stable: int
+    candidate: int | None
+    weight: float
+    step: int
+    rollout: str | None
+    since: datetime | None
+
+    @classmethod
+    def of(cls, route: Route) -> RouteView:
+        return cls(
+            generation=route.generation,
+            stable=route.stable,
+            candidate=route.candidate,
+            weight=route.weight,
+            step=route.step,
+            rollout=route.salt or None,
+            since=route.since,
+        )
+
+
+class RecommenderView(BaseModel):
+    name: str
+    generation: int
+    spec: dict[str, Any]
+    created_at: datetime
+    updated_at: datetime
+
+    @staticmethod
+    def fields(one: Recommender) -> dict[str, Any]:
+        return {
+            "name": one.name,
+            "generation": one.generation,
+            "spec": one.spec.document(),
+            "created_at": one.created_at,
+            "updated_at": one.updated_at,
+        }
+
+
+class ServingRecommender(RecommenderView):
+    serving: RouteView | None = Field(description="Null until a first version has been promoted.")
+
+
+class AppliedRecommender(RecommenderView):
+    run: str | None = Field(description="The run that this change has started.")
+
+
+class Valid(BaseModel):
+    valid: Literal[True] = True
+    spec: dict[str, Any] = Field(description="With every default filled in.")
+
+
+class StageView(BaseModel):
+    stage: str
+    attempt: str
+    started_at: datetime
+    ended_at: datetime
+
+
+class GateView(BaseModel):
+    gate: str
+    verdict: str
+    reason: str
+
+
+class RunView(BaseModel):
+    id: str
+    recommender: str
+    state: str
+    reason: str
+    mode: str
+    cause: str
+    created_at: datetime
+    attempt: int = Field(description="Of the stage under way.")
+    asked: str | None = Field(description="What was asked of it and isn't answered yet.")
+    stages: list[StageView]
+    gates: list[GateView]
+    metrics: dict[str, float]
+    version: int | None
+    rollout: str | None
+
+    @classmethod
+    def of(cls, record: Record[RunStatus], metrics: Mapping[str, float], version: int | None, rollout: str | None) -> RunView:
+        status = record.status
+        return cls(
+            id=record.id,
+            recommender=record.recommender,
+            state=status.state,
+            reason=status.reason,
+            mode=record.spec["mode"],
+            cause=record.spec["cause"],
+            created_at=record.created_at,
+            attempt=status.attempt,
+            asked=record.asked.verb if record.asked else None,
+            stages=[StageView.model_validate(done, from_attributes=True) for done in status.stages],
+            gates=[GateView.model_validate(found, from_attributes=True) for found in status.gates],
+            metrics=dict(metrics),
+            version=version,
+            rollout=rollout,
+        )
+
+
+class VersionView(BaseModel):
+    recommender: str
+    version: int
+    run: str
+    digest: str
+    metrics: dict[str, float]
+    lineage: dict[str, Any]
+    parent: int | None
+    files: Files
+    created_at: datetime
+
+    @classmethod
+    def of(cls, one: Version) -> VersionView:
+        return cls(
+            recommender=one.recommender,
+            version=one.number,
+            run=one.run,
+            digest=one.digest,
+            metrics=dict(one.metrics),
+            lineage=dict(one.lineage),
+            parent=one.parent,
+            files=one.files,
+            created_at=one.created_at,
+        )
+
+
+class SampleView(BaseModel):
+    users: int
+    answers: int
+    hits: int
+    mean: float
+
+    @classmethod
+    def of(cls, sample: Sample) -> SampleView:
+        return cls(users=sample.users, answers=sample.answers, hits=sample.hits, mean=sample.mean)
+
+
+class ReportView(BaseModel):
+    step: int
+    weight: float
+    since: datetime | None
+    stable: SampleView
+    candidate: SampleView
+    verdict: str
+    reason: str
+    lift: float | None
+    lower: float | None
+    upper: float | None
+
+
+class RolloutView(BaseModel):
+    id: str
+    recommender: str
+    version: int
+    state: str
+    reason: str
+    step: int = Field(description="Index into `steps`; -1 before the first.")
+    steps: list[float]
+    since: datetime | None
+    created_at: datetime
+    asked: str | None = Field(description="What was asked of it and isn't answered yet.")
+    reports: list[ReportView]
+
+    @classmethod
+    def of(cls, record: Record[RolloutStatus], steps: Sequence[float]) -> RolloutView:
+        status = record.status
+        reports = [
+            ReportView(
+                step=one.step,
+                weight=one.weight,
+                since=one.since,
+                stable=SampleView.of(one.stable),
+                candidate=SampleView.of(one.candidate),
+                verdict=one.judgement.verdict,
+                reason=one.judgement.reason,
+                lift=one.judgement.lift,
+                lower=one.judgement.lower,
+                upper=one.judgement.upper,
+            )
+            for one in status.reports
+        ]
+        return cls(
+            id=record.id,
+            recommender=record.recommender,
+            version=int(record.spec["version"]),
+            state=status.state,
+            reason=status.reason,
+            step=status.step,
+            steps=list(steps),
+            since=status.since,
+            created_at=record.created_at,
+            asked=record.asked.verb if record.asked else None,
+            reports=reports,
+        )
+
+
+class EventView(BaseModel):
+    at: datetime
+    source: str
+    target: str
+    reason: str
+    actor: str
+
+    @classmethod
+    def page(cls, entries: Sequence[HistoryEntry]) -> Page[EventView]:
+        return Page(items=[cls.model_validate(one, from_attributes=True) for one in entries], next=None)

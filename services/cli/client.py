@@ -1,0 +1,72 @@
+"""A small HTTP client: JSON in, JSON out, and every problem of the platform one clear line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from services.cli.faults import Refused
+
+TIMEOUT = httpx.Timeout(30, connect=5)
+
+
+class Client:
+    """`transport` is for tests; otherwise each client has its own connections."""
+
+    def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
+        self.url = url.rstrip("/")
+        try:
+            self._http = httpx.Client(
+                base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=TIMEOUT, transport=transport, trust_env=False
+            )
+        except httpx.InvalidURL as error:
+            raise Refused(f"'{url}' is no address: {error}", 2) from None
+
+    def get(self, path: str, **query: Any) -> Any:
+        return self._ask("GET", path, params={name: value for name, value in query.items() if value is not None})
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        return self._ask("POST", path, json=body or {})
+
+    def post_text(self, path: str, text: str, media: str, **query: Any) -> Any:
+        return self._ask("POST", path, content=text.encode(), headers={"Content-Type": media}, params=query)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _ask(self, method: str, path: str, **request: Any) -> Any:
+        try:
+            answer = self._http.request(method, path, **request)
+        except (httpx.ConnectError, httpx.ConnectTimeout):
+            raise Refused(
+                f"nothing answers at {self.url}: start the platform with `eyas up`, or give the address of a running one by --url"
+            ) from None
+        except httpx.UnsupportedProtocol:
+            raise Refused(f"'{self.url}' is no address: it must begin with http:// or https://", 2) from None
+        except httpx.TimeoutException:
+            raise Refused(f"{self.url} didn't answer {method} {path} in time; it may still do what was asked") from None
+        except httpx.HTTPError as error:
+            raise Refused(f"{method} {self.url}{path}: {error or type(error).__name__}") from None
+        if answer.is_success:
+            return _json(answer, self.url)
+        raise Refused(_line(answer, self.url), 2 if 400 <= answer.status_code < 500 else 1)
+
+
+def _json(answer: httpx.Response, url: str) -> Any:
+    try:
+        return answer.json()
+    except ValueError:
+        raise Refused(f"{url} answered something else than JSON: is it an Eyas platform?") from None
+
+
+def _line(answer: httpx.Response, url: str) -> str:
+    try:
+        found = answer.json()
+        kind, detail = str(found["type"]).rsplit("/", 1)[-1], str(found["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"{url} answered {answer.status_code} without a word that Eyas would say: is it an Eyas platform?"
+    if answer.status_code == 401:
+        return f"{url} refuses the token: name the file of the right one by --token-file"
+    return f"{kind}: {detail}"

@@ -1,0 +1,35 @@
+"""Where the platform of this machine lives, and what a client reads there: the token, and the address."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from services.cli.faults import Refused
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+
+
+def default_home() -> Path:
+    return Path(os.environ.get("EYAS_HOME") or "var/eyas")
+
+
+def endpoint(home: Path) -> str:
+    """The address that `eyas up` wrote, for it may have had to take another port."""
+    try:
+        url = json.loads((home / "endpoint.json").read_text())["url"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return DEFAULT_URL
+    return url if isinstance(url, str) else DEFAULT_URL
+
+
+def token(file: Path) -> str:
+    try:
+        found = file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not text"
+        raise Refused(f"no token in {file} ({why}): start the platform with `eyas up`, or name its file by --token-file", 2) from None
+    if not found or not found.isascii() or not found.isprintable():
+        raise Refused(f"{file} holds no usable token", 2)
+    return found

@@ -1,0 +1,144 @@
+"""What can be known of this machine without starting anything: one finding a part."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+
+GIB = 1 << 30
+_PIPELINES = ("keras", "onnx", "onnxruntime", "polars", "pyarrow", "tensorflow", "tf2onnx")
+_PORTS = (("API", 8080), ("metrics", 9090))
+
+
+@dataclass(frozen=True)
+class Finding:
+    part: str
+    good: bool
+    found: str
+    mend: str = ""
+    needed: bool = True
+    """False: the platform runs without it."""
+
+
+def examine(home: Path) -> Sequence[Finding]:
+    return (
+        python(),
+        memory(),
+        cores(),
+        *folder(home),
+        pipelines(),
+        *triton(),
+        shared_memory(),
+        *(port(part, number) for part, number in _PORTS),
+        gpu(),
+        tool("make", "install make by your system's packages; without it use `eyas` itself"),
+        tool("uv", "pip install uv: it resolves in seconds what takes pip many minutes"),
+    )
+
+
+def python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Finding("Python", sys.version_info[:2] == (3, 11), version, "use Python 3.11: the embedded Triton is built for it")
+
+
+def memory() -> Finding:
+    total, free = psutil.virtual_memory().total, psutil.virtual_memory().available
+    return Finding(
+        "memory", free >= 2 * GIB, f"{_size(free)} free of {_size(total)}", "2 GiB must be free: a training and Triton stand side by side"
+    )
+
+
+def cores() -> Finding:
+    count = len(os.sched_getaffinity(0))
+    return Finding("cores", count >= 2, str(count), "with one core, training and answering disturb each other", needed=False)
+
+
+def folder(home: Path) -> Sequence[Finding]:
+    """The nearest folder that exists already decides, and nothing is created."""
+    place = home.absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    writable = place.is_dir() and os.access(place, os.W_OK | os.X_OK)
+    free = shutil.disk_usage(place).free
+    return (
+        Finding(
+            "home", writable, f"{home} ({'writable' if writable else 'not writable'})", "set EYAS_HOME to a folder that you may write to"
+        ),
+        Finding("disk", free >= 2 * GIB, f"{_size(free)} free in {place}", "2 GiB must be free, or set EYAS_HOME to a larger disk"),
+    )
+
+
+def pipelines() -> Finding:
+    absent = [name for name in _PIPELINES if find_spec(name) is None]
+    found = f"lacks {', '.join(absent)}" if absent else "TensorFlow, polars, ONNX"
+    return Finding("training", not absent, found, "pip install 'eyas[pipelines]'")
+
+
+def triton() -> Sequence[Finding]:
+    how = "pip install 'eyas[triton]'"
+    package = find_spec("pytriton")
+    folders = list(package.submodule_search_locations or ()) if package else []
+    binary = next((path for path in (Path(one) / "tritonserver/bin/tritonserver" for one in folders) if os.access(path, os.X_OK)), None)
+    if binary is None:
+        return (Finding("Triton", False, "the wheel is there without its tritonserver" if package else "not installed", how),)
+    library = "libpython3.11.so.1.0"
+    try:
+        ctypes.CDLL(library)
+        return Finding("Triton", True, str(binary)), Finding("Triton's Python", True, library)
+    except OSError:
+        mend = f"the linker must find {library}: install your system's libpython3.11, or put its folder on LD_LIBRARY_PATH"
+        return Finding("Triton", True, str(binary)), Finding("Triton's Python", False, f"{library} can't be loaded", mend)
+
+
+def shared_memory() -> Finding:
+    place = Path("/dev/shm")  # noqa: S108 - where Triton and its models meet
+    mend = "Triton's Python backend needs /dev/shm, writable, with 64 MiB free (docker run --shm-size=1g)"
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        return Finding("shared memory", False, f"{place} can't be written", mend)
+    free = shutil.disk_usage(place).free
+    return Finding("shared memory", free >= 64 << 20, f"{_size(free)} free in {place}", mend)
+
+
+def port(part: str, number: int) -> Finding:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", number))
+        except OSError:
+            return Finding(
+                f"port of the {part}", False, f"{number} is taken", "another one will be taken, or name one: eyas up --help", needed=False
+            )
+    return Finding(f"port of the {part}", True, f"{number} is free")
+
+
+def gpu() -> Finding:
+    command = shutil.which("nvidia-smi")
+    mend = "not needed here: the embedded platform trains and serves on the CPU"
+    if command is None:
+        return Finding("GPU", False, "none (no nvidia-smi)", mend, needed=False)
+    try:
+        told = subprocess.run([command, "-L"], capture_output=True, text=True, timeout=10, check=True).stdout  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return Finding("GPU", False, "nvidia-smi doesn't answer", mend, needed=False)
+    names = [line.split(":", 1)[1].split("(")[0].strip() for line in told.splitlines() if ":" in line]
+    return Finding("GPU", bool(names), ", ".join(names) or "none", mend, needed=False)
+
+
+def tool(name: str, mend: str) -> Finding:
+    beside = Path(sys.executable).parent / name
+    place = shutil.which(name) or (str(beside) if beside.exists() else None)
+    return Finding(name, place is not None, place or "not found", mend, needed=False)
+
+
+def _size(count: int) -> str:
+    return f"{count / GIB:.1f} GiB"

@@ -1,0 +1,78 @@
+"""The command line's table of contents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from services.cli import doctor, online, recommenders, rollouts, runs
+from services.cli.faults import Guarded
+from services.cli.home import default_home
+from services.cli.session import Session
+
+app = typer.Typer(
+    name="eyas",
+    cls=Guarded,
+    help="Trains recommenders and lets them fly a little further at a time.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def options(
+    ctx: typer.Context,
+    url: Annotated[str | None, typer.Option(envvar="EYAS_URL", help="Of the platform; what `eyas up` wrote down, when absent.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(envvar="EYAS_TOKEN_FILE", help="The file with the token; the one in the platform's home, when absent.")
+    ] = None,
+) -> None:
+    ctx.obj = Session(url, token_file)
+
+
+@app.command()
+def up(
+    home: Annotated[
+        Path | None, typer.Option(help="The one folder that holds all state; $EYAS_HOME or var/eyas when absent.", show_default=False)
+    ] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Of the API; 8080, or a free one, when absent.")] = None,
+    metrics_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Of /metrics; 9090, or a free one, when absent.")] = None,
+    data_root: Annotated[list[Path] | None, typer.Option(help="A folder that specs may read data from; repeatable.")] = None,
+) -> None:
+    """Start the platform on this machine. It stays until it is interrupted."""
+    from services.wiring import serve
+
+    raise typer.Exit(serve(home or default_home(), port, metrics_port, list(data_root or [])))
+
+
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    recommenders.apply,
+    runs.run,
+    runs.runs,
+    runs.cancel,
+    runs.logs,
+    recommenders.versions,
+    recommenders.rollback,
+    online.recommend,
+    online.events,
+    recommenders.kpis,
+    recommenders.drift,
+    recommenders.retrain,
+    doctor.doctor,
+)
+for command in _COMMANDS:
+    app.command()(command)
+app.add_typer(rollouts.app, name="rollout")
+
+
+def main() -> None:
+    app()
+
+
+if __name__ == "__main__":
+    main()

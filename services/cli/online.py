@@ -1,0 +1,80 @@
+"""`recommend` and `events`: the online path by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from services.cli.faults import Refused
+from services.cli.session import AsJson, Name, client, show_json, show_table
+from shared.contracts.events import Interaction
+from shared.contracts.strict import read
+
+_BATCH = 1000
+
+
+def recommend(
+    ctx: typer.Context,
+    name: Name,
+    user: Annotated[int, typer.Argument(metavar="USER", help="The user's key.", show_default=False)],
+    k: Annotated[int, typer.Option("-k", "--k", min=1, max=1000, help="How many items.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Ask for items for a user. The answer is logged like any other."""
+    found = client(ctx).post(f"/v1/recommend/{name}", {"user": user, "k": k})
+    if as_json:
+        show_json(found)
+        return
+    fallback = f", popular items: {found['fallback']}" if found["fallback"] else ""
+    typer.echo(f"request {found['request_id']}: version {found['version']} ({found['variant']}){fallback}")
+    rows = [(place, one["item"], one["score"]) for place, one in enumerate(found["items"], 1)]
+    show_table(("PLACE", "ITEM", "SCORE"), rows, "no items are left for this user")
+
+
+def events(
+    ctx: typer.Context,
+    name: Name,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="JSON Lines: user, item, and optionally value, request_id, at.", show_default=False)
+    ],
+) -> None:
+    """Send what users did. Every line is checked before the first one is sent."""
+    http = client(ctx)
+    found = list(_interactions(file, name))
+    accepted = hits = 0
+    for start in range(0, len(found), _BATCH):
+        try:
+            answer = http.post("/v1/events", {"events": found[start : start + _BATCH]})
+        except Refused as error:
+            raise Refused(f"{error} (lines of {file} that were sent before: {accepted})", error.code) from None
+        accepted += answer["accepted"]
+        hits += answer["hits"]
+    typer.echo(f"{name}: {accepted} events taken in, {hits} answers became hits")
+
+
+def _interactions(file: Path, name: str) -> Iterator[dict[str, Any]]:
+    try:
+        with file.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield _interaction(line, f"{file}:{number}", name)
+    except OSError as error:
+        raise Refused(f"{file}: {error.strerror or error}", 2) from None
+    except UnicodeDecodeError:
+        raise Refused(f"{file} is not UTF-8 text", 2) from None
+
+
+def _interaction(line: str, place: str, name: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"{place}: not JSON: {error}", 2) from None
+    if not isinstance(value, dict):
+        raise Refused(f'{place}: expected an object such as {{"user": 1, "item": 2}}', 2)
+    if value.setdefault("recommender", name) != name:
+        raise Refused(f"{place}: this is an event of '{value['recommender']}', not of '{name}'", 2)
+    return read(Interaction, value, place).model_dump(mode="json", exclude_none=True)

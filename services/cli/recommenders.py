@@ -1,0 +1,98 @@
+"""`apply`, `versions`, `rollback`, `drift`, `kpis`, `retrain`: what is done with a recommender as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from services.cli.faults import Refused
+from services.cli.session import AsJson, Name, Reason, client, show_json, show_table, when
+from shared.contracts.spec import parse_spec
+
+_KEPT_SMALL = 1 << 20
+
+
+def apply(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The spec: YAML or JSON.", show_default=False)],
+    run: Annotated[bool, typer.Option("--run/--no-run", help="Start a run if the spec is new or changed.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Create a recommender or change its spec. An equal spec changes nothing."""
+    text = read_text(file)
+    parse_spec(text, str(file))  # its faults are named by file before anything is sent
+    found = client(ctx).post_text("/v1/recommenders", text, "application/yaml", run=str(run).lower())
+    if as_json:
+        show_json(found)
+        return
+    started = f"run {found['run']} started" if found["run"] else "no run started"
+    typer.echo(f"{found['name']}: generation {found['generation']}, {started}")
+
+
+def versions(ctx: typer.Context, name: Name, limit: Annotated[int, typer.Option(min=1, max=500)] = 20, as_json: AsJson = False) -> None:
+    """List registered versions, the newest first."""
+    found = client(ctx).get(f"/v1/recommenders/{name}/versions", limit=limit)
+    if as_json:
+        show_json(found)
+        return
+    rows = [
+        (one["version"], when(one["created_at"]), one["run"], one["lineage"].get("mode"), one["parent"], _candidate(one["metrics"]))
+        for one in found["items"]
+    ]
+    show_table(("VERSION", "REGISTERED", "RUN", "MODE", "PARENT", "METRICS"), rows, f"{name} has no version yet")
+
+
+def rollback(ctx: typer.Context, name: Name, reason: Reason = "") -> None:
+    """Go back to the proven version. An active rollout is aborted; else the previous stable version returns."""
+    found = client(ctx).post(f"/v1/recommenders/{name}:rollback", {"reason": reason})
+    aborted = f" (asked to abort: {', '.join(found['aborted'])})" if found["aborted"] else ""
+    typer.echo(f"{name}: version {found['stable']} is the stable one{aborted}")
+
+
+def drift(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Show how far users have drifted, and what the retrainer makes of it."""
+    found = client(ctx).get(f"/v1/recommenders/{name}/drift")
+    if as_json:
+        show_json(found)
+        return
+    rows = sorted(found["psi"].items(), key=lambda pair: -pair[1])
+    show_table(("FEATURE", "PSI"), rows, "too few events yet to say anything about drift")
+    if found["retrainer"]:
+        typer.echo(f"retrainer: {found['retrainer']['state']}  {found['retrainer']['reason']}")
+
+
+def kpis(
+    ctx: typer.Context, name: Name, window: Annotated[str, typer.Option(help="Such as 30m, 6h or 7d.")] = "1h", as_json: AsJson = False
+) -> None:
+    """Show what each version has earned lately."""
+    found = client(ctx).get(f"/v1/recommenders/{name}/kpis", window=window)
+    if as_json:
+        show_json(found)
+        return
+    rows = [(one["version"], one["answers"], one["hits"], one["hit_rate"]) for one in found["versions"]]
+    show_table(("VERSION", "ANSWERS", "HITS", "HIT RATE"), rows, f"no answers whose attribution window has closed in the last {window}")
+
+
+def retrain(ctx: typer.Context, name: Name, reason: Reason = "") -> None:
+    """Ask for a retraining. It starts as the spec says, as soon as nothing else is under way."""
+    client(ctx).post(f"/v1/recommenders/{name}:retrain", {"reason": reason})
+    typer.echo(f"{name}: retraining asked for")
+
+
+def read_text(file: Path) -> str:
+    try:
+        if file.is_file() and file.stat().st_size > _KEPT_SMALL:
+            raise Refused(f"{file} is larger than 1 MiB: is it a spec?", 2)
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Refused(f"{file}: {error.strerror or error}", 2) from None
+    except UnicodeDecodeError:
+        raise Refused(f"{file} is not UTF-8 text", 2) from None
+
+
+def _candidate(metrics: dict[str, float]) -> str:
+    """The model's own numbers, not its baseline's."""
+    own = {name.removeprefix("candidate."): value for name, value in metrics.items() if name.startswith("candidate.")}
+    return "  ".join(f"{name} {value:.4g}" for name, value in sorted(own.items()))

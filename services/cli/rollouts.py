@@ -1,0 +1,79 @@
+"""`rollout`: where a new version stands on its way to the users, and how a person steers it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from services.cli.client import Client
+from services.cli.faults import Guarded, Refused
+from services.cli.session import AsJson, Name, Reason, client, show_json, show_table
+
+app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help="A version's way to the users.")
+
+Which = Annotated[str | None, typer.Option("--id", help="A certain rollout; the newest one when absent.", show_default=False)]
+
+
+@app.command()
+def status(ctx: typer.Context, name: Name, id: Which = None, as_json: AsJson = False) -> None:
+    """Show where it stands and what each step has shown."""
+    found = _find(client(ctx), name, id)
+    if as_json:
+        show_json(found)
+        return
+    typer.echo(f"{found['id']}: version {found['version']} is {found['state'].replace('_', ' ')}  {found['reason']}")
+    rows = [
+        (
+            f"{one['weight']:.0%}",
+            one["verdict"],
+            f"{one['stable']['users']} / {one['candidate']['users']}",
+            f"{one['stable']['mean']:.3f} / {one['candidate']['mean']:.3f}",
+            one["reason"],
+        )
+        for one in found["reports"]
+    ]
+    show_table(("WEIGHT", "VERDICT", "USERS (STABLE / CANDIDATE)", "HIT RATE", "REASON"), rows, "no step has been judged yet")
+
+
+@app.command()
+def pause(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "") -> None:
+    """Keep the weight where it is."""
+    _steer(ctx, name, id, "pause", reason)
+
+
+@app.command()
+def resume(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "") -> None:
+    """Go on where it was paused."""
+    _steer(ctx, name, id, "resume", reason)
+
+
+@app.command()
+def promote(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "") -> None:
+    """Send all users to the new version. The rest of the evidence is not waited for."""
+    _steer(ctx, name, id, "promote", reason)
+
+
+@app.command()
+def abort(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "") -> None:
+    """Send all users back to the stable version."""
+    _steer(ctx, name, id, "abort", reason)
+
+
+def _steer(ctx: typer.Context, name: str, id: str | None, verb: str, reason: str) -> None:
+    http = client(ctx)
+    found = _find(http, name, id)
+    http.post(f"/v1/rollouts/{found['id']}:{verb}", {"reason": reason})
+    typer.echo(f"{found['id']}: {verb} asked for")
+
+
+def _find(http: Client, name: str, id: str | None) -> Any:
+    if id is not None:
+        found = http.get(f"/v1/rollouts/{id}")
+        if found["recommender"] != name:
+            raise Refused(f"rollout {id} belongs to '{found['recommender']}', not to '{name}'", 2)
+        return found
+    newest = http.get(f"/v1/recommenders/{name}/rollouts", limit=1)["items"]
+    if not newest:
+        raise Refused(f"recommender '{name}' has no rollout yet: one starts when a run has registered a version", 2)
+    return newest[0]

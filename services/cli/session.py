@@ -1,0 +1,68 @@
+"""What the commands share: the client made out of the global options, and how results are shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from services.cli.client import Client
+from services.cli.home import default_home, endpoint, token
+
+AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The recommender's name.", show_default=False)]
+Reason = Annotated[str, typer.Option("--reason", help="Goes into the history.", show_default=False)]
+
+
+@dataclass(frozen=True)
+class Session:
+    url: str | None = None
+    token_file: Path | None = None
+
+    def client(self) -> Client:
+        home = default_home()
+        return Client(self.url or endpoint(home), token(self.token_file or home / "token"))
+
+
+def client(ctx: typer.Context) -> Client:
+    session = ctx.find_object(Session) or Session()
+    found = session.client()
+    ctx.call_on_close(found.close)
+    return found
+
+
+def show_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2))
+
+
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: str) -> None:
+    """A table on a terminal; whole lines, never cut, where nobody watches its width."""
+    if not rows:
+        typer.echo(empty)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    console = Console(markup=False, highlight=False, soft_wrap=False)
+    if not console.is_terminal:
+        console = Console(markup=False, highlight=False, width=250)
+    console.print(table)
+
+
+def when(value: str | None) -> str:
+    """To the second: enough for people."""
+    return value[:19].replace("T", " ") if value else ""
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,90 @@
+"""What the answers earned, counted in SQL: nothing but sums leaves the database, however many impressions there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Engine, Float, FromClause, Select, case, cast, func, select
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
+
+from services.eventlog.tables import impressions, instant, interactions, length
+from shared.domain.verdict import Sample
+from shared.ports import HitRate
+
+_shown = impressions.c
+
+
+class SqlKpis:
+    """Implements KpiSource."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._reads = engine.execution_options(read_only=True)
+
+    def samples(self, recommender: str, generation: int, window: timedelta, attribution: timedelta, now: datetime) -> Mapping[str, Sample]:
+        """From the index alone, once to find each user's first answer and once for the answers of the users that are closed."""
+        query = _samples(recommender, generation, length(window), length(attribution), instant(now))
+        with self._reads.connect() as connection:
+            rows = connection.execute(query).all()
+        return {row.variant: Sample(row.users, row.total, row.squares, row.answers, row.hits) for row in rows}
+
+    def hit_rate(self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta) -> HitRate:
+        given = _given(recommender, version, since).where(_shown.at < instant(until))
+        return self._count(given.subquery(), attribution)
+
+    def first_answers(self, recommender: str, version: int, since: datetime, count: int, attribution: timedelta, now: datetime) -> HitRate:
+        closed = _given(recommender, version, since).where(_shown.at <= instant(now - attribution))
+        return self._count(closed.order_by(_shown.at).limit(count).subquery(), attribution)
+
+    def positives(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[int]:
+        """In the order of the search: the first ones oldest first, the newest ones newest first."""
+        liked = interactions.c
+        order = (liked.at.desc(), liked.seq.desc()) if newest else (liked.at, liked.seq)
+        query = select(liked.item).where(liked.recommender == recommender, liked.at >= instant(since), liked.positive.is_(True))
+        with self._reads.connect() as connection:
+            return connection.execute(query.order_by(*order).limit(count)).scalars().all()
+
+    def _count(self, answers: FromClause, attribution: timedelta) -> HitRate:
+        query = select(func.count().label("answers"), _hits(answers.c, length(attribution)).label("hits")).select_from(answers)
+        with self._reads.connect() as connection:
+            row = connection.execute(query).one()
+        return HitRate(row.answers, row.hits)
+
+
+def _given(recommender: str, version: int, since: datetime) -> Select[Any]:
+    here = (_shown.recommender == recommender, _shown.version == version, _shown.at >= instant(since))
+    return select(_shown.at, _shown.hit_at).where(*here)
+
+
+def _hits(answers: ReadOnlyColumnCollection[str, Any], attribution: int) -> ColumnElement[int]:
+    return func.coalesce(func.sum(case((answers.hit_at - answers.at <= attribution, 1), else_=0)), 0)
+
+
+def _samples(recommender: str, generation: int, window: int, attribution: int, now: int) -> Select[Any]:
+    here = (_shown.recommender == recommender, _shown.generation == generation, _shown.fallback.is_(None))
+    first = func.min(_shown.at)
+    closed = (
+        select(_shown.variant, _shown.user, first.label("first"))
+        .where(*here)
+        .group_by(_shown.variant, _shown.user)
+        .having(first <= now - window - attribution)
+        .cte("closed")
+    )
+    same = (_shown.variant == closed.c.variant) & (_shown.user == closed.c.user) & (_shown.at <= closed.c.first + window)
+    users = (
+        select(_shown.variant, func.count().label("answers"), _hits(_shown, attribution).label("hits"))
+        .select_from(closed.join(impressions, same))
+        .where(*here)
+        .group_by(_shown.variant, _shown.user)
+        .subquery()
+    )
+    rate = cast(users.c.hits, Float) / users.c.answers
+    return select(
+        users.c.variant,
+        func.count().label("users"),
+        func.sum(rate).label("total"),
+        func.sum(rate * rate).label("squares"),
+        func.sum(users.c.answers).label("answers"),
+        func.sum(users.c.hits).label("hits"),
+    ).group_by(users.c.variant)

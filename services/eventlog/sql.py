@@ -1,0 +1,94 @@
+"""The event log in SQL: appended in one transaction a call, read by streaming."""
+
+from __future__ import annotations
+
+import csv
+import json
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, desc, func, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from services.eventlog.attribution import Positive, attribute
+from services.eventlog.tables import impressions as shown
+from services.eventlog.tables import instant, length
+from services.eventlog.tables import interactions as done
+from shared.contracts.events import Impression, Interaction
+from shared.domain.errors import Invalid
+
+_ROWS_AT_ONCE = 10_000
+
+
+class SqlEventLog:
+    """Implements EventLog; one transaction a call."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._reads = engine.execution_options(read_only=True)
+        new = postgresql.insert(shown) if engine.dialect.name == "postgresql" else sqlite.insert(shown)
+        self._insert_new = new.on_conflict_do_nothing(index_elements=[shown.c.request_id])
+
+    def impressions(self, impressions: Sequence[Impression]) -> None:
+        rows = [_impression(one) for one in impressions]
+        if rows:
+            with self._engine.begin() as connection:
+                connection.execute(self._insert_new, rows)
+
+    def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> int:
+        rows = [_interaction(one, good) for one, good in zip(interactions, positive, strict=True)]
+        if not rows:
+            return 0
+        with self._engine.begin() as connection:
+            connection.execute(insert(done), rows)
+            return attribute(connection, [Positive.of(row) for row in rows if row["positive"]], length(attribution))
+
+    def liked(self, recommender: str, user: int, limit: int = 1000) -> frozenset[int]:
+        query = (
+            select(done.c.item)
+            .where(done.c.recommender == recommender, done.c.user == user, done.c.positive.is_(True))
+            .group_by(done.c.item)
+            .order_by(desc(func.max(done.c.at)))
+            .limit(limit)
+        )
+        with self._reads.connect() as connection:
+            return frozenset(connection.execute(query).scalars())
+
+    def export(self, recommender: str, since: datetime | None, until: datetime, to: Path) -> int:
+        """Events in [since, until), a few at a time, so that memory doesn't grow with the log; complete or not there."""
+        query = select(done.c.user, done.c.item, done.c.value, done.c.at).where(done.c.recommender == recommender)
+        query = query.where(done.c.at < instant(until)).order_by(done.c.at, done.c.seq)
+        if since is not None:
+            query = query.where(done.c.at >= instant(since))
+        part = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
+        count = 0
+        try:
+            with self._reads.connect() as connection, part.open("w", newline="", encoding="utf-8") as stream:
+                writer = csv.writer(stream, lineterminator="\n")
+                writer.writerow(("user", "item", "value", "time"))
+                rows = connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(query)
+                for batch in rows.partitions():
+                    writer.writerows((user, item, value, _seconds(at)) for user, item, value, at in batch)
+                    count += len(batch)
+            part.replace(to)
+        finally:
+            part.unlink(missing_ok=True)
+        return count
+
+
+def _impression(one: Impression) -> dict[str, Any]:
+    return one.model_dump(exclude={"items", "at"}) | {"items": json.dumps(one.items, separators=(",", ":")), "at": instant(one.at)}
+
+
+def _interaction(one: Interaction, positive: bool) -> dict[str, Any]:
+    if one.at is None:
+        raise Invalid("an interaction is stored with its time: the time of arrival where the client gave none")
+    return one.model_dump(exclude={"at"}) | {"positive": positive, "at": instant(one.at)}
+
+
+def _seconds(at: int) -> str:
+    whole, rest = divmod(at, 1_000_000)
+    return f"{whole}.{rest:06d}" if rest else str(whole)

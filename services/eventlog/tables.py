@@ -1,0 +1,65 @@
+"""The tables of events. Times are whole microseconds since 1970, so that SQL can subtract them on every database.
+
+Each index answers one question, and answers it alone (it holds every column that the question needs). Migrations make the
+tables, in services/store; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, MetaData, Table, Text
+
+from shared.domain.errors import Invalid
+
+metadata = MetaData()
+
+impressions = Table(
+    "impressions",
+    metadata,
+    Column("request_id", Text, primary_key=True),
+    Column("recommender", Text, nullable=False),
+    Column("user", BigInteger, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("variant", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("step", Integer, nullable=False),
+    Column("items", Text, nullable=False),  # a JSON list, in the order shown
+    Column("fallback", Text),
+    Column("at", BigInteger, nullable=False),
+    Column("hit_at", BigInteger),  # of the earliest positive that reacts to it
+    Index("impressions_by_user", "recommender", "user", "at"),
+    Index("impressions_by_version", "recommender", "version", "at", "hit_at"),
+    Index("impressions_by_route", "recommender", "generation", "fallback", "variant", "user", "at", "hit_at"),
+)
+
+interactions = Table(
+    "interactions",
+    metadata,
+    Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("recommender", Text, nullable=False),
+    Column("user", BigInteger, nullable=False),
+    Column("item", BigInteger, nullable=False),
+    Column("value", Float),
+    Column("positive", Boolean, nullable=False),
+    Column("request_id", Text),
+    Column("at", BigInteger, nullable=False),
+    Index("interactions_by_user", "recommender", "user", "positive", "item", "at"),
+    Index("interactions_by_time", "recommender", "at", "seq", "positive", "item"),
+    sqlite_autoincrement=True,
+)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def instant(at: datetime) -> int:
+    """A time as it is stored."""
+    if at.tzinfo is None:
+        raise Invalid(f"an event's time needs a zone: {at.isoformat()}")
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def length(span: timedelta) -> int:
+    """A stretch of time, in the unit of `instant`."""
+    return span // _MICROSECOND

@@ -1,0 +1,1 @@
+"""Where stages run: this machine's processes."""

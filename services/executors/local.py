@@ -1,0 +1,159 @@
+"""Stages as processes of this machine: the embedded default.
+
+Each attempt has a folder: spec.json, log.txt (all that it printed) and, once it has ended, exit.json. The folder is the
+memory: a folder without an end and without a child of ours is an attempt whose platform was killed, and it with it: lost.
+A name is used once, so starting it again changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from services.executors.processes import Child, Nursery
+from shared.contracts.stage import StageSpec
+from shared.domain.errors import Invalid, Unavailable
+from shared.domain.run import Job
+
+_ATTEMPT = re.compile(r"[a-z0-9][a-z0-9-]{0,120}")
+_HANDED_ON = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "PYTHONPATH",
+    "VIRTUAL_ENV",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+)
+_QUIET = {"PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+_LOG_PIECE = 1 << 20
+_TAIL = 8192
+
+
+class LocalExecutor:
+    """Implements the Executor port. `modules` says which module runs a stage; `env` adds to what every child gets.
+
+    A child gets an allow-listed environment: the platform's secrets stay with the platform.
+    """
+
+    def __init__(self, root: Path, modules: Mapping[str, str], env: Mapping[str, str] | None = None, *, grace: float = 5.0) -> None:
+        self._root = root
+        self._modules = dict(modules)
+        self._env = {name: os.environ[name] for name in _HANDED_ON if name in os.environ} | _QUIET | dict(env or {})
+        self._grace = grace
+        self._nursery = Nursery()
+        self._children: dict[str, Child] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def start(self, spec: StageSpec) -> None:
+        folder = self._folder(spec.attempt)
+        module = self._modules.get(spec.stage)
+        if module is None:
+            raise Invalid(f"stage '{spec.stage}' can't run here: no module is known for it (known: {', '.join(sorted(self._modules))})")
+        with self._lock:
+            if self._closed:
+                raise Unavailable(f"{spec.attempt} was not started: the executor is closed")
+            if folder.exists():
+                return
+            folder.mkdir(parents=True)
+            _write(folder / "spec.json", spec.model_dump_json(by_alias=True, indent=1))
+            command = [sys.executable, "-P", "-m", module, "--spec", str((folder / "spec.json").absolute())]
+            child = self._nursery.spawn(command, folder, self._env, folder / "log.txt")
+            self._children[spec.attempt] = child
+        child.reap(lambda code: self._ended(spec.attempt, code))
+
+    def observe(self, attempt: str) -> Job | None:
+        folder = self._folder(attempt)
+        with self._lock:  # an attempt is always with a child, with an end, or with neither: never between
+            if attempt in self._children:
+                return Job("running")
+            if not folder.exists():
+                return None
+        try:
+            code = int(json.loads((folder / "exit.json").read_text())["code"])
+        except FileNotFoundError:
+            return Job("lost", "the platform ended while it ran")
+        return Job("succeeded") if code == 0 else Job("failed", _why(code, folder / "log.txt"))
+
+    def stop(self, attempt: str) -> None:
+        self._folder(attempt)
+        with self._lock:
+            child = self._children.get(attempt)
+        if child is not None:
+            child.stop(self._grace)
+
+    def log(self, attempt: str, offset: int = 0) -> tuple[str, int]:
+        try:
+            with (self._folder(attempt) / "log.txt").open("rb") as stream:
+                stream.seek(max(offset, 0))
+                piece = stream.read(_LOG_PIECE)
+        except FileNotFoundError:
+            return "", offset
+        piece = _whole_characters(piece)
+        return piece.decode(errors="replace"), max(offset, 0) + len(piece)
+
+    def close(self) -> None:
+        """Stops whatever runs; what was running can be told from what was lost: it has an end."""
+        with self._lock:
+            self._closed = True
+            running = list(self._children.values())
+        stopping = [threading.Thread(target=child.stop, args=(self._grace,)) for child in running]
+        for thread in stopping:
+            thread.start()
+        for thread in stopping:
+            thread.join()
+        self._nursery.close()
+
+    def _ended(self, attempt: str, code: int) -> None:
+        end = {"code": code, "ended": datetime.now(UTC).isoformat()}
+        try:
+            _write(self._folder(attempt) / "exit.json", json.dumps(end))
+        finally:
+            with self._lock:
+                self._children.pop(attempt, None)
+
+    def _folder(self, attempt: str) -> Path:
+        if not _ATTEMPT.fullmatch(attempt):
+            raise Invalid(f"{attempt!r} can't name an attempt: lower-case letters, digits and dashes only")
+        return self._root / attempt
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    Path(stream.name).replace(path)
+
+
+def _why(code: int, log: Path) -> str:
+    if code < 0:
+        return f"killed by signal {-code}"
+    with log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - _TAIL))
+        lines = [line.strip() for line in stream.read().decode(errors="replace").splitlines() if line.strip()]
+    return f"exit code {code}: {lines[-1]}" if lines else f"exit code {code}, and it printed nothing"
+
+
+def _whole_characters(piece: bytes) -> bytes:
+    """Leaves a character of UTF-8 that isn't complete yet for the next read."""
+    for back in range(1, min(4, len(piece)) + 1):
+        lead = piece[-back]
+        if lead & 0b1100_0000 == 0b1000_0000:
+            continue
+        length = 4 if lead >= 0xF0 else 3 if lead >= 0xE0 else 2 if lead >= 0xC0 else 1
+        return piece[:-back] if length > back else piece
+    return piece

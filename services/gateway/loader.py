@@ -1,0 +1,97 @@
+"""Keeps the snapshot in step with the routes, and tells the control plane which generations are served.
+
+The order is the promise: a version is loaded, then the snapshot is swapped, then the generation is reported. So weight never
+rises on a gateway that couldn't answer with the candidate yet. Without the store the last snapshot stands.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from services.gateway.snapshot import Served, Snapshot
+from services.gateway.units import load_unit
+from shared.domain.errors import EyasError
+from shared.domain.route import Route
+from shared.ports import ArtifactStore, Clock, RecommenderStore, Registry, RouteStore
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT = timedelta(milliseconds=500)
+
+
+class Loader:
+    def __init__(
+        self, routes: RouteStore, registry: Registry, artifacts: ArtifactStore, recommenders: RecommenderStore, clock: Clock, id: str
+    ) -> None:
+        self._routes = routes
+        self._registry = registry
+        self._artifacts = artifacts
+        self._recommenders = recommenders
+        self._clock = clock
+        self._id = id
+        self._reported: tuple[datetime, Mapping[str, int]] | None = None
+        self._faults: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self.snapshot = Snapshot()
+
+    def refresh(self) -> None:
+        """One pass; cheap when nothing has changed. Never raises: a fault is logged once, and the last snapshot serves on."""
+        with self._lock:
+            try:
+                self._pass(self._clock.now())
+                self._healed("the control plane")
+            except Exception as error:
+                self._fault("the control plane", "going on with the last routes", error)
+
+    def _pass(self, now: datetime) -> None:
+        routes = self._routes.all()
+        due = self._reported is None or now - self._reported[0] >= HEARTBEAT
+        if due or self._moved(routes):
+            self.snapshot = self._following(routes, now)
+            generations = self.snapshot.generations()
+            if due or self._reported is None or generations != self._reported[1]:
+                self._routes.report(self._id, generations, now)
+                self._reported = (now, generations)
+
+    def _moved(self, routes: Mapping[str, Route]) -> bool:
+        """What couldn't be loaded is tried again with the heartbeat, not at every pass."""
+        former = {name: one.route for name, one in self.snapshot.served.items()}
+        return any(former.get(name) != route for name, route in routes.items() if name not in self._faults)
+
+    def _following(self, routes: Mapping[str, Route], now: datetime) -> Snapshot:
+        """The next snapshot; a recommender whose new route can't be served yet keeps its former one."""
+        served: dict[str, Served] = {}
+        for name, route in routes.items():
+            former = self.snapshot.served.get(name)
+            try:
+                served[name] = self._load(name, route, former)
+                self._healed(name)
+            except Exception as error:
+                self._fault(name, f"going on with generation {former.route.generation if former else 'none'}", error)
+                if former is not None:
+                    served[name] = former
+        return replace(self.snapshot, served=served, read_at=now)
+
+    def _load(self, name: str, route: Route, former: Served | None) -> Served:
+        drops_seen = self._recommenders.get(name).spec.serve.seen == "drop"
+        if former is not None and former.route == route and former.drops_seen == drops_seen:
+            return former
+        known = dict(former.units) if former else {}
+        units = {
+            number: known.get(number) or load_unit(self._registry.get(name, number), self._artifacts) for number in sorted(route.named())
+        }
+        return Served(route, units, drops_seen)
+
+    def _fault(self, what: str, consequence: str, error: Exception) -> None:
+        said = f"{type(error).__name__}: {error}"
+        if self._faults.get(what) != said:
+            self._faults[what] = said
+            log.error("gateway %s: %s: %s; %s", self._id, what, said, consequence, exc_info=None if isinstance(error, EyasError) else error)
+
+    def _healed(self, what: str) -> None:
+        if self._faults.pop(what, None) is not None:
+            log.info("gateway %s: %s: in step again", self._id, what)

@@ -1,0 +1,29 @@
+"""What a gateway serves from: one immutable value, swapped as a whole, so that no request sees half of a change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from services.gateway.units import Unit
+from shared.domain.route import Route
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """One recommender: its route, every version that the route names, and what its spec says of answers."""
+
+    route: Route
+    units: Mapping[int, Unit]
+    drops_seen: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    served: Mapping[str, Served] = field(default_factory=dict)
+    read_at: datetime | None = None
+    """None: the routes have never been read."""
+
+    def generations(self) -> dict[str, int]:
+        return {name: one.route.generation for name, one in self.served.items()}

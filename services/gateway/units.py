@@ -1,0 +1,107 @@
+"""A served unit as the gateway holds it: the catalogue as ready-made columns, popular items, known users.
+
+Loaded once a version. The item columns are the very same array objects at each call: the model server may recognise them
+and needn't send or copy them again.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from services.gateway.ranking import Keys, Rows
+from shared.contracts.strict import read
+from shared.domain.errors import Unavailable
+from shared.ports import ArtifactStore, Version
+from shared.serving.signature import Signature
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    version: int
+    user_input: str
+    columns: Mapping[str, Array]
+    """One array for each item input, aligned by row."""
+    items: Keys
+    """The item key of each row."""
+    popular: Keys
+    users: Keys
+    _by_key: Rows
+    """Rows in the order of their keys."""
+    _sorted: Keys
+
+    def knows(self, user: int) -> bool:
+        place = int(np.searchsorted(self.users, user))
+        return place < len(self.users) and int(self.users[place]) == user
+
+    def rows(self, keys: Iterable[int]) -> Rows:
+        """The rows of these items; what isn't in the catalogue has none."""
+        wanted = np.fromiter(keys, dtype=np.int64)
+        places = np.searchsorted(self._sorted, wanted)
+        places[places == len(self._sorted)] = 0
+        found: Rows = self._by_key[places[self._sorted[places] == wanted]]
+        return found
+
+    def feed(self, user: int) -> Mapping[str, Array]:
+        """The whole catalogue for one user."""
+        return {self.user_input: np.full(len(self.items), user, dtype=np.int64), **self.columns}
+
+
+def load_unit(version: Version, artifacts: ArtifactStore) -> Unit:
+    """Reads what the gateway needs of a version, and refuses what it couldn't serve."""
+    what = f"version {version.number} of {version.recommender}"
+    signature = read(Signature, json.loads(_file(version, artifacts, what, "signature.json")), f"signature.json of {what}")
+    _check_inputs(signature, what)
+    with np.load(io.BytesIO(_file(version, artifacts, what, "catalogue.npz")), allow_pickle=False) as catalogue:
+        absent = [one.name for one in signature.side("item") if one.name not in catalogue.files]
+        if absent:
+            raise Unavailable(f"{what}: catalogue.npz lacks the input '{absent[0]}'")
+        columns = {one.name: np.ascontiguousarray(catalogue[one.name]) for one in signature.side("item")}
+    items = _keys(columns[signature.item], f"{what}: catalogue.npz, '{signature.item}'")
+    uneven = [name for name, column in columns.items() if len(column) != len(items)]
+    if uneven or not len(items):
+        raise Unavailable(f"{what}: catalogue.npz is empty or its column '{(uneven or [signature.item])[0]}' has another length")
+    order = np.argsort(items, kind="stable")
+    return Unit(
+        version=version.number,
+        user_input=signature.user,
+        columns=columns,
+        items=items,
+        popular=_array(version, artifacts, what, "popular.npy"),
+        users=np.sort(_array(version, artifacts, what, "users.npy")),
+        _by_key=order,
+        _sorted=items[order],
+    )
+
+
+def _check_inputs(signature: Signature, what: str) -> None:
+    """Of the user the gateway knows the key alone; keys are whole numbers."""
+    for one in signature.inputs:
+        if one.side == "user" and one.name != signature.user:
+            raise Unavailable(f"{what} wants '{one.name}' of the user, which no request carries")
+        if one.name in (signature.user, signature.item) and (one.dtype != "int64" or one.width is not None):
+            raise Unavailable(f"{what}: the key '{one.name}' must be one int64 a row")
+
+
+def _file(version: Version, artifacts: ArtifactStore, what: str, name: str) -> bytes:
+    if name not in version.files:
+        raise Unavailable(f"{what} has no {name}: it was not exported for serving")
+    return artifacts.read(version.files[name])
+
+
+def _array(version: Version, artifacts: ArtifactStore, what: str, name: str) -> Keys:
+    loaded = np.load(io.BytesIO(_file(version, artifacts, what, name)), allow_pickle=False)
+    return _keys(loaded, f"{what}: {name}")
+
+
+def _keys(array: Array, place: str) -> Keys:
+    if array.ndim != 1 or array.dtype != np.int64:
+        raise Unavailable(f"{place} must be one int64 a row, found {array.dtype} of shape {array.shape}")
+    return array

@@ -1,0 +1,77 @@
+"""The one folder that holds an embedded platform's state, and the promise that one platform at a time uses it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from shared.domain.errors import Conflict, Invalid
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the running platform listens."""
+
+    url: str
+    metrics_url: str
+    pid: int
+
+
+class Home:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        self.database = self.folder / "eyas.db"
+        self.artifacts = self.folder / "artifacts"
+        self.work = self.folder / "work"
+        self.triton = self.folder / "triton"
+        self._endpoint = self.folder / "endpoint.json"
+        self._lock: IO[str] | None = None
+
+    def open(self) -> None:
+        """Makes the folder and locks it; a second platform on it is refused."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = (self.folder / "lock").open("a+")
+        except OSError as error:
+            raise Invalid(f"home {self.folder} can't be written: {error.strerror}; choose another with --home or EYAS_HOME") from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            lock.close()
+            raise Conflict(
+                f"home {self.folder} is in use by another platform (process {holder}): stop it or choose another --home"
+            ) from None
+        lock.seek(0)
+        lock.truncate()
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        self._lock = lock
+
+    def close(self) -> None:
+        self._endpoint.unlink(missing_ok=True)
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def token(self) -> str:
+        """Made at the first start, readable by its owner alone."""
+        path = self.folder / "token"
+        if not path.exists():
+            part = path.with_suffix(".part")
+            part.unlink(missing_ok=True)
+            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+                stream.write(secrets.token_urlsafe(32))
+            part.replace(path)
+        return path.read_text().strip()
+
+    def announce(self, endpoint: Endpoint) -> None:
+        part = self._endpoint.with_suffix(".part")
+        part.write_text(json.dumps(endpoint.__dict__))
+        part.replace(self._endpoint)

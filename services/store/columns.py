@@ -1,0 +1,45 @@
+"""Column types that mean the same on every database: exact UTC times and JSON as text."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import BigInteger, Dialect, Integer, Text, TypeDecorator
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+SEQUENCE = BigInteger().with_variant(Integer, "sqlite")
+"""A number that the database gives: SQLite counts by itself only in a column of type INTEGER."""
+
+
+class Instant(TypeDecorator[datetime]):
+    """A time as whole microseconds since 1970: sorts, compares and round-trips exactly, and is always aware."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"a time without a zone can't be stored: {value!r}")
+        return (value - _EPOCH) // _MICROSECOND
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else _EPOCH + value * _MICROSECOND
+
+
+class Json(TypeDecorator[Any]):
+    """Plain JSON as text; None is NULL."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        return None if value is None else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        return None if value is None else json.loads(value)

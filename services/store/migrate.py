@@ -1,0 +1,41 @@
+"""Brings a database up to this code's tables, or says why it can't.
+
+All steps run in one transaction: a database is at one revision or at another, never between two; and who comes second
+waits, then finds nothing to do.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine
+
+from shared.domain.errors import Unsupported
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_one_at_a_time = threading.Lock()  # Alembic keeps its context in a global
+
+
+def upgrade(engine: Engine) -> None:
+    """Idempotent. A database that newer code has migrated is refused and left as it is."""
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    with _one_at_a_time, engine.begin() as connection:
+        _refuse_newer(connection, ScriptDirectory.from_config(config))
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def _refuse_newer(connection: Connection, script: ScriptDirectory) -> None:
+    known = {step.revision for step in script.walk_revisions()}
+    unknown = sorted(set(MigrationContext.configure(connection).get_current_heads()) - known)
+    if unknown:
+        raise Unsupported(
+            f"the database {connection.engine.url.database} is at revision {', '.join(unknown)}, which this Eyas doesn't know:"
+            " a newer one has migrated it. Start that one, or restore a backup"
+        )

@@ -1,0 +1,62 @@
+"""Recommenders: a name, its latest spec, and every spec that it ever had."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Engine, Row, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from services.store.tables import recommender_history, recommenders
+from shared.contracts.spec import RecommenderSpec
+from shared.contracts.strict import read
+from shared.domain.errors import Conflict, NotFound
+from shared.ports import Recommender
+
+
+class SqlRecommenders:
+    """Implements RecommenderStore."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._reads = engine.execution_options(read_only=True)
+
+    def put(self, spec: RecommenderSpec, now: datetime, actor: str) -> Recommender:
+        table = recommenders.c
+        try:
+            with self._engine.begin() as connection:
+                row = connection.execute(select(recommenders).where(table.name == spec.name)).one_or_none()
+                before = None if row is None else _recommender(row)
+                if before is not None and before.spec == spec:
+                    return before
+                generation = before.generation + 1 if before else 1
+                values = {"generation": generation, "spec": spec.document(), "updated_at": now}
+                if before is None:
+                    connection.execute(insert(recommenders).values(name=spec.name, created_at=now, **values))
+                else:
+                    here = (table.name == spec.name, table.generation == before.generation)
+                    connection.execute(update(recommenders).where(*here).values(values))
+                entry = {"name": spec.name, "generation": generation, "spec": spec.document(), "at": now, "actor": actor}
+                connection.execute(insert(recommender_history).values(entry))
+        except IntegrityError:  # where writers don't queue, another one wrote this generation
+            raise Conflict(f"recommender '{spec.name}' was changed at the same time: look at it, and apply again") from None
+        return Recommender(spec.name, generation, spec, before.created_at if before else now, now)
+
+    def get(self, name: str) -> Recommender:
+        with self._reads.connect() as connection:
+            row = connection.execute(select(recommenders).where(recommenders.c.name == name)).one_or_none()
+        if row is None:
+            raise NotFound(f"no recommender is called '{name}'")
+        return _recommender(row)
+
+    def list(self) -> Sequence[Recommender]:
+        """By name."""
+        with self._reads.connect() as connection:
+            return [_recommender(row) for row in connection.execute(select(recommenders).order_by(recommenders.c.name))]
+
+
+def _recommender(row: Row[Any]) -> Recommender:
+    spec = read(RecommenderSpec, row.spec, f"stored spec of '{row.name}'")
+    return Recommender(row.name, row.generation, spec, row.created_at, row.updated_at)

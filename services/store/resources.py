@@ -1,0 +1,171 @@
+"""Rows that are reconciled (runs, rollouts, retrainers): a ResourceStore of one kind.
+
+Whoever writes names the revision that it read; the row moves on only from there. So a request that arrives in the middle of a
+pass makes that pass's commit a Conflict and is never lost, and two controllers can't both end one step.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, Engine, Row, insert, literal, select, tuple_, update
+from sqlalchemy.exc import IntegrityError
+
+from services.store.tables import history, resources
+from shared.contracts.codec import decode, encode
+from shared.domain.errors import Conflict, NotFound
+from shared.domain.machine import HasState, Request
+from shared.ports import HistoryEntry, Record
+
+S = TypeVar("S", bound=HasState)
+
+
+class SqlResources(Generic[S]):
+    """Implements ResourceStore for rows called `kind` whose status is a `status_type`."""
+
+    def __init__(self, engine: Engine, kind: str, status_type: type[S]) -> None:
+        self._engine = engine
+        self._reads = engine.execution_options(read_only=True)
+        self._kind = kind
+        self._status_type = status_type
+
+    def create(self, record: Record[S], actor: str) -> Record[S]:
+        try:
+            with self._engine.begin() as connection:
+                found = self._find(connection, record.id)
+                return found if found is not None else self._insert(connection, record, actor)
+        except IntegrityError:  # where writers don't queue, another one was faster
+            return self.get(record.id)
+
+    def get(self, id: str) -> Record[S]:
+        with self._reads.connect() as connection:
+            found = self._find(connection, id)
+        if found is None:
+            raise NotFound(f"no {self._kind} is called '{id}'")
+        return found
+
+    def due(self, now: datetime, limit: int) -> Sequence[Record[S]]:
+        query = (
+            select(resources)
+            .where(resources.c.kind == self._kind, resources.c.finished.is_(False), resources.c.due_at <= now)
+            .order_by(resources.c.due_at, resources.c.id)
+            .limit(limit)
+        )
+        with self._reads.connect() as connection:
+            return [self._record(row) for row in connection.execute(query)]
+
+    def list(
+        self, recommender: str | None = None, *, active: bool | None = None, limit: int = 100, before: str | None = None
+    ) -> Sequence[Record[S]]:
+        query = select(resources).where(resources.c.kind == self._kind)
+        if recommender is not None:
+            query = query.where(resources.c.recommender == recommender)
+        if active is not None:
+            query = query.where(resources.c.finished.is_(not active))
+        if before is not None:
+            last = self.get(before)
+            place = tuple_(literal(last.created_at, resources.c.created_at.type), literal(last.id))
+            query = query.where(tuple_(resources.c.created_at, resources.c.id) < place)
+        query = query.order_by(resources.c.created_at.desc(), resources.c.id.desc()).limit(limit)
+        with self._reads.connect() as connection:
+            return [self._record(row) for row in connection.execute(query)]
+
+    def write_intent(self, record: Record[S], intent: Mapping[str, Any]) -> Record[S]:
+        with self._engine.begin() as connection:
+            self._advance(connection, record, intent=dict(intent))
+        return replace(record, intent=intent, revision=record.revision + 1)
+
+    def commit(
+        self, record: Record[S], status: S, *, due_at: datetime, entry: HistoryEntry | None, finished: bool, clear_request: bool
+    ) -> Record[S]:
+        asked = None if clear_request else record.asked
+        written = {"status": encode(self._status_type, status), "state": status.state, "intent": None, "asked": _request(asked)}
+        with self._engine.begin() as connection:
+            self._advance(connection, record, **written, due_at=due_at, finished=finished)
+            if entry is not None:
+                self._append(connection, record.id, entry)
+        return replace(record, status=status, intent=None, asked=asked, due_at=due_at, revision=record.revision + 1)
+
+    def ask(self, id: str, request: Request, now: datetime) -> Record[S]:
+        """A row that has ended takes no request: nobody would ever read it."""
+        with self._engine.begin() as connection:
+            row = connection.execute(select(resources).where(*self._named(id))).one_or_none()
+            if row is None:
+                raise NotFound(f"no {self._kind} is called '{id}'")
+            if row.finished:
+                raise Conflict(f"{self._kind} '{id}' has ended ({row.state}): it can't be asked to {request.verb}")
+            if row.asked is not None:
+                raise Conflict(f"{self._kind} '{id}' still has a request open ({row.asked['verb']}): ask again when it is done")
+            record = self._record(row)
+            due_at = min(record.due_at, now)
+            self._advance(connection, record, asked=_request(request), due_at=due_at)
+        return replace(record, asked=request, due_at=due_at, revision=record.revision + 1)
+
+    def history(self, id: str) -> Sequence[HistoryEntry]:
+        query = select(history).where(history.c.kind == self._kind, history.c.id == id).order_by(history.c.seq)
+        with self._reads.connect() as connection:
+            found = [HistoryEntry(row.at, row.source, row.target, row.reason, row.actor) for row in connection.execute(query)]
+        if not found:
+            self.get(id)
+        return found
+
+    def _named(self, id: str) -> builtins.list[ColumnElement[bool]]:
+        return [resources.c.kind == self._kind, resources.c.id == id]
+
+    def _find(self, connection: Connection, id: str) -> Record[S] | None:
+        row = connection.execute(select(resources).where(*self._named(id))).one_or_none()
+        return None if row is None else self._record(row)
+
+    def _insert(self, connection: Connection, record: Record[S], actor: str) -> Record[S]:
+        values = {
+            "kind": self._kind,
+            "id": record.id,
+            "recommender": record.recommender,
+            "spec": dict(record.spec),
+            "status": encode(self._status_type, record.status),
+            "state": record.status.state,
+            "intent": None if record.intent is None else dict(record.intent),
+            "asked": _request(record.asked),
+            "revision": record.revision,
+            "finished": False,
+            "created_at": record.created_at,
+            "due_at": record.due_at,
+        }
+        connection.execute(insert(resources).values(values))
+        created = HistoryEntry(record.created_at, "", record.status.state, record.status.reason or "created", actor)
+        self._append(connection, record.id, created)
+        return record
+
+    def _advance(self, connection: Connection, record: Record[S], **values: Any) -> None:
+        statement = (
+            update(resources)
+            .where(*self._named(record.id), resources.c.revision == record.revision)
+            .values(**values, revision=record.revision + 1)
+        )
+        if connection.execute(statement).rowcount == 0:
+            raise Conflict(f"{self._kind} '{record.id}' has changed since it was read: read it again")
+
+    def _append(self, connection: Connection, id: str, entry: HistoryEntry) -> None:
+        values = {"at": entry.at, "source": entry.source, "target": entry.target, "reason": entry.reason, "actor": entry.actor}
+        connection.execute(insert(history).values(kind=self._kind, id=id, **values))
+
+    def _record(self, row: Row[Any]) -> Record[S]:
+        return Record(
+            id=row.id,
+            recommender=row.recommender,
+            spec=row.spec,
+            status=decode(self._status_type, row.status),
+            created_at=row.created_at,
+            due_at=row.due_at,
+            revision=row.revision,
+            asked=None if row.asked is None else decode(Request, row.asked),
+            intent=row.intent,
+        )
+
+
+def _request(request: Request | None) -> Any:
+    return None if request is None else encode(Request, request)

@@ -1,0 +1,126 @@
+"""Routes: which version answers whom now, what answered before, and what the gateways say that they serve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, delete, func, insert, or_, select, union_all, update
+from sqlalchemy.exc import IntegrityError
+
+from services.store.tables import gateways, route_history, routes
+from shared.domain.errors import Conflict
+from shared.domain.route import Route
+
+_FORGOTTEN = timedelta(days=1)
+"""A gateway that was silent this long is gone for good: its successor has another name."""
+
+_past = route_history.c
+
+
+class SqlRoutes:
+    """Implements RouteStore."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._reads = engine.execution_options(read_only=True)
+
+    def get(self, recommender: str) -> Route | None:
+        with self._reads.connect() as connection:
+            return _present(connection, recommender)
+
+    def all(self) -> Mapping[str, Route]:
+        with self._reads.connect() as connection:
+            return {row.recommender: _route(row) for row in connection.execute(select(routes).order_by(routes.c.recommender))}
+
+    def put(self, recommender: str, route: Route, now: datetime, actor: str, reason: str) -> Route:
+        try:
+            with self._engine.begin() as connection:
+                before = _present(connection, recommender)
+                if before is not None and replace(route, generation=before.generation, since=before.since) == before:
+                    return before
+                route = replace(route, generation=before.generation + 1 if before else 1, since=now)
+                if before is None:
+                    connection.execute(insert(routes).values(recommender=recommender, **_values(route)))
+                else:
+                    here = (routes.c.recommender == recommender, routes.c.generation == before.generation)
+                    connection.execute(update(routes).where(*here).values(_values(route)))
+                entry = {"recommender": recommender, "actor": actor, "reason": reason, **_values(route)}
+                connection.execute(insert(route_history).values(entry))
+                return route
+        except IntegrityError:  # where writers don't queue, another one wrote this generation
+            raise Conflict(f"the route of '{recommender}' was changed at the same time: look at it, and try again") from None
+
+    def left(self, recommender: str) -> Mapping[int, datetime]:
+        """A version left with the generation after the last one that named it; what is named now has none after it."""
+        here = _past.recommender == recommender
+        named = union_all(
+            select(_past.stable.label("version"), _past.generation).where(here),
+            select(_past.candidate, _past.generation).where(here, _past.candidate.is_not(None)),
+        ).subquery()
+        last = select(named.c.version, func.max(named.c.generation).label("generation")).group_by(named.c.version).subquery()
+        query = select(last.c.version, _past.since).where(here, _past.generation == last.c.generation + 1)
+        with self._reads.connect() as connection:
+            return {row.version: row.since for row in connection.execute(query)}
+
+    def serving_since(self, recommender: str, version: int) -> datetime | None:
+        before = route_history.alias("before")
+        joined = (before.c.recommender == _past.recommender) & (before.c.generation == _past.generation - 1)
+        query = (
+            select(_past.since)
+            .select_from(route_history.outerjoin(before, joined))
+            .where(_past.recommender == recommender, _past.stable == version)
+            .where(or_(before.c.stable.is_(None), before.c.stable != version))
+            .order_by(_past.generation.desc())
+            .limit(1)
+        )
+        with self._reads.connect() as connection:
+            return connection.execute(query).scalar()
+
+    def previous(self, recommender: str) -> int | None:
+        present = select(routes.c.stable).where(routes.c.recommender == recommender).scalar_subquery()
+        query = select(_past.stable).where(_past.recommender == recommender, _past.stable != present)
+        with self._reads.connect() as connection:
+            return connection.execute(query.order_by(_past.generation.desc()).limit(1)).scalar()
+
+    def report(self, gateway: str, served: Mapping[str, int], now: datetime) -> None:
+        values = {"served": dict(served), "heard_at": now}
+        known = update(gateways).where(gateways.c.gateway == gateway).values(values)
+        with self._engine.begin() as connection:
+            if connection.execute(known).rowcount:
+                return
+        try:
+            with self._engine.begin() as connection:
+                connection.execute(delete(gateways).where(gateways.c.heard_at < now - _FORGOTTEN))
+                connection.execute(insert(gateways).values(gateway=gateway, **values))
+        except IntegrityError:  # its own first report, sent twice
+            with self._engine.begin() as connection:
+                connection.execute(known)
+
+    def reports(self, recommender: str, since: datetime) -> Mapping[str, int]:
+        query = select(gateways).where(gateways.c.heard_at >= since).order_by(gateways.c.gateway)
+        with self._reads.connect() as connection:
+            return {row.gateway: row.served.get(recommender, 0) for row in connection.execute(query)}
+
+
+def _present(connection: Connection, recommender: str) -> Route | None:
+    row = connection.execute(select(routes).where(routes.c.recommender == recommender)).one_or_none()
+    return None if row is None else _route(row)
+
+
+def _values(route: Route) -> dict[str, Any]:
+    return {
+        "stable": route.stable,
+        "candidate": route.candidate,
+        "weight": route.weight,
+        "salt": route.salt,
+        "step": route.step,
+        "generation": route.generation,
+        "since": route.since,
+    }
+
+
+def _route(row: Row[Any]) -> Route:
+    return Route(row.stable, row.candidate, row.weight, row.salt, row.step, row.generation, row.since)

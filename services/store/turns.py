@@ -1,0 +1,40 @@
+"""Writers take turns.
+
+SQLite lets whoever asks at the right moment write, and makes the others sleep and try again: under load one thread in
+ten waits for seconds while the rest never wait. Within this process a lock hands the turn on at once; between
+processes SQLite's own waiting remains.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from sqlalchemy import Connection, Engine, event
+
+from shared.domain.errors import Unavailable
+
+_TURN = "eyas.turn"
+
+
+class Turns:
+    """The right to write, kept from a transaction's start until its connection is back in the pool."""
+
+    def __init__(self, engine: Engine, patience: float) -> None:
+        self._lock = threading.Lock()
+        self._patience = patience
+        self._engine = engine
+        event.listen(engine, "checkin", self._give_back)
+
+    def begin(self, connection: Connection) -> None:
+        held = connection.connection.record_info
+        assert held is not None
+        if not held.get(_TURN):
+            if not self._lock.acquire(timeout=self._patience):
+                raise Unavailable(f"database {self._engine.url.database}: other writers took more than {self._patience:g} s")
+            held[_TURN] = True
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    def _give_back(self, _connection: Any, record: Any) -> None:
+        if record.record_info.pop(_TURN, False):
+            self._lock.release()

@@ -1,0 +1,1 @@
+"""The model server: NVIDIA Triton, embedded in this machine or beside it."""

@@ -1,0 +1,1 @@
+"""What runs inside Triton's own Python processes; nothing here is imported by the platform."""

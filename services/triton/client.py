@@ -1,0 +1,75 @@
+"""Triton over gRPC, in the few words that Eyas needs. Whatever goes wrong is an Unavailable with Triton's own reason."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from tritonclient.grpc import InferenceServerClient, InferInput
+from tritonclient.utils import InferenceServerException
+
+from shared.domain.errors import Unavailable
+
+T = TypeVar("T")
+LOAD_TIMEOUT = 300.0
+ASK_TIMEOUT = 5.0
+
+
+class Client:
+    """Safe to share between threads: each call is one request on one channel, which gRPC multiplexes."""
+
+    def __init__(self, address: str, metrics_url: str) -> None:
+        self._client = InferenceServerClient(address)
+        self._metrics_url = metrics_url
+
+    def infer(self, model: str, version: int, inputs: Sequence[InferInput], output: str, timeout: float) -> np.ndarray[Any, Any]:
+        def ask() -> np.ndarray[Any, Any]:
+            found = self._client.infer(model, inputs, model_version=str(version), client_timeout=timeout).as_numpy(output)
+            if found is None:
+                raise InferenceServerException(f"the answer has no '{output}'")
+            return np.asarray(found)
+
+        return _said(ask)
+
+    def load(self, model: str) -> None:
+        _said(lambda: self._client.load_model(model, client_timeout=LOAD_TIMEOUT))
+
+    def unload(self, model: str) -> None:
+        _said(lambda: self._client.unload_model(model, client_timeout=LOAD_TIMEOUT))
+
+    def ready(self) -> bool:
+        """Whether the server answers at all; of its models this says nothing."""
+        try:
+            return bool(_said(lambda: self._client.is_server_ready(client_timeout=ASK_TIMEOUT)))
+        except Unavailable:
+            return False
+
+    def version(self) -> str:
+        return str(_said(lambda: self._client.get_server_metadata(client_timeout=ASK_TIMEOUT)).version)
+
+    def index(self) -> tuple[Mapping[str, str], ...]:
+        found = _said(lambda: self._client.get_model_repository_index(client_timeout=ASK_TIMEOUT))
+        return tuple({"name": one.name, "version": one.version, "state": one.state} for one in found.models)
+
+    def metrics(self) -> str:
+        try:
+            with urllib.request.urlopen(self._metrics_url, timeout=ASK_TIMEOUT) as answer:  # noqa: S310  our own loopback URL
+                return str(answer.read().decode())
+        except (urllib.error.URLError, OSError) as error:
+            raise Unavailable(f"Triton's metrics don't answer: {error}") from None
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _said(ask: Callable[[], T]) -> T:
+    try:
+        return ask()
+    except InferenceServerException as error:
+        reason = " ".join(str(error.message() or "no reason given").split())
+        raise Unavailable(f"Triton: {reason}") from None
+    except ValueError as error:  # gRPC's word for a channel that was closed meanwhile
+        raise Unavailable(f"Triton: {error}") from None

@@ -1,0 +1,92 @@
+"""What `verify` measures on a served unit: that it answers as the model did in training, and how fast, on the real server."""
+
+from __future__ import annotations
+
+import time
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shared.domain.errors import BadData
+from shared.ports import ModelServer
+from shared.serving.signature import Signature
+
+Array = np.ndarray[Any, Any]
+Columns = Mapping[str, Array]
+_BATCH = 256
+_WARM_UP = 10
+CALLS, ENOUGH = 200, 20
+_PATIENCE = 30.0
+
+
+@dataclass(frozen=True)
+class Latency:
+    p50: float
+    p99: float
+    """Milliseconds of one call, as its caller sees them."""
+    throughput: float
+    """Rows a second, one caller."""
+    calls: int
+
+
+def parity(server: ModelServer, recommender: str, number: int, rows: Columns, expected: Array) -> float:
+    """The largest difference from what training gave. BadData for a score that isn't a number: no gate can judge it."""
+    worst = 0.0
+    for start, stop in _batches(len(expected)):
+        found = server.score(recommender, number, {name: column[start:stop] for name, column in rows.items()})
+        if not np.isfinite(found).all():
+            row = int(np.argmin(np.isfinite(found)))
+            said = f"the served unit gave {found[row]} for row {start + row}, training gave {expected[start + row]:g}"
+            raise BadData(f"parity.npz: {said}: mend the model, its scores must be finite")
+        worst = max(worst, float(np.abs(found.astype(np.float64) - expected[start:stop]).max()))
+    return worst
+
+
+def latency(server: ModelServer, recommender: str, number: int, feed: Columns, rows: int) -> Latency:
+    """One caller, one call after the other: 200 calls, or as many as fit into half a minute, but 20 at least."""
+    times: list[float] = []
+    began = time.perf_counter()
+    while len(times) < _WARM_UP + CALLS:
+        started = time.perf_counter()
+        server.score(recommender, number, feed)
+        ended = time.perf_counter()
+        times.append(ended - started)
+        if ended - began > _PATIENCE and len(times) >= _WARM_UP + ENOUGH:
+            break
+    measured = np.asarray(times[_WARM_UP:])
+    p50, p99 = np.percentile(measured, [50, 99]) * 1000
+    return Latency(float(p50), float(p99), float(rows * len(measured) / measured.sum()), len(measured))
+
+
+def one_request(signature: Signature, catalogue: Columns, users: Columns, batch: int) -> dict[str, Array]:
+    """As the gateway asks: one user against `batch` items of the catalogue, which is repeated where it is shorter."""
+    item_rows = np.arange(batch) % len(catalogue[signature.item])
+    user_rows = np.zeros(batch, dtype=np.int64)
+    feed = {one.name: catalogue[one.name][item_rows] for one in signature.side("item")}
+    return feed | {one.name: users[one.name][user_rows] for one in signature.side("user")}
+
+
+def read_arrays(path: Path, names: list[str]) -> dict[str, Array]:
+    """The named arrays, of one length. Never a pickle."""
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            if missing := [name for name in names if name not in content.files]:
+                raise BadData(f"{path.name}: it has no array '{missing[0]}', which signature.json names")
+            arrays = {name: content[name] for name in names}
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
+        raise BadData(f"{path.name}: it can't be read: {error}") from None
+    lengths = {len(array) if array.ndim else 0 for array in arrays.values()}
+    if len(lengths) != 1 or 0 in lengths:
+        raise BadData(f"{path.name}: its arrays must have one and the same length, of at least one row")
+    return arrays
+
+
+def _batches(rows: int) -> Iterator[tuple[int, int]]:
+    """A single row first: what depends on its neighbours in a batch shows there."""
+    yield 0, 1
+    for start in range(0, rows, _BATCH):
+        yield start, min(start + _BATCH, rows)

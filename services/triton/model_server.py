@@ -1,0 +1,259 @@
+"""The ModelServer port on Triton.
+
+Placing never disturbs what serves. A new version is first tried alone, under a model name that no request ever uses: loaded, asked
+for a real inference, unloaded. Trying it in the same Triton (and not, say, in a process that opens the ONNX file) means that
+exactly what will serve was proven: this server, this backend, this configuration, these inputs; and the Python backend gives each
+version a process of its own, so the worst file takes down nobody else. Only what passed is listed. Then the list changes and Triton
+loads: measured, no request fails during that.
+
+`score` takes no lock: it reads one mapping that is replaced, never changed. Everything that changes Triton holds the lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from services.triton.client import Client
+from services.triton.counters import Tally
+from services.triton.host import Host
+from services.triton.probe import Key, Suspects, probe
+from services.triton.repository import ModelRepository, Placed, recommender_of
+from services.triton.tensors import Feed, tensors
+from shared.domain.errors import EyasError, Unavailable
+from shared.ports import ServedUnit, ServerInfo
+
+log = logging.getLogger(__name__)
+
+
+class TritonServer:
+    """Implements the ModelServer port. Its owner starts the host, calls `ensure_running` in a loop, and `close` at the end."""
+
+    def __init__(
+        self,
+        host: Host,
+        repository: ModelRepository,
+        *,
+        timeout: float = 2.0,
+        probe_every: float = 10.0,
+        heal_every: float = 15.0,
+    ) -> None:
+        if repository.root != host.repository:
+            raise ValueError(f"Triton reads {host.repository}, and models would be written to {repository.root}")
+        self._host = host
+        self._repository = repository
+        self._timeout = timeout
+        self._lock = threading.RLock()
+        self._wanted: dict[str, tuple[ServedUnit, ...]] = {}
+        self._owed: set[str] = set()  # recommenders that a restart took from the server
+        self._serving: Mapping[Key, Placed] = {}
+        self._proven: set[tuple[str, str]] = set()
+        self._suspects = Suspects(probe_every, heal_every, time.monotonic())
+        self._tally = Tally()
+        self._generation = host.generation
+        self._client = Client(host.address, host.metrics_url)
+
+    def place(self, recommender: str, units: Sequence[ServedUnit]) -> Mapping[int, str]:
+        with self._lock:
+            self._wanted[recommender] = tuple(units)
+            self._owed.add(recommender)
+            self._follow_restart()
+            return self._place(recommender)
+
+    def answering(self, recommender: str) -> frozenset[int]:
+        found = [placed for (name, _), placed in self._serving.items() if name == recommender]
+        return frozenset(placed.number for placed in found if self._answers(placed))
+
+    def score(self, recommender: str, number: int, feed: Feed) -> np.ndarray[Any, Any]:
+        placed = self._serving.get((recommender, number))
+        if placed is None:
+            raise Unavailable(f"{recommender} version {number} is not on the model server")
+        inputs = tensors(placed.signature, feed)
+        try:
+            return self._client.infer(placed.model, number, inputs, placed.signature.output, self._timeout)
+        except Unavailable:
+            self._suspects.add((recommender, number))
+            raise
+
+    def successes(self) -> Mapping[Key, int]:
+        self._tally.read(self._client.metrics)
+        return self._tally.totals(recommender_of)
+
+    def info(self) -> ServerInfo:
+        return ServerInfo(self._client.version(), self._client.index())
+
+    def ensure_running(self) -> bool:
+        """Starts a server that died and gives it back its versions; heals versions whose process died. True: it was started.
+
+        Unavailable when that can't be done now: what is owed stays owed until the next call.
+        """
+        restarted = self._host.ensure_running()
+        with self._lock:
+            self._follow_restart()
+            trouble: Exception | None = None
+            for recommender in sorted(self._owed):
+                try:
+                    for number, why in self._place(recommender).items():
+                        log.warning("%s version %d didn't come back: %s", recommender, number, why)
+                except (Unavailable, OSError) as error:  # one that can't be helped now doesn't keep the others down
+                    trouble = trouble or error
+            self._heal()
+            if trouble is not None:
+                raise Unavailable(f"Triton runs, but not all versions are back: {trouble}") from trouble
+        return restarted
+
+    def close(self) -> None:
+        """Closes the connections: before the server is stopped, or it waits for them."""
+        with self._lock:
+            self._serving = {}
+            self._client.close()
+
+    def _follow_restart(self) -> None:
+        if self._host.generation == self._generation:
+            return
+        if self._generation:
+            log.warning("Triton was started again: its versions are loaded again")
+        old, self._serving = self._client, {}
+        self._client = Client(self._host.address, self._host.metrics_url)
+        self._tally.restarted()
+        self._generation = self._host.generation
+        self._owed |= set(self._wanted)
+        self._suspects.clear()
+        old.close()
+
+    def _place(self, recommender: str) -> dict[int, str]:
+        faults: dict[int, str] = {}
+        good: dict[int, Placed] = {}
+        for unit in self._wanted[recommender]:
+            try:
+                placed = self._repository.add(unit)
+                self._prove(placed)
+            except EyasError as error:
+                if not self._client.ready():
+                    raise Unavailable(f"Triton doesn't answer: {recommender} can't be placed now") from error
+                faults[unit.number] = str(error)
+            else:
+                good[unit.number] = placed
+        faults |= self._list(recommender, good)
+        self._owed.discard(recommender)
+        return faults
+
+    def _prove(self, placed: Placed) -> None:
+        """Unavailable when the version can't be loaded or doesn't answer. What has been proven is not tried again."""
+        proof = placed.proof
+        if proof in self._proven:
+            return
+        self._repository.add_trial(placed)
+        try:
+            self._client.load(placed.trial)
+            probe(self._client, placed, placed.trial, self._timeout)
+        finally:
+            self._drop(placed.trial)
+        self._proven.add(proof)
+
+    def _list(self, recommender: str, good: Mapping[int, Placed]) -> dict[int, str]:
+        """Makes `good` what Triton serves of a recommender; returns what wouldn't load after all."""
+        faults: dict[int, str] = {}
+        on_disk = self._repository.models(recommender)
+        by_model: dict[str, list[Placed]] = {}
+        for placed in good.values():
+            by_model.setdefault(placed.model, []).append(placed)
+        for model, listed in by_model.items():
+            before = [one for key, one in self._serving.items() if one.model == model]
+            if set(before) == set(listed):
+                continue
+            try:
+                self._relist(model, listed)
+            except Unavailable as error:
+                if not self._client.ready():
+                    raise
+                log.warning("%s: versions are loaded one by one: %s", model, error)
+                faults |= self._one_by_one(model, before, listed)
+        kept = {number: placed for number, placed in good.items() if number not in faults}
+        self._route(recommender, kept)
+        for model, folders in on_disk.items():
+            staying = {placed.number for placed in kept.values() if placed.model == model}
+            for number in folders - staying:
+                self._repository.remove_version(model, number)
+            if not staying:
+                self._tally.read(self._client.metrics)
+                self._drop(model)
+                self._tally.read(self._client.metrics)
+        return faults
+
+    def _one_by_one(self, model: str, before: Sequence[Placed], wanted: Sequence[Placed]) -> dict[int, str]:
+        """A proven version didn't load and took the list with it: finds out which one, and leaves it out."""
+        faults: dict[int, str] = {}
+        standing = [one for one in wanted if one in before]
+        for one in wanted:
+            if one in standing:
+                continue
+            self._proven.discard(one.proof)
+            try:
+                self._relist(model, [*standing, one])
+            except Unavailable as error:
+                if not self._client.ready():
+                    raise
+                faults[one.number] = str(error)
+            else:
+                standing.append(one)
+        if faults and standing:
+            self._relist(model, standing)
+        return faults
+
+    def _relist(self, model: str, listed: Sequence[Placed]) -> None:
+        """Tells Triton which versions of a model serve. Counters vanish with their versions: they are read around the change."""
+        leaving = {key: one for key, one in self._serving.items() if one.model == model and one not in listed}
+        if leaving:  # no new request for them from here on
+            self._serving = {key: one for key, one in self._serving.items() if key not in leaving}
+        self._tally.read(self._client.metrics)
+        self._repository.configure(model, listed[0].signature, [one.number for one in listed])
+        self._client.load(model)
+        self._tally.read(self._client.metrics)
+
+    def _route(self, recommender: str, placed: Mapping[int, Placed]) -> None:
+        others = {key: one for key, one in self._serving.items() if key[0] != recommender}
+        self._serving = others | {(recommender, number): one for number, one in placed.items()}
+
+    def _heal(self) -> None:
+        """A version whose process died says ready and answers nothing. It leaves the list and comes back; its neighbours stay."""
+        now = time.monotonic()
+        for key in sorted(self._suspects.due(self._serving, now)):
+            placed = self._serving[key]
+            if self._answers(placed) or not self._client.ready() or not self._suspects.may_heal(key, now):
+                continue
+            self._owed.add(placed.recommender)  # until it is back
+            log.warning("%s version %d doesn't answer: it is loaded again", *key)
+            neighbours = [one for one in self._serving.values() if one.model == placed.model and one is not placed]
+            if neighbours:
+                self._relist(placed.model, neighbours)
+            else:
+                self._tally.read(self._client.metrics)
+                self._client.unload(placed.model)
+            self._relist(placed.model, [*neighbours, placed])
+            self._route(placed.recommender, {one.number: one for one in (*self._of(placed.recommender), placed)})
+            self._owed.discard(placed.recommender)
+
+    def _of(self, recommender: str) -> list[Placed]:
+        return [one for (name, _), one in self._serving.items() if name == recommender]
+
+    def _answers(self, placed: Placed) -> bool:
+        try:
+            probe(self._client, placed, placed.model, self._timeout)
+        except Unavailable:
+            self._suspects.add((placed.recommender, placed.number))
+            return False
+        return True
+
+    def _drop(self, model: str) -> None:
+        """Unloads a model that nobody may ask any more, and removes it from disk."""
+        try:
+            self._client.unload(model)
+        except Unavailable as error:
+            log.debug("unloading %s: %s", model, error)
+        self._repository.remove_model(model)

@@ -1,0 +1,56 @@
+"""Whether a version really answers, whom to ask, and when. Triton's own readiness lies when a process of its backend has died."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from services.triton.client import Client
+from services.triton.repository import Placed
+from services.triton.tensors import dummy, tensors
+from shared.domain.errors import Unavailable
+
+Key = tuple[str, int]
+_ROWS = 2
+
+
+def probe(client: Client, placed: Placed, model: str, timeout: float) -> None:
+    """One real inference; Unavailable when there is no answer, or not one score a row."""
+    signature = placed.signature
+    inputs = tensors(signature, dummy(signature, _ROWS))
+    found = client.infer(model, placed.number, inputs, signature.output, timeout)
+    if found.shape != (_ROWS,):
+        raise Unavailable(f"it gave scores of the shape {found.shape} for {_ROWS} rows, expected ({_ROWS},)")
+
+
+class Suspects:
+    """Versions that failed a request are probed at once, all of them now and then; none is healed again and again."""
+
+    def __init__(self, probe_every: float, heal_every: float, now: float) -> None:
+        self._probe_every, self._heal_every = probe_every, heal_every
+        self._probed = now
+        self._healed: dict[Key, float] = {}
+        self._suspects: set[Key] = set()
+
+    def add(self, key: Key) -> None:
+        """From any thread, without a lock."""
+        self._suspects.add(key)
+
+    def clear(self) -> None:
+        self._suspects.clear()
+
+    def due(self, serving: Iterable[Key], now: float) -> set[Key]:
+        found = set(serving)
+        if now - self._probed >= self._probe_every:
+            self._probed = now
+        else:
+            found &= self._suspects
+        self._suspects -= found
+        return found
+
+    def may_heal(self, key: Key, now: float) -> bool:
+        """A version that can't be healed isn't tried more often than every so often; until then it stays under suspicion."""
+        if now - self._healed.get(key, now - self._heal_every) < self._heal_every:
+            self.add(key)
+            return False
+        self._healed[key] = now
+        return True

@@ -1,0 +1,1 @@
+"""Conformance suites, one a port, and the fakes that pass them."""

@@ -1,0 +1,148 @@
+"""What every Executor promises, as sentences. A test module subclasses it and provides the fixture `bench`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+import pytest
+
+from shared.contracts.spec import RecommenderSpec
+from shared.contracts.stage import StageSpec
+from shared.domain.run import Job
+from shared.ports import Executor
+
+Behaviour = Literal["works", "succeeds", "fails"]
+PATIENCE = 20.0
+
+
+class Bench(Protocol):
+    """An executor, and stages that do what a test needs."""
+
+    executor: Executor
+
+    def behave(self, attempt: str, how: Behaviour) -> None:
+        """Says what an attempt will do: before it is started. `works` goes on until it is stopped; `succeeds` prints 'hello wörld'
+        and exits 0; `fails` prints 'no such file' and exits 1."""
+
+    def starts(self, attempt: str) -> int:
+        """How often the attempt's work really began."""
+
+
+class ExecutorSuite:
+    def test_an_attempt_that_was_never_started_is_unknown(self, bench: Bench) -> None:
+        assert bench.executor.observe("r1-etl-1") is None
+        assert bench.executor.log("r1-etl-1") == ("", 0)
+
+    def test_a_started_attempt_runs(self, bench: Bench) -> None:
+        bench.behave("r1-etl-1", "works")
+        bench.executor.start(stage_spec("r1-etl-1"))
+        assert bench.executor.observe("r1-etl-1") == Job("running")
+
+    def test_an_attempt_that_ends_well_has_succeeded(self, bench: Bench) -> None:
+        bench.behave("r1-etl-1", "succeeds")
+        bench.executor.start(stage_spec("r1-etl-1"))
+        assert ended(bench.executor, "r1-etl-1") == Job("succeeded")
+
+    def test_an_attempt_that_fails_says_why_in_its_last_words(self, bench: Bench) -> None:
+        bench.behave("r1-etl-1", "fails")
+        bench.executor.start(stage_spec("r1-etl-1"))
+        job = ended(bench.executor, "r1-etl-1")
+        assert job == Job("failed", "exit code 1: no such file")
+
+    def test_starting_a_running_attempt_again_adopts_it(self, bench: Bench) -> None:
+        bench.behave("r1-etl-1", "works")
+        bench.executor.start(stage_spec("r1-etl-1"))
+        bench.executor.start(stage_spec("r1-etl-1"))
+        assert bench.executor.observe("r1-etl-1") == Job("running")
+        wait_for(lambda: bench.starts("r1-etl-1") == 1)
+
+    def test_starting_an_ended_attempt_again_runs_nothing(self, bench: Bench) -> None:
+        bench.behave("r1-etl-1", "fails")
+        bench.executor.start(stage_spec("r1-etl-1"))
+        job = ended(bench.executor, "r1-etl-1")
+        bench.executor.start(stage_spec("r1-etl-1"))
+        assert bench.executor.observe("r1-etl-1") == job
+        assert bench.starts("r1-etl-1") == 1
+
+    def test_a_stopped_attempt_has_ended_when_stop_returns(self, bench: Bench) -> None:
+        bench.behave("r1-etl-1", "works")
+        bench.executor.start(stage_spec("r1-etl-1"))
+        bench.executor.stop("r1-etl-1")
+        job = bench.executor.observe("r1-etl-1")
+        assert job is not None
+        assert job.phase == "failed"
+        assert job.reason.startswith("killed by signal")
+
+    def test_stopping_twice_or_what_was_never_started_is_fine(self, bench: Bench) -> None:
+        bench.executor.stop("r9-etl-1")
+        assert bench.executor.observe("r9-etl-1") is None
+        bench.behave("r1-etl-1", "works")
+        bench.executor.start(stage_spec("r1-etl-1"))
+        bench.executor.stop("r1-etl-1")
+        bench.executor.stop("r1-etl-1")
+
+    def test_stopping_an_ended_attempt_leaves_its_end(self, bench: Bench) -> None:
+        bench.behave("r1-etl-1", "succeeds")
+        bench.executor.start(stage_spec("r1-etl-1"))
+        ended(bench.executor, "r1-etl-1")
+        bench.executor.stop("r1-etl-1")
+        assert bench.executor.observe("r1-etl-1") == Job("succeeded")
+
+    def test_attempts_stand_side_by_side(self, bench: Bench) -> None:
+        for attempt in ("r1-etl-1", "r2-etl-1"):
+            bench.behave(attempt, "works")
+            bench.executor.start(stage_spec(attempt))
+        bench.executor.stop("r1-etl-1")
+        assert bench.executor.observe("r2-etl-1") == Job("running")
+
+    def test_a_log_is_read_on_from_where_it_was_left(self, bench: Bench) -> None:
+        bench.behave("r1-etl-1", "succeeds")
+        bench.executor.start(stage_spec("r1-etl-1"))
+        ended(bench.executor, "r1-etl-1")
+        text, offset = bench.executor.log("r1-etl-1")
+        assert text == "hello wörld\n"
+        assert bench.executor.log("r1-etl-1", offset) == ("", offset)
+        assert bench.executor.log("r1-etl-1", 6) == ("wörld\n", offset)
+
+
+def stage_spec(attempt: str, stage: str = "etl", artifacts: str = "memory://", **more: Any) -> StageSpec:
+    run, _, _ = attempt.split("-", 2)
+    return StageSpec.model_validate(
+        {"stage": stage, "run": run, "attempt": attempt, "recommender": small_spec(), "artifacts": artifacts, **more}
+    )
+
+
+def small_spec() -> RecommenderSpec:
+    return RecommenderSpec.model_validate(
+        {
+            "apiVersion": "eyas/v1",
+            "name": "movies",
+            "data": {"interactions": {"uri": "ratings.csv"}, "items": {"uri": "movies.csv", "key": "movieId"}},
+            "schema": {"user": "userId", "item": "movieId", "time": "timestamp", "label": {"column": "rating", "positive": ">= 4"}},
+        }
+    )
+
+
+def ended(executor: Executor, attempt: str) -> Job:
+    def over() -> Job | None:
+        job = executor.observe(attempt)
+        return None if job is None or job.phase == "running" else job
+
+    job = wait_for(over)
+    assert isinstance(job, Job)
+    return job
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    """What the condition gives once it gives anything; a failed test after PATIENCE seconds."""
+    deadline = time.monotonic() + PATIENCE
+    pause = threading.Event()
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        pause.wait(0.01)
+    pytest.fail(f"waited {PATIENCE:g} s in vain")

@@ -1,0 +1,204 @@
+"""What every ModelServer promises, as sentences. A test module subclasses it and provides the fixture `bench`."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pytest
+
+from shared.domain.errors import Unavailable
+from shared.ports import ArtifactStore, ModelServer, ServedUnit
+
+USERS, ITEMS = np.array([1, 1, 1], dtype=np.int64), np.array([10, 20, 30], dtype=np.int64)
+FEED = {"user": USERS, "item": ITEMS, "tags": np.array([["a", ""], ["b", ""], ["", ""]])}
+
+
+class Bench(Protocol):
+    """A server and units for it: version n scores a row `user + n * item`."""
+
+    server: ModelServer
+    recommender: str
+    """A fresh name for each test."""
+
+    def unit(self, number: int, *, tags: bool = False) -> ServedUnit:
+        """With `tags`, the unit takes one more input than its elders: 'tags', two texts a row."""
+
+    def broken(self, number: int) -> ServedUnit:
+        """A version that can't be loaded."""
+
+    def restart(self) -> None:
+        """The server dies and comes back, as its owner's loop would bring it back."""
+
+
+def scores(number: int) -> list[float]:
+    return [float(1 + number * item) for item in ITEMS]
+
+
+class ModelServerSuite:
+    def test_a_placed_version_answers_one_score_a_row(self, bench: Bench) -> None:
+        assert bench.server.place(bench.recommender, [bench.unit(1)]) == {}
+        found = bench.server.score(bench.recommender, 1, FEED)
+        assert found.dtype == np.float32
+        assert found.tolist() == scores(1)
+        assert bench.server.answering(bench.recommender) == {1}
+
+    def test_versions_stand_side_by_side_and_the_caller_names_one(self, bench: Bench) -> None:
+        bench.server.place(bench.recommender, [bench.unit(1), bench.unit(2)])
+        assert bench.server.score(bench.recommender, 1, FEED).tolist() == scores(1)
+        assert bench.server.score(bench.recommender, 2, FEED).tolist() == scores(2)
+        assert bench.server.answering(bench.recommender) == {1, 2}
+
+    def test_a_version_that_takes_other_inputs_stands_beside_its_elder(self, bench: Bench) -> None:
+        assert bench.server.place(bench.recommender, [bench.unit(1), bench.unit(2, tags=True)]) == {}
+        assert bench.server.score(bench.recommender, 1, FEED).tolist() == scores(1)
+        assert bench.server.score(bench.recommender, 2, FEED).tolist() == scores(2)
+
+    def test_placing_the_same_again_changes_nothing(self, bench: Bench) -> None:
+        units = [bench.unit(1)]
+        assert bench.server.place(bench.recommender, units) == bench.server.place(bench.recommender, units) == {}
+        assert bench.server.answering(bench.recommender) == {1}
+
+    def test_a_version_that_was_never_placed_is_unavailable(self, bench: Bench) -> None:
+        with pytest.raises(Unavailable):
+            bench.server.score(bench.recommender, 1, FEED)
+        assert bench.server.answering(bench.recommender) == frozenset()
+
+    def test_a_version_that_is_no_longer_placed_stops_answering_and_the_others_go_on(self, bench: Bench) -> None:
+        bench.server.place(bench.recommender, [bench.unit(1), bench.unit(2)])
+        bench.server.place(bench.recommender, [bench.unit(2)])
+        with pytest.raises(Unavailable):
+            bench.server.score(bench.recommender, 1, FEED)
+        assert bench.server.score(bench.recommender, 2, FEED).tolist() == scores(2)
+        assert bench.server.answering(bench.recommender) == {2}
+
+    def test_a_version_comes_back_after_it_left(self, bench: Bench) -> None:
+        bench.server.place(bench.recommender, [bench.unit(1)])
+        bench.server.place(bench.recommender, [])
+        assert bench.server.answering(bench.recommender) == frozenset()
+        bench.server.place(bench.recommender, [bench.unit(1)])
+        assert bench.server.score(bench.recommender, 1, FEED).tolist() == scores(1)
+
+    def test_a_broken_version_is_left_out_with_its_reason_and_the_others_serve(self, bench: Bench) -> None:
+        faults = bench.server.place(bench.recommender, [bench.unit(1), bench.broken(2)])
+        assert set(faults) == {2}
+        assert faults[2]
+        assert bench.server.answering(bench.recommender) == {1}
+        with pytest.raises(Unavailable):
+            bench.server.score(bench.recommender, 2, FEED)
+
+    def test_a_request_is_never_disturbed_by_placing(self, bench: Bench) -> None:
+        bench.server.place(bench.recommender, [bench.unit(1)])
+        with Traffic(bench.server, bench.recommender, 1) as traffic:
+            bench.server.place(bench.recommender, [bench.unit(1), bench.unit(2)])
+            bench.server.place(bench.recommender, [bench.unit(1), bench.unit(2), bench.broken(3)])
+            bench.server.place(bench.recommender, [bench.unit(1), bench.unit(4, tags=True)])
+            bench.server.place(bench.recommender, [bench.unit(1)])
+        assert traffic.failures == []
+        assert traffic.answered > 0
+
+    def test_successes_are_counted_over_removals_and_restarts(self, bench: Bench) -> None:
+        key = (bench.recommender, 1)
+        bench.server.place(bench.recommender, [bench.unit(1)])
+        before = bench.server.successes().get(key, 0)
+        for _ in range(5):
+            bench.server.score(bench.recommender, 1, FEED)
+        counted = bench.server.successes()[key]
+        assert counted >= before + 5
+        bench.server.place(bench.recommender, [])
+        assert bench.server.successes()[key] >= counted
+        bench.server.place(bench.recommender, [bench.unit(1)])
+        bench.restart()
+        bench.server.score(bench.recommender, 1, FEED)
+        assert bench.server.successes()[key] > counted
+
+    def test_a_restarted_server_serves_what_was_placed(self, bench: Bench) -> None:
+        bench.server.place(bench.recommender, [bench.unit(1), bench.unit(2, tags=True)])
+        bench.restart()
+        assert bench.server.answering(bench.recommender) == {1, 2}
+
+    def test_it_says_what_it_is_and_what_it_has_loaded(self, bench: Bench) -> None:
+        bench.server.place(bench.recommender, [bench.unit(1)])
+        info = bench.server.info()
+        assert info.version
+        mine = [one for one in info.models if bench.recommender in one["name"]]
+        assert [(one["version"], one["state"]) for one in mine] == [("1", "READY")]
+
+
+class Traffic:
+    """Asks one version without a pause, on a thread, and remembers each failure."""
+
+    def __init__(self, server: ModelServer, recommender: str, number: int) -> None:
+        self._server, self._recommender, self._number = server, recommender, number
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._ask)
+        self.answered = 0
+        self.failures: list[str] = []
+
+    def __enter__(self) -> Traffic:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _ask(self) -> None:
+        while not self._over.is_set():
+            try:
+                found = self._server.score(self._recommender, self._number, FEED).tolist()
+            except Exception as error:
+                self.failures.append(f"{type(error).__name__}: {error}")
+            else:
+                self.answered += 1
+                if found != scores(self._number):
+                    self.failures.append(f"wrong scores: {found}")
+
+
+def tiny_unit(store: ArtifactStore, recommender: str, number: int, *, tags: bool = False, model: bytes | None = None) -> ServedUnit:
+    """A real unit in a store: `user + number * item` as ONNX, or whatever `model` holds. Needs the package onnx."""
+    inputs: list[dict[str, Any]] = [
+        {"name": "user", "dtype": "int64", "side": "user"},
+        {"name": "item", "dtype": "int64", "side": "item"},
+    ]
+    if tags:
+        inputs.append({"name": "tags", "dtype": "string", "width": 2, "side": "item"})
+    with tempfile.TemporaryDirectory() as folder:
+        model_path, signature_path = Path(folder) / "model.onnx", Path(folder) / "signature.json"
+        model_path.write_bytes(tiny_model(number, tags=tags) if model is None else model)
+        signature_path.write_text(json.dumps({"user": "user", "item": "item", "inputs": inputs}))
+        files = {path.name: store.put(path) for path in (model_path, signature_path)}
+    return ServedUnit(recommender, number, files)
+
+
+def tiny_model(factor: float, *, tags: bool = False) -> bytes:
+    """`score = user + factor * item`; with `tags`, the texts come in and weigh nothing."""
+    from onnx import TensorProto, helper
+
+    nodes = [
+        helper.make_node("Cast", ["user"], ["user_f"], to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["item"], ["item_f"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["item_f", "factor"], ["weighed"]),
+        helper.make_node("Add", ["user_f", "weighed"], ["bare" if tags else "score"]),
+    ]
+    inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["rows"]) for name in ("user", "item")]
+    constants = [helper.make_tensor("factor", TensorProto.FLOAT, [], [float(factor)])]
+    domains = [helper.make_opsetid("", 17)]
+    if tags:
+        inputs.append(helper.make_tensor_value_info("tags", TensorProto.STRING, ["rows", 2]))
+        domains.append(helper.make_opsetid("ai.onnx.ml", 2))
+        constants.append(helper.make_tensor("axes", TensorProto.INT64, [1], [1]))
+        nodes += [
+            helper.make_node(
+                "LabelEncoder", ["tags"], ["known"], domain="ai.onnx.ml", keys_strings=["a"], values_floats=[0.0], default_float=0.0
+            ),
+            helper.make_node("ReduceSum", ["known", "axes"], ["nothing"], keepdims=0),
+            helper.make_node("Add", ["bare", "nothing"], ["score"]),
+        ]
+    score = helper.make_tensor_value_info("score", TensorProto.FLOAT, ["rows"])
+    graph = helper.make_graph(nodes, "tiny", inputs, [score], constants)
+    return bytes(helper.make_model(graph, opset_imports=domains, ir_version=8).SerializeToString())

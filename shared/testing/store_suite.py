@@ -1,0 +1,371 @@
+"""What every store of state must do, said once: run against each adapter, and against each fake.
+
+A test module makes the store and inherits:
+
+    class TestSqlResources(ResourceStoreSuite):
+        @pytest.fixture
+        def store(self, ...) -> ResourceStore[RolloutStatus]: ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from shared.contracts.codec import decode, encode
+from shared.contracts.spec import RecommenderSpec, parse_spec
+from shared.contracts.stage import File
+from shared.domain.errors import Conflict, NotFound
+from shared.domain.gate import Verdict
+from shared.domain.machine import Request
+from shared.domain.rollout import RolloutStatus, SetRoute, StepReport
+from shared.domain.route import Route
+from shared.domain.verdict import Judgement, Sample
+from shared.ports import HistoryEntry, RecommenderStore, Record, Registry, ResourceStore, RouteStore, Version
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, 123457, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+THREADS = 8
+ROUNDS = 15
+
+Rows = ResourceStore[RolloutStatus]
+
+
+def at_once(count: int, act: Callable[[int], Any]) -> list[Any]:
+    """Calls `act` with 0 to count - 1, each from a thread of its own."""
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(act, range(count)))
+
+
+def rollout(id: str = "ro-1", recommender: str = "films", age: timedelta = SECOND) -> Record[RolloutStatus]:
+    """A row that was created, and became due, so long before NOW."""
+    return Record(id, recommender, {"version": 3, "document": {"name": "films"}}, RolloutStatus(), NOW - age, NOW - age)
+
+
+def full_status() -> RolloutStatus:
+    """Uses every kind of value that statuses have."""
+    judged = Judgement(Verdict.INCONCLUSIVE, "über 5 % \u2192 später", 0.1 + 0.2, None, 1e-17)
+    report = StepReport(0, 0.05, NOW - SECOND, Sample(3, 1.5, 1.25, 9, 4), Sample(), judged)
+    return RolloutStatus("canary", "5% of the users", NOW, 1, NOW - timedelta(microseconds=1), None, None, (report, report))
+
+
+def moved(store: Rows, record: Record[RolloutStatus], status: RolloutStatus, **changes: Any) -> Record[RolloutStatus]:
+    """Commits with an entry in the history, unless told otherwise."""
+    entry = HistoryEntry(NOW, record.status.state, status.state, status.reason, "eyas")
+    values: dict[str, Any] = {"due_at": NOW, "entry": entry, "finished": False, "clear_request": False}
+    return store.commit(record, status, **(values | changes))
+
+
+class ResourceStoreSuite:
+    def test_a_created_row_is_read_back_as_it_was(self, store: Rows) -> None:
+        record = replace(rollout(), status=full_status())
+        assert store.create(record, "ada") == record
+        assert store.get("ro-1") == record
+
+    def test_times_come_back_aware_and_to_the_microsecond(self, store: Rows) -> None:
+        store.create(rollout(), "ada")
+        found = store.get("ro-1")
+        assert found.created_at.utcoffset() == timedelta(0)
+        assert found.created_at == NOW - SECOND
+
+    def test_an_unknown_row_is_not_found(self, store: Rows) -> None:
+        for look in (store.get, store.history, lambda id: store.list(before=id)):
+            with pytest.raises(NotFound, match="ro-9"):
+                look("ro-9")
+        with pytest.raises(NotFound, match="ro-9"):
+            store.ask("ro-9", Request("pause", "ada"), NOW)
+
+    def test_creating_a_row_again_adopts_what_is_there(self, store: Rows) -> None:
+        first = moved(store, store.create(rollout(), "ada"), full_status())
+        assert store.create(rollout(), "bob") == first
+        assert [entry.actor for entry in store.history("ro-1")] == ["ada", "eyas"]
+
+    def test_many_who_create_one_row_make_one(self, store: Rows) -> None:
+        made = at_once(THREADS, lambda n: store.create(replace(rollout(), spec={"version": n}), f"thread {n}"))
+        assert {record.spec["version"] for record in made} == {store.get("ro-1").spec["version"]}
+        assert len(store.history("ro-1")) == 1
+
+    def test_a_commit_writes_the_status_and_raises_the_revision(self, store: Rows) -> None:
+        before = store.create(rollout(), "ada")
+        after = moved(store, before, full_status(), due_at=NOW + SECOND)
+        assert after == store.get("ro-1")
+        assert (after.status, after.due_at, after.revision) == (full_status(), NOW + SECOND, before.revision + 1)
+
+    def test_a_commit_from_a_stale_row_is_a_conflict_and_changes_nothing(self, store: Rows) -> None:
+        stale = store.create(rollout(), "ada")
+        fresh = moved(store, stale, full_status())
+        with pytest.raises(Conflict, match="ro-1"):
+            moved(store, stale, RolloutStatus("aborted"), finished=True)
+        with pytest.raises(Conflict, match="ro-1"):
+            store.write_intent(stale, {"next": {}, "effects": []})
+        assert store.get("ro-1") == fresh
+        assert len(store.history("ro-1")) == 2
+
+    def test_racing_commits_lose_no_update(self, store: Rows) -> None:
+        store.create(rollout(), "ada")
+
+        def climb(_: int) -> None:
+            done = 0
+            while done < ROUNDS:
+                record = store.get("ro-1")
+                try:
+                    moved(store, record, replace(record.status, step=record.status.step + 1))
+                    done += 1
+                except Conflict:
+                    continue
+
+        at_once(THREADS, climb)
+        end = store.get("ro-1")
+        assert end.status.step == THREADS * ROUNDS - 1  # from -1
+        assert end.revision == THREADS * ROUNDS
+        assert len(store.history("ro-1")) == THREADS * ROUNDS + 1
+
+    def test_an_intent_survives_until_the_commit_that_ends_it(self, store: Rows) -> None:
+        effect = SetRoute(Route(1, 2, 0.05, "ro-1", 0, since=NOW), "eyas", "a step")
+        intent = {"next": encode(RolloutStatus, full_status()), "effects": [encode(SetRoute, effect)], "consumes_request": False}
+        written = store.write_intent(store.create(rollout(), "ada"), intent)
+        found = store.get("ro-1")
+        assert written == found
+        assert found.intent is not None
+        assert decode(RolloutStatus, found.intent["next"]) == full_status()
+        assert [decode(SetRoute, one) for one in found.intent["effects"]] == [effect]
+        assert moved(store, found, full_status()).intent is None
+        assert store.get("ro-1").intent is None
+
+    def test_a_request_makes_the_row_due_and_waits_for_its_commit(self, store: Rows) -> None:
+        later = moved(store, store.create(rollout(), "ada"), full_status(), due_at=NOW + timedelta(hours=1))
+        request = Request("pause", "bob", "looks odd")
+        asked = store.ask("ro-1", request, NOW)
+        assert asked == store.get("ro-1") == store.due(NOW, 10)[0]
+        assert (asked.asked, asked.due_at) == (request, NOW)
+        with pytest.raises(Conflict):
+            moved(store, later, full_status())
+        kept = moved(store, asked, full_status())
+        assert kept.asked == store.get("ro-1").asked == request
+        assert moved(store, kept, full_status(), clear_request=True).asked is None
+        assert store.get("ro-1").asked is None
+
+    def test_a_second_request_before_the_first_is_done_is_a_conflict(self, store: Rows) -> None:
+        store.create(rollout(), "ada")
+        first = store.ask("ro-1", Request("pause", "ada"), NOW)
+        with pytest.raises(Conflict, match="pause"):
+            store.ask("ro-1", Request("abort", "bob"), NOW)
+        assert store.get("ro-1") == first
+
+    def test_of_many_who_ask_at_once_one_is_heard(self, store: Rows) -> None:
+        store.create(rollout(), "ada")
+
+        def ask(n: int) -> bool:
+            try:
+                store.ask("ro-1", Request("pause", f"thread {n}"), NOW)
+            except Conflict:
+                return False
+            return True
+
+        heard = at_once(THREADS, ask)
+        assert heard.count(True) == 1
+        asked = store.get("ro-1").asked
+        assert asked is not None
+        assert asked.actor == f"thread {heard.index(True)}"
+
+    def test_what_has_ended_takes_no_request_and_is_never_due(self, store: Rows) -> None:
+        moved(store, store.create(rollout(), "ada"), RolloutStatus("aborted", "by ada"), finished=True, due_at=NOW - SECOND)
+        assert store.due(NOW + timedelta(days=999), 10) == []
+        with pytest.raises(Conflict, match="ended"):
+            store.ask("ro-1", Request("resume", "bob"), NOW)
+
+    def test_the_longest_waiting_row_is_due_first(self, store: Rows) -> None:
+        for id, age in (("ro-b", 5), ("ro-a", 9), ("ro-d", 0), ("ro-c", 7), ("ro-e", -1)):
+            store.create(rollout(id, age=age * SECOND), "ada")
+        assert [record.id for record in store.due(NOW, 10)] == ["ro-a", "ro-c", "ro-b", "ro-d"]
+        assert [record.id for record in store.due(NOW, 2)] == ["ro-a", "ro-c"]
+
+    def test_pages_go_from_the_newest_to_the_oldest_without_gap_or_repeat(self, store: Rows) -> None:
+        for n in range(7):
+            store.create(rollout(f"ro-{n}", "films" if n % 2 else "books", age=(n // 2) * SECOND), "ada")
+        newest = ["ro-1", "ro-0", "ro-3", "ro-2", "ro-5", "ro-4", "ro-6"]
+        assert [record.id for record in store.list()] == newest
+        seen: list[str] = []
+        while page := store.list(limit=3, before=seen[-1] if seen else None):
+            seen += [record.id for record in page]
+        assert seen == newest
+        assert [record.id for record in store.list("films", limit=2)] == ["ro-1", "ro-3"]
+        assert [record.id for record in store.list("films", before="ro-3")] == ["ro-5"]
+
+    def test_lists_tell_active_rows_from_those_that_ended(self, store: Rows) -> None:
+        moved(store, store.create(rollout("ro-1"), "ada"), RolloutStatus("aborted"), finished=True)
+        store.create(rollout("ro-2"), "ada")
+        assert [record.id for record in store.list("films", active=True)] == ["ro-2"]
+        assert [record.id for record in store.list("films", active=False)] == ["ro-1"]
+        assert store.list("books") == []
+
+    @pytest.mark.requirement("C-01")
+    def test_the_history_says_who_did_what_in_order(self, store: Rows) -> None:
+        record = store.create(rollout(), "ada")
+        entries = [HistoryEntry(NOW - n * SECOND, "canary", "paused", f"reason {n}", f"actor {n}") for n in range(3)]
+        for entry in entries:
+            record = moved(store, record, full_status(), entry=entry)
+        moved(store, record, full_status(), entry=None)
+        first, *rest = store.history("ro-1")
+        assert (first.at, first.source, first.target, first.actor) == (NOW - SECOND, "", "pending", "ada")
+        assert rest == entries
+
+
+def spec(name: str = "films", epochs: int = 5) -> RecommenderSpec:
+    return parse_spec(
+        f"""
+        name: {name}
+        data: {{interactions: {{uri: ratings.csv, since: 30d}}, items: {{uri: films.csv, key: film}}}}
+        schema: {{user: person, item: film, time: at, label: {{column: stars, positive: ">= 4"}}}}
+        model: {{train: {{epochs: {epochs}}}}}
+        gates: [{{metric: hr@10, not_worse_than: serving, by: 1%}}, {{latency_p99: 20ms}}]
+        retrain: {{on: [{{kpi: {{hit_rate: -10%}}}}, {{drift: {{psi: 0.3}}}}]}}
+        """
+    )
+
+
+class RecommenderStoreSuite:
+    def test_a_spec_is_read_back_as_it_was(self, store: RecommenderStore) -> None:
+        made = store.put(spec(), NOW, "ada")
+        assert (made.name, made.generation, made.spec, made.created_at, made.updated_at) == ("films", 1, spec(), NOW, NOW)
+        assert store.get("films") == made
+
+    def test_an_equal_spec_changes_nothing(self, store: RecommenderStore) -> None:
+        made = store.put(spec(), NOW, "ada")
+        assert store.put(spec(), NOW + SECOND, "bob") == made == store.get("films")
+
+    def test_each_change_raises_the_generation(self, store: RecommenderStore) -> None:
+        store.put(spec(), NOW, "ada")
+        changed = store.put(spec(epochs=6), NOW + SECOND, "bob")
+        assert (changed.generation, changed.spec, changed.created_at, changed.updated_at) == (2, spec(epochs=6), NOW, NOW + SECOND)
+        assert store.put(spec(), NOW + 2 * SECOND, "bob").generation == 3
+
+    def test_an_unknown_name_is_not_found(self, store: RecommenderStore) -> None:
+        with pytest.raises(NotFound, match="films"):
+            store.get("films")
+
+    def test_recommenders_are_listed_by_name(self, store: RecommenderStore) -> None:
+        assert store.list() == []
+        for name in ("music", "books", "films"):
+            store.put(spec(name), NOW, "ada")
+        assert [one.name for one in store.list()] == ["books", "films", "music"]
+
+    def test_generations_of_racing_changes_are_consecutive(self, store: RecommenderStore) -> None:
+        made = at_once(THREADS, lambda n: store.put(spec(epochs=n + 1), NOW, f"thread {n}"))
+        assert sorted(one.generation for one in made) == list(range(1, THREADS + 1))
+        last = max(made, key=lambda one: one.generation)
+        assert store.get("films").spec == last.spec
+
+
+def version(run: str = "run-1", recommender: str = "films") -> Version:
+    files = {"model.onnx": File(sha256="ab" * 32, size=7), "items.parquet": File(sha256="cd" * 32, size=0)}
+    lineage = {"snapshot": NOW.isoformat(), "stages": {"etl": {"rows": 3, "digests": ["a"]}}, "parent": None}
+    return Version(recommender, 0, run, "ef" * 32, files, {"candidate.hr@10": 0.1 + 0.2}, lineage, None, NOW)
+
+
+class RegistrySuite:
+    def test_a_version_is_read_back_as_it_was_with_its_number(self, registry: Registry) -> None:
+        made = registry.register(version())
+        assert made == replace(version(), number=1)
+        assert registry.get("films", 1) == registry.of_run("run-1") == made
+
+    def test_numbers_are_consecutive_within_a_recommender(self, registry: Registry) -> None:
+        for n in range(3):
+            registry.register(replace(version(f"run-{n}"), parent=n or None))
+        assert registry.register(version("run-x", "books")).number == 1
+        assert [(one.number, one.run, one.parent) for one in registry.list("films")] == [
+            (1, "run-0", None),
+            (2, "run-1", 1),
+            (3, "run-2", 2),
+        ]
+
+    def test_a_run_that_has_registered_is_adopted(self, registry: Registry) -> None:
+        made = registry.register(version())
+        assert registry.register(replace(version(), digest="00" * 32)) == made
+        assert registry.list("films") == [made]
+
+    def test_many_who_register_one_run_get_one_version(self, registry: Registry) -> None:
+        made = at_once(THREADS, lambda _: registry.register(version()))
+        assert made == [replace(version(), number=1)] * THREADS
+        assert len(registry.list("films")) == 1
+
+    def test_racing_runs_get_consecutive_numbers(self, registry: Registry) -> None:
+        made = at_once(THREADS, lambda n: registry.register(version(f"run-{n}")))
+        assert sorted(one.number for one in made) == list(range(1, THREADS + 1))
+
+    def test_what_is_not_there_is_said(self, registry: Registry) -> None:
+        assert registry.of_run("run-1") is None
+        assert registry.list("films") == []
+        with pytest.raises(NotFound, match=r"films.* 4"):
+            registry.get("films", 4)
+
+
+class RouteStoreSuite:
+    def put(self, routes: RouteStore, route: Route, second: int) -> Route:
+        return routes.put("films", route, NOW + second * SECOND, "ada", "a test")
+
+    def test_a_route_is_read_back_with_its_generation_and_time(self, routes: RouteStore) -> None:
+        assert routes.get("films") is None
+        made = self.put(routes, Route(1, 2, 0.05, "ro-1", 0), 0)
+        assert made == Route(1, 2, 0.05, "ro-1", 0, generation=1, since=NOW)
+        assert routes.get("films") == made
+        assert routes.all() == {"films": made}
+
+    def test_each_change_raises_the_generation_by_one(self, routes: RouteStore) -> None:
+        changes = [Route(1), Route(1, 2, 0.05, "s", 0), Route(1, 2, 0.25, "s", 1), Route(1), Route(1, 2, 0.25, "t", 1)]
+        assert [self.put(routes, route, n).generation for n, route in enumerate(changes)] == [1, 2, 3, 4, 5]
+        assert routes.put("books", Route(1), NOW, "ada", "").generation == 1
+
+    def test_an_equal_route_changes_nothing(self, routes: RouteStore) -> None:
+        made = self.put(routes, Route(1, 2, 0.05, "s", 0), 0)
+        assert self.put(routes, Route(1, 2, 0.05, "s", 0), 9) == made
+        assert self.put(routes, made, 9) == made == routes.get("films")
+
+    def test_generations_of_racing_changes_are_consecutive(self, routes: RouteStore) -> None:
+        made = at_once(THREADS, lambda n: self.put(routes, Route(n + 1), n))
+        assert sorted(one.generation for one in made) == list(range(1, THREADS + 1))
+        assert routes.get("films") == max(made, key=lambda one: one.generation)
+
+    def test_a_version_has_left_when_no_route_names_it_any_more(self, routes: RouteStore) -> None:
+        assert routes.left("films") == {}
+        for second, route in enumerate((Route(1), Route(1, 2, 0.05), Route(1, 2, 0.25), Route(2), Route(2, 3, 0.05), Route(2))):
+            self.put(routes, route, second)
+        assert routes.left("films") == {1: NOW + 3 * SECOND, 3: NOW + 5 * SECOND}
+        self.put(routes, Route(2, 1, 0.05), 6)
+        assert routes.left("films") == {3: NOW + 5 * SECOND}
+        self.put(routes, Route(2), 7)
+        assert routes.left("films") == {1: NOW + 7 * SECOND, 3: NOW + 5 * SECOND}
+        assert routes.left("books") == {}
+
+    def test_a_version_serves_since_it_last_became_stable(self, routes: RouteStore) -> None:
+        for second, route in enumerate((Route(1), Route(1, 2, 0.05), Route(2), Route(2, 3, 0.5), Route(1), Route(1, 3, 0.5))):
+            self.put(routes, route, second)
+        assert routes.serving_since("films", 1) == NOW + 4 * SECOND
+        assert routes.serving_since("films", 2) == NOW + 2 * SECOND
+        assert routes.serving_since("films", 3) is None
+        assert routes.serving_since("books", 1) is None
+
+    def test_the_previous_version_is_the_stable_one_before_the_present_one(self, routes: RouteStore) -> None:
+        expected = [(Route(1), None), (Route(1, 2, 0.05), None), (Route(2), 1), (Route(2, 3, 0.05), 1), (Route(3), 2), (Route(2), 3)]
+        for second, (route, previous) in enumerate(expected):
+            self.put(routes, route, second)
+            assert routes.previous("films") == previous
+        assert routes.previous("books") is None
+
+    def test_gateways_report_what_they_serve(self, routes: RouteStore) -> None:
+        routes.report("gate-a", {"films": 3, "books": 1}, NOW)
+        routes.report("gate-b", {"films": 2}, NOW + SECOND)
+        routes.report("gate-c", {}, NOW + SECOND)
+        assert routes.reports("films", NOW) == {"gate-a": 3, "gate-b": 2, "gate-c": 0}
+        assert routes.reports("books", NOW + SECOND) == {"gate-b": 0, "gate-c": 0}
+        routes.report("gate-b", {"films": 3}, NOW + 2 * SECOND)
+        assert routes.reports("films", NOW + 2 * SECOND) == {"gate-b": 3}
+
+    def test_gateways_that_report_at_once_are_all_heard(self, routes: RouteStore) -> None:
+        at_once(THREADS, lambda n: routes.report(f"gate-{n % 4}", {"films": 1}, NOW))
+        assert routes.reports("films", NOW) == {f"gate-{n}": 1 for n in range(4)}

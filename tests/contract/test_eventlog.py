@@ -1,0 +1,78 @@
+"""The SQL event log keeps the ports' promises, and its questions are answered from indexes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+
+from services.eventlog.kpis import SqlKpis
+from services.eventlog.sql import SqlEventLog
+from services.store.engine import open_engine
+from services.store.migrate import upgrade
+from shared.domain.errors import Invalid
+from shared.testing.event_suite import ATTRIBUTION, LATER, T0, WINDOW, EventLogSuite, KpiSourceSuite, did, like, shown
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = open_engine(f"sqlite:///{tmp_path}/state/eyas.db")
+    upgrade(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def log(engine: Engine) -> SqlEventLog:
+    return SqlEventLog(engine)
+
+
+@pytest.fixture
+def kpis(engine: Engine) -> SqlKpis:
+    return SqlKpis(engine)
+
+
+class TestSqlEventLog(EventLogSuite):
+    def test_a_time_without_a_zone_is_refused(self, log: SqlEventLog) -> None:
+        with pytest.raises(Invalid, match="zone"):
+            log.impressions([shown("a", datetime(2026, 3, 1, 12))])
+
+    def test_a_name_is_never_read_as_sql(self, log: SqlEventLog, kpis: SqlKpis) -> None:
+        evil = "x' OR '1'='1'; DROP TABLE impressions; --"
+        log.impressions([shown(evil[:40]), shown("b", recommender=evil)])
+        like(log, did(request_id=evil[:40]), did(recommender=evil))
+        assert kpis.hit_rate(evil, 1, T0, LATER, ATTRIBUTION).hits == 1
+
+    def test_a_failed_export_leaves_no_file(self, log: SqlEventLog, tmp_path: Path) -> None:
+        (tmp_path / "events.csv").mkdir()
+        with pytest.raises(OSError, match="events"):
+            log.export("films", None, LATER, tmp_path / "events.csv")
+        assert sorted(found.name for found in tmp_path.iterdir()) == ["events.csv", "state"]
+
+
+class TestSqlKpis(KpiSourceSuite):
+    def test_every_question_is_answered_from_an_index(self, engine: Engine, log: SqlEventLog, kpis: SqlKpis) -> None:
+        asked: list[tuple[str, Any]] = []
+
+        def note(_c: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+            if statement.lstrip().startswith(("SELECT", "WITH")):
+                asked.append((statement, parameters))
+
+        event.listen(engine, "before_cursor_execute", note)
+        kpis.samples("films", 1, WINDOW, ATTRIBUTION, LATER)
+        kpis.hit_rate("films", 1, T0, LATER, ATTRIBUTION)
+        kpis.first_answers("films", 1, T0, 9, ATTRIBUTION, LATER)
+        kpis.positives("films", T0, 9, newest=True)
+        log.liked("films", 1)
+        event.remove(engine, "before_cursor_execute", note)
+        assert len(asked) == 5
+        with engine.connect() as connection:
+            for statement, parameters in asked:
+                plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+                reads = [step for step in plan if "impressions" in step or "interactions" in step]
+                assert reads, plan
+                assert all("SEARCH" in step and "COVERING INDEX" in step for step in reads), plan

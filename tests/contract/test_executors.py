@@ -1,0 +1,236 @@
+"""The Executor suite on the fake and on real processes, and what only processes can get wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from services.executors.local import LocalExecutor
+from shared.domain.errors import Invalid, Unavailable
+from shared.domain.run import Job
+from shared.testing.executor_suite import Behaviour, ExecutorSuite, ended, stage_spec, wait_for
+from shared.testing.fakes import FakeExecutor
+
+STAGE = """
+import argparse, json, os, pathlib, signal, subprocess, sys
+parser = argparse.ArgumentParser()
+parser.add_argument("--spec", type=pathlib.Path, required=True)
+path = parser.parse_args().spec
+attempt = json.loads(path.read_text())["attempt"]
+behaviour = pathlib.Path(os.environ["BEHAVIOUR"])
+with (behaviour / (attempt + ".starts")).open("a") as stream:
+    stream.write(f"{os.getpid()}\\n")
+how = (behaviour / attempt).read_text()
+if how == "succeeds":
+    print("hello w\\u00f6rld")
+elif how == "fails":
+    print("something\\nno such file\\n")
+    sys.exit(1)
+elif how == "environment":
+    print(json.dumps(dict(os.environ)))
+else:
+    if how == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        child = subprocess.Popen([sys.executable, "-c", "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()"])
+        print(child.pid)
+    signal.pause()
+"""
+
+PLATFORM = """
+import pathlib, sys, threading
+from services.executors.local import LocalExecutor
+from shared.testing.executor_suite import stage_spec
+root, attempt = sys.argv[1:]
+executor = LocalExecutor(pathlib.Path(root), {"etl": "tiny_stage"}, ENV)
+executor.start(stage_spec(attempt))
+threading.Event().wait()
+"""
+
+
+class FakeBench:
+    def __init__(self) -> None:
+        self.fake = FakeExecutor()
+        self.executor = self
+        self._behaviour: dict[str, Behaviour] = {}
+        self.observe, self.stop, self.log = self.fake.observe, self.fake.stop, self.fake.log
+
+    def start(self, spec: object) -> None:
+        attempt = spec.attempt  # type: ignore[attr-defined]
+        fresh = self.fake.observe(attempt) is None
+        self.fake.start(spec)  # type: ignore[arg-type]
+        if fresh and self._behaviour[attempt] == "succeeds":
+            self.fake.say(attempt, "hello wörld\n")
+            self.fake.end(attempt, Job("succeeded"))
+        elif fresh and self._behaviour[attempt] == "fails":
+            self.fake.say(attempt, "no such file\n")
+            self.fake.end(attempt, Job("failed", "exit code 1: no such file"))
+
+    def behave(self, attempt: str, how: Behaviour) -> None:
+        self._behaviour[attempt] = how
+
+    def starts(self, attempt: str) -> int:
+        return sum(spec.attempt == attempt for spec in self.fake.started)
+
+
+class TestFakeExecutor(ExecutorSuite):
+    @pytest.fixture
+    def bench(self) -> FakeBench:
+        return FakeBench()
+
+
+class LocalBench:
+    def __init__(self, folder: Path) -> None:
+        (folder / "modules").mkdir()
+        (folder / "modules" / "tiny_stage.py").write_text(STAGE)
+        self.root, self.behaviour = folder / "stages", folder / "behaviour"
+        self.behaviour.mkdir()
+        self.env = {"PYTHONPATH": str(folder / "modules"), "BEHAVIOUR": str(self.behaviour)}
+        self.executor = self.another()
+
+    def another(self) -> LocalExecutor:
+        return LocalExecutor(self.root, {"etl": "tiny_stage"}, self.env, grace=0.5)
+
+    def behave(self, attempt: str, how: str) -> None:
+        (self.behaviour / attempt).write_text(how)
+
+    def starts(self, attempt: str) -> int:
+        return len(self.pids(attempt))
+
+    def pids(self, attempt: str) -> list[int]:
+        path = self.behaviour / f"{attempt}.starts"
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    def pid(self, attempt: str) -> int:
+        return int(wait_for(lambda: self.pids(attempt))[0])
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[LocalBench]:
+    bench = LocalBench(tmp_path)
+    yield bench
+    bench.executor.close()
+
+
+@pytest.mark.requirement("C-02", "C-09")
+class TestLocalExecutor(ExecutorSuite):
+    @pytest.fixture
+    def bench(self, local: LocalBench) -> LocalBench:
+        return local
+
+
+def test_stopping_ends_grandchildren_that_refuse_to_go(local: LocalBench) -> None:
+    local.behave("r1-etl-1", "stubborn")
+    local.executor.start(stage_spec("r1-etl-1"))
+    grandchild = int(wait_for(lambda: "".join(local.executor.log("r1-etl-1")[0].split())))
+    local.executor.stop("r1-etl-1")
+    assert local.executor.observe("r1-etl-1") == Job("failed", "killed by signal 9")
+    wait_for(lambda: gone(grandchild))
+
+
+def test_a_child_outlives_the_thread_that_asked_for_it(local: LocalBench) -> None:
+    local.behave("r1-etl-1", "works")
+    asking = threading.Thread(target=local.executor.start, args=(stage_spec("r1-etl-1"),))
+    asking.start()
+    asking.join()
+    pid = local.pid("r1-etl-1")
+    assert local.executor.observe("r1-etl-1") == Job("running")
+    assert not gone(pid)
+
+
+def test_an_attempt_of_a_platform_that_was_killed_is_lost_and_its_process_is_dead(local: LocalBench) -> None:
+    local.behave("r1-etl-1", "works")
+    program = PLATFORM.replace("ENV", repr(local.env))
+    platform = subprocess.Popen([sys.executable, "-c", program, str(local.root), "r1-etl-1"])
+    try:
+        child = local.pid("r1-etl-1")
+    finally:
+        platform.send_signal(signal.SIGKILL)
+        platform.wait()
+    wait_for(lambda: gone(child))
+    job = local.executor.observe("r1-etl-1")
+    assert job is not None
+    assert job.phase == "lost"
+    local.executor.start(stage_spec("r1-etl-1"))
+    assert local.starts("r1-etl-1") == 1
+
+
+def test_an_end_is_still_known_after_a_restart_of_the_platform(local: LocalBench) -> None:
+    local.behave("r1-etl-1", "fails")
+    local.executor.start(stage_spec("r1-etl-1"))
+    job = ended(local.executor, "r1-etl-1")
+    later = local.another()
+    assert later.observe("r1-etl-1") == job
+    later.close()
+
+
+def test_closing_ends_what_runs_and_nothing_starts_afterwards(local: LocalBench) -> None:
+    local.behave("r1-etl-1", "works")
+    local.executor.start(stage_spec("r1-etl-1"))
+    pid = local.pid("r1-etl-1")
+    local.executor.close()
+    assert gone(pid)
+    job = local.executor.observe("r1-etl-1")
+    assert job is not None
+    assert job.phase == "failed"
+    with pytest.raises(Unavailable, match="closed"):
+        local.executor.start(stage_spec("r2-etl-1"))
+
+
+@pytest.mark.parametrize("attempt", ["../outside", "r1/etl", "R1", "", "."])
+def test_no_name_leads_out_of_the_folder(local: LocalBench, attempt: str) -> None:
+    with pytest.raises(Invalid):
+        local.executor.observe(attempt)
+    with pytest.raises(Invalid):
+        local.executor.log(attempt)
+
+
+def test_secrets_of_the_platform_stay_with_it(local: LocalBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EYAS_TOKEN", "hush")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    executor = local.another()
+    local.behave("r1-etl-1", "environment")
+    executor.start(stage_spec("r1-etl-1"))
+    ended(executor, "r1-etl-1")
+    environment = json.loads(executor.log("r1-etl-1")[0])
+    assert "hush" not in environment.values()
+    assert environment["PYTHONUNBUFFERED"] == "1"
+    assert environment["BEHAVIOUR"] == local.env["BEHAVIOUR"]
+    executor.close()
+
+
+def test_a_log_is_never_cut_inside_a_character(local: LocalBench) -> None:
+    folder = local.root / "r1-etl-1"
+    folder.mkdir(parents=True)
+    (folder / "log.txt").write_bytes("né".encode()[:2])
+    assert local.executor.log("r1-etl-1") == ("n", 1)
+    (folder / "log.txt").write_bytes("né\n".encode())
+    assert local.executor.log("r1-etl-1", 1) == ("é\n", 4)
+
+
+def test_a_stage_without_a_module_is_refused(local: LocalBench) -> None:
+    with pytest.raises(Invalid, match="verify"):
+        local.executor.start(stage_spec("r1-verify-1", stage="verify"))
+
+
+def gone(pid: int) -> bool:
+    """Ended; a zombie has ended too."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_the_shim_starts_nothing_for_a_parent_that_is_gone() -> None:
+    shim = Path(__file__).parents[2] / "services" / "shim.py"
+    found = subprocess.run([sys.executable, "-I", shim, str(os.getpid() + 1), "true"], capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert "parent is gone" in found.stderr

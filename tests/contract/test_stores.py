@@ -1,0 +1,117 @@
+"""The SQL stores keep the ports' promises, and those that only SQL can break."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, select
+
+from services.store.engine import open_engine
+from services.store.migrate import upgrade
+from services.store.recommenders import SqlRecommenders
+from services.store.registry import SqlRegistry
+from services.store.resources import SqlResources
+from services.store.routes import SqlRoutes
+from services.store.tables import recommender_history, route_history
+from shared.domain.retrainer import RetrainerStatus
+from shared.domain.rollout import RolloutStatus
+from shared.domain.route import Route
+from shared.domain.run import RunStatus
+from shared.ports import Record
+from shared.testing.store_suite import (
+    NOW,
+    SECOND,
+    RecommenderStoreSuite,
+    RegistrySuite,
+    ResourceStoreSuite,
+    RouteStoreSuite,
+    rollout,
+    spec,
+    version,
+)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = open_engine(f"sqlite:///{tmp_path}/eyas.db")
+    upgrade(engine)
+    yield engine
+    engine.dispose()
+
+
+class TestSqlResources(ResourceStoreSuite):
+    @pytest.fixture
+    def store(self, engine: Engine) -> SqlResources[RolloutStatus]:
+        return SqlResources(engine, "rollout", RolloutStatus)
+
+    def test_kinds_do_not_see_each_other(self, engine: Engine, store: SqlResources[RolloutStatus]) -> None:
+        retrainers = SqlResources(engine, "retrainer", RetrainerStatus)
+        store.create(rollout("films"), "ada")
+        retrainers.create(Record("films", "films", {}, RetrainerStatus(fired=4), NOW, NOW), "eyas")
+        assert retrainers.get("films").status.fired == 4
+        assert [record.status.state for record in store.list()] == ["pending"]
+        assert [record.status.state for record in retrainers.due(NOW, 10)] == ["watching"]
+        assert [entry.actor for entry in store.history("films")] == ["ada"]
+
+    def test_a_time_without_a_zone_is_refused(self, store: SqlResources[RolloutStatus]) -> None:
+        naive = datetime(2026, 3, 1, 12)
+        with pytest.raises(Exception, match="without a zone"):
+            store.due(naive, 1)
+
+    def test_another_process_reads_what_this_one_wrote(self, tmp_path: Path, store: SqlResources[RolloutStatus]) -> None:
+        store.create(rollout(), "ada")
+        other = open_engine(f"sqlite:///{tmp_path}/eyas.db")
+        assert SqlResources(other, "rollout", RolloutStatus).get("ro-1") == rollout()
+        other.dispose()
+
+
+class TestSqlRecommenders(RecommenderStoreSuite):
+    @pytest.fixture
+    def store(self, engine: Engine) -> SqlRecommenders:
+        return SqlRecommenders(engine)
+
+    @pytest.mark.requirement("C-01")
+    def test_every_spec_is_kept_with_who_wrote_it(self, engine: Engine, store: SqlRecommenders) -> None:
+        for epochs, actor in ((5, "ada"), (6, "bob"), (6, "eve")):
+            store.put(spec(epochs=epochs), NOW, actor)
+        query = select(recommender_history.c.generation, recommender_history.c.actor)
+        with engine.connect() as connection:
+            assert connection.execute(query).all() == [(1, "ada"), (2, "bob")]
+
+
+class TestSqlRegistry(RegistrySuite):
+    @pytest.fixture
+    def registry(self, engine: Engine) -> SqlRegistry:
+        return SqlRegistry(engine)
+
+    def test_what_a_reader_holds_is_no_hindrance_to_writers(self, engine: Engine, registry: SqlRegistry) -> None:
+        with engine.execution_options(read_only=True).connect() as reader:
+            reader.exec_driver_sql("SELECT count(*) FROM versions").one()
+            assert registry.register(version()).number == 1
+            assert reader.exec_driver_sql("SELECT count(*) FROM versions").scalar() == 0
+
+
+class TestSqlRoutes(RouteStoreSuite):
+    @pytest.fixture
+    def routes(self, engine: Engine) -> SqlRoutes:
+        return SqlRoutes(engine)
+
+    @pytest.mark.requirement("C-01")
+    def test_every_route_is_kept_with_who_decided_it_and_why(self, engine: Engine, routes: SqlRoutes) -> None:
+        routes.put("films", Route(1), NOW, "eyas", "the first version")
+        routes.put("films", Route(2), NOW + SECOND, "ada", "by hand")
+        query = select(route_history.c.generation, route_history.c.actor, route_history.c.reason)
+        with engine.connect() as connection:
+            assert connection.execute(query).all() == [(1, "eyas", "the first version"), (2, "ada", "by hand")]
+
+
+@pytest.mark.parametrize("kind", [RunStatus, RolloutStatus, RetrainerStatus])
+def test_a_status_of_older_code_reads_with_todays_defaults(engine: Engine, kind: type[RunStatus]) -> None:
+    store = SqlResources(engine, "old", kind)
+    store.create(Record("x", "films", {}, kind(), NOW, NOW), "ada")
+    with engine.begin() as connection:
+        connection.exec_driver_sql('UPDATE resources SET status = \'{"state": "watching"}\'')
+    assert store.get("x").status == kind("watching")

@@ -1,0 +1,187 @@
+"""A database is what the code says it is: after every migration, from any process, and never half."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, inspect, text
+
+from services.eventlog.tables import metadata as event_tables
+from services.store.engine import open_engine
+from services.store.migrate import upgrade
+from services.store.tables import metadata as state_tables
+from shared.domain.errors import Invalid, Unavailable, Unsupported
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = open_engine(f"sqlite:///{tmp_path}/eyas.db")
+    yield engine
+    engine.dispose()
+
+
+def differences(engine: Engine, *metadata: MetaData) -> list[object]:
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        return list(compare_metadata(context, list(metadata)))  # type: ignore[arg-type]
+
+
+def test_the_migrations_make_the_tables_that_the_code_uses(engine: Engine) -> None:
+    upgrade(engine)
+    assert differences(engine, state_tables, event_tables) == []
+
+
+def test_the_comparison_would_see_a_table_or_a_column_that_no_migration_makes(engine: Engine) -> None:
+    upgrade(engine)
+    more = MetaData()
+    Table("forgotten", more, Column("id", Integer, primary_key=True))
+    assert len(differences(engine, state_tables, event_tables, more)) == 1
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE routes DROP COLUMN salt"))
+    assert len(differences(engine, state_tables, event_tables)) == 1
+
+
+def test_keys_and_counters_are_made_as_the_code_says(engine: Engine, tmp_path: Path) -> None:
+    """What Alembic's comparison leaves out: primary keys, and numbers that are never used twice."""
+    upgrade(engine)
+    directly = create_engine(f"sqlite:///{tmp_path}/directly.db")
+    for metadata in (state_tables, event_tables):
+        metadata.create_all(directly)
+    made, said = inspect(engine), inspect(directly)
+    assert set(made.get_table_names()) - {"alembic_version"} == set(said.get_table_names())
+    for table in said.get_table_names():
+        assert made.get_pk_constraint(table) == said.get_pk_constraint(table), table
+        assert made.get_table_options(table) == said.get_table_options(table), table
+        columns = [{(c["name"], str(c["type"]), c["nullable"]) for c in one.get_columns(table)} for one in (made, said)]
+        assert columns[0] == columns[1], table
+    for one in (engine, directly):
+        with one.connect() as connection:
+            counted = connection.execute(text("SELECT name FROM sqlite_master WHERE sql LIKE '%AUTOINCREMENT%' ORDER BY name"))
+            assert counted.scalars().all() == ["history", "interactions"]
+    directly.dispose()
+
+
+def test_upgrading_again_changes_nothing(engine: Engine) -> None:
+    upgrade(engine)
+    with engine.begin() as connection:
+        connection.execute(text("INSERT INTO gateways VALUES ('g', '{}', 1)"))
+    upgrade(engine)
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT gateway FROM gateways")).scalars().all() == ["g"]
+
+
+def test_many_who_start_at_once_migrate_once(tmp_path: Path) -> None:
+    def start(_: int) -> None:
+        engine = open_engine(f"sqlite:///{tmp_path}/new/eyas.db")
+        upgrade(engine)
+        engine.dispose()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(start, range(8)))
+
+
+def test_processes_that_start_at_once_all_find_the_tables(tmp_path: Path) -> None:
+    code = (
+        "import sys; from services.store.engine import open_engine; from services.store.migrate import upgrade\n"
+        "print('ready', flush=True); sys.stdin.readline(); upgrade(open_engine(sys.argv[1]))"
+    )
+    command = [sys.executable, "-W", "error", "-c", code, f"sqlite:///{tmp_path}/eyas.db"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    started = [subprocess.Popen(command, cwd=ROOT, text=True, **pipes) for _ in range(3)]  # type: ignore[call-overload]
+    for process in started:
+        assert process.stdout.readline() == "ready\n"
+    for process in started:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in started:
+        said, faults = process.communicate(timeout=60)
+        assert (process.returncode, said, faults) == (0, "", "")
+
+
+def test_a_database_of_newer_code_is_refused_in_one_line_and_left_alone(engine: Engine) -> None:
+    upgrade(engine)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(text("DROP TABLE gateways"))
+    with pytest.raises(Unsupported, match=r"revision 9999.*newer one has migrated it") as refused:
+        upgrade(engine)
+    assert "\n" not in str(refused.value)
+    assert "gateways" not in inspect(engine).get_table_names()
+
+
+def test_a_migration_that_fails_leaves_the_database_as_it_was(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE interactions (mine INTEGER)"))
+    with pytest.raises(Exception, match="interactions already exists"):
+        upgrade(engine)
+    assert inspect(engine).get_table_names() == ["interactions"]
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "said"),
+    [
+        ("postgresql+psycopg://db/eyas", Unsupported, "postgresql.* not yet supported"),
+        ("sqlite+aiosqlite:///x.db", Unsupported, "not yet supported"),
+        ("sqlite://", Unsupported, "memory"),
+        ("sqlite:///:memory:", Unsupported, "memory"),
+        ("sqlite:///file:x?mode=memory&uri=true", Unsupported, "memory"),
+        ("eyas.db", Invalid, "expected sqlite:///"),
+    ],
+)
+def test_other_databases_are_refused_by_name(url: str, kind: type[Exception], said: str) -> None:
+    with pytest.raises(kind, match=said):
+        open_engine(url)
+
+
+def test_a_password_in_a_url_is_never_repeated() -> None:
+    with pytest.raises(Unsupported) as refused:
+        open_engine("postgresql://eyas:hunter2@db/eyas")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_every_connection_is_set_up_alike(engine: Engine) -> None:
+    settings = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+    reads = engine.execution_options(read_only=True)
+    with reads.connect() as one, reads.connect() as two, engine.connect() as three:
+        for connection in (one, two, three):
+            found = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in settings]
+            assert found == ["wal", 1, 1, 10_000]
+
+
+def test_a_file_that_is_no_database_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "eyas.db").write_text("something else altogether, and long enough to be looked at as a header" * 20)
+    with pytest.raises(Invalid, match="not a SQLite database"):
+        upgrade(open_engine(f"sqlite:///{tmp_path}/eyas.db"))
+
+
+def test_a_folder_in_the_place_of_the_database_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "eyas.db").mkdir()
+    with pytest.raises(Unavailable, match="unable to open"):
+        upgrade(open_engine(f"sqlite:///{tmp_path}/eyas.db"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unavailable, match="folder"):
+        open_engine(f"sqlite:///{tmp_path}/file/eyas.db")
+
+
+def test_a_database_that_another_program_holds_is_unavailable(engine: Engine, tmp_path: Path) -> None:
+    upgrade(engine)
+    other = sqlite3.connect(tmp_path / "eyas.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with engine.execution_options(read_only=True).connect() as reader:  # readers don't mind
+        reader.exec_driver_sql("PRAGMA busy_timeout=1")
+        assert reader.exec_driver_sql("SELECT count(*) FROM routes").scalar() == 0
+    with pytest.raises(Unavailable, match="locked"), engine.begin():  # the same connection, with its short patience
+        pass
+    other.execute("ROLLBACK")
+    other.close()
+    upgrade(engine)

@@ -1,0 +1,118 @@
+"""The embedded platform as a process: it starts clean, ends clean, and survives what dies around it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.support import PlatformProcess, leftovers, until
+from tests.worlds import spec, write_world
+
+
+def up(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Starts a platform that is expected to refuse."""
+    command = [sys.executable, "-m", "services.cli.main", "up", "--home", str(home), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def refusal(result: subprocess.CompletedProcess[str]) -> str:
+    assert result.returncode not in (0, None)
+    assert "Traceback" not in result.stderr
+    return result.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.requirement("C-09")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_it_stops_cleanly_and_leaves_nothing(tmp_path: Path, how: signal.Signals) -> None:
+    before = set(leftovers(""))
+    with PlatformProcess(tmp_path / "home", tmp_path) as platform:
+        assert any("tritonserver" in child.name() for child in platform.children())
+        assert platform.stop(how) == 0
+    assert not (tmp_path / "home/endpoint.json").exists()
+    assert set(leftovers("")) <= before
+
+
+def test_a_second_platform_on_a_home_is_refused(tmp_path: Path) -> None:
+    with PlatformProcess(tmp_path / "home", tmp_path) as platform:
+        assert platform.process is not None
+        said = refusal(up(tmp_path / "home"))
+        assert str(tmp_path / "home") in said
+        assert f"process {platform.process.pid}" in said
+        assert platform.get("/readyz")
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_refused(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        said = refusal(up(tmp_path / "home", "--port", str(port)))
+        assert f"port {port} for the API is not free" in said
+        said = refusal(up(tmp_path / "home", "--port", "0", "--metrics-port", str(port)))
+        assert f"port {port} for /metrics is not free" in said
+
+
+def test_a_home_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    assert "can't be written" in refusal(up(tmp_path / "file"))
+    assert "can't be written" in refusal(up(tmp_path / "file" / "home"))
+
+
+@pytest.mark.requirement("C-01")
+def test_nothing_but_health_answers_without_the_token(tmp_path: Path) -> None:
+    with PlatformProcess(tmp_path / "home", tmp_path) as platform:
+        url = str(platform.client.base_url)
+        assert httpx.get(f"{url}/healthz").status_code == 200
+        assert httpx.get(f"{url}/v1/recommenders").status_code == 401
+        assert httpx.get(f"{url}/v1/recommenders", headers={"Authorization": "Bearer wrong"}).status_code == 401
+        assert httpx.get(f"{url}/metrics").status_code in (401, 404)
+        assert "eyas_reconcile_seconds" in httpx.get(platform.metrics_url).text
+        assert (tmp_path / "home/token").stat().st_mode & 0o777 == 0o600
+        assert (tmp_path / "home/token").read_text() not in platform.log
+        assert {connection.laddr.ip for connection in _listening(platform)} <= {"127.0.0.1", "::ffff:127.0.0.1"}
+
+
+def _listening(platform: PlatformProcess) -> list[psutil._common.pconn]:
+    assert platform.process is not None
+    processes = [psutil.Process(platform.process.pid), *platform.children()]
+    return [c for one in processes for c in one.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+
+
+@pytest.mark.requirement("C-05", "C-09")
+def test_killed_children_come_back(tmp_path: Path) -> None:
+    """A stage that is killed is tried again; a tritonserver that is killed returns with its versions."""
+    data = tmp_path / "data"
+    write_world(data)
+    with PlatformProcess(tmp_path / "home", data) as platform:
+        run = platform.post("/v1/recommenders", spec(data))["run"]
+        until("the training process", lambda: _kill(platform, "pipelines.stages.train"))
+        found = platform.wait_for_run(run, "registered")
+        assert found["stages"][1]["attempt"] == f"{run}-train-2"
+        platform.wait_for_rollout(found["rollout"], "promoted")
+        until("the first answer", lambda: platform.client.post("/v1/recommend/movies", json={"user": 1}).is_success)
+        answer = platform.post("/v1/recommend/movies", {"user": 1})
+        assert answer["fallback"] is None
+        assert _kill(platform, "bin/tritonserver")
+        degraded = platform.post("/v1/recommend/movies", {"user": 1})
+        assert degraded["items"]
+        until("scores again", lambda: platform.post("/v1/recommend/movies", {"user": 1})["fallback"] is None)
+        assert platform.post("/v1/recommend/movies", {"user": 1})["items"] == answer["items"]
+
+
+def _kill(platform: PlatformProcess, command: str) -> bool:
+    for child in platform.children():
+        try:
+            if any(command in part for part in child.cmdline()) and "shim.py" not in " ".join(child.cmdline()):
+                os.kill(child.pid, signal.SIGKILL)
+                return True
+        except (psutil.NoSuchProcess, psutil.ZombieProcess):
+            continue
+    return False

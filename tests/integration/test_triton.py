@@ -1,0 +1,290 @@
+"""The embedded Triton under violence: killed servers, dead stubs, broken models, and what is left behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from onnx import TensorProto, helper
+
+from services.triton import residue
+from services.triton.embedded import EmbeddedTriton, _free_ports
+from services.triton.model_server import TritonServer
+from services.triton.repository import ModelRepository
+from services.triton.wheel import find_wheel
+from shared.artifacts import FsspecArtifacts
+from shared.domain.errors import Unavailable
+from shared.testing.executor_suite import wait_for
+from shared.testing.model_server_suite import FEED, Traffic, scores, tiny_model, tiny_unit
+
+OWNER = """
+import pathlib, sys, threading
+from services.triton.embedded import EmbeddedTriton
+from services.triton.model_server import TritonServer
+from services.triton.repository import ModelRepository
+from shared.artifacts import FsspecArtifacts
+from shared.testing.model_server_suite import tiny_unit
+folder = pathlib.Path(sys.argv[1])
+store = FsspecArtifacts(str(folder / "artifacts"))
+triton = EmbeddedTriton(folder / "server")
+triton.start()
+TritonServer(triton, ModelRepository(triton.home, store)).place("movies", [tiny_unit(store, "movies", 1)])
+(folder / "pid.part").write_text(str(triton.pid))
+(folder / "pid.part").rename(folder / "pid")
+threading.Event().wait()
+"""
+
+
+class Stand:
+    """A server of its own, with everything at hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = FsspecArtifacts(str(folder / "artifacts"))
+        self.triton = EmbeddedTriton(folder / "server")
+        self.triton.start()
+        self.server = TritonServer(self.triton, ModelRepository(self.triton.home, self.store), probe_every=0, heal_every=0)
+
+    def unit(self, number: int, **more: Any) -> Any:
+        return tiny_unit(self.store, "movies", number, **more)
+
+    @property
+    def mark(self) -> str:
+        return self.triton._mark
+
+    def stubs(self) -> dict[str, int]:
+        """Processes of the Python backend, by the version folder that they serve."""
+        found = {}
+        for child in psutil.Process(self.triton.pid).children(recursive=True):
+            line = child.cmdline()
+            if len(line) > 1 and "stub" in line[0] and child.status() != psutil.STATUS_ZOMBIE:
+                found[Path(line[1]).parent.name] = child.pid
+        return found
+
+    def close(self) -> None:
+        self.server.close()
+        self.triton.stop(grace=0)
+
+
+@pytest.fixture
+def stand(tmp_path: Path) -> Iterator[Stand]:
+    stand = Stand(tmp_path)
+    yield stand
+    stand.close()
+
+
+def left_of(mark: str) -> list[object]:
+    return [*residue.marked_processes(mark.__eq__), *residue.marked_regions(mark.__eq__)]
+
+
+@pytest.mark.requirement("C-05")
+def test_a_killed_server_comes_back_with_the_same_versions(stand: Stand) -> None:
+    stand.server.place("movies", [stand.unit(1), stand.unit(2)])
+    assert stand.server.ensure_running() is False
+    assert stand.triton.pid
+    os.kill(stand.triton.pid, signal.SIGKILL)
+    wait_for(lambda: not stand.triton.alive)
+    assert stand.server.answering("movies") == frozenset()
+    with pytest.raises(Unavailable):
+        stand.server.score("movies", 1, FEED)
+    assert stand.server.ensure_running() is True
+    assert stand.server.answering("movies") == {1, 2}
+    assert stand.server.score("movies", 2, FEED).tolist() == scores(2)
+
+
+def test_a_repository_that_triton_does_not_read_is_refused_at_once(tmp_path: Path) -> None:
+    store, triton = FsspecArtifacts(str(tmp_path / "artifacts")), EmbeddedTriton(tmp_path / "server")
+    with pytest.raises(ValueError, match="would be written to"):
+        TritonServer(triton, ModelRepository(tmp_path / "elsewhere", store))
+    triton.stop()
+
+
+def test_a_model_server_may_be_built_before_its_triton_is_started(tmp_path: Path) -> None:
+    store, triton = FsspecArtifacts(str(tmp_path / "artifacts")), EmbeddedTriton(tmp_path / "server")
+    server = TritonServer(triton, ModelRepository(triton.home, store))
+    assert server.successes() == {}
+    assert server.ensure_running() is False
+    with pytest.raises(Unavailable):
+        server.place("movies", [tiny_unit(store, "movies", 1)])
+    triton.start()
+    assert server.ensure_running() is False
+    assert server.answering("movies") == {1}
+    server.close()
+    triton.stop(grace=0)
+
+
+@pytest.mark.requirement("C-05")
+def test_a_dead_stub_is_healed_and_its_neighbour_never_notices(stand: Stand) -> None:
+    stand.server.place("movies", [stand.unit(1), stand.unit(2)])
+    os.kill(stand.stubs()["1"], signal.SIGKILL)
+    assert stand.server.answering("movies") == {2}
+    with Traffic(stand.server, "movies", 2) as traffic:
+        assert stand.server.ensure_running() is False
+    assert stand.server.answering("movies") == {1, 2}
+    assert traffic.failures == []
+    assert traffic.answered > 0
+
+
+def test_the_only_stub_of_a_model_is_healed_too(stand: Stand) -> None:
+    stand.server.place("movies", [stand.unit(1)])
+    os.kill(stand.stubs()["1"], signal.SIGKILL)
+    assert stand.server.answering("movies") == frozenset()
+    stand.server.ensure_running()
+    assert stand.server.score("movies", 1, FEED).tolist() == scores(1)
+
+
+def test_a_version_that_stays_keeps_its_process_while_others_come_and_go(stand: Stand) -> None:
+    stand.server.place("movies", [stand.unit(1)])
+    process = stand.stubs()["1"]
+    stand.server.place("movies", [stand.unit(1), stand.unit(2)])
+    stand.server.place("movies", [stand.unit(1), stand.unit(3)])
+    stand.server.place("movies", [stand.unit(1)])
+    assert stand.stubs()["1"] == process
+    assert sorted(path.name for path in stand.triton.repository.glob("eyas-movies_*/*") if path.is_dir()) == ["1"]
+
+
+def graph(output: str, shape: list[Any], *nodes: Any) -> bytes:
+    inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["rows"]) for name in ("user", "item")]
+    score = helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)
+    made = helper.make_model(
+        helper.make_graph(list(nodes), "g", inputs, [score]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    return bytes(made.SerializeToString())
+
+
+SUM = helper.make_node("Add", ["user", "item"], ["sum"])
+BROKEN = {
+    "cut short": tiny_model(2)[:40],
+    "empty": b"",
+    "wants an input that the signature hasn't": tiny_model(2, tags=True),
+    "gives another output": graph("points", ["rows"], SUM, helper.make_node("Cast", ["sum"], ["points"], to=TensorProto.FLOAT)),
+    "gives one score for all rows": graph(
+        "score",
+        [1],
+        SUM,
+        helper.make_node("Cast", ["sum"], ["float"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceSum", ["float"], ["score"], keepdims=1),
+    ),
+}
+
+
+@pytest.mark.requirement("C-05")
+def test_no_broken_model_disturbs_the_version_that_serves(stand: Stand) -> None:
+    stand.server.place("movies", [stand.unit(1)])
+    with Traffic(stand.server, "movies", 1) as traffic:
+        for number, (what, content) in enumerate(BROKEN.items(), start=2):
+            faults = stand.server.place("movies", [stand.unit(1), stand.unit(number, model=content)])
+            assert set(faults) == {number}, what
+            assert len(faults[number]) > 10, what
+    assert traffic.failures == []
+    assert traffic.answered > 50
+    assert stand.server.answering("movies") == {1}
+
+
+def test_a_proven_version_that_no_longer_loads_takes_nobody_with_it(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand.server.place("movies", [stand.unit(1), stand.unit(2), stand.unit(3)])
+    add = ModelRepository.add
+
+    def add_and_damage(self: ModelRepository, unit: Any) -> Any:
+        placed = add(self, unit)
+        if unit.number == 2:
+            (self.root / placed.model / "2" / "model.onnx").write_bytes(b"damaged after it was checked")
+        return placed
+
+    monkeypatch.setattr(ModelRepository, "add", add_and_damage)
+    os.kill(stand.triton.pid or 0, signal.SIGKILL)
+    wait_for(lambda: not stand.triton.alive)
+    assert stand.server.ensure_running() is True
+    assert stand.server.answering("movies") == {1, 3}
+
+
+def test_an_artifact_that_is_gone_is_a_fault_of_that_version_alone(stand: Stand) -> None:
+    unit = stand.unit(2)
+    sha = unit.files["model.onnx"].sha256
+    Path(stand.store.url, "blobs", sha[:2], sha).unlink()
+    faults = stand.server.place("movies", [stand.unit(1), unit])
+    assert "not in" in faults[2]
+    assert stand.server.answering("movies") == {1}
+
+
+def test_a_request_that_fails_leaves_the_version_alive(stand: Stand) -> None:
+    stand.server.place("movies", [stand.unit(1)])
+    with pytest.raises(Unavailable, match="Triton"):
+        stand.server.score("movies", 1, FEED | {"item": np.array([1, 2])})
+    assert stand.server.score("movies", 1, FEED).tolist() == scores(1)
+
+
+def test_two_servers_stand_side_by_side(stand: Stand, tmp_path: Path) -> None:
+    stand.server.place("movies", [stand.unit(1)])
+    other = Stand(tmp_path / "other")
+    try:
+        other.server.place("movies", [other.unit(2)])
+        assert stand.server.answering("movies") == {1}
+        assert other.server.answering("movies") == {2}
+    finally:
+        other.close()
+    assert stand.server.answering("movies") == {1}
+
+
+@pytest.mark.parametrize("grace", [10.0, 0.0])
+def test_a_stopped_server_leaves_no_process_and_no_shared_memory(tmp_path: Path, grace: float) -> None:
+    stand = Stand(tmp_path)
+    stand.server.place("movies", [stand.unit(1), stand.unit(2)])
+    os.kill(stand.stubs()["1"], signal.SIGKILL)  # the worst case: nobody unlinks its region
+    assert left_of(stand.mark)
+    stand.server.close()
+    stand.triton.stop(grace)
+    wait_for(lambda: not left_of(stand.mark))
+
+
+@pytest.mark.requirement("C-09")
+def test_a_killed_owner_takes_its_server_along_and_the_next_start_sweeps_up(tmp_path: Path) -> None:
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)])
+    try:
+        pid = int(wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
+        region = next(iter(residue.marked_regions(lambda mark: f"_{owner.pid}_" in mark)))
+    finally:
+        owner.send_signal(signal.SIGKILL)
+        owner.wait()
+    wait_for(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    residue.sweep()
+    wait_for(lambda: not list(residue.marked_processes(lambda mark: f"_{owner.pid}_" in mark)))
+    assert not region.exists()
+
+
+def test_a_missing_wheel_is_named_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pytriton" else found(name))
+    with pytest.raises(Unavailable, match=r"nvidia-pytriton.*install eyas\[triton\]"):
+        EmbeddedTriton(tmp_path).start()
+
+
+def test_a_server_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = dataclasses.replace(find_wheel(), server=tmp_path / "nothing")
+    monkeypatch.setattr("services.triton.embedded.find_wheel", lambda: wheel)
+    triton = EmbeddedTriton(tmp_path / "server")
+    with pytest.raises(Unavailable, match=r"doesn't start: shim: can't run .*nothing: No such file.*triton\.log"):
+        triton.start()
+    triton.stop()
+
+
+def test_a_port_that_was_taken_meanwhile_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        free = _free_ports()
+        offers = iter([(taken.getsockname()[1], free[1]), free])
+        monkeypatch.setattr("services.triton.embedded._free_ports", lambda: next(offers))
+        triton = EmbeddedTriton(tmp_path / "server")
+        triton.start()
+        assert triton.address == f"127.0.0.1:{free[0]}"
+        triton.stop(grace=0)

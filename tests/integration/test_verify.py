@@ -1,0 +1,123 @@
+"""The verify stage, run as the platform runs it: a process, a spec, a manifest."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from shared.artifacts import FsspecArtifacts
+from shared.contracts.stage import Files, Manifest
+from shared.testing.executor_suite import stage_spec, wait_for
+from shared.testing.model_server_suite import tiny_model, tiny_unit
+
+ATTEMPT = "r1-verify-1"
+ROWS = 600
+
+
+class Stage:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "attempt"
+        self.folder.mkdir()
+        self.store = FsspecArtifacts(str(folder / "artifacts"))
+
+    def export(self, *, model: bytes | None = None, expected: Any = None) -> Files:
+        user, item = np.arange(ROWS), np.arange(ROWS) % 7
+        tags = np.full((ROWS, 2), "a")
+        score = (user + 3.0 * item).astype(np.float32) if expected is None else expected
+        files = dict(tiny_unit(self.store, "movies", 3, tags=True, model=model).files)
+        catalogue, parity = self.folder / "catalogue.npz", self.folder / "parity.npz"
+        np.savez(catalogue, item=np.arange(40), tags=np.full((40, 2), "b"))
+        np.savez(parity, user=user, item=item, tags=tags, score=score)
+        return files | {path.name: self.store.put(path) for path in (catalogue, parity)}
+
+    def start(self, files: Files) -> subprocess.Popen[str]:
+        spec = stage_spec(ATTEMPT, "verify", self.store.url, inputs={"export": files})
+        (self.folder / "spec.json").write_text(spec.model_dump_json(by_alias=True))
+        command = [sys.executable, "-m", "services.triton.verify", "--spec", str(self.folder / "spec.json")]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def run(self, files: Files) -> tuple[int, str, Manifest | None]:
+        process = self.start(files)
+        said, _ = process.communicate()
+        assert not (self.folder / "triton").exists()
+        return process.returncode, said, self.store.manifest(ATTEMPT)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+@pytest.mark.requirement("C-04", "T-13")
+def test_a_good_unit_is_measured_on_a_real_server(stage: Stage) -> None:
+    files = stage.export()
+    code, said, manifest = stage.run(files)
+    assert code == 0, said
+    assert manifest is not None
+    assert manifest.failure is None
+    assert manifest.metrics["parity"] == 0
+    assert 0 < manifest.metrics["latency_p50"] <= manifest.metrics["latency_p99"]
+    assert manifest.metrics["throughput"] > 0
+    assert manifest.metrics["memory"] > 10
+    assert manifest.facts["parity_rows"] == ROWS
+    assert manifest.facts["batch"] == 40
+    assert manifest.facts["calls"] == 200
+    assert stage.run(files)[0] == 0
+    assert stage.store.manifest(ATTEMPT) == manifest
+
+
+@pytest.mark.requirement("C-04")
+def test_a_unit_that_answers_otherwise_than_in_training_shows_by_how_much(stage: Stage) -> None:
+    expected = (np.arange(ROWS) + 3.0 * (np.arange(ROWS) % 7)).astype(np.float32)
+    expected[ROWS - 1] += 0.5
+    _, _, manifest = stage.run(stage.export(expected=expected))
+    assert manifest is not None
+    assert manifest.metrics["parity"] == pytest.approx(0.5)
+
+
+def refused(stage: Stage, files: Files) -> str:
+    code, said, manifest = stage.run(files)
+    assert code == 2, said
+    assert "Traceback" not in said
+    assert manifest is not None
+    assert manifest.failure is not None
+    return manifest.failure.message
+
+
+def test_a_score_that_is_no_number_is_refused_and_named(stage: Stage) -> None:
+    assert "gave nan for row 0" in refused(stage, stage.export(model=tiny_model(float("nan"), tags=True)))
+
+
+def test_a_model_that_triton_cannot_load_is_refused_with_its_reason(stage: Stage) -> None:
+    assert "model.onnx: Triton can't serve it" in refused(stage, stage.export(model=b"no model"))
+
+
+def test_an_export_without_parity_rows_is_refused(stage: Stage) -> None:
+    files = stage.export()
+    del files["parity.npz"]
+    assert "parity.npz" in refused(stage, files)
+
+
+def test_a_damaged_parity_file_is_refused(stage: Stage) -> None:
+    files = stage.export()
+    (stage.folder / "parity.npz").write_bytes(b"no archive")
+    files["parity.npz"] = stage.store.put(stage.folder / "parity.npz")
+    assert "parity.npz: it can't be read" in refused(stage, files)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_verification_leaves_no_server(stage: Stage, number: signal.Signals) -> None:
+    process = stage.start(stage.export())
+    server = wait_for(lambda: [one for one in psutil.Process(process.pid).children() if one.name() == "tritonserver"])[0]
+    os.kill(process.pid, number)
+    process.communicate()
+    wait_for(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE)
+    assert stage.store.manifest(ATTEMPT) is None

@@ -1,0 +1,287 @@
+"""The API over ports in memory, with and without the token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+from services.api.app import create_app
+from services.api.parts import Parts
+from services.gateway import Answer, Recorded
+from shared.contracts.spec import RecommenderSpec
+from shared.contracts.stage import Manifest
+from shared.domain.errors import Conflict, NotFound, Unavailable
+from shared.domain.retrainer import RetrainerStatus
+from shared.domain.rollout import RolloutStatus
+from shared.domain.route import Route
+from shared.domain.run import RunStatus, StageDone
+from shared.ports import HistoryEntry, HitRate, Recommender, Record, ServerInfo, Version
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+TOKEN = "a-token"
+
+
+def document(**changes):
+    base = {
+        "name": "m",
+        "data": {"interactions": {"uri": "a.csv"}, "items": {"uri": "b.csv", "key": "movieId"}},
+        "schema": {"user": "userId", "item": "movieId", "time": "t", "label": {"column": "rating", "positive": ">= 4"}},
+    }
+    return base | changes
+
+
+class Client:
+    """Asks the app without a socket. (Starlette's own TestClient wants a library that nothing else here needs.)"""
+
+    def __init__(self, app, headers=None):
+        self._app = app
+        self._headers = headers
+
+    def request(self, method, path, **rest):
+        async def ask():
+            transport = httpx.ASGITransport(self._app, raise_app_exceptions=True)
+            async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=self._headers) as http:
+                return await http.request(method, path, **rest)
+
+        return asyncio.run(ask())
+
+    def get(self, path, **rest):
+        return self.request("GET", path, **rest)
+
+    def post(self, path, **rest):
+        return self.request("POST", path, **rest)
+
+    def put(self, path, **rest):
+        return self.request("PUT", path, **rest)
+
+    def delete(self, path, **rest):
+        return self.request("DELETE", path, **rest)
+
+
+class Rows:
+    """A ResourceStore."""
+
+    def __init__(self, what):
+        self.what = what
+        self.rows = {}
+
+    def create(self, record, actor):
+        return self.rows.setdefault(record.id, record)
+
+    def get(self, id):
+        if id not in self.rows:
+            raise NotFound(f"no {self.what} is called '{id}'")
+        return self.rows[id]
+
+    def list(self, recommender=None, *, active=None, limit=100, before=None):
+        found = sorted((one for one in self.rows.values() if one.recommender == recommender), key=lambda one: (one.created_at, one.id))[
+            ::-1
+        ]
+        if active is not None:
+            ended = ("registered", "rejected", "failed", "cancelled", "promoted", "rolled_back", "aborted")
+            found = [one for one in found if (one.status.state not in ended) == active]
+        if before is not None:
+            found = found[[one.id for one in found].index(before) + 1 :]
+        return found[:limit]
+
+    def ask(self, id, request, now):
+        if self.get(id).asked is not None:
+            raise Conflict(f"{self.what} '{id}' still has a request open")
+        self.rows[id] = replace(self.rows[id], asked=request)
+        return self.rows[id]
+
+    def history(self, id):
+        return [HistoryEntry(NOW, "", "pending", "created", "operator")]
+
+
+class Recommenders:
+    def __init__(self):
+        self.rows = {}
+
+    def put(self, spec, now, actor):
+        before = self.rows.get(spec.name)
+        if before is None or before.spec != spec:
+            self.rows[spec.name] = Recommender(spec.name, before.generation + 1 if before else 1, spec, now, now)
+        return self.rows[spec.name]
+
+    def get(self, name):
+        if name not in self.rows:
+            raise NotFound(f"no recommender is called '{name}'")
+        return self.rows[name]
+
+    def list(self):
+        return list(self.rows.values())
+
+
+class Registry:
+    def __init__(self):
+        self.rows = []
+
+    def list(self, recommender):
+        return [one for one in self.rows if one.recommender == recommender]
+
+    def of_run(self, run):
+        return next((one for one in self.rows if one.run == run), None)
+
+
+class Routes:
+    def __init__(self):
+        self.rows = {}
+        self.before = {}
+        self.said = []
+
+    def get(self, name):
+        return self.rows.get(name)
+
+    def all(self):
+        return dict(self.rows)
+
+    def previous(self, name):
+        return self.before.get(name)
+
+    def put(self, name, route, now, actor, reason):
+        self.said.append((actor, reason))
+        self.rows[name] = replace(route, generation=self.rows[name].generation + 1, since=now)
+        return self.rows[name]
+
+
+class Server:
+    def __init__(self):
+        self.versions = frozenset()
+        self.away = False
+
+    def answering(self, recommender):
+        return self.versions
+
+    def info(self):
+        if self.away:
+            raise Unavailable("Triton doesn't answer")
+        return ServerInfo("2.51.0", ({"name": "m", "version": "1", "state": "READY"},))
+
+    def successes(self):
+        return {("m", 1): 7}
+
+
+class Gateway:
+    def __init__(self):
+        self.asked = []
+        self.recorded = []
+        self.fails = None
+
+    def recommend(self, name, user, k, exclude):
+        if self.fails:
+            raise self.fails
+        self.asked.append((name, user, k, list(exclude)))
+        return Answer("q1", name, 1, "stable", ((10, 0.5), (20, None)), None)
+
+    def record(self, events):
+        self.recorded += events
+        return Recorded(len(events), 1)
+
+
+class Executor:
+    def __init__(self):
+        self.text = {}
+
+    def log(self, attempt, offset=0):
+        text = self.text.get(attempt, "")
+        return text[offset:], len(text)
+
+
+class World:
+    def __init__(self):
+        self.recommenders = Recommenders()
+        self.runs, self.rollouts, self.retrainers = Rows("run"), Rows("rollout"), Rows("retrainer")
+        self.registry, self.routes, self.server, self.gateway, self.executor = Registry(), Routes(), Server(), Gateway(), Executor()
+        self.manifests = {}
+        self.waiting = []
+        self.woken = 0
+        self.app = create_app(self._parts())
+        self.stranger = Client(self.app)
+        self.client = Client(self.app, headers={"Authorization": f"Bearer {TOKEN}"})
+
+    def _parts(self):
+        def wake():
+            self.woken += 1
+
+        return Parts(
+            recommenders=self.recommenders,
+            runs=self.runs,
+            rollouts=self.rollouts,
+            retrainers=self.retrainers,
+            registry=self.registry,
+            routes=self.routes,
+            executor=self.executor,
+            artifacts=SimpleNamespace(manifest=self.manifests.get),
+            server=self.server,
+            gateway=self.gateway,
+            clock=SimpleNamespace(now=lambda: NOW),
+            token=TOKEN,
+            drift=lambda name: {"genres": 0.31},
+            kpis=lambda name, window: {2: HitRate(100, 25)},
+            wake=wake,
+            ready=lambda: self.waiting,
+        )
+
+    def add_recommender(self, **changes):
+        return self.recommenders.put(RecommenderSpec.model_validate(document(**changes)), NOW, "operator")
+
+    def add_run(self, id="r1", state="pending", stages=(), **status):
+        done = tuple(StageDone(stage, f"{id}-{stage}-1", NOW, NOW) for stage in stages)
+        spec = {"document": document(), "generation": 1, "mode": "full", "cause": "because", "serving": None}
+        record = Record(id, "m", spec, RunStatus(state=state, stages=done, **status), NOW, NOW)
+        return self.runs.create(record, "operator")
+
+    def add_rollout(self, id="r1-rollout", state="canary", version=2, **status):
+        record = Record(id, "m", {"version": version, "document": document()}, RolloutStatus(state=state, **status), NOW, NOW)
+        return self.rollouts.create(record, "eyas")
+
+    def add_version(self, number=1, run="r1"):
+        self.registry.rows.append(Version("m", number, run, "d", {}, {"candidate.hr@10": 0.4}, {"mode": "full"}, None, NOW))
+
+    def add_retrainer(self, state="watching"):
+        return self.retrainers.create(Record("m", "m", {}, RetrainerStatus(state=state), NOW, NOW), "eyas")
+
+    def add_manifest(self, attempt, **metrics):
+        run, stage, _ = attempt.split("-")
+        self.manifests[attempt] = Manifest(stage=stage, run=run, attempt=attempt, started=NOW, ended=NOW, metrics=metrics)
+
+    def route(self, stable=1, **fields):
+        self.routes.rows["m"] = Route(stable, **{"generation": 3, "since": NOW, **fields})
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+@pytest.fixture
+def client(world):
+    return world.client
+
+
+@pytest.fixture
+def problem():
+    """Checks the form of a problem and hands back its detail."""
+
+    def check(response, status, kind):
+        assert response.status_code == status, response.text
+        assert response.headers["content-type"] == "application/problem+json"
+        found = response.json()
+        assert found["type"] == f"https://eyas.dev/problems/{kind}"
+        assert found["status"] == status
+        assert found["title"]
+        return found["detail"]
+
+    return check
+
+
+@pytest.fixture
+def spec_text():
+    return json.dumps(document())

@@ -1,0 +1,150 @@
+"""Who may come in, and what every fault looks like."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from services.api.auth import Auth
+from services.api.limits import MAX_BODY
+
+OPEN = {"/healthz", "/readyz"}
+
+
+def routes(app):
+    document = app.openapi()
+    for path, operations in document["paths"].items():
+        for method in operations:
+            yield method.upper(), path.replace("{verb}", "pause").replace("{", "").replace("}", "")
+    for path in ("/openapi.json", "/docs", "/redoc", "/no/such/place", "/"):
+        yield "GET", path
+
+
+@pytest.mark.requirement("C-01")
+def test_nothing_but_health_answers_without_the_token(world, problem):
+    asked = list(routes(world.app))
+    assert len(asked) > 25
+    for method, path in asked:
+        if path in OPEN:
+            continue
+        response = world.stranger.request(method, path)
+        said = problem(response, 401, "unauthenticated")
+        assert "Bearer TOKEN" in said
+        assert response.headers["www-authenticate"] == "Bearer"
+
+
+def test_every_route_of_the_app_is_covered_by_its_openapi(world):
+    listed = set(world.app.openapi()["paths"])
+    served = {route.path for route in _flat(world.app.routes) if getattr(route, "include_in_schema", False)}
+    assert served == listed
+
+
+def _flat(routes):
+    for route in routes:
+        inner = getattr(route, "original_router", None) or getattr(route, "router", None)
+        if inner is not None and not hasattr(route, "endpoint"):
+            yield from _flat(inner.routes)
+        else:
+            yield route
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Bearer wrong", "Basic a-token", "a-token", "Bearer a-token x", "Bearer \xff"])
+def test_another_credential_is_refused(world, header):
+    assert world.stranger.get("/v1/recommenders", headers={"Authorization": header.encode("latin-1")}).status_code == 401
+
+
+def test_the_scheme_is_matched_in_any_case(world):
+    assert world.stranger.get("/v1/recommenders", headers={"Authorization": "bearer a-token"}).status_code == 200
+
+
+@pytest.mark.parametrize("token", ["", "  \n"])
+def test_an_empty_token_would_open_the_door_so_it_is_refused(token):
+    with pytest.raises(ValueError, match="not empty"):
+        Auth(None, token)
+
+
+def test_health_is_open_and_says_little(world, problem):
+    assert world.stranger.get("/healthz").json() == {"status": "ok"}
+    assert world.stranger.get("/readyz").json() == {"ready": True}
+    world.waiting = ["Triton has not started"]
+    response = world.stranger.get("/readyz")
+    assert "Triton has not started" in problem(response, 503, "not-ready")
+    assert response.json()["waiting"] == ["Triton has not started"]
+
+
+def test_what_does_not_exist_is_a_problem(client, problem):
+    assert "/v1/nope" in problem(client.get("/v1/nope"), 404, "not-found")
+    problem(client.delete("/v1/recommenders"), 405, "method-not-allowed")
+
+
+def test_each_wrong_field_is_named(world, client, problem):
+    response = client.post("/v1/recommend/m", json={"user": "x", "k": 0, "n": 1})
+    said = problem(response, 422, "invalid")
+    assert "user: " in said
+    assert {one["field"] for one in response.json()["errors"]} == {"user", "k", "n"}
+
+
+def test_a_body_that_is_not_json_is_a_problem(client, problem):
+    for body in (b"{", b"\xff", b"[" * 100_000):
+        response = client.post("/v1/events", content=body, headers={"Content-Type": "application/json"})
+        assert response.status_code in (400, 422)
+        problem(response, response.status_code, "malformed" if response.status_code == 400 else "invalid")
+
+
+def test_a_body_above_the_limit_is_refused_announced_or_not(client, problem):
+    assert str(MAX_BODY) in problem(client.post("/v1/events", content=b" " * (MAX_BODY + 1)), 413, "too-large")
+
+    async def pieces():
+        for _ in range(MAX_BODY // 65536 + 1):
+            yield b" " * 65536
+
+    problem(client.post("/v1/events", content=pieces()), 413, "too-large")
+
+
+def test_a_body_at_the_limit_is_read(client, problem):
+    problem(client.post("/v1/recommenders", content=b" " * MAX_BODY), 422, "invalid")
+
+
+def test_text_that_cannot_be_encoded_comes_back_as_a_problem_all_the_same(client):
+    response = client.post("/v1/recommenders", content=b'{"\\ud800": 1}')
+    assert response.status_code == 422
+    assert json.loads(response.content)
+
+
+def test_an_unforeseen_error_is_a_problem_without_a_traceback_and_the_log_has_it(world, client, problem, caplog):
+    world.gateway.fails = RuntimeError("a secret of the inside")
+    with caplog.at_level(logging.ERROR):
+        response = client.post("/v1/recommend/m", json={"user": 1})
+    problem(response, 500, "internal")
+    assert "secret" not in response.text
+    assert "a secret of the inside" in caplog.text
+
+
+@pytest.mark.requirement("C-01")
+def test_openapi_describes_the_spec_the_token_and_the_problems(client):
+    document = client.get("/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    assert {"RecommenderSpec", "Problem", "RunView", "RolloutView", "Interaction"} <= set(schemas)
+    assert "HTTPBearer" in document["components"]["securitySchemes"]
+    assert _references(document) <= {f"#/components/schemas/{name}" for name in schemas}
+    ids = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
+    assert len(set(ids)) == len(ids)
+    assert "security" not in document["paths"]["/healthz"]["get"]
+
+
+def _references(value):
+    if isinstance(value, dict):
+        own = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
+        return own.union(*(_references(one) for one in value.values()))
+    if isinstance(value, list):
+        return set().union(*(_references(one) for one in value))
+    return set()
+
+
+def test_the_api_needs_no_training_framework():
+    code = "import sys, services.api.app; sys.exit(any(m in sys.modules for m in ('tensorflow', 'polars', 'pandas', 'torch', 'keras')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

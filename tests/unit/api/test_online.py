@@ -1,0 +1,117 @@
+"""Recommendations, events, what serves, and what the world says: over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.domain.errors import Unavailable
+
+
+def test_a_recommendation_has_the_promised_form(world, client):
+    found = client.post("/v1/recommend/m", json={"user": 7, "k": 2, "exclude": [30]}).json()
+    assert found == {
+        "request_id": "q1",
+        "recommender": "m",
+        "version": 1,
+        "variant": "stable",
+        "items": [{"item": 10, "score": 0.5}, {"item": 20, "score": None}],
+        "fallback": None,
+    }
+    assert world.gateway.asked == [("m", 7, 2, [30])]
+
+
+def test_what_is_not_there_just_now_can_be_tried_again(world, client, problem):
+    world.gateway.fails = Unavailable("'m' serves nothing yet")
+    response = client.post("/v1/recommend/m", json={"user": 7})
+    problem(response, 503, "unavailable")
+    assert response.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize("body", [{}, {"user": 2**63}, {"user": 1, "k": 1001}, {"user": 1, "exclude": [0] * 10_001}, {"user": None}])
+def test_a_request_beyond_its_bounds_is_refused(client, problem, body):
+    problem(client.post("/v1/recommend/m", json=body), 422, "invalid")
+
+
+@pytest.mark.requirement("G-05")
+def test_events_are_taken_in(world, client):
+    response = client.post(
+        "/v1/events", json={"events": [{"recommender": "m", "user": 1, "item": 2, "value": 5, "at": "2026-01-01T00:00:00Z"}]}
+    )
+    assert (response.status_code, response.json()) == (202, {"accepted": 1, "hits": 1})
+    assert world.gateway.recorded[0].value == 5.0
+
+
+def test_a_bad_event_is_named_by_its_index(world, client, problem):
+    good = {"recommender": "m", "user": 1, "item": 2}
+    response = client.post("/v1/events", json={"events": [good, good | {"item": "x", "vaule": 1}, good | {"at": "2026-01-01T00:00:00"}]})
+    said = problem(response, 422, "invalid")
+    assert "events.1" in said
+    assert "events.2.at" in said
+    assert world.gateway.recorded == []
+
+
+def test_numbers_that_are_none_are_refused(client, problem):
+    body = b'{"events": [{"recommender": "m", "user": 1, "item": 2, "value": NaN}]}'
+    problem(client.post("/v1/events", content=body, headers={"Content-Type": "application/json"}), 422, "invalid")
+
+
+def test_more_than_a_thousand_events_are_refused(client, problem):
+    events = [{"recommender": "m", "user": 1, "item": 2}] * 1001
+    assert "events: " in problem(client.post("/v1/events", json={"events": events}), 422, "invalid")
+
+
+def test_serving_shows_the_server_the_routes_and_who_answered(world, client):
+    world.route(1)
+    found = client.get("/v1/serving").json()
+    assert found["server"] == {"version": "2.51.0", "models": [{"name": "m", "version": "1", "state": "READY"}], "fault": None}
+    assert found["routes"]["m"]["stable"] == 1
+    assert found["successes"] == {"m": {"1": 7}}
+
+
+def test_serving_shows_the_routes_even_when_the_server_is_away(world, client):
+    world.route(1)
+    world.server.away = True
+    found = client.get("/v1/serving").json()
+    assert found["server"] == {"version": None, "models": [], "fault": "Triton doesn't answer"}
+    assert found["routes"]["m"]["stable"] == 1
+
+
+def test_drift_comes_with_what_the_retrainer_makes_of_it(world, client):
+    world.add_recommender()
+    assert client.get("/v1/recommenders/m/drift").json() == {"psi": {"genres": 0.31}, "retrainer": None}
+    world.add_retrainer()
+    assert client.get("/v1/recommenders/m/drift").json()["retrainer"]["state"] == "watching"
+
+
+@pytest.mark.requirement("G-13")
+def test_kpis_are_told_by_version(world, client):
+    world.add_recommender()
+    found = client.get("/v1/recommenders/m/kpis?window=30m").json()
+    assert found == {"window": "30m", "versions": [{"version": 2, "answers": 100, "hits": 25, "hit_rate": 0.25}]}
+
+
+@pytest.mark.parametrize("window", ["soon", "0s", "900000d", "99999999999999999d", ""])
+def test_a_window_that_means_nothing_is_refused(world, client, problem, window):
+    world.add_recommender()
+    assert "window: " in problem(client.get("/v1/recommenders/m/kpis", params={"window": window}), 422, "invalid")
+
+
+@pytest.mark.requirement("C-03")
+def test_retraining_by_hand_is_left_for_the_retrainer(world, client, problem):
+    world.add_recommender()
+    problem(client.post("/v1/recommenders/m:retrain"), 503, "unavailable")
+    world.add_retrainer()
+    assert client.post("/v1/recommenders/m:retrain", json={"reason": "new season"}).status_code == 202
+    assert world.retrainers.get("m").asked.verb == "retrain"
+
+
+def test_a_retraining_under_way_is_not_doubled(world, client, problem):
+    world.add_recommender()
+    world.add_retrainer("retraining")
+    assert "is retraining" in problem(client.post("/v1/recommenders/m:retrain"), 409, "conflict")
+
+
+def test_a_warm_retraining_needs_a_version_to_start_from(world, client, problem):
+    world.add_recommender(retrain={"mode": "warm"})
+    world.add_retrainer()
+    assert "start a full run" in problem(client.post("/v1/recommenders/m:retrain"), 409, "conflict")

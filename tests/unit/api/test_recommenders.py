@@ -1,0 +1,139 @@
+"""Recommenders over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+
+@pytest.fixture
+def document(spec_text):
+    import json
+
+    return json.loads(spec_text)
+
+
+@pytest.mark.requirement("C-01")
+def test_a_new_spec_is_created_and_a_run_starts(world, client, spec_text):
+    response = client.post("/v1/recommenders", content=spec_text)
+    found = response.json()
+    assert (response.status_code, found["name"], found["generation"]) == (201, "m", 1)
+    run = world.runs.get(found["run"])
+    assert (run.spec["mode"], run.spec["cause"], run.spec["generation"]) == ("full", "the spec is new", 1)
+    assert run.spec["document"] == found["spec"]
+    assert world.woken
+
+
+def test_an_equal_spec_changes_nothing_and_a_changed_one_starts_a_run(world, client, document):
+    client.post("/v1/recommenders", json=document)
+    again = client.post("/v1/recommenders", json=document)
+    assert (again.status_code, again.json()["run"], again.json()["generation"]) == (200, None, 1)
+    changed = client.post("/v1/recommenders", json={**document, "serve": {"seen": "keep"}})
+    assert (changed.status_code, changed.json()["generation"]) == (200, 2)
+    assert world.runs.get(changed.json()["run"]).spec["cause"] == "the spec changed"
+
+
+def test_run_false_starts_none(world, client, document):
+    assert client.post("/v1/recommenders?run=false", json=document).json()["run"] is None
+    assert world.runs.rows == {}
+
+
+def test_yaml_is_as_good_as_json(client, document):
+    response = client.put("/v1/recommenders/m", content=yaml.safe_dump(document), headers={"Content-Type": "application/yaml"})
+    assert response.status_code == 201
+
+
+def test_put_checks_the_name(client, document, problem):
+    assert "'m'" in problem(client.put("/v1/recommenders/other", json=document), 422, "invalid")
+
+
+def test_validate_fills_in_defaults_and_stores_nothing(world, client, document):
+    found = client.post("/v1/recommenders:validate", json=document).json()
+    assert found["valid"] is True
+    assert found["spec"]["rollout"]["steps"] == [0.05, 0.25, 0.5]
+    assert world.recommenders.rows == {}
+
+
+def test_a_fault_of_the_spec_names_the_field_and_the_nearest_name(client, document, problem):
+    said = problem(client.post("/v1/recommenders", json={**document, "rolout": {}}), 422, "invalid")
+    assert "unknown field 'rolout': did you mean 'rollout'?" in said
+
+
+def test_what_is_planned_is_refused_as_not_yet_supported(client, document, problem):
+    problem(client.post("/v1/recommenders:validate", json={**document, "model": {"family": "dlrm"}}), 422, "not-yet-supported")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\xff\xfe", b"{[a]: 1}", b"a: 2020-13-45", b"[" * 5000, b"a: 1\na: 2", b"!!python/object:os.system {}", b"name: m"],
+    ids=["empty", "not utf-8", "a list as key", "no such day", "deep", "twice", "an object", "incomplete"],
+)
+def test_no_text_makes_the_platform_stumble(client, problem, body):
+    problem(client.post("/v1/recommenders", content=body), 422, "invalid")
+
+
+def test_a_quantity_beyond_all_bounds_is_the_clients_fault(client, document, problem):
+    problem(client.post("/v1/recommenders", json={**document, "retrain": {"cooldown": "99999999999999d"}}), 422, "invalid")
+
+
+def test_a_recommender_says_what_serves(world, client, problem):
+    world.add_recommender()
+    assert client.get("/v1/recommenders/m").json()["serving"] is None
+    world.route(1, candidate=2, weight=0.25, salt="r2-rollout", step=1)
+    serving = client.get("/v1/recommenders/m").json()["serving"]
+    assert (serving["stable"], serving["candidate"], serving["weight"], serving["generation"]) == (1, 2, 0.25, 3)
+    assert serving["since"] == "2026-01-01T00:00:00Z"
+    assert client.get("/v1/recommenders").json()["items"][0]["serving"] == serving
+    assert "'x'" in problem(client.get("/v1/recommenders/x"), 404, "not-found")
+
+
+def test_versions_come_newest_first_and_in_pages(world, client):
+    world.add_recommender()
+    for number in (1, 2, 3):
+        world.add_version(number, f"r{number}")
+    first = client.get("/v1/recommenders/m/versions?limit=2").json()
+    assert ([one["version"] for one in first["items"]], first["next"]) == ([3, 2], 2)
+    rest = client.get("/v1/recommenders/m/versions?limit=2&before=2").json()
+    assert ([one["version"] for one in rest["items"]], rest["next"]) == ([1], None)
+
+
+@pytest.mark.requirement("C-05")
+def test_rollback_aborts_the_rollouts_under_way(world, client):
+    world.add_recommender()
+    world.route(1, candidate=2, weight=0.1)
+    world.add_rollout()
+    response = client.post("/v1/recommenders/m:rollback", json={"reason": "it smells"})
+    assert (response.status_code, response.json()) == (202, {"stable": 1, "aborted": ["r1-rollout"]})
+    asked = world.rollouts.get("r1-rollout").asked
+    assert (asked.verb, asked.reason) == ("abort", "it smells")
+    assert world.routes.said == []
+
+
+@pytest.mark.requirement("C-05")
+def test_rollback_without_a_rollout_returns_to_the_previous_stable_version(world, client):
+    world.add_recommender()
+    world.route(2)
+    world.routes.before["m"] = 1
+    world.server.versions = frozenset({1, 2})
+    assert client.post("/v1/recommenders/m:rollback", json={"reason": "it smells"}).json() == {"stable": 1, "aborted": []}
+    assert world.routes.rows["m"].stable == 1
+    assert world.routes.said == [("operator", "rollback by operator: it smells")]
+
+
+def test_rollback_never_sends_users_to_a_version_that_does_not_answer(world, client, problem):
+    world.add_recommender()
+    world.route(2)
+    world.routes.before["m"] = 1
+    assert "version 1" in problem(client.post("/v1/recommenders/m:rollback"), 409, "conflict")
+    assert world.routes.rows["m"].stable == 2
+
+
+def test_rollback_says_when_there_is_nothing_to_go_back_to(world, client, problem):
+    world.add_recommender()
+    assert "serves nothing yet" in problem(client.post("/v1/recommenders/m:rollback"), 409, "conflict")
+    world.route(1)
+    assert "one stable version only" in problem(client.post("/v1/recommenders/m:rollback"), 409, "conflict")
+
+
+def test_the_schema_of_the_spec_is_there_for_editors(client):
+    assert client.get("/v1/schema").json()["properties"]["name"]["pattern"]

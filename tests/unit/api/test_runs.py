@@ -1,0 +1,159 @@
+"""Runs and rollouts over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.domain import rollout as rollouts
+from shared.domain import run as runs
+from shared.domain.gate import GateResult, Verdict
+from shared.domain.machine import Request
+from shared.domain.rollout import StepReport
+from shared.domain.verdict import Judgement, Sample
+
+VERBS = ("pause", "resume", "promote", "abort")
+
+
+def test_a_run_starts_by_hand_and_says_why(world, client):
+    world.add_recommender()
+    response = client.post("/v1/recommenders/m/runs", json={"reason": "new data"})
+    assert response.status_code == 202
+    assert (response.json()["state"], response.json()["cause"], response.json()["mode"]) == ("pending", "new data", "full")
+    assert client.post("/v1/recommenders/m/runs").json()["cause"] == "asked by operator"
+
+
+def test_a_warm_run_starts_from_the_version_that_serves(world, client, problem):
+    world.add_recommender()
+    said = problem(client.post("/v1/recommenders/m/runs", json={"mode": "warm"}), 409, "conflict")
+    assert "start a full one" in said
+    assert world.runs.rows == {}
+    world.route(4)
+    found = client.post("/v1/recommenders/m/runs", json={"mode": "warm"}).json()
+    assert world.runs.get(found["id"]).spec["serving"] == 4
+
+
+def test_an_unknown_mode_is_refused_with_the_known_ones(world, client, problem):
+    world.add_recommender()
+    said = problem(client.post("/v1/recommenders/m/runs", json={"mode": "hot"}), 422, "invalid")
+    assert "mode: " in said
+    assert "'full' or 'warm'" in said
+
+
+def test_a_run_shows_stages_gates_and_the_numbers_so_far(world, client):
+    gate = GateResult("auc at least 0.6", Verdict.FAIL, "auc is 0.5 < 0.6")
+    world.add_run(state="rejected", stages=("etl", "train", "evaluate"), gates=(gate,), reason="auc is 0.5 < 0.6")
+    world.add_manifest("r1-etl-1", **{"rows.train": 10.0})
+    world.add_manifest("r1-evaluate-1", **{"candidate.auc": 0.5})
+    found = client.get("/v1/runs/r1").json()
+    assert [one["stage"] for one in found["stages"]] == ["etl", "train", "evaluate"]
+    assert found["gates"] == [{"gate": "auc at least 0.6", "verdict": "fail", "reason": "auc is 0.5 < 0.6"}]
+    assert found["metrics"] == {"rows.train": 10.0, "candidate.auc": 0.5}
+    assert (found["version"], found["rollout"], found["reason"]) == (None, None, "auc is 0.5 < 0.6")
+
+
+def test_a_registered_run_names_its_version_and_rollout(world, client):
+    world.add_run(state="registered", stages=runs.STAGES)
+    world.add_version(3)
+    assert client.get("/v1/runs/r1").json()["rollout"] is None
+    world.add_rollout(version=3)
+    found = client.get("/v1/runs/r1").json()
+    assert (found["version"], found["rollout"], found["metrics"]) == (3, "r1-rollout", {"candidate.hr@10": 0.4})
+
+
+def test_lists_come_newest_first_and_in_pages(world, client, problem):
+    world.add_recommender()
+    for number in range(5):
+        world.add_run(f"r{number}")
+    first = client.get("/v1/recommenders/m/runs?limit=3").json()
+    assert ([one["id"] for one in first["items"]], first["next"]) == (["r4", "r3", "r2"], "r2")
+    rest = client.get(f"/v1/recommenders/m/runs?limit=3&before={first['next']}").json()
+    assert ([one["id"] for one in rest["items"]], rest["next"]) == (["r1", "r0"], None)
+    problem(client.get("/v1/recommenders/x/runs"), 404, "not-found")
+
+
+@pytest.mark.parametrize("state", runs.MACHINE.states)
+def test_a_run_is_cancelled_where_its_state_answers_to_it(world, client, problem, state):
+    world.add_run(state=state)
+    response = client.post("/v1/runs/r1:cancel", json={"reason": "enough"})
+    if "cancel" in runs.ANSWERS.get(state, ()):
+        assert (response.status_code, response.json()["asked"]) == (202, "cancel")
+        assert world.runs.get("r1").asked == Request("cancel", "operator", "enough")
+    else:
+        assert f"is {state}" in problem(response, 409, "conflict")
+        assert world.runs.get("r1").asked is None
+
+
+@pytest.mark.requirement("C-05")
+@pytest.mark.parametrize("state", rollouts.MACHINE.states)
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_rollout_takes_the_verbs_of_its_state_and_says_which_they_are(world, client, problem, state, verb):
+    world.add_rollout("r1-rollout", state)
+    response = client.post(f"/v1/rollouts/r1-rollout:{verb}")
+    possible = rollouts.ANSWERS.get(state, frozenset())
+    if verb in possible:
+        assert (response.status_code, response.json()["asked"]) == (202, verb)
+        assert world.woken
+    else:
+        said = problem(response, 409, "conflict")
+        assert f"is {state.replace('_', ' ')}" in said
+        assert all(one in said for one in possible)
+
+
+def test_an_unknown_verb_is_refused(world, client, problem):
+    world.add_rollout()
+    assert "'pause', 'resume', 'promote' or 'abort'" in problem(client.post("/v1/rollouts/r1-rollout:explode"), 422, "invalid")
+
+
+def test_a_second_request_waits_for_the_first(world, client, problem):
+    world.add_rollout()
+    client.post("/v1/rollouts/r1-rollout:pause")
+    assert "request open" in problem(client.post("/v1/rollouts/r1-rollout:abort"), 409, "conflict")
+
+
+def test_a_rollout_shows_what_each_step_has_shown(world, client):
+    judgement = Judgement(Verdict.PASS, "no evidence of harm", 0.1, -0.2, 0.4)
+    report = StepReport(0, 0.05, None, Sample(200, 50, 40, 300, 80), Sample(100, 30, 20, 150, 50), judgement)
+    world.add_rollout(step=0, reports=(report,))
+    found = client.get("/v1/rollouts/r1-rollout").json()
+    assert (found["version"], found["steps"], found["step"]) == (2, [0.05, 0.25, 0.5], 0)
+    (shown,) = found["reports"]
+    assert shown["stable"] == {"users": 200, "answers": 300, "hits": 80, "mean": 0.25}
+    assert (shown["verdict"], shown["lift"], shown["lower"], shown["upper"]) == ("pass", 0.1, -0.2, 0.4)
+
+
+@pytest.mark.requirement("C-01")
+@pytest.mark.parametrize("path", ["/v1/runs/r1/events", "/v1/rollouts/r1-rollout/events"])
+def test_the_history_says_who_did_what(world, client, path):
+    world.add_run()
+    world.add_rollout()
+    (entry,) = client.get(path).json()["items"]
+    assert entry == {"at": "2026-01-01T00:00:00Z", "source": "", "target": "pending", "reason": "created", "actor": "operator"}
+
+
+@pytest.mark.parametrize("path", ["/v1/runs/x", "/v1/runs/x/events", "/v1/runs/x/logs", "/v1/rollouts/x", "/v1/rollouts/x/events"])
+def test_what_nobody_knows_is_not_found(client, problem, path):
+    assert "'x'" in problem(client.get(path), 404, "not-found")
+
+
+def test_logs_are_those_of_the_stage_under_way_or_of_the_one_named(world, client):
+    world.add_run(state="train", stages=("etl",), attempt=2)
+    world.executor.text = {"r1-etl-1": "etl says", "r1-train-2": "train says"}
+    assert client.get("/v1/runs/r1/logs").json() == {"text": "train says", "next": 10, "stage": "train", "attempt": "r1-train-2"}
+    assert client.get("/v1/runs/r1/logs?stage=etl&offset=4").json()["text"] == "says"
+    assert client.get("/v1/runs/r1/logs?stage=export&offset=3").json() == {"text": "", "next": 3, "stage": "export", "attempt": None}
+
+
+@pytest.mark.parametrize(
+    ("state", "stages", "attempt", "named"),
+    [
+        ("pending", (), 0, None),
+        ("failed", ("etl",), 3, "r1-train-3"),
+        ("cancelled", (), 0, None),
+        ("cancelled", (), 1, "r1-etl-1"),
+        ("rejected", ("etl", "train", "evaluate"), 1, "r1-evaluate-1"),
+        ("registered", runs.STAGES, 1, "r1-verify-1"),
+    ],
+)
+def test_logs_of_a_run_that_has_ended_are_those_of_the_stage_that_it_ended_in(world, client, state, stages, attempt, named):
+    world.add_run(state=state, stages=stages, attempt=attempt)
+    assert client.get("/v1/runs/r1/logs").json()["attempt"] == named

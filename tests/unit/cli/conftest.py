@@ -1,0 +1,80 @@
+"""`eyas` against a platform that answers from a table."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from services.cli import runs
+from services.cli.client import Client
+from services.cli.main import app
+
+
+class Platform:
+    """Answers by method and path; several answers to one question come one after the other, the last one again and again."""
+
+    def __init__(self):
+        self.answers = {}
+        self.asked = []
+
+    def says(self, question, *answers, status=200):
+        self.answers[question] = [(status, answer) for answer in answers]
+
+    def refuses(self, question, status, kind, detail):
+        self.says(question, {"type": f"https://eyas.dev/problems/{kind}", "title": kind, "status": status, "detail": detail}, status=status)
+
+    def __call__(self, request):
+        self.asked.append(request)
+        answers = self.answers[f"{request.method} {request.url.path}"]
+        status, answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        if callable(answer):
+            answer = answer(request)
+        return httpx.Response(status, content=answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+
+    @property
+    def body(self):
+        return json.loads(self.asked[-1].content)
+
+
+@pytest.fixture
+def platform(monkeypatch):
+    made = Platform()
+    monkeypatch.setattr("services.cli.session.Client", partial(Client, transport=httpx.MockTransport(made)))
+    monkeypatch.setattr(runs, "_POLL", 0)
+    return made
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / "token").write_text("a-token\n")
+    monkeypatch.setenv("EYAS_HOME", str(folder))
+    for name in ("EYAS_URL", "EYAS_TOKEN_FILE", "EYAS_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+@pytest.fixture
+def eyas(home):
+    def run(*arguments):
+        return CliRunner().invoke(app, [str(one) for one in arguments])
+
+    return run
+
+
+@pytest.fixture
+def spec_file(tmp_path):
+    path = tmp_path / "m.yaml"
+    path.write_text(
+        "name: m\n"
+        "data: {interactions: {uri: a.csv}, items: {uri: b.csv, key: movieId}}\n"
+        "schema: {user: userId, item: movieId, time: t, label: {column: rating, positive: '>= 4'}}\n"
+    )
+    return path

@@ -1,0 +1,206 @@
+"""What each command asks of the platform, and what it shows."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+RUN = {
+    "id": "r1",
+    "recommender": "m",
+    "state": "train",
+    "reason": "",
+    "mode": "full",
+    "cause": "the spec is new",
+    "created_at": "2026-01-01T00:00:00Z",
+    "version": None,
+}
+ROLLOUT = {"id": "r1-rollout", "recommender": "m", "version": 2, "state": "canary", "reason": "no evidence of harm", "reports": []}
+
+
+def test_apply_sends_the_file_and_says_what_started(platform, eyas, spec_file):
+    platform.says("POST /v1/recommenders", {"name": "m", "generation": 1, "run": "r1"}, status=201)
+    result = eyas("apply", spec_file)
+    assert (result.exit_code, result.stdout) == (0, "m: generation 1, run r1 started\n")
+    assert platform.asked[-1].content.decode() == spec_file.read_text()
+    assert platform.asked[-1].url.query == b"run=true"
+    eyas("apply", spec_file, "--no-run")
+    assert platform.asked[-1].url.query == b"run=false"
+
+
+def test_apply_names_file_and_field_before_anything_is_sent(platform, eyas, spec_file):
+    spec_file.write_text(spec_file.read_text() + "rolout: {}\n")
+    result = eyas("apply", spec_file)
+    assert result.exit_code == 2
+    assert f"{spec_file}: unknown field 'rolout': did you mean 'rollout'?" in result.stderr
+    assert platform.asked == []
+
+
+def test_apply_of_a_file_that_is_not_there(eyas, tmp_path):
+    result = eyas("apply", tmp_path / "no.yaml")
+    assert (result.exit_code, result.stderr) == (2, f"eyas: {tmp_path / 'no.yaml'}: No such file or directory\n")
+
+
+def test_run_waits_and_shows_each_state_once(platform, eyas):
+    platform.says("POST /v1/recommenders/m/runs", {**RUN, "state": "pending"}, status=202)
+    platform.says("GET /v1/runs/r1", RUN, RUN, {**RUN, "state": "registered", "reason": "all gates passed"})
+    result = eyas("run", "m", "--wait", "--mode", "warm", "--reason", "why not")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == ["run r1 started", "pending", "train", "registered  all gates passed"]
+    assert json.loads(platform.asked[0].content) == {"mode": "warm", "reason": "why not"}
+
+
+def test_a_run_that_registers_nothing_ends_the_command_with_one(platform, eyas):
+    platform.says("POST /v1/recommenders/m/runs", RUN, status=202)
+    platform.says("GET /v1/runs/r1", {**RUN, "state": "rejected", "reason": "auc is 0.5 < 0.6"})
+    result = eyas("run", "m", "--wait", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["state"] == "rejected"
+
+
+def test_runs_are_a_table_or_json(platform, eyas):
+    platform.says("GET /v1/recommenders/m/runs", {"items": [RUN], "next": None})
+    table = eyas("runs", "m").stdout
+    assert "r1" in table
+    assert "2026-01-01 00:00:00" in table
+    assert json.loads(eyas("runs", "m", "--json").stdout)["items"] == [RUN]
+    platform.says("GET /v1/recommenders/m/runs", {"items": [], "next": None})
+    assert eyas("runs", "m").stdout == "m has no run yet\n"
+
+
+def test_logs_follow_from_stage_to_stage_and_miss_nothing(platform, eyas):
+    texts = {"etl": "e1\ne2\n", "train": "t1\n"}
+    newest = iter(["etl", "etl", "train", "train"])
+    states = [{"state": "etl"}, {"state": "etl"}, {"state": "train"}, {"state": "registered"}]
+    cut = iter([3, 99, 99, 99, 99, 99, 99, 99, 99, 99])
+
+    def log(request):
+        stage, offset = request.url.params.get("stage"), int(request.url.params["offset"])
+        if stage is None:
+            return {"text": "", "next": 0, "stage": next(newest), "attempt": "a"}
+        text = texts[stage][offset : next(cut)]
+        return {"text": text, "next": offset + len(text), "stage": stage, "attempt": "a"}
+
+    platform.says("GET /v1/runs/r1", *states)
+    platform.says("GET /v1/runs/r1/logs", log)
+    assert eyas("logs", "r1", "--follow").stdout == "e1\ne2\nt1\n"
+
+
+def test_versions_show_the_models_own_numbers(platform, eyas):
+    version = {"version": 3, "created_at": "2026-01-01T00:00:00Z", "run": "r1", "lineage": {"mode": "warm"}, "parent": 2}
+    numbers = {"candidate.hr@10": 0.4123, "popularity.hr@10": 0.3}
+    platform.says("GET /v1/recommenders/m/versions", {"items": [{**version, "metrics": numbers}], "next": None})
+    shown = eyas("versions", "m").stdout
+    assert "hr@10 0.4123" in shown
+    assert "popularity" not in shown
+
+
+@pytest.mark.requirement("C-05")
+@pytest.mark.parametrize("verb", ["pause", "resume", "promote", "abort"])
+def test_the_newest_rollout_is_steered_by_the_recommenders_name(platform, eyas, verb):
+    platform.says("GET /v1/recommenders/m/rollouts", {"items": [ROLLOUT], "next": None})
+    platform.says(f"POST /v1/rollouts/r1-rollout:{verb}", ROLLOUT, status=202)
+    result = eyas("rollout", verb, "m", "--reason", "look closer")
+    assert (result.exit_code, result.stdout) == (0, f"r1-rollout: {verb} asked for\n")
+    assert platform.body == {"reason": "look closer"}
+
+
+def test_a_rollout_of_another_recommender_is_not_touched(platform, eyas):
+    platform.says("GET /v1/rollouts/x", {**ROLLOUT, "recommender": "other"})
+    result = eyas("rollout", "abort", "m", "--id", "x")
+    assert result.exit_code == 2
+    assert "belongs to 'other'" in result.stderr
+
+
+def test_the_status_of_a_rollout_shows_its_steps(platform, eyas):
+    side = {"users": 210, "answers": 300, "hits": 80, "mean": 0.25}
+    report = {"weight": 0.05, "verdict": "pass", "stable": side, "candidate": {**side, "users": 200}, "reason": "no evidence of harm"}
+    platform.says("GET /v1/recommenders/m/rollouts", {"items": [{**ROLLOUT, "reports": [report]}], "next": None})
+    shown = eyas("rollout", "status", "m").stdout
+    assert "version 2 is canary" in shown
+    assert "210 / 200" in shown
+    assert "5%" in shown
+
+
+def test_a_recommender_without_a_rollout_says_so(platform, eyas):
+    platform.says("GET /v1/recommenders/m/rollouts", {"items": [], "next": None})
+    assert "has no rollout yet" in eyas("rollout", "status", "m").stderr
+
+
+def test_rollback_is_one_call(platform, eyas):
+    platform.says("POST /v1/recommenders/m:rollback", {"stable": 1, "aborted": ["r2-rollout"]}, status=202)
+    assert eyas("rollback", "m").stdout == "m: version 1 is the stable one (asked to abort: r2-rollout)\n"
+
+
+def test_recommend_says_who_answered_and_whether_it_fell_back(platform, eyas):
+    answer = {"request_id": "q1", "version": 1, "variant": "stable", "items": [{"item": 7, "score": None}], "fallback": "unknown user"}
+    platform.says("POST /v1/recommend/m", answer)
+    shown = eyas("recommend", "m", 5, "-k", 1).stdout
+    assert "popular items: unknown user" in shown
+    assert platform.body == {"user": 5, "k": 1}
+
+
+def test_events_are_sent_in_batches_under_the_name(platform, eyas, tmp_path):
+    file = tmp_path / "e.jsonl"
+    file.write_text("".join(json.dumps({"user": n, "item": 1}) + "\n" for n in range(1500)) + "\n")
+    platform.says("POST /v1/events", {"accepted": 1000, "hits": 3}, {"accepted": 500, "hits": 1}, status=202)
+    assert eyas("events", "m", file).stdout == "m: 1500 events taken in, 4 answers became hits\n"
+    assert [len(json.loads(request.content)["events"]) for request in platform.asked] == [1000, 500]
+    assert platform.body["events"][0] == {"recommender": "m", "user": 1000, "item": 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "not JSON"),
+        ("[]", "expected an object"),
+        ('{"user": 1}', "item: field required"),
+        ('{"user": 1, "item": 1, "recommender": "x"}', "'x'"),
+    ],
+)
+def test_a_bad_line_is_named_by_its_number_before_anything_is_sent(platform, eyas, tmp_path, line, said):
+    file = tmp_path / "e.jsonl"
+    file.write_text('{"user": 1, "item": 2}\n' + line + "\n")
+    result = eyas("events", "m", file)
+    assert result.exit_code == 2
+    assert f"{file}:2: " in result.stderr
+    assert said in result.stderr
+    assert platform.asked == []
+
+
+def test_drift_shows_the_worst_first_and_the_retrainer(platform, eyas):
+    retrainer = {"state": "cooling", "reason": "version 3 promoted", "run": "r2", "until": None}
+    platform.says("GET /v1/recommenders/m/drift", {"psi": {"year": 0.01, "genres": 0.4}, "retrainer": retrainer})
+    shown = eyas("drift", "m").stdout
+    assert shown.index("genres") < shown.index("year")
+    assert "retrainer: cooling  version 3 promoted" in shown
+
+
+def test_cancel_retrain_and_kpis_ask_for_what_they_say(platform, eyas):
+    platform.says("POST /v1/runs/r1:cancel", RUN, status=202)
+    assert eyas("cancel", "r1").exit_code == 0
+    platform.says("POST /v1/recommenders/m:retrain", {}, status=202)
+    assert eyas("retrain", "m").exit_code == 0
+    platform.says("GET /v1/recommenders/m/kpis", {"window": "6h", "versions": [{"version": 1, "answers": 9, "hits": 3, "hit_rate": 1 / 3}]})
+    assert "0.3333" in eyas("kpis", "m", "--window", "6h").stdout
+
+
+@pytest.mark.requirement("C-09")
+def test_up_hands_its_options_to_the_platform_and_ends_with_its_code(eyas, home, monkeypatch):
+    called = []
+    fake = SimpleNamespace(serve=lambda *given: called.append(given) or 7)
+    monkeypatch.setitem(sys.modules, "services.wiring", fake)
+    monkeypatch.setattr("services.wiring", fake, raising=False)
+    assert eyas("up", "--port", "0", "--data-root", "a", "--data-root", "b").exit_code == 7
+    assert called == [(home, 0, None, [Path("a"), Path("b")])]
+
+
+def test_the_commands_need_no_platform_code_to_be_listed(eyas):
+    result = eyas("--help")
+    assert result.exit_code == 0
+    for name in ["up", "apply", "run", "runs", "logs", "versions", "rollout", "rollback", "recommend", "events", "drift", "doctor"]:
+        assert f"  {name} " in result.stdout

@@ -1,0 +1,66 @@
+"""What `doctor` says of a machine."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+
+from services.cli import doctor, machine
+from services.cli.machine import Finding
+
+
+@pytest.mark.requirement("C-09")
+def test_a_machine_that_lacks_something_needed_ends_with_one_and_says_how_to_mend_it(eyas, monkeypatch):
+    found = (
+        Finding("Triton", False, "not installed", "pip install 'eyas[triton]'"),
+        Finding("GPU", False, "none", "no need", needed=False),
+    )
+    monkeypatch.setattr(doctor, "examine", lambda home: found)
+    result = eyas("doctor")
+    assert result.exit_code == 1
+    assert "pip install 'eyas[triton]'" in result.stdout
+    assert "can't run here" in result.stdout
+
+
+def test_what_is_only_useful_does_not_end_with_one(eyas, monkeypatch):
+    monkeypatch.setattr(doctor, "examine", lambda home: (Finding("GPU", False, "none", "no need", needed=False),))
+    result = eyas("doctor", "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["able"] is True
+
+
+def test_this_machine_can_be_examined_and_nothing_is_made(eyas, home):
+    before = list(home.iterdir())
+    found = json.loads(eyas("doctor", "--json").stdout)["findings"]
+    assert {"Python", "memory", "disk", "home", "training", "GPU", "uv"} <= {one["part"] for one in found}
+    assert all(one["good"] or one["mend"] for one in found)
+    assert list(home.iterdir()) == before
+
+
+def test_a_home_that_cannot_be_written_is_found(tmp_path):
+    (tmp_path / "file").write_text("")
+    home, _ = machine.folder(tmp_path / "file" / "home")
+    assert not home.good
+
+
+def test_a_home_that_does_not_exist_yet_is_judged_by_its_parent(tmp_path):
+    home, disk = machine.folder(tmp_path / "a" / "b")
+    assert home.good
+    assert str(tmp_path) in disk.found
+
+
+def test_a_missing_extra_is_found_without_importing_it(monkeypatch):
+    monkeypatch.setattr(machine, "find_spec", lambda name: None)
+    assert "tensorflow" in machine.pipelines().found
+    (only,) = machine.triton()
+    assert (only.good, only.mend) == (False, "pip install 'eyas[triton]'")
+
+
+def test_a_port_that_is_taken_is_said():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        found = machine.port("API", other.getsockname()[1])
+    assert (found.good, found.needed) == (False, False)

@@ -1,0 +1,94 @@
+"""Every fault is one line on stderr, with an exit code that says whose it is."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+
+def one_line(result, code):
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("eyas: ")
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+def test_a_platform_that_does_not_run_is_said_with_how_to_start_it(platform, eyas):
+    platform.says("GET /v1/recommenders/m/runs", httpx.ConnectError("refused"))
+    said = one_line(eyas("runs", "m"), 1)
+    assert "nothing answers at http://127.0.0.1:8080" in said
+    assert "eyas up" in said
+
+
+def test_the_users_fault_is_two_and_the_platforms_is_one(platform, eyas):
+    platform.refuses("GET /v1/recommenders/m/runs", 404, "not-found", "no recommender is called 'm'")
+    assert one_line(eyas("runs", "m"), 2) == "eyas: not-found: no recommender is called 'm'\n"
+    platform.refuses("GET /v1/recommenders/m/runs", 503, "unavailable", "the store\nis away")
+    assert one_line(eyas("runs", "m"), 1) == "eyas: unavailable: the store is away\n"
+
+
+def test_a_wrong_token_names_the_option_that_mends_it(platform, eyas):
+    platform.refuses("GET /v1/recommenders/m/runs", 401, "unauthenticated", "no")
+    assert "--token-file" in one_line(eyas("runs", "m"), 2)
+
+
+def test_a_missing_token_says_where_it_was_looked_for(home, eyas):
+    (home / "token").unlink()
+    said = one_line(eyas("runs", "m"), 2)
+    assert str(home / "token") in said
+    assert "eyas up" in said
+
+
+@pytest.mark.parametrize("token", ["", "\xff", "two\nlines"])
+def test_a_token_that_can_be_none_is_refused(home, eyas, token):
+    (home / "token").write_text(token)
+    assert "no usable token" in one_line(eyas("runs", "m"), 2)
+
+
+@pytest.mark.parametrize("answer", [b"<html>", b"[]", b'"x"'])
+def test_something_else_on_that_port_is_recognised(platform, eyas, answer):
+    platform.says("GET /v1/recommenders/m/runs", answer, status=500)
+    assert "is it an Eyas platform?" in one_line(eyas("runs", "m"), 1)
+    platform.says("GET /v1/recommenders/m/runs", b"<html>")
+    assert "is it an Eyas platform?" in one_line(eyas("runs", "m"), 1)
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "nonsense"])
+def test_an_address_that_is_none_is_refused(eyas, url):
+    assert url in one_line(eyas("--url", url, "runs", "m"), 2)
+
+
+def test_no_answer_in_time_is_said_as_what_it_is(platform, eyas):
+    platform.says("GET /v1/recommenders/m/runs", httpx.ReadTimeout("slow"))
+    assert "didn't answer" in one_line(eyas("runs", "m"), 1)
+
+
+def test_an_answer_that_nobody_foresaw_is_no_traceback(platform, eyas):
+    platform.says("GET /v1/recommenders/m/runs", {"surprise": True})
+    assert "KeyError" in one_line(eyas("runs", "m"), 1)
+
+
+def test_the_address_comes_from_the_option_the_environment_or_the_platforms_own_note(platform, eyas, home, monkeypatch):
+    platform.says("GET /v1/recommenders/m/runs", {"items": [], "next": None})
+
+    def host(*arguments):
+        assert eyas(*arguments, "runs", "m").exit_code == 0
+        return str(platform.asked[-1].url).split("/v1")[0]
+
+    assert host() == "http://127.0.0.1:8080"
+    (home / "endpoint.json").write_text('{"url": "http://127.0.0.1:9999"}')
+    assert host() == "http://127.0.0.1:9999"
+    monkeypatch.setenv("EYAS_URL", "http://there:1")
+    assert host() == "http://there:1"
+    assert host("--url", "http://here:2") == "http://here:2"
+    assert platform.asked[-1].headers["authorization"] == "Bearer a-token"
+
+
+@pytest.mark.parametrize("note", ["", "[]", '{"url": 1}', "{}"])
+def test_a_broken_note_of_the_address_is_as_good_as_none(platform, eyas, home, note):
+    platform.says("GET /v1/recommenders/m/runs", {"items": [], "next": None})
+    (home / "endpoint.json").write_text(note)
+    assert eyas("runs", "m").exit_code == 0
+    assert platform.asked[-1].url.port == 8080

@@ -1,0 +1,153 @@
+"""A small world around a gateway: ports in memory, and two versions that can be told apart by their scores."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from services.gateway import Gateway
+from shared.contracts.spec import RecommenderSpec
+from shared.contracts.stage import File
+from shared.domain.errors import NotFound, Unavailable
+from shared.ports import Recommender, Version
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ITEMS = [10, 20, 30, 40, 50]
+
+
+def spec(name: str = "m", **changes: object) -> RecommenderSpec:
+    document = {
+        "name": name,
+        "data": {"interactions": {"uri": "a.csv"}, "items": {"uri": "b.csv", "key": "movieId"}},
+        "schema": {"user": "userId", "item": "movieId", "time": "t", "label": {"column": "rating", "positive": ">= 4"}},
+        **changes,
+    }
+    return RecommenderSpec.model_validate(document)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = NOW
+
+    def now(self) -> datetime:
+        return self.time
+
+    def pass_by(self, **span: float) -> None:
+        self.time += timedelta(**span)
+
+
+class Artifacts:
+    def __init__(self) -> None:
+        self.blobs: dict[str, bytes] = {}
+        self.reads = 0
+
+    def keep(self, content: bytes) -> File:
+        file = File(sha256=hashlib.sha256(content).hexdigest(), size=len(content))
+        self.blobs[file.sha256] = content
+        return file
+
+    def read(self, file: File) -> bytes:
+        self.reads += 1
+        return self.blobs[file.sha256]
+
+
+class World:
+    """Every port of the gateway in one; `said` is what happened, in order."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.artifacts = Artifacts()
+        self.said: list[str] = []
+        self.routes: dict[str, object] = {}
+        self.specs = {"m": spec()}
+        self.versions: dict[tuple[str, int], Version] = {}
+        self.store_fails = False
+        self.reported: list[tuple[datetime, dict[str, int]]] = []
+        self.scores = np.array([5, 4, 3, 2, 1], np.float32)
+        self.scoring_fails = False
+        self.feeds: list[tuple[int, dict[str, np.ndarray]]] = []
+        self.likes: frozenset[int] = frozenset()
+        self.shown: list = []
+        self.taken: list = []
+        self.log_fails = False
+
+    def add_version(self, number: int, **changes: object) -> None:
+        inputs = [
+            {"name": "userId", "dtype": "int64", "side": "user"},
+            {"name": "movieId", "dtype": "int64", "side": "item"},
+            {"name": "genres", "dtype": "string", "width": 2, "side": "item"},
+        ]
+        catalogue = io.BytesIO()
+        np.savez(catalogue, movieId=np.array(ITEMS, np.int64), genres=np.array([["a", ""]] * len(ITEMS)))
+        files = {
+            "signature.json": json.dumps({"user": "userId", "item": "movieId", "inputs": inputs}).encode(),
+            "catalogue.npz": catalogue.getvalue(),
+            "popular.npy": _npy([50, 40, 30, 20, 10]),
+            "users.npy": _npy([1, 2, 3, 4, 5]),
+            **changes,
+        }
+        kept = {name: self.artifacts.keep(content) for name, content in files.items() if content is not None}
+        self.versions["m", number] = Version("m", number, f"r{number}", "d", kept, {}, {}, None, NOW)
+
+    # RouteStore
+    def all(self):
+        if self.store_fails:
+            raise Unavailable("the store is away")
+        return dict(self.routes)
+
+    def report(self, gateway, served, now):
+        self.said.append(f"report {dict(served)}")
+        self.reported.append((now, dict(served)))
+
+    # RecommenderStore and Registry
+    def get(self, name, number=None):
+        if number is not None:
+            self.said.append(f"load {number}")
+            return self.versions[name, number]
+        if self.store_fails:
+            raise Unavailable("the store is away")
+        if name not in self.specs:
+            raise NotFound(f"no recommender is called '{name}'")
+        return Recommender(name, 1, self.specs[name], NOW, NOW)
+
+    # ModelServer
+    def score(self, name, number, feed):
+        self.feeds.append((number, dict(feed)))
+        if self.scoring_fails:
+            raise Unavailable("Triton is away")
+        return self.scores
+
+    # EventLog
+    def impressions(self, impressions):
+        if self.log_fails:
+            raise Unavailable("the log is away")
+        self.shown += impressions
+
+    def liked(self, recommender, user, limit=1000):
+        return self.likes
+
+    def interactions(self, interactions, positive, attribution):
+        self.taken.append((list(interactions), list(positive), attribution))
+        return sum(positive)
+
+    def gateway(self) -> Gateway:
+        return Gateway(self, self, self.artifacts, self, self, self, self.clock, "g1")
+
+
+def _npy(keys: list[int]) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, np.array(keys, np.int64))
+    return stream.getvalue()
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.add_version(1)
+    made.add_version(2)
+    return made

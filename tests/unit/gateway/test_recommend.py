@@ -1,0 +1,156 @@
+"""One recommendation: who answers, with what, and what is logged."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shared.domain.errors import NotFound, Unavailable
+from shared.domain.route import Route, choose
+from shared.telemetry import metrics
+
+
+@pytest.fixture
+def gateway(world):
+    world.routes["m"] = Route(1, generation=1)
+    made = world.gateway()
+    made.refresh()
+    return made
+
+
+def items(answer):
+    return [item for item, _ in answer.items]
+
+
+def test_a_known_user_gets_the_best_scores_first(world, gateway):
+    world.scores = np.array([1, 5, 2, 4, 3], np.float32)
+    answer = gateway.recommend("m", 1, k=3)
+    assert answer.items == ((20, 5.0), (40, 4.0), (50, 3.0))
+    assert (answer.version, answer.variant, answer.fallback) == (1, "stable", None)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 9])
+def test_equal_scores_are_ordered_by_item_wherever_the_cut_falls(world, gateway, k):
+    world.scores = np.array([1, 1, 2, 1, 1], np.float32)
+    assert items(gateway.recommend("m", 1, k)) == [30, 10, 20, 40, 50][:k]
+
+
+@pytest.mark.requirement("C-05")
+def test_each_user_stays_with_a_variant_and_the_candidates_users_stay_as_its_weight_grows(world, gateway):
+    before = set()
+    for generation, weight in enumerate((0.2, 0.5, 0.9), start=2):
+        world.routes["m"] = route = Route(1, 2, weight, "r1-rollout", 0, generation)
+        gateway.refresh()
+        answers = {user: gateway.recommend("m", user) for user in range(100)}
+        assert all((answer.version, answer.variant) == choose(route, user) for user, answer in answers.items())
+        now = {user for user, answer in answers.items() if answer.variant == "candidate"}
+        assert before < now
+        before = now
+
+
+def test_a_user_that_the_version_does_not_know_gets_popular_items_and_is_told_so(world, gateway):
+    answer = gateway.recommend("m", 99, k=2)
+    assert answer.items == ((50, None), (40, None))
+    assert answer.fallback == "unknown user"
+    assert world.feeds == []
+
+
+def test_scores_that_are_no_numbers_are_never_shown(world, gateway):
+    world.scores = np.array([1, np.nan, 2, 4, 3], np.float32)
+    answer = gateway.recommend("m", 1, k=2)
+    assert (items(answer), answer.fallback) == ([50, 40], "scoring unavailable")
+
+
+def test_a_server_that_does_not_answer_costs_the_scores_not_the_answer(world, gateway):
+    world.scoring_fails = True
+    answer = gateway.recommend("m", 1, k=2, exclude=[50])
+    assert (items(answer), answer.fallback) == ([40, 30], "scoring unavailable")
+
+
+def test_a_server_that_is_away_is_logged_once_and_once_again_when_it_is_back(world, gateway, caplog):
+    with caplog.at_level("INFO"):
+        for world.scoring_fails in (True, True, False, False):
+            gateway.recommend("m", 1)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+def test_scores_of_another_shape_are_a_fallback(world, gateway):
+    world.scores = np.ones((5, 1), np.float32)
+    assert gateway.recommend("m", 1).fallback == "scoring unavailable"
+
+
+@pytest.mark.requirement("G-02")
+def test_liked_and_excluded_items_are_dropped_from_scored_and_popular_answers(world, gateway):
+    world.likes = frozenset({10, 777})
+    assert items(gateway.recommend("m", 1, k=5, exclude=[30, -1])) == [20, 40, 50]
+    assert items(gateway.recommend("m", 99, k=5, exclude=[30])) == [50, 40, 20]
+
+
+def test_liked_items_stay_where_the_spec_keeps_them(world, gateway):
+    world.likes = frozenset({10})
+    world.specs["m"] = world.specs["m"].model_copy(update={"serve": world.specs["m"].serve.model_copy(update={"seen": "keep"})})
+    world.clock.pass_by(seconds=1)
+    gateway.refresh()
+    assert items(gateway.recommend("m", 1, k=2)) == [10, 20]
+
+
+def test_when_everything_is_excluded_the_answer_is_empty(gateway):
+    assert gateway.recommend("m", 1, exclude=[10, 20, 30, 40, 50]).items == ()
+
+
+def test_the_item_columns_are_the_same_objects_in_every_call(world, gateway):
+    gateway.recommend("m", 1)
+    gateway.recommend("m", 2)
+    (_, first), (_, second) = world.feeds
+    assert all(first[name] is second[name] for name in ("movieId", "genres"))
+    assert first["userId"].tolist() == [1] * 5
+    assert first["userId"].dtype == np.int64
+
+
+@pytest.mark.requirement("G-13")
+def test_what_is_shown_is_logged_with_version_variant_step_and_order(world, gateway):
+    world.routes["m"] = Route(1, 2, 1.0, "r1-rollout", 3, 7)
+    gateway.refresh()
+    answer = gateway.recommend("m", 1, k=2)
+    (shown,) = world.shown
+    assert (shown.request_id, shown.user, shown.version, shown.variant) == (answer.request_id, 1, 2, "candidate")
+    assert (shown.generation, shown.step, shown.items, shown.fallback) == (7, 3, (10, 20), None)
+
+
+def test_an_answer_that_could_not_be_logged_is_not_given(world, gateway):
+    world.log_fails = True
+    with pytest.raises(Unavailable, match="the log is away"):
+        gateway.recommend("m", 1)
+
+
+def test_a_name_that_nobody_has_created_is_not_found_and_makes_no_metric(gateway):
+    with pytest.raises(NotFound, match="'nobody'"):
+        gateway.recommend("nobody", 1)
+    assert all(sample.labels["recommender"] != "nobody" for metric in metrics.REQUESTS.collect() for sample in metric.samples)
+
+
+def test_a_recommender_without_a_version_says_what_is_missing(world, gateway):
+    world.specs["new"] = world.specs["m"]
+    with pytest.raises(Unavailable, match="'new' serves nothing yet"):
+        gateway.recommend("new", 1)
+
+
+def test_a_gateway_that_has_never_read_its_routes_takes_no_traffic(world):
+    gateway = world.gateway()
+    assert not gateway.ready
+    with pytest.raises(Unavailable, match="not read its routes"):
+        gateway.recommend("m", 1)
+
+
+@pytest.mark.requirement("C-06")
+def test_each_answer_is_counted_by_version_variant_and_outcome(world, gateway):
+    def count(outcome: str) -> float:
+        return metrics.REQUESTS.labels("m", "1", "stable", outcome)._value.get()
+
+    before = {outcome: count(outcome) for outcome in ("ok", "unknown user", "error")}
+    gateway.recommend("m", 1)
+    gateway.recommend("m", 99)
+    world.log_fails = True
+    with pytest.raises(Unavailable):
+        gateway.recommend("m", 1)
+    assert {outcome: count(outcome) - number for outcome, number in before.items()} == {"ok": 1, "unknown user": 1, "error": 1}

@@ -1,0 +1,94 @@
+"""The model repository on disk: whole folders, named versions, nothing outside its root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from services.triton.repository import MODEL, ModelRepository, model_name, recommender_of
+from shared.artifacts import FsspecArtifacts
+from shared.domain.errors import Invalid, NotFound
+from shared.ports import ServedUnit
+from shared.serving.signature import Input, Signature
+from shared.testing.model_server_suite import tiny_unit
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FsspecArtifacts:
+    return FsspecArtifacts(str(tmp_path / "artifacts"))
+
+
+@pytest.fixture
+def repository(tmp_path: Path, store: FsspecArtifacts) -> ModelRepository:
+    return ModelRepository(tmp_path / "server", store)
+
+
+def files(repository: ModelRepository) -> set[str]:
+    return {str(path.relative_to(repository.root)) for path in repository.root.rglob("*") if path.is_file()}
+
+
+def test_a_version_lies_there_whole(repository: ModelRepository, store: FsspecArtifacts) -> None:
+    placed = repository.add(tiny_unit(store, "movies", 3, model=b"content"))
+    assert files(repository) == {f"{placed.model}/3/model.onnx", f"{placed.model}/3/signature.json"}
+
+
+def test_what_is_there_is_not_touched_again(repository: ModelRepository, store: FsspecArtifacts) -> None:
+    unit = tiny_unit(store, "movies", 1, model=b"content")
+    folder = repository.root / repository.add(unit).model / "1"
+    before = (folder.stat().st_mtime_ns, (folder / MODEL).stat().st_mtime_ns)
+    repository.add(unit)
+    assert (folder.stat().st_mtime_ns, (folder / MODEL).stat().st_mtime_ns) == before
+
+
+def test_what_was_damaged_on_disk_is_fetched_again(repository: ModelRepository, store: FsspecArtifacts) -> None:
+    unit = tiny_unit(store, "movies", 1, model=b"content")
+    path = repository.root / repository.add(unit).model / "1" / MODEL
+    path.write_bytes(b"something else")
+    repository.add(unit)
+    assert path.read_bytes() == b"content"
+
+
+def test_a_fetch_that_fails_leaves_no_folder(repository: ModelRepository, store: FsspecArtifacts, tmp_path: Path) -> None:
+    unit = tiny_unit(store, "movies", 1, model=b"content")
+    sha = unit.files[MODEL].sha256
+    (tmp_path / "artifacts" / "blobs" / sha[:2] / sha).unlink()
+    with pytest.raises(NotFound):
+        repository.add(unit)
+    assert files(repository) == set()
+
+
+@pytest.mark.parametrize("name", ["../outside", "Movies", "a_b", "", "a/b"])
+def test_no_name_leads_out_of_the_repository(repository: ModelRepository, store: FsspecArtifacts, name: str) -> None:
+    unit = tiny_unit(store, "movies", 1, model=b"content")
+    with pytest.raises(Invalid):
+        repository.add(ServedUnit(name, 1, unit.files))
+
+
+def test_a_unit_without_a_signature_is_refused(repository: ModelRepository, store: FsspecArtifacts) -> None:
+    unit = tiny_unit(store, "movies", 1, model=b"content")
+    with pytest.raises(Invalid, match=r"signature\.json"):
+        repository.add(ServedUnit("movies", 1, {MODEL: unit.files[MODEL]}))
+
+
+def test_versions_with_other_inputs_get_a_model_of_their_own(repository: ModelRepository, store: FsspecArtifacts) -> None:
+    first, second, third = (repository.add(tiny_unit(store, "movies", n, tags=n == 2, model=b"content")) for n in (1, 2, 3))
+    assert first.model == third.model != second.model
+    assert repository.models("movies") == {first.model: {1, 3}, second.model: {2}}
+
+
+def test_trials_of_an_earlier_life_are_removed(repository: ModelRepository, store: FsspecArtifacts, tmp_path: Path) -> None:
+    repository.add_trial(repository.add(tiny_unit(store, "movies", 1, model=b"content")))
+    assert any("trial" in name for name in files(repository))
+    ModelRepository(tmp_path / "server", store)
+    assert not any("trial" in name for name in files(repository))
+
+
+def test_a_models_name_tells_its_recommender_and_a_trial_is_nobodys() -> None:
+    signature = Signature(
+        user="u", item="i", inputs=(Input(name="u", dtype="int64", side="user"), Input(name="i", dtype="int64", side="item"))
+    )
+    assert recommender_of(model_name("my-movies", signature)) == "my-movies"
+    assert recommender_of("eyas_trial-my-movies-1") is None
+    assert recommender_of("eyas-movies") is None
+    assert recommender_of("other") is None
