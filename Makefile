@@ -5,7 +5,7 @@ UV_VERSION := 0.13.8
 export PYTHONUTF8 := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test up lint format crash bench bench-start docs lock doctor clean
+.PHONY: help setup demo test up lint format install-check crash bench bench-start docs lock doctor clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -40,6 +40,11 @@ lint: setup ## formatting, lint, types, import rules, generated documents
 format: setup ## formats, and makes the generated documents anew
 	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
 	@$(BIN)/python docs/generate.py
+
+install-check: setup ## the control side alone, in an environment of its own: no TensorFlow, torch, polars or pandas
+	@rm -rf var/install-check && $(BIN)/uv venv --quiet --python $(BIN)/python var/install-check
+	@$(BIN)/uv pip install --quiet --python var/install-check/bin/python .
+	@cd var && install-check/bin/python ../tests/control_side.py
 
 crash: setup ## kill -9 in the middle of things, all rounds
 	@$(BIN)/python -m pytest -q tests/crash

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 
 import uvicorn
 from prometheus_client import start_http_server
@@ -137,28 +136,38 @@ class Platform:
 
 def serve(home: Path | None, port: int | None, metrics_port: int | None, data_roots: list[Path]) -> int:
     """Runs the embedded platform until SIGINT or SIGTERM. What isn't given comes from the environment (`EYAS_...`)."""
-    began = time.monotonic()
     given = {"home": home, "port": port, "metrics_port": metrics_port, "data_roots": data_roots or None}
     settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     logs.configure()
-    with ExitStack() as undo:
-        place = Home(settings.home)
-        place.open()
-        undo.callback(place.close)
-        listener = undo.enter_context(bind("the API", settings.port, 8080))
-        metrics_url = _export_metrics(settings.metrics_port, undo)
-        roots = tuple(str(root.absolute()) for root in settings.data_roots or [Path("data")])
-        platform = Platform(place, roots, undo)
-        platform.start()
-        url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
-        place.announce(Endpoint(url, metrics_url, os.getpid()))
-        log.info("ready in %.1f s: %s (metrics on %s, home %s)", time.monotonic() - began, url, metrics_url, place.folder)
-        server = uvicorn.Server(uvicorn.Config(create_app(platform.parts), log_config=None, timeout_graceful_shutdown=10))
-        with _quiet_signals():
-            server.run(sockets=[listener])
-        log.info("stopping")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: what has been started is stopped
+    try:
+        with ExitStack() as undo:
+            _serve(settings, undo)
+    except KeyboardInterrupt:
+        log.info("interrupted while starting")
     log.info("stopped")
     return 0
+
+
+def _serve(settings: Settings, undo: ExitStack) -> None:
+    began = time.monotonic()
+    place = Home(settings.home)
+    place.open()
+    undo.callback(place.close)
+    listener = undo.enter_context(bind("the API", settings.port, 8080))
+    metrics_url = _export_metrics(settings.metrics_port, undo)
+    roots = tuple(str(root.absolute()) for root in settings.data_roots or [Path("data")])
+    platform = Platform(place, roots, undo)
+    server = uvicorn.Server(uvicorn.Config(create_app(platform.parts), log_config=None, timeout_graceful_shutdown=10))
+    platform.start()
+    url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
+    place.announce(Endpoint(url, metrics_url, os.getpid()))
+    log.info("ready in %.1f s: %s (metrics on %s, home %s)", time.monotonic() - began, url, metrics_url, place.folder)
+    # uvicorn handles signals only while it runs, and raises what it caught once more when it has shut down.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: setattr(server, "should_exit", True))
+    server.run(sockets=[listener])
+    log.info("stopping")
 
 
 def _export_metrics(wanted: int | None, undo: ExitStack) -> str:
@@ -172,17 +181,3 @@ def _export_metrics(wanted: int | None, undo: ExitStack) -> str:
     undo.callback(server.server_close)
     undo.callback(server.shutdown)
     return f"http://{LOOPBACK}:{port}/metrics"
-
-
-class _quiet_signals:
-    """uvicorn raises a signal again once it has shut down; ours must not kill the process before it has cleaned up."""
-
-    def __enter__(self) -> None:
-        def ignore(number: int, frame: FrameType | None) -> None:
-            log.debug("signal %d", number)
-
-        self._before = {number: signal.signal(number, ignore) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def __exit__(self, *exc: object) -> None:
-        for number in self._before:
-            signal.signal(number, signal.SIG_IGN)  # a second signal must not interrupt the cleaning up

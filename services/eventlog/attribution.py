@@ -19,9 +19,8 @@ from services.eventlog.tables import impressions
 _NAMES_AT_ONCE = 500
 
 _shown = impressions.c
-_answers: Select[Any] = select(
-    _shown.request_id, _shown.recommender, _shown.user, _shown["items"].label("showed"), _shown.at, _shown.hit_at
-)
+_items = _shown["items"].label("showed")  # a row's own `items` is a method
+_answers: Select[Any] = select(_shown.request_id, _shown.recommender, _shown.user, _items, _shown.at, _shown.hit_at)
 _NAMED = _answers.where(_shown.request_id.in_(bindparam("names", expanding=True)))
 _OF_USER = _answers.where(
     _shown.recommender == bindparam("recommender"),

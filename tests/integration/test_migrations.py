@@ -185,3 +185,23 @@ def test_a_database_that_another_program_holds_is_unavailable(engine: Engine, tm
     other.execute("ROLLBACK")
     other.close()
     upgrade(engine)
+
+
+def test_a_transaction_that_fails_gives_its_turn_back_and_writes_nothing(engine: Engine) -> None:
+    upgrade(engine)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="midway"), engine.begin() as connection:
+            connection.execute(text("INSERT INTO gateways VALUES ('g', '{}', 1)"))
+            raise RuntimeError("midway")
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT count(*) FROM gateways")).scalar() == 0
+
+
+def test_a_writer_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.store.engine._PATIENCE", 0.01)
+    engine = open_engine(f"sqlite:///{tmp_path}/eyas.db")
+    with engine.begin(), pytest.raises(Unavailable, match="other writers"), engine.begin():
+        pass
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT 1")).scalar() == 1
+    engine.dispose()

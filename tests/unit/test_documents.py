@@ -1,0 +1,39 @@
+"""What the documents claim is held against the code."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+NUMBER = re.compile(r"\b([TPLGNC]-\d\d)\b")
+
+
+def test_the_generated_documents_are_up_to_date() -> None:
+    result = subprocess.run([sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_features_lists_exactly_the_requirements_that_tests_name() -> None:
+    rows = [line for line in (ROOT / "docs/features.md").read_text().splitlines() if re.match(r"\| [TPLGNC]-\d\d \|", line)]
+    listed = {row.split("|")[1].strip() for row in rows}
+    named: set[str] = set()
+    for path in (ROOT / "tests").rglob("*.py"):
+        for marker in re.findall(r"requirement\(([^)]*)\)", path.read_text()):
+            named |= set(NUMBER.findall(marker))
+    assert listed == named
+
+
+def test_every_place_that_features_names_exists() -> None:
+    for line in (ROOT / "docs/features.md").read_text().splitlines():
+        if re.match(r"\| [TPLGNC]-\d\d \|", line):
+            for place in re.findall(r"`([a-z]+/[\w./-]*)`", line):
+                assert (ROOT / place).exists(), f"{line.split('|')[1].strip()} names {place}"
+
+
+def test_every_link_between_documents_leads_somewhere() -> None:
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
+        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+            assert (path.parent / target).exists(), f"{path.relative_to(ROOT)} links to {target}"
