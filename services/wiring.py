@@ -34,7 +34,7 @@ from services.home import Endpoint, Home
 from services.listening import LOOPBACK, bind
 from services.monitor.signals import Monitor
 from services.settings import Settings
-from services.store.engine import open_engine
+from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
 from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
@@ -71,7 +71,7 @@ class Platform:
 
     def __init__(self, home: Home, data_roots: tuple[str, ...], undo: ExitStack) -> None:
         clock = SystemClock()
-        engine = open_engine(f"sqlite:///{home.database}")
+        engine = open_engine(sqlite_url(home.database))
         undo.callback(engine.dispose)
         upgrade(engine)
         runs = SqlResources(engine, "run", RunStatus)

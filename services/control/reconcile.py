@@ -71,8 +71,8 @@ class Reconciler(Generic[S, O, E]):
         self._clock = clock
         self._looks: dict[str, _Look] = {}
 
-    def tick(self, limit: int = 200) -> int:
-        """One pass over every row that is due; returns how many rows were written."""
+    def tick(self, limit: int = 10_000) -> int:
+        """One pass over every row that is due; returns how many rows were written. A row that rests stays due: the limit is for all."""
         now = self._clock.now()
         records = self._kind.store.due(now, limit)
         self._looks = {record.id: self._looks[record.id] for record in records if record.id in self._looks}

@@ -15,7 +15,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import ArgumentError
 
@@ -27,6 +27,11 @@ _PATIENCE = 10.0
 _THREADS = 64
 """Connections at most: more than the API's and the gateway's threads and the loops together."""
 _PASSING = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
+
+
+def sqlite_url(path: Path) -> str:
+    """The URL of a database file, whatever characters its path has."""
+    return URL.create("sqlite", database=str(path)).render_as_string()
 
 
 def open_engine(url: str) -> Engine:

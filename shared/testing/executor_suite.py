@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
 from typing import Any, Literal, Protocol
-
-import pytest
 
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import StageSpec
 from shared.domain.run import Job
 from shared.ports import Executor
+from shared.testing.waiting import wait_for
 
 Behaviour = Literal["works", "succeeds", "fails"]
-PATIENCE = 20.0
 
 
 class Bench(Protocol):
@@ -134,15 +129,3 @@ def ended(executor: Executor, attempt: str) -> Job:
     job = wait_for(over)
     assert isinstance(job, Job)
     return job
-
-
-def wait_for(condition: Callable[[], Any]) -> Any:
-    """What the condition gives once it gives anything; a failed test after PATIENCE seconds."""
-    deadline = time.monotonic() + PATIENCE
-    pause = threading.Event()
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        pause.wait(0.01)
-    pytest.fail(f"waited {PATIENCE:g} s in vain")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +18,7 @@ from services.eventlog.sql import SqlEventLog
 from services.store.engine import open_engine
 from services.store.migrate import upgrade
 from shared.domain.errors import Invalid
+from shared.ports import HitRate
 from shared.testing.event_suite import ATTRIBUTION, LATER, T0, WINDOW, EventLogSuite, KpiSourceSuite, did, like, shown
 
 
@@ -46,6 +50,22 @@ class TestSqlEventLog(EventLogSuite):
         log.impressions([shown(evil[:40]), shown("b", recommender=evil)])
         like(log, did(request_id=evil[:40]), did(recommender=evil))
         assert kpis.hit_rate(evil, 1, T0, LATER, ATTRIBUTION).hits == 1
+
+    def test_what_was_taken_in_survives_the_death_of_the_process(self, log: SqlEventLog, kpis: SqlKpis, tmp_path: Path) -> None:
+        code = (
+            "import os, signal, sys\n"
+            "from services.eventlog.sql import SqlEventLog\n"
+            "from services.store.engine import open_engine\n"
+            "from shared.testing.event_suite import did, like, shown\n"
+            "log = SqlEventLog(open_engine(sys.argv[1]))\n"
+            "log.impressions([shown('a')])\n"
+            "like(log, did(request_id='a'))\n"
+            "os.kill(os.getpid(), signal.SIGKILL)"
+        )
+        command = [sys.executable, "-c", code, f"sqlite:///{tmp_path}/state/eyas.db"]
+        assert subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode == -signal.SIGKILL
+        assert kpis.hit_rate("films", 1, T0, LATER, ATTRIBUTION) == HitRate(1, 1)
+        log.impressions([shown("b")])
 
     def test_a_failed_export_leaves_no_file(self, log: SqlEventLog, tmp_path: Path) -> None:
         (tmp_path / "events.csv").mkdir()

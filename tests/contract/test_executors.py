@@ -17,8 +17,9 @@ import pytest
 from services.executors.local import LocalExecutor
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.run import Job
-from shared.testing.executor_suite import Behaviour, ExecutorSuite, ended, stage_spec, wait_for
+from shared.testing.executor_suite import Behaviour, ExecutorSuite, ended, stage_spec
 from shared.testing.fakes import FakeExecutor
+from shared.testing.waiting import wait_for
 
 STAGE = """
 import argparse, json, os, pathlib, signal, subprocess, sys

@@ -25,8 +25,8 @@ from services.triton.repository import ModelRepository
 from services.triton.wheel import find_wheel
 from shared.artifacts import FsspecArtifacts
 from shared.domain.errors import Unavailable
-from shared.testing.executor_suite import wait_for
 from shared.testing.model_server_suite import FEED, Traffic, scores, tiny_model, tiny_unit
+from shared.testing.waiting import wait_for
 
 OWNER = """
 import pathlib, sys, threading

@@ -15,8 +15,9 @@ import pytest
 
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.stage import Files, Manifest
-from shared.testing.executor_suite import stage_spec, wait_for
+from shared.testing.executor_suite import stage_spec
 from shared.testing.model_server_suite import tiny_model, tiny_unit
+from shared.testing.waiting import wait_for
 
 ATTEMPT = "r1-verify-1"
 ROWS = 600

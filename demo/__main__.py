@@ -1,0 +1,114 @@
+"""`python -m demo`: the whole life of a model on this machine, and then it ends: 0 if every act went as told, else 1."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+from rich.text import Text
+
+from demo import datasets, summary
+from demo.client import ApiError, Client, Json
+from demo.counting import Tally
+from demo.platform import Platform, PlatformError
+from demo.plot import plot
+from demo.simulator import Simulator, Traffic
+from demo.specs import NAME
+from demo.story import Story, Told
+from demo.view import View
+from demo.watching import Otherwise
+
+FOLDER = Path("var/demo")
+SEED = 7
+
+
+def main() -> int:
+    console = Console(highlight=False)
+    signal.signal(signal.SIGTERM, _interrupt)
+    began = time.monotonic()
+    tally, told = Tally(), Told()
+    view = View(console, lambda: _traffic(tally))
+    serving: Json | None = None
+    wrong = ""
+    platform = Platform(FOLDER)
+    _clear(FOLDER)
+    try:
+        view.say(f"planting preferences: {datasets.KNOWN_USERS:,} users, {datasets.ITEMS} items, {datasets.RATINGS:,} ratings")
+        world = datasets.world_of(SEED)
+        files = datasets.make(world, platform.data, time.time(), SEED)
+        view.say("starting the platform: eyas up")
+        with platform, platform.client() as client:
+            view.say(f"it answers on {platform.url}")
+            simulator = Simulator(client, NAME, world, Traffic(seed=SEED), tally)
+            story = Story(client, simulator, view, files, world, FOLDER)
+            told = story.told
+            try:
+                with view:
+                    story.tell()
+            except Otherwise as error:
+                wrong = f"act '{told.act}' went another way: {error}"
+            finally:
+                simulator.stop()
+            serving = _serving(client)
+            view.say("stopping the platform")
+    except (PlatformError, ApiError) as error:
+        wrong = wrong or (f"act '{told.act}': {error}" if told.act else str(error))
+    except KeyboardInterrupt:
+        wrong = f"interrupted{f' in act {told.act!r}' if told.act else ''}"
+    if not wrong and tally.failed:
+        wrong = f"{tally.failed} requests failed: {next(iter(tally.failures()))}"
+    found = summary.document(told.acts, not wrong, time.monotonic() - began, tally.failed, told.rates, serving)
+    summary.write(FOLDER / "summary.json", found)
+    _close(console, told, tally, platform, wrong)
+    return 1 if wrong else 0
+
+
+def _close(console: Console, told: Told, tally: Tally, platform: Platform, wrong: str) -> None:
+    console.print()
+    summary.show(console, told.acts, told.rates, tally.failed)
+    console.print()
+    console.print(Text(plot(tally.bins(), told.moments)))
+    console.print()
+    logs = platform.home / "work"
+    console.print(
+        f"summary {FOLDER / 'summary.json'}   specs {FOLDER}/spec-*.yaml   platform log {platform.log}   stage logs {logs}/*/log.txt"
+    )
+    if wrong:
+        console.print(Text(f"the demo failed: {wrong} (platform log {platform.log}, stage logs {logs}/*/log.txt)", style="bold red"))
+    else:
+        console.print(Text("every act went as told", style="bold green"))
+
+
+def _serving(client: Client) -> Json | None:
+    try:
+        return client.serving()
+    except ApiError:
+        return None
+
+
+def _clear(folder: Path) -> None:
+    """Nothing of an earlier demo may pass for this one's; the platform clears its own home."""
+    old: Sequence[Path] = [*folder.glob("spec-*.yaml"), folder / "summary.json"]
+    for path in old:
+        path.unlink(missing_ok=True)
+
+
+def _traffic(tally: Tally) -> str:
+    now = tally.now()
+    answers, rate = tally.rate(now - 6, now)
+    if rate is None:
+        return "no users yet" if not tally.answers else "no answers just now"
+    return f"{tally.answers:,} answers ({answers / 5:.0f}/s), {rate:.0%} of the newest are hits, {tally.failed} failed"
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

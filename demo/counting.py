@@ -1,0 +1,69 @@
+"""What the simulator counts: answers and hits by second and version, and every request that failed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Bin:
+    """One second of one version."""
+
+    second: int
+    version: int
+    variant: str
+    answers: int
+    hits: int
+
+
+class Tally:
+    """Thread-safe; seconds count from the tally's making."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._started = clock()
+        self._lock = threading.Lock()
+        self._answers: Counter[tuple[int, int, str]] = Counter()
+        self._hits: Counter[tuple[int, int, str]] = Counter()
+        self._failures: Counter[str] = Counter()
+
+    def now(self) -> float:
+        return self._clock() - self._started
+
+    def answer(self, version: int, variant: str, hit: bool) -> None:
+        key = (int(self.now()), version, variant)
+        with self._lock:
+            self._answers[key] += 1
+            self._hits[key] += hit
+
+    def failure(self, reason: str) -> None:
+        with self._lock:
+            self._failures[reason] += 1
+
+    @property
+    def answers(self) -> int:
+        with self._lock:
+            return self._answers.total()
+
+    @property
+    def failed(self) -> int:
+        with self._lock:
+            return self._failures.total()
+
+    def failures(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._failures)
+
+    def bins(self) -> list[Bin]:
+        with self._lock:
+            return [Bin(*key, answers=count, hits=self._hits[key]) for key, count in sorted(self._answers.items())]
+
+    def rate(self, since: float, until: float, version: int | None = None) -> tuple[int, float | None]:
+        """Answers and hit rate of the whole seconds within [since, until); no answers, no rate."""
+        found = [one for one in self.bins() if since <= one.second and one.second + 1 <= until and version in (None, one.version)]
+        answers = sum(one.answers for one in found)
+        return answers, (sum(one.hits for one in found) / answers if answers else None)

@@ -1,0 +1,74 @@
+"""The specs that the acts apply, written where the reader finds them: var/demo/spec-*.yaml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from demo.client import Json
+from demo.datasets import HOLDOUT
+
+NAME = "movies"
+PSI, FALL = 0.25, 0.3
+KPI_SECONDS = 24
+FRESH_SECONDS = 14
+DRIFT_EVENTS = 5_000
+
+
+def write(path: Path, intro: str, spec: Json) -> str:
+    """The text as it is sent to the platform."""
+    text = "".join(f"# {line}\n" for line in intro.splitlines()) + yaml.safe_dump(spec, sort_keys=False, allow_unicode=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return text
+
+
+def learning_from(interactions: Path, items: Path) -> Json:
+    """Features, split, model, gates, rollout and triggers are the same in every act; the data is what differs."""
+    return {
+        "apiVersion": "eyas/v1",
+        "name": NAME,
+        "data": {"interactions": {"uri": str(interactions.absolute())}, "items": {"uri": str(items.absolute()), "key": "movieId"}},
+        "schema": {"user": "userId", "item": "movieId", "time": "timestamp", "label": {"column": "rating", "positive": ">= 4"}},
+        "features": [{"categorify": ["userId", "movieId"]}, {"multi_hot": "genres", "separator": "|"}],
+        "split": {"by": "time", "test": f"{HOLDOUT:.0%}"},
+        "model": {
+            "family": "mlp",
+            "params": {"layers": [128, 128, 128], "negatives": 2},
+            "train": {"epochs": 10, "batch_size": 4096, "seed": 7},
+        },
+        "gates": [
+            {"metric": "hr@10", "better_than": "popularity", "by": "5%"},
+            {"metric": "auc", "min": 0.6},
+            {"metric": "ndcg@10", "not_worse_than": "serving", "by": "10%"},
+            {"parity": 1e-4},
+            {"latency_p99": "100ms"},
+        ],
+        "serve": {"seen": "keep"},
+        "rollout": {
+            "steps": ["10%", "50%"],
+            "analysis": {"attribution": "1s", "window": "2s", "max_harm": "5%", "min_users": 100, "deadline": "3m"},
+        },
+        "retrain": {
+            "on": [
+                {"drift": {"psi": PSI, "min_events": DRIFT_EVENTS}},
+                {"kpi": {"hit_rate": f"-{FALL:.0%}", "window": f"{KPI_SECONDS}s", "min_answers": 500, "mode": "warm"}},
+            ],
+            "mode": "warm",
+            "cooldown": "1m",
+        },
+    }
+
+
+def watching(interactions: Path, items: Path) -> Json:
+    """The good spec for what comes after: a retraining learns from the newest feedback alone.
+
+    No gate compares with the serving version here: feedback holds clicks on what that very version chose to show, so on such
+    a holdout it would be judge in its own cause. The canary compares the two.
+    """
+    spec = learning_from(interactions, items)
+    spec["data"]["interactions"] |= {"since": f"{FRESH_SECONDS}s"}
+    spec["gates"] = [gate for gate in spec["gates"] if gate.get("not_worse_than") != "serving"]
+    spec["model"]["train"] |= {"epochs": 8, "batch_size": 2048}
+    return spec

@@ -1,0 +1,186 @@
+"""The acts: what is done to the platform, what must come of it, and what is kept for the summary.
+
+An act that goes another way than told ends the story there, with one line that says how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from demo import specs
+from demo.client import Client, Json
+from demo.datasets import Files
+from demo.plot import Moment
+from demo.simulator import Simulator
+from demo.summary import Act, HitRates
+from demo.view import View
+from demo.watching import Otherwise, Watcher
+from pipelines.data.synthetic import World
+
+MEASURED = 12.0
+TRIGGER_SECONDS = 120.0
+ARMED_SECONDS = 180.0
+RECOVERED_SHARE = 0.5  # of what was lost
+
+
+@dataclass
+class Told:
+    """What has happened so far; the summary is made of it whatever comes."""
+
+    acts: list[Act] = field(default_factory=list)
+    moments: list[Moment] = field(default_factory=list)
+    rates: HitRates = field(default_factory=HitRates)
+    act: str = ""
+
+
+class Story:
+    def __init__(self, client: Client, simulator: Simulator, view: View, files: Files, world: World, folder: Path) -> None:
+        self.told = Told()
+        self._client = client
+        self._simulator = simulator
+        self._tally = simulator.tally
+        self._view = view
+        self._watch = Watcher(client, view)
+        self._files = files
+        self._world = world
+        self._folder = folder
+
+    def tell(self) -> None:
+        acts: tuple[tuple[str, Callable[[], Act]], ...] = (
+            ("first version", self._first),
+            ("second version", self._second),
+            ("sabotaged version", self._sabotaged),
+            ("mislabelled model", self._mislabelled),
+            ("drift", self._drift),
+        )
+        for name, act in acts:
+            self.told.act = name
+            done = act()
+            self.told.acts.append(done)
+            self._view.say(f"as told: {name} {done.outcome.replace('_', ' ')}", style="bold green")
+
+    def _first(self) -> Act:
+        self._view.act("First version", "A young platform: it trains on the older, thinner part of the log, and must beat popularity.")
+        run = self._learn("spec-1-first.yaml", "Act 1: a part of the data.", self._files.part, "registered")
+        rollout = self._watch.rollout(run["rollout"], "promoted")
+        self._mark(f"version {run['version']} serves")
+        self._simulator.start()
+        self._view.say("simulated users begin to come")
+        return Act.of("first version", "promoted", run, rollout)
+
+    def _second(self) -> Act:
+        self._view.act("Second version", "More data: a canary must show that it earns at least as many hits, then it replaces the first.")
+        run = self._learn("spec-2-second.yaml", "Act 2: all of the data.", self._files.full, "registered")
+        self._mark(f"canary of version {run['version']}")
+        began = self._tally.now()
+        rollout = self._watch.rollout(run["rollout"], "promoted")
+        self._mark(f"version {run['version']} promoted")
+        candidate, stable = self._earned(began, run["version"], rollout)
+        if candidate <= stable:
+            raise Otherwise(f"version {run['version']} was promoted, but earned {candidate:.1%} against {stable:.1%}")
+        return Act.of("second version", "promoted", run, rollout)
+
+    def _sabotaged(self) -> Act:
+        told = "Bots flooded the log, the holdout too: offline this model looks better than what serves. Only users can tell."
+        self._view.act("Sabotaged version", told)
+        run = self._learn("spec-3-sabotaged.yaml", "Act 3: a log that bots flooded.", self._files.contaminated, "registered")
+        offline = {name: run["metrics"].get(f"{name}.hr@10", 0.0) for name in ("candidate", "serving")}
+        if offline["candidate"] <= offline["serving"]:
+            raise Otherwise(f"the sabotage doesn't look well offline: hr@10 {offline['candidate']:.3f} against {offline['serving']:.3f}")
+        self._mark(f"canary of version {run['version']} (sabotaged)")
+        began = self._tally.now()
+        rollout = self._watch.rollout(run["rollout"], "rolled_back")
+        self._mark(f"version {run['version']} rolled back")
+        self._view.say(f"  {rollout['reason']}")
+        candidate, stable = self._earned(began, run["version"], rollout)
+        if candidate > stable / 2:
+            raise Otherwise(f"the sabotage lost less than half of its hits online: {candidate:.1%} against {stable:.1%}")
+        return Act.of("sabotaged version", "rolled_back", run, rollout)
+
+    def _mislabelled(self) -> Act:
+        told = "The stars of the training period are upside down, the holdout is sound: the gates must say no."
+        self._view.act("Mislabelled model", told)
+        run = self._learn("spec-4-mislabelled.yaml", "Act 4: inverted labels before the holdout.", self._files.mislabelled, "rejected")
+        refused = [one for one in run["gates"] if one["verdict"] != "pass"]
+        if not refused:
+            raise Otherwise("it was rejected without a gate that says why")
+        for one in refused:
+            self._view.say(f"  refused by '{one['gate']}': {one['reason']}")
+        self._mark("mislabelled model rejected")
+        return Act.of("mislabelled model", "rejected", run, None)
+
+    def _drift(self) -> Act:
+        self._view.act("Drift", "Tastes move. Nobody tells the platform: it must see it, retrain by itself, and win the users back.")
+        text = specs.write(
+            self._folder / "spec-5-watching.yaml",
+            "Act 5: the good data again. Retraining learns from the newest feedback alone, and no gate compares with the serving\n"
+            "version: feedback holds clicks on what that very version chose to show. The canary compares the two.",
+            specs.watching(self._files.full, self._files.items),
+        )
+        self._client.apply(text, run=False)
+        serving = self._client.recommender(specs.NAME)["serving"]["stable"]
+        self._watch.until("enough feedback to see drift in", ARMED_SECONDS, lambda: bool(self._client.drift(specs.NAME)["psi"]))
+        self._watch.settle("the hit rate before tastes move", MEASURED)
+        before = self._rate(self._tally.now() - MEASURED, serving)
+        if (found := self._client.drift(specs.NAME)["retrainer"])["state"] != "watching":
+            raise Otherwise(f"a retraining began before tastes had moved: {found['reason']}")
+
+        self._simulator.world = self._world.shifted(1)
+        self._mark("tastes move")
+        moved = self._tally.now()
+        self._view.say(f"tastes have moved; until now {before:.0%} of the answers were hits")
+        self._watch.until("waiting for the platform to notice", TRIGGER_SECONDS, self._retraining)
+        noticed = self._client.drift(specs.NAME)
+        trigger, run_id = noticed["retrainer"]["reason"], noticed["retrainer"]["run"]
+        self._view.say(f"the platform retrains by itself: {trigger}")
+        self._mark("retraining by itself")
+        run = self._watch.run(run_id, "registered")
+        after = self._rate(moved + 2, serving)
+        self._mark(f"canary of version {run['version']}")
+        rollout = self._watch.rollout(run["rollout"], "promoted")
+        self._mark(f"version {run['version']} promoted")
+        promoted = self._tally.now() + 1
+        self._watch.settle("the hit rate of the retrained version", MEASURED + 2)
+        recovered = self._rate(promoted, run["version"])
+        self.told.rates = HitRates(before, after, recovered)
+        if recovered < after + RECOVERED_SHARE * (before - after):
+            raise Otherwise(f"the hit rate fell from {before:.1%} to {after:.1%} and came back to {recovered:.1%} only")
+        act = Act.of("drift", "retrained", run, rollout)
+        act.trigger = trigger
+        act.metrics |= {f"drift.psi.{name}": value for name, value in noticed["psi"].items()}
+        return act
+
+    def _learn(self, file: str, intro: str, interactions: Path, wanted: str) -> Json:
+        path = self._folder / file
+        text = specs.write(path, intro, specs.learning_from(interactions, self._files.items))
+        started = self._client.apply(text)["run"]
+        if started is None:
+            raise Otherwise(f"applying {path} started no run")
+        self._view.say(f"applied {path}")
+        return self._watch.run(started, wanted)
+
+    def _earned(self, began: float, version: int, rollout: Json) -> tuple[float, float]:
+        """The candidate's hit rate over its rollout, and that of the version that it was compared with: the simulator's count."""
+        until = self._tally.now()
+        others = {one.version for one in self._tally.bins() if one.second >= began} - {version}
+        answers, candidate = self._tally.rate(began, until, version)
+        _, stable = self._tally.rate(began, until, min(others, default=0))
+        if candidate is None or stable is None:
+            raise Otherwise(f"rollout {rollout['id']} ended, but users saw {answers} answers of version {version}")
+        said = f"clicks by the simulator's count: version {version} {candidate:.1%} of its answers, version {min(others)} {stable:.1%}"
+        self._view.say(f"  {said}")
+        return candidate, stable
+
+    def _rate(self, since: float, version: int) -> float:
+        answers, rate = self._tally.rate(since, self._tally.now(), version)
+        if rate is None:
+            raise Otherwise(f"no answers of version {version} were counted ({answers})")
+        return rate
+
+    def _retraining(self) -> bool:
+        return bool(self._client.drift(specs.NAME)["retrainer"]["state"] == "retraining")
+
+    def _mark(self, what: str) -> None:
+        self.told.moments.append(Moment(self._tally.now(), what))

@@ -1,0 +1,109 @@
+"""Waits for what the platform does by itself, tells the view how far it is, and never waits for ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from demo.client import ApiError, Client, Json
+from demo.view import View
+
+POLL = 0.5
+RUN_SECONDS, ROLLOUT_SECONDS = 300.0, 300.0
+STAGES = ("etl", "train", "evaluate", "export", "verify")
+
+
+class Otherwise(Exception):
+    """Something went another way than told."""
+
+
+@dataclass(frozen=True)
+class Watcher:
+    client: Client
+    view: View
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Any] = time.sleep
+
+    def run(self, id: str, wanted: str) -> Json:
+        """Follows a run to its end, which must be `wanted`."""
+        told = 0
+        for run in self._each(lambda: self.client.run(id), RUN_SECONDS, f"run {id}"):
+            for done in run["stages"][told:]:
+                self.view.say(f"  {done['stage']} done in {_length(done):.0f} s{_found(done['stage'], run['metrics'])}", style="green")
+            told = len(run["stages"])
+            if run["state"] not in ("pending", *STAGES):
+                return _as_told(run, wanted, f"run {id}")
+            self.view.show(f"run {id}: {run['state']}")
+        raise AssertionError("unreachable")
+
+    def rollout(self, id: str, wanted: str) -> Json:
+        """Follows a rollout to its end, which must be `wanted`."""
+        step = -1
+        for rollout in self._each(lambda: self.client.rollout(id), ROLLOUT_SECONDS, f"rollout {id}"):
+            if rollout["step"] != step:
+                step = rollout["step"]
+                self.view.say(f"  version {rollout['version']} answers {rollout['steps'][step]:.0%} of the users", style="green")
+            if rollout["state"] not in ("pending", "loading", "canary"):
+                return _as_told(rollout, wanted, f"rollout {id}")
+            self.view.show(f"version {rollout['version']}: {rollout['state']}", **_evidence(rollout))
+        raise AssertionError("unreachable")
+
+    def until(self, what: str, seconds: float, found: Callable[[], bool]) -> None:
+        """Waits for a condition."""
+        for answer in self._each(found, seconds, what):
+            if answer:
+                return
+            self.view.show(what)
+
+    def settle(self, what: str, seconds: float) -> None:
+        """Lets users come and go for a while: a hit rate needs answers."""
+        end = self.clock() + seconds
+        while self.clock() < end:
+            self.view.show(what)
+            self.sleep(POLL)
+
+    def _each(self, look: Callable[[], Any], seconds: float, what: str) -> Any:
+        deadline = self.clock() + seconds
+        while True:
+            try:
+                yield look()
+            except ApiError as error:
+                raise Otherwise(f"{what}: the platform didn't answer: {error}") from error
+            if self.clock() > deadline:
+                raise Otherwise(f"{what}: not at its end after {seconds:.0f} s")
+            self.sleep(POLL)
+
+
+def _as_told(found: Json, wanted: str, what: str) -> Json:
+    if found["state"] != wanted:
+        raise Otherwise(f"{what} ended as {found['state'].replace('_', ' ')}, not as {wanted.replace('_', ' ')}: {found['reason']}")
+    return found
+
+
+def _evidence(rollout: Json) -> dict[str, str]:
+    report = next((one for one in rollout["reports"] if one["step"] == rollout["step"]), None)
+    if report is None:
+        return {}
+    stable, candidate = report["stable"], report["candidate"]
+    users = f"{candidate['users']} of the candidate, {stable['users']} of the stable version"
+    return {"observed": users, "hit rate": f"{candidate['mean']:.2f} against {stable['mean']:.2f}"}
+
+
+def _found(stage: str, metrics: Json) -> str:
+    """The one thing worth saying of a stage."""
+    try:
+        if stage == "etl":
+            return f": {metrics['rows.train']:,.0f} rows to train on, {metrics['rows.holdout']:,.0f} held out"
+        if stage == "evaluate":
+            others = [f"{name}'s {metrics[f'{name}.hr@10']:.3f}" for name in ("popularity", "serving") if f"{name}.hr@10" in metrics]
+            return f": hr@10 {metrics['candidate.hr@10']:.3f}, {', '.join(others)}"
+    except KeyError:
+        return ""
+    return ""
+
+
+def _length(stage: Json) -> float:
+    return (datetime.fromisoformat(stage["ended_at"]) - datetime.fromisoformat(stage["started_at"])).total_seconds()

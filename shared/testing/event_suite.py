@@ -1,0 +1,290 @@
+"""What every event log, and every source of hit rates, must do; a test module provides `log` and `kpis` on one set of events."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.contracts.events import Impression, Interaction
+from shared.domain.verdict import Sample
+from shared.ports import EventLog, HitRate, KpiSource
+
+T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
+ATTRIBUTION = timedelta(minutes=30)
+WINDOW = timedelta(minutes=60)
+LATER = T0 + timedelta(days=1)
+LARGEST = 2**63 - 1
+
+
+def minute(n: float) -> datetime:
+    return T0 + timedelta(minutes=n)
+
+
+def shown(request_id: str, at: datetime = T0, **changes: Any) -> Impression:
+    values: dict[str, Any] = {
+        "request_id": request_id,
+        "recommender": "films",
+        "user": 1,
+        "version": 1,
+        "variant": "stable",
+        "generation": 1,
+        "step": -1,
+        "items": (10, 11, 12),
+        "at": at,
+    }
+    return Impression(**(values | changes))
+
+
+def did(item: int = 10, at: datetime = T0, **changes: Any) -> Interaction:
+    return Interaction(**({"recommender": "films", "user": 1, "item": item, "at": at} | changes))
+
+
+def like(log: EventLog, *interactions: Interaction) -> int:
+    return log.interactions(interactions, [True] * len(interactions), ATTRIBUTION)
+
+
+def rate(kpis: KpiSource, since: datetime = T0, until: datetime = LATER, attribution: timedelta = ATTRIBUTION, version: int = 1) -> HitRate:
+    return kpis.hit_rate("films", version, since, until, attribution)
+
+
+class EventLogSuite:
+    def test_a_positive_that_names_its_answer_is_a_hit_of_that_answer(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown("a", version=1), shown("b", minute(1), version=2)])
+        assert like(log, did(11, minute(2), request_id="a")) == 1
+        assert (rate(kpis, version=1), rate(kpis, version=2)) == (HitRate(1, 1), HitRate(1, 0))
+
+    @pytest.mark.parametrize("wrong", [{"user": 2}, {"recommender": "books"}, {"item": 99}, {"request_id": "z", "item": 99}])
+    def test_an_answer_named_in_error_gets_no_hit(self, log: EventLog, kpis: KpiSource, wrong: dict[str, Any]) -> None:
+        log.impressions([shown("a")])
+        assert like(log, Interaction(**(did(at=minute(1), request_id="a").model_dump() | wrong))) == 0
+        assert rate(kpis) == HitRate(1, 0)
+
+    def test_a_wrong_name_still_leaves_the_user_and_the_item(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown("a", items=(10,)), shown("b", minute(1), items=(20,), version=2)])
+        assert like(log, did(20, minute(2), request_id="a")) == 1
+        assert (rate(kpis, version=1).hits, rate(kpis, version=2).hits) == (0, 1)
+
+    def test_without_a_name_the_newest_answer_that_showed_the_item_gets_the_hit(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions(
+            [
+                shown("a", minute(0), version=1),
+                shown("b", minute(5), version=2),
+                shown("c", minute(6), version=3, items=(77,)),
+                shown("d", minute(7), version=4, user=2),
+                shown("e", minute(9), version=5),
+            ]
+        )
+        assert like(log, did(10, minute(8))) == 1
+        assert [rate(kpis, version=n).hits for n in (1, 2, 3, 4, 5)] == [0, 1, 0, 0, 0]
+
+    def test_without_a_name_nothing_older_than_the_attribution_counts(self, log: EventLog) -> None:
+        log.impressions([shown("a")])
+        assert like(log, did(at=minute(30) + timedelta(microseconds=1))) == 0
+        assert like(log, did(at=minute(30))) == 1
+
+    def test_an_answer_is_hit_once_however_much_of_it_is_liked(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown("a")])
+        assert like(log, did(10, minute(1)), did(11, minute(2), request_id="a")) == 1
+        assert like(log, did(12, minute(3))) == 0
+        assert rate(kpis) == HitRate(1, 1)
+
+    def test_the_earliest_positive_is_the_hit_in_whatever_order_they_arrive(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown("a")])
+        like(log, did(10, minute(20)), did(11, minute(2)), did(12, minute(10)))
+        assert rate(kpis, attribution=timedelta(minutes=2)).hits == 1
+        assert rate(kpis, attribution=timedelta(minutes=1)).hits == 0
+
+    def test_a_late_positive_that_names_its_answer_counts_for_who_looks_that_far(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown("a")])
+        assert like(log, did(at=minute(50), request_id="a")) == 0
+        assert rate(kpis).hits == 0
+        assert rate(kpis, attribution=timedelta(minutes=50)).hits == 1
+        assert like(log, did(at=minute(20), request_id="a")) == 1
+        assert rate(kpis).hits == 1
+
+    def test_what_is_not_positive_is_kept_and_hits_nothing(self, log: EventLog, kpis: KpiSource, tmp_path: Path) -> None:
+        log.impressions([shown("a")])
+        assert log.interactions([did(value=1.0, at=minute(1)), did(11, minute(2), value=5.0)], [False, True], ATTRIBUTION) == 1
+        assert log.liked("films", 1) == {11}
+        assert log.export("films", None, LATER, tmp_path / "events.csv") == 2
+
+    def test_an_impression_that_comes_twice_is_left_as_it_is(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown("a", version=1), shown("a", version=2)])
+        like(log, did(at=minute(1)))
+        log.impressions([shown("a", version=3), shown("b", version=3)])
+        assert [rate(kpis, version=n) for n in (1, 2, 3)] == [HitRate(1, 1), HitRate(0, 0), HitRate(1, 0)]
+
+    def test_nothing_is_taken_in_when_there_is_nothing(self, log: EventLog) -> None:
+        log.impressions([])
+        assert log.interactions([], [], ATTRIBUTION) == 0
+
+    def test_a_call_is_taken_in_whole_or_not_at_all(self, log: EventLog, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="zip"):
+            log.interactions([did(10), did(11)], [True], ATTRIBUTION)
+        with pytest.raises(Exception, match="time"):
+            like(log, did(10), Interaction(recommender="films", user=1, item=11))
+        assert log.export("films", None, LATER, tmp_path / "events.csv") == 0
+
+    def test_keys_may_be_as_large_as_the_contract_says(self, log: EventLog) -> None:
+        log.impressions([shown("a", user=LARGEST, items=(-LARGEST - 1, LARGEST))])
+        assert like(log, did(-LARGEST - 1, minute(1), user=LARGEST)) == 1
+        assert log.liked("films", LARGEST) == {-LARGEST - 1}
+
+    def test_liked_holds_the_newest_items_of_this_user(self, log: EventLog) -> None:
+        like(log, did(10, minute(3)), did(11, minute(1)), did(12, minute(2)), did(13, minute(9), user=2), did(11, minute(4)))
+        assert log.liked("films", 1) == {10, 11, 12}
+        assert log.liked("films", 1, limit=2) == {10, 11}
+        assert log.liked("books", 1) == frozenset()
+
+    def test_the_export_is_a_file_of_a_stretch_of_time_the_oldest_first(self, log: EventLog, tmp_path: Path) -> None:
+        log.interactions(
+            [
+                did(12, minute(2) + timedelta(microseconds=5), value=4.5),
+                did(11, minute(1)),
+                did(10, minute(0), value=-1e-7),
+                did(13, minute(3)),
+                did(14, minute(1), recommender="books"),
+            ],
+            [True] * 5,
+            ATTRIBUTION,
+        )
+        path = tmp_path / "events.csv"
+        assert log.export("films", None, minute(3), path) == 3
+        base = int(T0.timestamp())
+        assert path.read_text() == f"user,item,value,time\n1,10,-1e-07,{base}\n1,11,,{base + 60}\n1,12,4.5,{base + 120}.000005\n"
+        assert log.export("films", minute(1), minute(2), path) == 1
+        assert path.read_text() == f"user,item,value,time\n1,11,,{base + 60}\n"
+        assert log.export("music", None, LATER, path) == 0
+        assert path.read_text() == "user,item,value,time\n"
+        assert [found.name for found in tmp_path.glob("*events*")] == ["events.csv"]
+
+    def test_events_from_many_threads_are_all_there_and_hit_once(self, log: EventLog, kpis: KpiSource, tmp_path: Path) -> None:
+        log.impressions([shown(f"r{n}", minute(n)) for n in range(20)])
+
+        def send(thread: int) -> int:
+            log.impressions([shown(f"t{thread}-{n}", minute(100 + n), user=thread + 2) for n in range(20)])
+            return sum(like(log, did(10, minute(n), request_id=f"r{n}")) for n in range(20))
+
+        with ThreadPoolExecutor(8) as pool:
+            new = sum(pool.map(send, range(8)))
+        assert new == 20
+        assert rate(kpis) == HitRate(180, 20)
+        assert log.export("films", None, LATER, tmp_path / "events.csv") == 160
+
+
+class KpiSourceSuite:
+    def samples(self, kpis: KpiSource, now: datetime, generation: int = 1) -> dict[str, Sample]:
+        return dict(kpis.samples("films", generation, WINDOW, ATTRIBUTION, now))
+
+    def test_each_user_is_one_observation(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown(f"a{n}", minute(n)) for n in range(4)])
+        log.impressions([shown(f"b{n}", minute(n), user=2) for n in range(2)])
+        log.impressions([shown("c", user=3, variant="candidate", version=2)])
+        like(log, *(did(at=minute(5), request_id=id) for id in ("a0", "a1", "a2")), did(at=minute(5), user=2, request_id="b1"))
+        assert self.samples(kpis, LATER) == {"stable": Sample(2, 1.25, 0.8125, 6, 4), "candidate": Sample(1, 0.0, 0.0, 1, 0)}
+
+    def test_a_user_counts_when_window_and_attribution_have_passed(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown("a"), shown("b", minute(1), user=2)])
+        assert self.samples(kpis, minute(90) - timedelta(microseconds=1)) == {}
+        assert self.samples(kpis, minute(90))["stable"].users == 1
+        assert self.samples(kpis, minute(91))["stable"].users == 2
+
+    def test_only_answers_within_the_users_own_window_count(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown("a", minute(10)), shown("b", minute(70)), shown("c", minute(70) + timedelta(microseconds=1))])
+        like(log, did(at=minute(71), request_id="c"))
+        assert self.samples(kpis, LATER) == {"stable": Sample(1, 0.0, 0.0, 2, 0)}
+
+    def test_generations_and_recommenders_are_apart(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown("a"), shown("b", generation=2), shown("c", generation=2, user=2), shown("d", recommender="books")])
+        assert self.samples(kpis, LATER)["stable"].users == 1
+        assert self.samples(kpis, LATER, generation=2)["stable"].users == 2
+        assert self.samples(kpis, LATER, generation=3) == {}
+
+    def test_fallback_answers_are_no_part_of_a_sample(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown("a", fallback="unknown user"), shown("b", minute(50)), shown("c", user=2, fallback="unknown user")])
+        like(log, did(at=minute(1), request_id="a"))
+        assert self.samples(kpis, minute(139)) == {}
+        assert self.samples(kpis, minute(140)) == {"stable": Sample(1, 0.0, 0.0, 1, 0)}
+
+    def test_a_hit_that_came_too_late_is_none(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown("a"), shown("b", minute(1))])
+        like(log, did(at=minute(30), request_id="a"), did(at=minute(31) + timedelta(microseconds=1), request_id="b"))
+        assert self.samples(kpis, LATER)["stable"] == Sample(1, 0.5, 0.25, 2, 1)
+
+    @pytest.mark.requirement("G-13")
+    def test_the_hit_rate_of_a_version_counts_the_answers_of_a_stretch_of_time(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown(f"r{n}", minute(n), version=1 + n % 2) for n in range(10)])
+        like(log, *(did(at=minute(11), request_id=f"r{n}") for n in (2, 3, 8)))
+        assert rate(kpis, minute(2), minute(8)) == HitRate(3, 1)
+        assert rate(kpis, minute(2), minute(8), version=2) == HitRate(3, 1)
+        assert rate(kpis, minute(2), minute(9)) == HitRate(4, 2)
+        assert rate(kpis, version=3) == HitRate(0, 0)
+
+    @pytest.mark.requirement("G-13")
+    def test_the_first_answers_of_a_version_are_its_baseline(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown(f"r{n}", minute(n)) for n in (4, 3, 2, 1, 0)])
+        like(log, *(did(at=minute(5), request_id=f"r{n}") for n in (0, 2, 4)))
+
+        def first(count: int, now: datetime, since: datetime = T0) -> HitRate:
+            return kpis.first_answers("films", 1, since, count, ATTRIBUTION, now)
+
+        assert first(3, LATER) == HitRate(3, 2)
+        assert first(2, LATER, minute(1)) == HitRate(2, 1)
+        assert first(9, LATER) == HitRate(5, 3)
+        assert first(9, minute(31)) == HitRate(2, 1)
+        assert first(9, minute(29)) == HitRate(0, 0)
+
+    def test_positives_are_the_first_or_the_newest_ones(self, log: EventLog, kpis: KpiSource) -> None:
+        like(log, *(did(10 + n, minute(n)) for n in (3, 1, 0, 2)), did(99, minute(1), recommender="books"))
+        log.interactions([did(98, minute(9))], [False], ATTRIBUTION)
+        assert list(kpis.positives("films", minute(1), 2, newest=False)) == [11, 12]
+        assert list(kpis.positives("films", minute(1), 2, newest=True)) == [13, 12]
+        assert len(kpis.positives("films", T0, 9, newest=True)) == 4
+
+    def test_sums_agree_with_a_count_by_hand(self, log: EventLog, kpis: KpiSource) -> None:
+        """A hundred users with a fixed, uneven pattern of answers, fallbacks and hits, counted here in plain Python."""
+        given = [
+            shown(f"r{n}", minute(n * 37 % 151), user=n * n % 101, variant="candidate" if n * n % 101 % 3 == 0 else "stable")
+            for n in range(1500)
+        ]
+        given = [one.model_copy(update={"fallback": "x" if n % 11 == 0 else None}) for n, one in enumerate(given)]
+        liked = {f"r{n}": timedelta(minutes=n * 13 % 47) for n in range(0, 1500, 4)}
+        reactions = [(one, liked[one.request_id]) for one in given if one.request_id in liked]
+        log.impressions(given)
+        like(log, *(did(at=one.at + delay, user=one.user, request_id=one.request_id) for one, delay in reactions))
+        now = minute(190)
+        expected = _by_hand(given, liked, now)
+        found = self.samples(kpis, now)
+        assert found.keys() == expected.keys() == {"stable", "candidate"}
+        for variant, sample in expected.items():
+            assert (found[variant].users, found[variant].answers, found[variant].hits) == (sample.users, sample.answers, sample.hits)
+            assert found[variant].total == pytest.approx(sample.total, rel=1e-12)
+            assert found[variant].squares == pytest.approx(sample.squares, rel=1e-12)
+            assert 0 < sample.users < 101
+
+
+def _by_hand(given: list[Impression], liked: dict[str, timedelta], now: datetime) -> dict[str, Sample]:
+    users: dict[tuple[str, int], list[Impression]] = {}
+    for one in given:
+        if one.fallback is None:
+            users.setdefault((one.variant, one.user), []).append(one)
+    samples: dict[str, Sample] = {}
+    for (variant, _), answers in users.items():
+        first = min(one.at for one in answers)
+        if first + WINDOW + ATTRIBUTION > now:
+            continue
+        counted = [one for one in answers if one.at <= first + WINDOW]
+        hits = sum(liked.get(one.request_id, ATTRIBUTION * 2) <= ATTRIBUTION for one in counted)
+        value, so_far = hits / len(counted), samples.get(variant, Sample())
+        samples[variant] = Sample(
+            so_far.users + 1,
+            so_far.total + value,
+            so_far.squares + value * value,
+            so_far.answers + len(counted),
+            so_far.hits + hits,
+        )
+    return samples
