@@ -5,7 +5,7 @@ UV_VERSION := 0.13.8
 export PYTHONUTF8 := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test up lint format install-check crash bench bench-start docs lock doctor clean
+.PHONY: help setup demo test up lint format install-check crash bench bench-start lock doctor clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -17,7 +17,7 @@ setup: .venv/.ready ## the virtual environment, from the lock (the other targets
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { echo "python3.11's venv module is missing: install the package python3.11-venv" >&2; rm -rf .venv; exit 1; }
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 	@echo "setting up .venv from requirements.lock (about 2 GB, once)"
-	@$(BIN)/uv pip sync --quiet --python $(BIN)/python requirements.lock
+	@$(BIN)/uv pip sync --python $(BIN)/python requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
@@ -31,11 +31,11 @@ up: setup ## the embedded platform, until Ctrl-C
 	@$(BIN)/eyas up
 
 lint: setup ## formatting, lint, types, import rules, generated documents
-	@$(BIN)/ruff format --check -q . || { echo "run: make format" >&2; exit 1; }
-	@$(BIN)/ruff check -q .
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-cache | tail -n 40
-	@$(BIN)/python docs/generate.py --check
+	@echo "formatting" && $(BIN)/ruff format --check -q . || { echo "run: make format" >&2; exit 1; }
+	@echo "lint" && $(BIN)/ruff check -q .
+	@echo "types" && $(BIN)/mypy
+	@echo "import rules" && $(BIN)/lint-imports --no-cache --no-logo
+	@echo "generated documents" && $(BIN)/python docs/generate.py --check
 
 format: setup ## formats, and makes the generated documents anew
 	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .

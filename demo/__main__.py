@@ -24,11 +24,12 @@ from demo.view import View
 from demo.watching import Otherwise
 
 FOLDER = Path("var/demo")
+PLAIN_WIDTH = 140
 SEED = 7
 
 
 def main() -> int:
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
     signal.signal(signal.SIGTERM, _interrupt)
     began = time.monotonic()
     tally, told = Tally(), Told()
@@ -36,6 +37,11 @@ def main() -> int:
     serving: Json | None = None
     wrong = ""
     platform = Platform(FOLDER)
+    try:
+        platform.refuse_if_running()
+    except PlatformError as error:
+        console.print(Text(f"the demo failed: {error}", style="bold red"))
+        return 1
     _clear(FOLDER)
     try:
         view.say(f"planting preferences: {datasets.KNOWN_USERS:,} users, {datasets.ITEMS} items, {datasets.RATINGS:,} ratings")
@@ -69,10 +75,11 @@ def main() -> int:
 
 
 def _close(console: Console, told: Told, tally: Tally, platform: Platform, wrong: str) -> None:
-    console.print()
-    summary.show(console, told.acts, told.rates, tally.failed)
-    console.print()
-    console.print(Text(plot(tally.bins(), told.moments)))
+    if told.acts:
+        console.print()
+        summary.show(console, told.acts, told.rates, tally.failed)
+        console.print()
+        console.print(Text(plot(tally.bins(), told.moments)))
     console.print()
     logs = platform.home / "work"
     console.print(

@@ -39,7 +39,7 @@ class Platform:
         self._output: IO[bytes] | None = None
 
     def __enter__(self) -> Platform:
-        _refuse_if_running(self.home)
+        self.refuse_if_running()
         shutil.rmtree(self.home, ignore_errors=True)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._output = self.log.open("wb")
@@ -64,6 +64,16 @@ class Platform:
         self.stopped_cleanly = not left
         if left and error is None:
             raise PlatformError(left)
+
+    def refuse_if_running(self) -> None:
+        """Taking the folder from under a platform that still runs would leave it without state."""
+        try:
+            pid = int(json.loads((self.home / "endpoint.json").read_text())["pid"])
+            command = psutil.Process(pid).cmdline()
+        except (OSError, ValueError, KeyError, psutil.Error):
+            return
+        if "services.cli.main" in command:
+            raise PlatformError(f"another demo's platform (process {pid}) still uses {self.home}: wait for it or stop it")
 
     def client(self) -> Client:
         return Client(self.url, self._token())
@@ -118,17 +128,6 @@ def _endpoint(home: Path) -> str | None:
         return str(json.loads((home / "endpoint.json").read_text())["url"])
     except (OSError, ValueError, KeyError):
         return None
-
-
-def _refuse_if_running(home: Path) -> None:
-    """Taking the folder from under a platform that still runs would leave it without state."""
-    try:
-        pid = int(json.loads((home / "endpoint.json").read_text())["pid"])
-        command = psutil.Process(pid).cmdline()
-    except (OSError, ValueError, KeyError, psutil.Error):
-        return
-    if "services.cli.main" in command:
-        raise PlatformError(f"another demo's platform (process {pid}) still uses {home}: wait for it or stop it")
 
 
 def _family(pid: int) -> list[psutil.Process]:

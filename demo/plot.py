@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from demo.counting import Bin
 
-WIDTH, HEIGHT = 76, 12
+WIDTH, HEIGHT = 72, 12
 MARKS = "●○◆◇■□▲△"
-_FEWEST = 20  # a point of fewer answers says nothing
+_FEWEST = 30  # a point of fewer answers says nothing
 
 
 @dataclass(frozen=True)

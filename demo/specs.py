@@ -18,7 +18,7 @@ DRIFT_EVENTS = 5_000
 
 def write(path: Path, intro: str, spec: Json) -> str:
     """The text as it is sent to the platform."""
-    text = "".join(f"# {line}\n" for line in intro.splitlines()) + yaml.safe_dump(spec, sort_keys=False, allow_unicode=True)
+    text = "".join(f"# {line}\n" for line in intro.splitlines()) + yaml.safe_dump(spec, sort_keys=False, default_flow_style=None, width=120)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return text
@@ -43,7 +43,7 @@ def learning_from(interactions: Path, items: Path) -> Json:
             {"metric": "auc", "min": 0.6},
             {"metric": "ndcg@10", "not_worse_than": "serving", "by": "10%"},
             {"parity": 1e-4},
-            {"latency_p99": "100ms"},
+            {"latency_p99": "50ms"},
         ],
         "serve": {"seen": "keep"},
         "rollout": {
@@ -53,7 +53,7 @@ def learning_from(interactions: Path, items: Path) -> Json:
         "retrain": {
             "on": [
                 {"drift": {"psi": PSI, "min_events": DRIFT_EVENTS}},
-                {"kpi": {"hit_rate": f"-{FALL:.0%}", "window": f"{KPI_SECONDS}s", "min_answers": 500, "mode": "warm"}},
+                {"kpi": {"hit_rate": f"-{FALL:.0%}", "window": f"{KPI_SECONDS}s", "min_answers": 1000, "mode": "warm"}},
             ],
             "mode": "warm",
             "cooldown": "1m",

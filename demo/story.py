@@ -20,7 +20,7 @@ from demo.watching import Otherwise, Watcher
 from pipelines.data.synthetic import World
 
 MEASURED = 12.0
-TRIGGER_SECONDS = 120.0
+TRIGGER_SECONDS = 180.0
 ARMED_SECONDS = 180.0
 RECOVERED_SHARE = 0.5  # of what was lost
 

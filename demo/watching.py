@@ -12,7 +12,7 @@ from demo.client import ApiError, Client, Json
 from demo.view import View
 
 POLL = 0.5
-RUN_SECONDS, ROLLOUT_SECONDS = 300.0, 300.0
+RUN_SECONDS, ROLLOUT_SECONDS = 600.0, 600.0
 STAGES = ("etl", "train", "evaluate", "export", "verify")
 
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,9 +31,10 @@ def until(what: str, probe: Callable[[], T | None], seconds: float = 60) -> T:
 class PlatformProcess:
     """`eyas up` on a home; may be killed and started again."""
 
-    def __init__(self, home: Path, data: Path) -> None:
+    def __init__(self, home: Path, data: Path, ports: Sequence[str] = ("--port", "0", "--metrics-port", "0")) -> None:
         self.home = home
         self.data = data
+        self.ports = ports
         self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> PlatformProcess:
@@ -49,11 +50,12 @@ class PlatformProcess:
         return (self.home.parent / "platform.log").read_text()
 
     def start(self) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
         (self.home / "endpoint.json").unlink(missing_ok=True)
         command = [sys.executable, "-m", "services.cli.main", "up", "--home", str(self.home), "--data-root", str(self.data)]
         with (self.home.parent / "platform.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [*command, "--port", "0", "--metrics-port", "0"],
+                [*command, *self.ports],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

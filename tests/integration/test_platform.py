@@ -60,6 +60,16 @@ def test_a_port_that_was_asked_for_and_is_taken_is_refused(tmp_path: Path) -> No
         assert f"port {port} for /metrics is not free" in said
 
 
+def test_defaults_that_are_taken_give_way_to_free_ports(tmp_path: Path) -> None:
+    """Two platforms without a word about ports: the second one can't have the defaults, whoever holds them."""
+    with PlatformProcess(tmp_path / "a/home", tmp_path, ports=()) as one, PlatformProcess(tmp_path / "b/home", tmp_path, ports=()) as other:
+        assert one.client.base_url != other.client.base_url
+        assert one.metrics_url != other.metrics_url
+        assert one.get("/readyz")
+        assert other.get("/readyz")
+        assert "is taken: using" in other.log
+
+
 def test_a_home_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     assert "can't be written" in refusal(up(tmp_path / "file"))
