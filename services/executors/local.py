@@ -82,9 +82,12 @@ class LocalExecutor:
             if not folder.exists():
                 return None
         try:
-            code = int(json.loads((folder / "exit.json").read_text())["code"])
+            end = json.loads((folder / "exit.json").read_text())
         except FileNotFoundError:
             return Job("lost", "the platform ended while it ran")
+        code = int(end["code"])
+        if end["closed"] and code != 0:
+            return Job("lost", "the platform was stopped while it ran")
         return Job("succeeded") if code == 0 else Job("failed", _why(code, folder / "log.txt"))
 
     def stop(self, attempt: str) -> None:
@@ -105,7 +108,7 @@ class LocalExecutor:
         return piece.decode(errors="replace"), max(offset, 0) + len(piece)
 
     def close(self) -> None:
-        """Stops whatever runs; what was running can be told from what was lost: it has an end."""
+        """Stops whatever runs: lost, by no fault of its own."""
         with self._lock:
             self._closed = True
             running = list(self._children.values())
@@ -117,7 +120,7 @@ class LocalExecutor:
         self._nursery.close()
 
     def _ended(self, attempt: str, code: int) -> None:
-        end = {"code": code, "ended": datetime.now(UTC).isoformat()}
+        end = {"code": code, "ended": datetime.now(UTC).isoformat(), "closed": self._closed}
         try:
             _write(self._folder(attempt) / "exit.json", json.dumps(end))
         finally:

@@ -17,7 +17,10 @@ from shared.domain.ids import attempt_name
 from shared.domain.machine import Decision, Edge, Machine, Request
 
 STAGES = ("etl", "train", "evaluate", "export", "verify")
-MAX_ATTEMPTS = 3
+MAX_FAULTS = 3
+"""Attempts that end by their own fault before the run gives up."""
+MAX_LOST = 20
+"""Attempts that are lost with their platform: restarts are no fault of theirs, but a stage that kills its machine must end too."""
 _POLL = timedelta(milliseconds=250)
 
 _FORWARD = ("pending", *STAGES, "registered")
@@ -50,6 +53,8 @@ class RunStatus:
     state: str = "pending"
     reason: str = ""
     attempt: int = 0
+    faults: int = 0
+    """Of the stage's attempts so far."""
     attempt_since: datetime | None = None
     stages: tuple[StageDone, ...] = ()
     gates: tuple[GateResult, ...] = ()
@@ -149,25 +154,31 @@ def _published(run: str, status: RunStatus, published: Published, plan: RunPlan,
 def _unpublished(run: str, status: RunStatus, job: Job | None, plan: RunPlan, now: datetime) -> RunDecision:
     """No manifest: the attempt still works, or it ended without one."""
     effects: tuple[RunEffect, ...] = ()
+    lost = job is None or job.phase == "lost"
     if job is not None and job.phase == "running":
         limit = plan.timeouts[status.state]
         if status.attempt_since is None or now - status.attempt_since <= limit:
             return Decision(status, requeue_after=_POLL)
-        why = f"ran longer than {limit}"
+        why = f"ran longer than {limit.total_seconds():g} s"
         effects = (StopStage(_current(run, status)),)
-    elif job is None or job.phase == "lost":
-        why = "its process was lost"
+    elif lost:
+        why = (job.reason if job else "") or "its process was lost"
     else:
-        why = job.reason or "ended without publishing anything"
+        why = (job.reason if job else "") or "ended without publishing anything"
+    status = replace(status, faults=status.faults + (not lost))
     said = f"{status.state}, attempt {status.attempt}: {why}"
-    if status.attempt >= MAX_ATTEMPTS:
-        return Decision(replace(status, state="failed", reason=f"{said}; gave up after {MAX_ATTEMPTS} attempts"), effects)
+    if status.faults >= MAX_FAULTS:
+        return Decision(replace(status, state="failed", reason=f"{said}; gave up after {MAX_FAULTS} faults"), effects)
+    if status.attempt - status.faults >= MAX_LOST:
+        reason = f"{said}; gave up after {MAX_LOST} lost attempts: does it need more memory than there is?"
+        return Decision(replace(status, state="failed", reason=reason), effects)
     again = _start(run, status, status.state, status.attempt + 1, said, now)
     return replace(again, effects=effects + again.effects)
 
 
 def _start(run: str, status: RunStatus, stage: str, attempt: int, why: str, now: datetime) -> RunDecision:
-    following = replace(status, state=stage, attempt=attempt, attempt_since=now, reason=why)
+    faults = status.faults if stage == status.state else 0
+    following = replace(status, state=stage, attempt=attempt, faults=faults, attempt_since=now, reason=why)
     return Decision(following, (StartStage(stage, attempt_name(run, stage, attempt)),), requeue_after=_POLL)
 
 

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import httpx
@@ -115,6 +116,94 @@ def test_killed_children_come_back(tmp_path: Path) -> None:
         assert degraded["items"]
         until("scores again", lambda: platform.post("/v1/recommend/movies", {"user": 1})["fallback"] is None)
         assert platform.post("/v1/recommend/movies", {"user": 1})["items"] == answer["items"]
+
+
+@pytest.mark.requirement("C-05")
+def test_a_person_leads_a_rollout_and_no_request_fails(tmp_path: Path) -> None:
+    """Pause, resume, promote, roll back, under traffic: what was asked happens, is written down, and nobody notices."""
+    data = tmp_path / "data"
+    write_world(data)
+    with PlatformProcess(tmp_path / "home", data) as platform:
+        first = platform.wait_for_run(platform.post("/v1/recommenders", spec(data))["run"], "registered")
+        platform.wait_for_rollout(first["rollout"], "promoted")
+        until("the first answer", lambda: platform.client.post("/v1/recommend/movies", json={"user": 1}).is_success)
+        with Passers(platform) as passers:
+            changed = spec(data, epochs=2)
+            second = platform.wait_for_run(platform.post("/v1/recommenders", changed)["run"], "registered")
+            rollout = second["rollout"]
+            platform.wait_for_rollout(rollout, "canary")
+            path = f"/v1/rollouts/{rollout}"
+            platform.post(f"{path}:pause", {"reason": "lunch"})
+            assert platform.wait_for_rollout(rollout, "paused")["reason"].endswith("lunch")
+            assert platform.client.post(f"{path}:pause", json={}).status_code == 409
+            platform.post(f"{path}:resume")
+            platform.wait_for_rollout(rollout, "canary")
+            platform.post(f"{path}:promote", {"reason": "looks good"})
+            platform.wait_for_rollout(rollout, "promoted")
+            until("users see version 2", lambda: passers.newest == 2)
+            platform.post("/v1/recommenders/movies:rollback", {"reason": "second thoughts"})
+            until("users see version 1", lambda: passers.newest == 1)
+        assert passers.failures == []
+        assert passers.answers > 100
+        targets = [entry["target"] for entry in platform.get(f"{path}/events")["items"]]
+        assert targets == ["pending", "loading", "canary", "paused", "canary", "promoted"]
+        assert platform.get("/v1/recommenders/movies")["serving"]["stable"] == 1
+
+
+class Passers:
+    """Users who ask without a pause, on a thread."""
+
+    def __init__(self, platform: PlatformProcess) -> None:
+        self._platform = platform
+        self._leaving = threading.Event()
+        self._thread = threading.Thread(target=self._pass_by)
+        self.answers = 0
+        self.newest = 0
+        self.failures: list[str] = []
+
+    def __enter__(self) -> Passers:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._leaving.set()
+        self._thread.join()
+
+    def _pass_by(self) -> None:
+        with httpx.Client(base_url=self._platform.client.base_url, headers=self._platform.client.headers, timeout=20) as client:
+            while not self._leaving.wait(0.005):
+                answer = client.post("/v1/recommend/movies", json={"user": self.answers % 100 + 1})
+                self.answers += 1
+                if answer.is_success and answer.json()["fallback"] is None:
+                    self.newest = answer.json()["version"]
+                else:
+                    self.failures.append(answer.text)
+
+
+def test_a_cancelled_run_ends_its_process_and_one_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    write_world(data)
+    with PlatformProcess(tmp_path / "home", data) as platform:
+        run = platform.post("/v1/recommenders", spec(data, epochs=500))["run"]
+        until("the training process", lambda: _stages(platform, "pipelines.stages.train"))
+        platform.post(f"/v1/runs/{run}:cancel", {"reason": "wrong data"})
+        assert platform.wait_for_run(run, "cancelled")["reason"].endswith("wrong data")
+        until("no process is left", lambda: not _stages(platform, "pipelines.stages"))
+        hurried = spec(data, epochs=500, resources={"train": {"timeout": "200ms"}})
+        found = platform.wait_for_run(platform.post("/v1/recommenders", hurried)["run"], "failed")
+        assert found["reason"].startswith("train, attempt 3: ran longer than 0.2 s; gave up")
+        assert not _stages(platform, "pipelines.stages")
+
+
+def _stages(platform: PlatformProcess, module: str) -> list[psutil.Process]:
+    return [child for child in platform.children() if any(module in part for part in _command(child))]
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return []
 
 
 def _kill(platform: PlatformProcess, command: str) -> bool:

@@ -92,10 +92,30 @@ def test_a_stage_that_ended_without_publishing_is_tried_again_as_a_new_attempt(j
     assert decision.effects == (StartStage("train", "r1-train-2"),)
 
 
-def test_after_three_attempts_the_run_fails_and_says_why() -> None:
-    decision = decide(at("train", attempt=3), RunObservation(job=Job("failed", "killed by signal 9")))
+def test_after_three_faults_the_run_fails_and_says_why() -> None:
+    status = at("train")
+    for _ in range(2):
+        status = decide(status, RunObservation(job=Job("failed", "killed by signal 9"))).next
+        assert status.state == "train"
+    decision = decide(status, RunObservation(job=Job("failed", "killed by signal 9")))
     assert decision.next.state == "failed"
-    assert decision.next.reason == "train, attempt 3: killed by signal 9; gave up after 3 attempts"
+    assert decision.next.reason == "train, attempt 3: killed by signal 9; gave up after 3 faults"
+
+
+def test_restarts_of_the_platform_are_no_fault_of_the_stage() -> None:
+    status = at("train")
+    for _ in range(run.MAX_LOST - 1):
+        status = decide(status, RunObservation(job=Job("lost"))).next
+        assert (status.state, status.faults) == ("train", 0)
+    last = decide(status, RunObservation(job=Job("lost"))).next
+    assert last.state == "failed"
+    assert "lost attempts" in last.reason
+
+
+def test_a_new_stage_begins_without_faults() -> None:
+    status = decide(at("train"), RunObservation(job=Job("failed"))).next
+    assert status.faults == 1
+    assert decide(status, RunObservation(published=Published(GOOD))).next.faults == 0
 
 
 def test_a_stage_that_runs_is_left_alone() -> None:
