@@ -16,8 +16,9 @@ setup: .venv/.ready ## the virtual environment, from the lock (the other targets
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "Eyas needs Python 3.11; $(PYTHON) is $$($(PYTHON) --version). Install python3.11 and python3.11-venv, or say make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { echo "python3.11's venv module is missing: install the package python3.11-venv" >&2; rm -rf .venv; exit 1; }
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	@echo "setting up .venv from requirements.lock (about 2 GB, once)"
-	@$(BIN)/uv pip sync --python $(BIN)/python requirements.lock
+	@printf 'setting up .venv from requirements.lock (about 2 GB, once) '
+	@$(BIN)/uv pip sync --quiet --python $(BIN)/python requirements.lock & \
+	    while kill -0 $$! 2>/dev/null; do printf .; sleep 1; done; echo; wait $$!
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 

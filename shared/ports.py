@@ -156,7 +156,7 @@ class RouteStore(Protocol):
         """When the version last became the stable one."""
 
     def previous(self, recommender: str) -> int | None:
-        """The stable version before the present one."""
+        """The version to go back to: stable before the present one first became it; None where there is none."""
 
     def report(self, gateway: str, served: Mapping[str, int], now: datetime) -> None:
         """A gateway says which generation of each recommender it serves: its heartbeat."""

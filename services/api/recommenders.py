@@ -108,7 +108,7 @@ def rollback(parts: With, name: str, why: Because = None) -> RolledBack:
         return RolledBack(stable=route.stable, aborted=[one.id for one in active])
     previous = parts.routes.previous(name)
     if previous is None:
-        raise Conflict(f"recommender '{name}' has had one stable version only ({route.stable}): there is none to go back to")
+        raise Conflict(f"recommender '{name}' has no version before {route.stable} to go back to")
     if previous not in parts.server.answering(name):
         raise Conflict(
             f"version {previous} of '{name}' doesn't answer on the model server, so version {route.stable} stays; try again shortly"

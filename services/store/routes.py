@@ -80,10 +80,13 @@ class SqlRoutes:
             return connection.execute(query).scalar()
 
     def previous(self, recommender: str) -> int | None:
+        """What was stable before the present version first became it: what it was rolled back from lies after that."""
+        here = _past.recommender == recommender
         present = select(routes.c.stable).where(routes.c.recommender == recommender).scalar_subquery()
-        query = select(_past.stable).where(_past.recommender == recommender, _past.stable != present)
+        first = select(func.min(_past.generation)).where(here, _past.stable == present).scalar_subquery()
+        query = select(_past.stable).where(here, _past.generation < first).order_by(_past.generation.desc()).limit(1)
         with self._reads.connect() as connection:
-            return connection.execute(query.order_by(_past.generation.desc()).limit(1)).scalar()
+            return connection.execute(query).scalar()
 
     def report(self, gateway: str, served: Mapping[str, int], now: datetime) -> None:
         values = {"served": dict(served), "heard_at": now}

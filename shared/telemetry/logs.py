@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
-_CHATTY = ("alembic", "httpx", "httpcore", "uvicorn.access")
+_CHATTY = ("alembic", "httpx", "httpcore", "uvicorn.access", "uvicorn.error")
 
 
 def configure(level: int = logging.INFO) -> None:

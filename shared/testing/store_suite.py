@@ -350,8 +350,9 @@ class RouteStoreSuite:
         assert routes.serving_since("films", 3) is None
         assert routes.serving_since("books", 1) is None
 
-    def test_the_previous_version_is_the_stable_one_before_the_present_one(self, routes: RouteStore) -> None:
-        expected = [(Route(1), None), (Route(1, 2, 0.05), None), (Route(2), 1), (Route(2, 3, 0.05), 1), (Route(3), 2), (Route(2), 3)]
+    def test_going_back_never_leads_forward_again(self, routes: RouteStore) -> None:
+        upwards = [(Route(1), None), (Route(1, 2, 0.05), None), (Route(2), 1), (Route(2, 3, 0.05), 1), (Route(3), 2)]
+        expected = [*upwards, (Route(2), 1), (Route(1), None), (Route(4), 1)]
         for second, (route, previous) in enumerate(expected):
             self.put(routes, route, second)
             assert routes.previous("films") == previous
