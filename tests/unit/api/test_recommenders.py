@@ -132,7 +132,7 @@ def test_rollback_says_when_there_is_nothing_to_go_back_to(world, client, proble
     world.add_recommender()
     assert "serves nothing yet" in problem(client.post("/v1/recommenders/m:rollback"), 409, "conflict")
     world.route(1)
-    assert "one stable version only" in problem(client.post("/v1/recommenders/m:rollback"), 409, "conflict")
+    assert "no version before" in problem(client.post("/v1/recommenders/m:rollback"), 409, "conflict")
 
 
 def test_the_schema_of_the_spec_is_there_for_editors(client):
