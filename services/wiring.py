@@ -103,8 +103,12 @@ class Platform:
             retrainer_kind.ensure,
             Reconciler(retrainer_kind, clock).tick,
         ]
-        self._control = Loop("control", steps, 0.1)
-        self._loops = (self._control, Loop("gateway", [gateway.refresh], 0.1), Loop("monitor", [monitor.export], 2.0))
+        self._control = Loop("control", steps, 0.2)
+        self._loops = (
+            self._control,
+            Loop("gateway", [gateway.refresh], 0.1),
+            Loop("monitor", [monitor.export, self._placement.export], 2.0),
+        )
         self.parts = Parts(
             recommenders=recommenders,
             runs=runs,

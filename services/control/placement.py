@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping
 from datetime import timedelta
 
+from shared.domain.errors import EyasError
 from shared.domain.route import Route
 from shared.ports import Clock, ModelServer, Registry, RolloutStore, RouteStore, ServedUnit
 from shared.telemetry import metrics
@@ -39,20 +40,30 @@ class Placement:
 
     def tick(self) -> None:
         routes = self._routes.all()
+        fault: Exception | None = None
         for recommender, wanted in self.desired(routes).items():
             if self._placed.get(recommender) != wanted:
-                self._place(recommender, wanted)
+                try:
+                    self._place(recommender, wanted)
+                except EyasError as error:  # said when all others have been placed
+                    fault = error
+        if fault is not None:
+            raise fault
+
+    def export(self) -> None:
+        """Reads the server's counters: a request to it, so not at every tick."""
         for (recommender, version), count in self._server.successes().items():
             metrics.TRITON_SUCCESSES.labels(recommender, str(version)).set(count)
 
     def desired(self, routes: Mapping[str, Route]) -> dict[str, frozenset[int]]:
-        wanted: dict[str, set[int]] = {name: set(route.named()) for name, route in routes.items()}
+        wanted: dict[str, set[int]] = {name: set() for name in self._placed}
+        wanted |= {name: set(route.named()) for name, route in routes.items()}
         now = self._clock.now()
         for name in routes:
             previous = self._routes.previous(name)
             recent = {version for version, left in self._routes.left(name).items() if now - left < GRACE}
             wanted[name] |= recent | ({previous} if previous is not None else set())
-        for record in self._rollouts.list(active=True, limit=1000):
+        for record in self._rollouts.list(active=True, limit=100_000):
             if record.status.state != "pending":
                 wanted.setdefault(record.recommender, set()).add(int(record.spec["version"]))
         return {name: frozenset(versions) for name, versions in wanted.items()}

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from shared.contracts.codec import decode, encode
 from shared.domain.errors import Conflict, EyasError
-from shared.domain.machine import Decision, HasState, Machine
+from shared.domain.machine import Decision, HasState, Machine, Request
 from shared.ports import Clock, HistoryEntry, Record, ResourceStore
 from shared.telemetry import metrics
 
@@ -129,18 +129,14 @@ class Reconciler(Generic[S, O, E]):
 
     def _commit(self, record: Record[S], decision: Decision[S, E], now: datetime) -> None:
         before, after = record.status, decision.next
+        finished = self._kind.machine.terminal(after.state)
+        moved = before.state != after.state or bool(decision.effects)
         entry = None
-        if before.state != after.state or decision.effects:
-            actor = record.asked.actor if decision.consumes_request and record.asked else "eyas"
-            entry = HistoryEntry(now, before.state, after.state, after.reason, actor)
-        self._kind.store.commit(
-            record,
-            after,
-            due_at=now,
-            entry=entry,
-            finished=self._kind.machine.terminal(after.state),
-            clear_request=decision.consumes_request,
-        )
+        if moved or decision.consumes_request:
+            entry = HistoryEntry(now, before.state, after.state, *_said(record.asked, decision, moved))
+        clear = decision.consumes_request or finished
+        self._kind.store.commit(record, after, due_at=now, entry=entry, finished=finished, clear_request=clear)
+        self._looks.pop(record.id, None)
         if before.state != after.state:
             log.info("%s %s: %s -> %s %s", self._kind.machine.name, record.id, before.state, after.state, after.reason)
         self._kind.committed(record, after)
@@ -158,3 +154,14 @@ class Reconciler(Generic[S, O, E]):
             effects=tuple(decode(self._kind.effect_type, effect) for effect in intent["effects"]),
             consumes_request=bool(intent["consumes_request"]),
         )
+
+
+def _said(asked: Request | None, decision: Decision[Any, Any], moved: bool) -> tuple[str, str]:
+    """The reason and the actor of a line of history: who asked is named, and so is a request that came to nothing."""
+    reason = decision.next.reason
+    if asked is None:
+        return reason, "eyas"
+    if decision.consumes_request:
+        told = moved or asked.verb in reason
+        return (reason if told else f"{asked.said()}: refused, it is {decision.next.state}"), asked.actor
+    return f"{reason} ({asked.said()} came too late)".lstrip(), "eyas"

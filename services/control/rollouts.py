@@ -19,6 +19,8 @@ from shared.telemetry import metrics
 GATEWAY_SILENCE = timedelta(seconds=3)
 """A gateway that hasn't reported for this long isn't ready and isn't waited for."""
 
+_ALL = 100_000
+
 
 class Rollouts:
     """The Kind of rollouts."""
@@ -70,7 +72,7 @@ class Rollouts:
             metrics.ROLLOUTS.labels(record.recommender, following.state).inc()
 
     def _blocked_by(self, record: Record[RolloutStatus]) -> str | None:
-        active = self.store.list(record.recommender, active=True)
+        active = self.store.list(record.recommender, active=True, limit=_ALL)
         oldest = min(active, key=lambda one: (one.created_at, one.id), default=record)
         return None if oldest.id == record.id else oldest.id
 

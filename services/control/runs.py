@@ -21,6 +21,8 @@ from shared.launch import rollout_id
 from shared.ports import ArtifactStore, Clock, EventLog, Executor, Record, Registry, RolloutStore, RunStore, Version
 from shared.telemetry import metrics
 
+_ALL = 100_000
+
 
 class Runs:
     """The Kind of runs."""
@@ -53,7 +55,7 @@ class Runs:
         state = record.status.state
         if state == "pending":
             return RunObservation(record.asked, blocked_by=self._blocked_by(record))
-        if state not in domain.STAGES:
+        if state not in domain.STAGES or record.asked is not None:  # what is asked is answered first, whatever artifacts say
             return RunObservation(record.asked)
         attempt = attempt_name(record.id, state, record.status.attempt)
         job = self._executor.observe(attempt)  # before the manifest: what ended has published by now
@@ -85,7 +87,7 @@ class Runs:
 
     def _blocked_by(self, record: Record[RunStatus]) -> str | None:
         """Single flight: the oldest active run of a recommender goes first."""
-        active = self.store.list(record.recommender, active=True)
+        active = self.store.list(record.recommender, active=True, limit=_ALL)
         oldest = min(active, key=lambda one: (one.created_at, one.id), default=record)
         return None if oldest.id == record.id else oldest.id
 

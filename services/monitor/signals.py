@@ -38,6 +38,7 @@ class Monitor:
         self._kpis = kpis
         self._clock = clock
         self._features = ItemFeatures(registry, artifacts)
+        self._shown: set[tuple[str, str]] = set()
 
     def signals(self, recommender: str) -> Signals:
         route = self._routes.get(recommender)
@@ -77,11 +78,18 @@ class Monitor:
         return {number: rate for number, rate in found.items() if rate.answers}
 
     def export(self) -> None:
+        shown: set[tuple[str, str]] = set()
         for name in self._routes.all():
             rule = _kpi_rule(self._recommenders.get(name).spec)
             for number, rate in self.kpis(name, rule.window if rule else _SHOWN).items():
-                metrics.HIT_RATE.labels(name, str(number)).set(rate.rate)
-                metrics.ANSWERS.labels(name, str(number)).set(rate.answers)
+                labels = (name, str(number))
+                metrics.HIT_RATE.labels(*labels).set(rate.rate)
+                metrics.ANSWERS.labels(*labels).set(rate.answers)
+                shown.add(labels)
+        for labels in self._shown - shown:  # a version that no longer answers has no hit rate, least of all its last one
+            metrics.HIT_RATE.remove(*labels)
+            metrics.ANSWERS.remove(*labels)
+        self._shown = shown
 
     def _earnings(self, recommender: str, spec: RecommenderSpec, version: int, since: datetime) -> tuple[float | None, float | None]:
         """The hit rate of the version's first answers as the stable one, and of its newest; None while there are too few."""

@@ -38,6 +38,12 @@ class Conflict(EyasError):
     status = 409
 
 
+class IllegalTransition(EyasError):
+    """A fault of ours: a decision left its transition table."""
+
+    kind = "illegal-transition"
+
+
 class Forbidden(EyasError):
     kind = "forbidden"
     status = 403

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
-from shared.domain.errors import Conflict
+from shared.domain.errors import IllegalTransition
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Machine:
     def check(self, source: str, target: str) -> None:
         """Staying is always legal; moving needs an edge."""
         if source != target and not any(edge.source == source and edge.target == target for edge in self.edges):
-            raise Conflict(f"{self.name}: no transition from {source} to {target}")
+            raise IllegalTransition(f"{self.name}: no transition from {source} to {target}")
 
 
 class HasState(Protocol):

@@ -1,0 +1,262 @@
+"""Lives of rows, told as scripts, and the check that a death, or a rival, in the middle of one changes nothing about it."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import select
+
+from services.store.tables import history, resources, route_history
+from shared.domain.route import Route
+from shared.ports import Signals
+from tests.unit.control.world import NAME, ROUNDS, Death, Fate, Plane, World
+
+TIMES = {"since", "step_since", "attempt_since", "sick_since", "started_at", "ended_at", "until"}
+Fated = Callable[[World], Fate]
+
+
+@dataclass(frozen=True)
+class Life:
+    """What the hero goes through, and the states that it has then been in."""
+
+    name: str
+    kind: str
+    prepare: Callable[[World], object]
+    path: Sequence[str]
+    ticks: Sequence[str] = field(default=())
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+def live(world: World, life: Life, fate: Fate) -> World:
+    """To the end of the script: whoever dies is followed by another."""
+    life.prepare(world)
+    plane = world.plane(fate)
+    for _ in range(ROUNDS):
+        world.play()
+        try:
+            plane.tick(*life.ticks)
+        except Death:
+            plane = world.plane()
+        world.clock.pass_by(seconds=1)
+        if not world.script and world.row().status.state == life.path[-1] and len(world.path()) >= len(life.path):
+            return world
+    raise AssertionError(f"{life}: after {ROUNDS} rounds {world.row().status}, having been {world.path()}")
+
+
+def ending(world: World) -> dict[str, Any]:
+    """Everything that a life leaves behind, but for times, and for names of attempts."""
+    rows = select(resources.c.kind, resources.c.id, resources.c.status, resources.c.intent, resources.c.asked)
+    lines = select(history.c.kind, history.c.id, history.c.source, history.c.target, history.c.reason, history.c.actor)
+    past = select(route_history).order_by(route_history.c.generation)
+    with world.engine.connect() as connection:
+        return {
+            "rows": sorted((row.kind, row.id, str(timeless(row.status)), row.intent, row.asked) for row in connection.execute(rows)),
+            "history": sorted(Counter(map(tuple, connection.execute(lines))).items()),
+            "path": world.path(),
+            "versions": [(one.number, one.run, one.digest, one.metrics, one.parent) for one in world.registry.list(NAME)],
+            "routes": [(one.generation, one.stable, one.candidate, one.weight, one.step, one.actor) for one in connection.execute(past)],
+            "jobs": sorted(Counter((one.run, one.stage) for one in world.executor.started).items()),
+            "stopped": len(world.executor.stopped),
+        }
+
+
+def timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: timeless(one) for name, one in value.items() if name not in TIMES and not (name == "attempt" and isinstance(one, str))
+        }
+    return [timeless(one) for one in value] if isinstance(value, list) else value
+
+
+def check(world: World, life: Life, fate: Fate, undisturbed: dict[str, Any]) -> None:
+    """The life is lived to the same end: nothing lost, nothing twice."""
+    live(world, life, fate)
+    assert fate.struck, "the point was never reached"
+    assert ending(world) == undisturbed
+    for run in world.runs.list(limit=1000):
+        stages = [done.stage for done in run.status.stages]
+        assert len(set(stages)) == len(stages), "a stage was done twice"
+    assert len({version.run for version in world.registry.list(NAME)}) == len(world.registry.list(NAME)), "a run registered twice"
+    assert max(world.executor.calls.values(), default=0) <= 2
+    names = [one.attempt for one in world.executor.started]
+    assert len(set(names)) == len(names), "two jobs have one name"
+    asked_for = {0.0, *world.spec.rollout.steps}
+    assert {weight for _, _, _, weight, _, _ in undisturbed["routes"]} <= asked_for
+
+
+def dying(kind: str, move: int, point: str) -> Fated:
+    def strike() -> None:
+        raise Death(point)
+
+    return lambda world: Fate(kind, move, point, strike)
+
+
+def rivalled(life: Life, move: int, point: str) -> Fated:
+    """At that point a second controller, which nobody knew of, does a few passes over the same database."""
+
+    def fate(world: World) -> Fate:
+        def strike() -> None:
+            rival: Plane = world.plane(made)
+            for _ in range(2):
+                rival.tick(*life.ticks)
+                world.clock.pass_by(milliseconds=300)
+                world.play()
+
+        made = Fate(life.kind, move, point, strike)
+        return made
+
+    return fate
+
+
+# Runs
+
+
+def run(*plays: tuple[str, str], **changes: Any) -> Callable[[World], None]:
+    def prepare(world: World) -> None:
+        world.apply(**changes)
+        for stage, how in plays:
+            world.plays.setdefault(stage, []).append(how)
+        world.start_run()
+
+    return prepare
+
+
+def cancelled_in(state: str) -> Callable[[World], None]:
+    def prepare(world: World) -> None:
+        world.plays["train"] = ["hang"]
+        world.start_run()
+        world.script = [(state, lambda: world.ask("cancel"))]
+
+    return prepare
+
+
+def gate_failed(stage: str) -> Callable[[World], None]:
+    def prepare(world: World) -> None:
+        world.metrics[stage] = {"candidate.auc": 0.1, "parity": 0.1}
+        world.start_run()
+
+    return prepare
+
+
+WHOLE = ("pending", "etl", "train", "evaluate", "export", "verify", "registered")
+RUNS = [
+    Life("registered", "run", run(), WHOLE, ("run",)),
+    Life("crashed once", "run", run(("train", "crash")), (*WHOLE[:3], *WHOLE[2:]), ("run",)),
+    Life("too slow once", "run", run(("train", "hang"), resources={"train": {"timeout": "3s"}}), (*WHOLE[:3], *WHOLE[2:]), ("run",)),
+    Life("refused", "run", run(("evaluate", "refuse")), (*WHOLE[:4], "failed"), ("run",)),
+    Life("crashed to the end", "run", run(*[("etl", "crash")] * 3), ("pending", "etl", "etl", "etl", "failed"), ("run",)),
+    Life("rejected by a metric", "run", gate_failed("evaluate"), (*WHOLE[:4], "rejected"), ("run",)),
+    Life("rejected by verify", "run", gate_failed("verify"), (*WHOLE[:6], "rejected"), ("run",)),
+    Life("cancelled in the queue", "run", cancelled_in("pending"), ("pending", "cancelled"), ("run",)),
+    Life("cancelled at work", "run", cancelled_in("train"), ("pending", "etl", "train", "cancelled"), ("run",)),
+]
+
+# Rollouts
+
+Act = Callable[[World], object]
+
+
+def asked(verb: str) -> Act:
+    return lambda world: world.ask(verb)
+
+
+def silent(*versions: int) -> Act:
+    return lambda world: world.fake_server.silent.update((NAME, version) for version in versions)
+
+
+def answering(world: World) -> None:
+    world.fake_server.silent.clear()
+
+
+def rollout(*script: tuple[str, Act], stable: bool = True, before: Act = lambda world: None, **analysis: Any) -> Callable[[World], None]:
+    def prepare(world: World) -> None:
+        if analysis:
+            world.apply(rollout={"steps": ["20%", "50%"], "analysis": analysis})
+        if stable:
+            world.routes.put(NAME, Route(world.version()), world.clock.now(), "ada", "a test")
+        world.start_rollout(world.version())
+        before(world)
+        world.script = [(state, functools.partial(act, world)) for state, act in script]
+
+    return prepare
+
+
+def few(world: World) -> None:
+    world.users = 5
+
+
+def harmful(world: World) -> None:
+    world.disliked.add(2)
+
+
+def broken(world: World) -> None:
+    world.fake_server.broken[NAME, 2] = "corrupt"
+
+
+def deaf(world: World) -> None:
+    silent(2)(world)
+
+
+SHORT: dict[str, Any] = {"attribution": "1s", "window": "1s", "max_harm": "30%", "min_users": 30, "deadline": "5s"}
+CANARY = ("pending", "loading", "canary")
+SERVED = ("rollout", "placement")
+ROLLOUTS = [
+    Life("of the first version", "rollout", rollout(stable=False), ("pending", "loading", "promoted"), SERVED),
+    Life("promoted", "rollout", rollout(), (*CANARY, "canary", "promoted"), SERVED),
+    Life("rolled back for harm", "rollout", rollout(before=harmful), (*CANARY, "rolled_back"), SERVED),
+    Life("that can't be loaded", "rollout", rollout(before=broken), ("pending", "loading", "rolled_back"), SERVED),
+    Life("that fell sick", "rollout", rollout(("canary", silent(2)), before=few), (*CANARY, "rolled_back"), SERVED),
+    Life("halted for the stable version", "rollout", rollout(("canary", silent(1)), before=few), (*CANARY, "paused"), SERVED),
+    Life("inconclusive", "rollout", rollout(("paused", asked("abort")), before=few, **SHORT), (*CANARY, "paused", "aborted"), SERVED),
+    Life(
+        "paused and promoted",
+        "rollout",
+        rollout(("canary", asked("pause")), ("paused", asked("promote"))),
+        (*CANARY, "paused", "promoted"),
+        SERVED,
+    ),
+    Life(
+        "paused and resumed",
+        "rollout",
+        rollout(("canary", asked("pause")), ("paused", asked("resume"))),
+        (*CANARY, "paused", "canary", "canary", "promoted"),
+        SERVED,
+    ),
+    Life(
+        "paused while loading",
+        "rollout",
+        rollout(("loading", asked("pause")), ("paused", answering), ("paused", asked("resume")), before=deaf),
+        ("pending", "loading", "paused", "loading", "canary", "canary", "promoted"),
+        SERVED,
+    ),
+    Life("promoted by a person", "rollout", rollout(("canary", asked("promote")), before=few), (*CANARY, "promoted"), SERVED),
+    Life("aborted at once", "rollout", rollout(("pending", asked("abort"))), ("pending", "aborted"), SERVED),
+    Life("aborted while loading", "rollout", rollout(("loading", asked("abort")), before=deaf), ("pending", "loading", "aborted"), SERVED),
+    Life("aborted under way", "rollout", rollout(("canary", asked("abort")), before=few), (*CANARY, "aborted"), SERVED),
+]
+
+# Retrainers
+
+
+def drifting(world: World) -> None:
+    world.apply()
+    world.plane().ensure()
+    world.start_run("r1")
+    world.hero = ("run", "r1")
+    plane = world.plane()
+    world.until(plane, "registered")
+    world.hero = ("rollout", "r1-rollout")
+    world.until(plane, "promoted")
+    world.hero = ("retrainer", NAME)
+    world.signals.now = Signals({"genres": 0.5})
+    world.script = [("retraining", lambda: setattr(world.signals, "now", Signals({})))]
+
+
+RETRAINERS = [Life("fired", "retrainer", drifting, ("watching", "retraining", "cooling", "watching"))]
+LIVES = [*RUNS, *ROLLOUTS, *RETRAINERS]

@@ -1,0 +1,159 @@
+"""A row that has nothing to do costs nothing: whatever its state, passes over an unchanged world write nothing."""
+
+from __future__ import annotations
+
+import functools
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from shared.domain.run import MACHINE, STAGES
+from shared.ports import Signals
+from tests.unit.control.world import NAME, World
+
+
+@dataclass
+class Rest:
+    """A state, and how a world gets there and then stands still."""
+
+    kind: str
+    state: str
+    prepare: Callable[[World], object]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.state}"
+
+
+def waiting(world: World) -> None:
+    world.start_run("r0")
+    world.plays["etl"] = ["hang"]
+    world.clock.pass_by(seconds=1)
+    world.start_run("r1")
+    world.hero = ("run", "r1")
+
+
+def stage(name: str) -> Callable[[World], None]:
+    def prepare(world: World) -> None:
+        world.plays[name] = ["hang"]
+        world.start_run()
+
+    return prepare
+
+
+def ended_run(state: str) -> Callable[[World], None]:
+    def prepare(world: World) -> None:
+        if state == "rejected":
+            world.metrics["evaluate"] = {}
+        if state == "failed":
+            world.plays["etl"] = ["refuse"]
+        if state == "cancelled":
+            world.script = [("train", lambda: world.ask("cancel"))]
+        world.start_run()
+
+    return prepare
+
+
+def second(world: World, *script: tuple[str, str], users: int = 10) -> None:
+    """A second version's rollout; few users, so that no step is decided."""
+    world.serve(world.version())
+    world.version()
+    world.users = users
+    world.script = [(state, functools.partial(world.ask, verb)) for state, verb in script]
+    world.start_rollout(2)
+
+
+def blocked(world: World) -> None:
+    second(world)
+    world.clock.pass_by(seconds=1)
+    world.start_rollout(world.version(), "o3")
+    world.hero = ("rollout", "o3")
+
+
+def loading(world: World) -> None:
+    world.fake_server.silent.add((NAME, 2))
+    second(world)
+
+
+def broken(world: World) -> None:
+    world.fake_server.broken[NAME, 2] = "corrupt"
+    second(world)
+
+
+def unreported(world: World) -> None:
+    world.gateways = ()
+    second(world)
+
+
+def watching(world: World) -> None:
+    world.apply()
+    world.serve(world.version())
+    world.plane().ensure()
+    world.hero = ("retrainer", NAME)
+
+
+def fired(world: World) -> None:
+    watching(world)
+    world.version("parent")
+    world.apply(retrain={"on": [{"drift": {"psi": 0.2}}], "cooldown": "6h"})
+    world.signals.now = Signals({"genres": 0.5})
+    world.plays["etl"] = ["hang"]
+
+
+def cooled(world: World) -> None:
+    fired(world)
+    world.plays["etl"] = ["refuse"]
+
+
+def held_back(world: World) -> None:
+    fired(world)
+    world.start_run("by-hand")
+
+
+RESTS = [
+    Rest("run", "pending", waiting),
+    *(Rest("run", one, stage(one)) for one in STAGES),
+    *(Rest("run", one, ended_run(one)) for one in ("registered", "rejected", "failed", "cancelled")),
+    Rest("rollout", "pending", blocked),
+    Rest("rollout", "loading", loading),
+    Rest("rollout", "canary", second),
+    Rest("rollout", "canary", unreported),
+    Rest("rollout", "paused", lambda world: second(world, ("canary", "pause"))),
+    Rest("rollout", "aborted", lambda world: second(world, ("canary", "abort"))),
+    Rest("rollout", "promoted", lambda world: second(world, ("canary", "promote"))),
+    Rest("rollout", "rolled_back", broken),
+    Rest("retrainer", "watching", watching),
+    Rest("retrainer", "watching", held_back),
+    Rest("retrainer", "retraining", fired),
+    Rest("retrainer", "cooling", cooled),
+]
+
+
+def test_every_state_of_every_machine_is_among_those_that_rest() -> None:
+    from shared.domain import retrainer, rollout
+
+    assert {str(rest) for rest in RESTS} == {
+        f"{machine.name} {state}" for machine in (MACHINE, rollout.MACHINE, retrainer.MACHINE) for state in machine.states
+    }
+
+
+@pytest.mark.parametrize("rest", RESTS, ids=str)
+def test_a_hundred_passes_over_an_unchanged_world_write_nothing(world: World, rest: Rest) -> None:
+    rest.prepare(world)
+    plane = world.plane()
+    world.until(plane, rest.state)
+    for _ in range(10):  # what is still under way settles
+        world.round(plane)
+    before = world.row()
+    assert (world.hero[0], before.status.state) == (rest.kind, rest.state)
+    history = world.store(rest.kind).history(before.id)
+    with sqlite3.connect(world.database) as watcher:
+        version = watcher.execute("PRAGMA data_version").fetchone()
+        for _ in range(100):
+            plane.tick()
+            world.clock.pass_by(milliseconds=15)  # 1.5 s: every row is looked at, and no gateway has fallen silent
+        assert watcher.execute("PRAGMA data_version").fetchone() == version, "something was written"
+    watcher.close()
+    assert world.row() == before
+    assert world.store(rest.kind).history(before.id) == history

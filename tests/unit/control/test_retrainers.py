@@ -1,0 +1,210 @@
+"""Retrainers in the loop: what the world says becomes one run at a time, and its end is waited for."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import REGISTRY
+
+from shared.domain.machine import Request
+from shared.domain.retrainer import RetrainerStatus
+from shared.ports import Signals
+from tests.unit.control.world import NAME, Plane, World, spec
+
+FIRST = f"{NAME}-retrain-1"
+DRIFT = Signals({"genres": 0.5, "year": 0.3})
+CALM = Signals({"genres": 0.01})
+
+
+@pytest.fixture
+def plane(world: World) -> Plane:
+    """Version 1, made by a run, serves; the retrainer watches."""
+    world.apply()
+    plane = world.plane()
+    plane.ensure()
+    world.start_run("r1")
+    world.until(plane, "registered")
+    world.hero = ("rollout", "r1-rollout")
+    world.until(plane, "promoted")
+    world.hero = ("retrainer", NAME)
+    world.signals.now = CALM
+    return plane
+
+
+def status(world: World) -> RetrainerStatus:
+    return world.retrainers.get(NAME).status
+
+
+def runs(world: World) -> list[str]:
+    return [record.id for record in world.runs.list() if record.id != "r1"]
+
+
+def rounds(world: World, plane: Plane, count: int) -> None:
+    for _ in range(count):
+        world.round(plane)
+
+
+def test_every_recommender_gets_one_retrainer(world: World) -> None:
+    plane = world.plane()
+    plane.ensure()
+    assert world.retrainers.list() == []
+    for name in ("films", "books"):
+        world.recommenders.put(spec(name=name), world.clock.now(), "ada")
+    for _ in range(3):
+        plane.ensure()
+    world.plane().ensure()
+    assert {record.id for record in world.retrainers.list()} == {"films", "books"}
+    assert [entry.target for entry in world.retrainers.history("films")] == ["watching"]
+
+
+def test_while_nothing_moves_nothing_is_started(world: World, plane: Plane) -> None:
+    rounds(world, plane, 20)
+    assert runs(world) == []
+    assert status(world).state == "watching"
+
+
+def test_while_nothing_serves_the_signals_are_not_even_read(world: World) -> None:
+    world.apply()
+    world.signals.now = DRIFT
+    plane = world.plane()
+    plane.ensure()
+    world.hero = ("retrainer", NAME)
+    rounds(world, plane, 5)
+    assert world.signals.asked == 0
+    assert runs(world) == []
+
+
+@pytest.mark.requirement("C-03")
+def test_drift_starts_one_run_with_its_mode_cause_and_the_serving_version(world: World, plane: Plane) -> None:
+    world.signals.now = DRIFT
+    world.plays["etl"] = ["hang"]
+    rounds(world, plane, 2)
+    assert runs(world) == [FIRST]
+    found = world.runs.get(FIRST)
+    assert (found.spec["mode"], found.spec["serving"], found.recommender) == ("warm", 1, NAME)
+    assert found.spec["cause"] == "drift of genres: psi 0.500 (threshold 0.2)"
+    assert (status(world).state, status(world).run, status(world).fired) == ("retraining", FIRST, 1)
+
+
+@pytest.mark.requirement("G-13", "C-03")
+def test_a_fall_of_the_hit_rate_starts_a_full_run(world: World, plane: Plane) -> None:
+    world.apply(retrain={"on": [{"kpi": {"hit_rate": "-10%"}}], "mode": "warm"})
+    world.signals.now = Signals({}, baseline=0.5, current=0.4)
+    rounds(world, plane, 2)
+    assert world.runs.get(FIRST).spec["mode"] == "full"
+    assert "-20.0%" in world.runs.get(FIRST).spec["cause"]
+
+
+@pytest.mark.requirement("C-03")
+def test_while_a_retraining_goes_on_nothing_more_is_started(world: World, plane: Plane) -> None:
+    world.signals.now = DRIFT
+    world.plays["train"] = ["hang"]
+    rounds(world, plane, 60)
+    assert runs(world) == [FIRST]
+    assert status(world).state == "retraining"
+
+
+def test_a_retraining_lasts_until_its_rollout_has_ended(world: World, plane: Plane) -> None:
+    world.signals.now = DRIFT
+    world.users = 5
+    world.hero = ("rollout", f"{FIRST}-rollout")
+    rounds_until_rollout(world, plane)
+    rounds(world, plane, 20)
+    assert world.runs.get(FIRST).status.state == "registered"
+    assert status(world).state == "retraining"
+    world.ask("abort")
+    rounds(world, plane, 2)
+    assert (status(world).state, status(world).reason) == ("cooling", "version 2 aborted: abort by ada")
+
+
+def rounds_until_rollout(world: World, plane: Plane) -> None:
+    hero, world.hero = world.hero, ("retrainer", NAME)
+    while not [record for record in world.rollouts.list(active=True) if record.status.state == "canary"]:
+        world.round(plane)
+    world.hero = hero
+
+
+@pytest.mark.requirement("C-03", "G-11")
+def test_after_a_promotion_it_cools_and_then_watches_again(world: World, plane: Plane) -> None:
+    world.signals.now = DRIFT
+    world.until(plane, "retraining")
+    world.signals.now = CALM
+    world.until(plane, "cooling")
+    assert status(world).reason.startswith("version 2 promoted: ")
+    until = status(world).until
+    assert until is not None
+    world.until(plane, "watching")
+    assert world.clock.now() >= until
+    assert status(world) == RetrainerStatus(reason="the cooldown is over", fired=1)
+    assert world.path() == ["watching", "retraining", "cooling", "watching"]
+
+
+def test_a_rejected_run_ends_the_retraining_with_its_reason(world: World, plane: Plane) -> None:
+    world.metrics["evaluate"] = {"candidate.auc": 0.3}
+    world.signals.now = DRIFT
+    world.until(plane, "cooling")
+    assert status(world).reason == f"run {FIRST} rejected: auc is 0.3 < 0.6"
+    assert world.registry.list(NAME)[-1].number == 1
+
+
+@pytest.mark.requirement("C-03")
+def test_while_it_cools_drift_starts_nothing_and_a_person_can(world: World, plane: Plane) -> None:
+    world.metrics["evaluate"] = {"candidate.auc": 0.3}
+    world.signals.now = DRIFT
+    world.until(plane, "cooling")
+    rounds(world, plane, 5)
+    assert runs(world) == [FIRST]
+    world.ask("retrain", actor="bob")
+    rounds(world, plane, 1)
+    assert status(world).state == "retraining"
+    assert world.retrainers.history(NAME)[-1].actor == "bob"
+    assert world.runs.get(f"{NAME}-retrain-2").spec["cause"] == "retrain by bob"
+
+
+def test_a_second_firing_gets_the_second_number(world: World, plane: Plane) -> None:
+    world.signals.now = DRIFT
+    world.until(plane, "cooling")
+    world.until(plane, "watching")
+    world.until(plane, "retraining")
+    assert runs(world) == [f"{NAME}-retrain-2", FIRST]
+    found = world.runs.get(f"{NAME}-retrain-2")
+    assert (found.spec["serving"], found.spec["mode"]) == (2, "warm")
+    world.until(plane, "cooling")
+    assert [(version.number, version.run, version.parent) for version in world.registry.list(NAME)] == [
+        (1, "r1", None),
+        (2, FIRST, 1),
+        (3, f"{NAME}-retrain-2", 2),
+    ]
+
+
+@pytest.mark.requirement("C-03")
+def test_what_is_under_way_holds_a_firing_back_and_the_reason_says_so(world: World, plane: Plane) -> None:
+    world.plays["etl"] = ["hang"]
+    world.start_run("by-hand")
+    world.signals.now = DRIFT
+    rounds(world, plane, 3)
+    assert status(world).state == "watching"
+    assert status(world).reason.endswith("held back: run by-hand is under way")
+    world.runs.ask("by-hand", Request("cancel", "ada"), world.clock.now())
+    rounds(world, plane, 3)
+    assert (status(world).state, status(world).run) == ("retraining", FIRST)
+
+
+def test_a_request_waits_for_what_is_under_way_and_is_then_granted(world: World, plane: Plane) -> None:
+    world.plays["etl"] = ["hang"]
+    world.start_run("by-hand")
+    world.ask("retrain")
+    rounds(world, plane, 3)
+    assert world.row().asked is not None
+    world.runs.ask("by-hand", Request("cancel", "ada"), world.clock.now())
+    rounds(world, plane, 3)
+    assert (status(world).state, world.row().asked) == ("retraining", None)
+
+
+@pytest.mark.requirement("C-06")
+def test_retrainings_are_counted_by_mode(world: World, plane: Plane) -> None:
+    labels = {"recommender": NAME, "mode": "warm"}
+    before = REGISTRY.get_sample_value("eyas_retrainings_total", labels) or 0
+    world.signals.now = DRIFT
+    world.until(plane, "cooling")
+    rounds(world, plane, 3)
+    assert REGISTRY.get_sample_value("eyas_retrainings_total", labels) == before + 1

@@ -1,0 +1,286 @@
+"""Rollouts in the loop: what servers, gateways and users say is really asked for, and routes move once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+from sqlalchemy import event
+
+from shared.domain.rollout import RolloutStatus
+from shared.domain.route import Route
+from tests.unit.control.world import NAME, World
+
+SERVED = ("rollout", "placement")
+
+
+@pytest.fixture
+def second(world: World) -> World:
+    """Version 1 serves, version 2 is about to be rolled out, and few users come: nothing is decided by itself."""
+    world.serve(world.version())
+    world.version()
+    world.users = 5
+    world.start_rollout(2)
+    return world
+
+
+def route(world: World) -> tuple[int, int | None, float]:
+    found = world.routes.get(NAME)
+    assert found is not None
+    return found.stable, found.candidate, found.weight
+
+
+def step_since(world: World) -> Any:
+    return world.row().status.step_since
+
+
+@pytest.mark.requirement("C-05")
+def test_the_first_version_is_promoted_as_soon_as_it_answers(world: World) -> None:
+    world.version()
+    world.start_rollout(1)
+    world.until(world.plane(), "promoted", *SERVED)
+    assert world.path() == ["pending", "loading", "promoted"]
+    assert route(world) == (1, None, 0.0)
+
+
+@pytest.mark.requirement("C-05", "G-11")
+def test_a_good_version_rises_step_by_step_and_takes_over(second: World) -> None:
+    second.users = 40
+    seen = []
+    plane = second.plane()
+    while second.row().status.state != "promoted":
+        second.round(plane, *SERVED)
+        seen.append(route(second))
+    assert list(dict.fromkeys(seen)) == [(1, None, 0.0), (1, 2, 0.2), (1, 2, 0.5), (2, None, 0.0)]
+    assert [(report.step, report.weight, report.candidate.users) for report in second.row().status.reports] == [(0, 0.2, 40), (1, 0.5, 40)]
+
+
+def test_a_version_gets_no_traffic_before_it_answers(second: World) -> None:
+    second.fake_server.silent.add((NAME, 2))
+    plane = second.plane()
+    second.until(plane, "loading", *SERVED)
+    for _ in range(5):
+        second.round(plane, *SERVED)
+    assert route(second) == (1, None, 0.0)
+    second.fake_server.silent.clear()
+    second.round(plane, *SERVED)
+    assert route(second) == (1, 2, 0.2)
+
+
+@pytest.mark.requirement("C-05")
+def test_a_step_begins_when_the_last_gateway_has_reported_its_route(second: World) -> None:
+    plane = second.plane()
+    second.until(plane, "canary", *SERVED)
+    generation = second.routes.get(NAME).generation  # type: ignore[union-attr]
+    second.gateways = ()
+
+    def look() -> Any:
+        second.clock.pass_by(seconds=1)
+        plane.tick("rollout")
+        return step_since(second)
+
+    def report(gateway: str, served: int) -> None:
+        second.routes.report(gateway, {NAME: served}, second.clock.now())
+
+    second.clock.pass_by(seconds=4)
+    assert look() is None, "nobody has reported"
+    report("gate-1", generation)
+    report("gate-2", generation - 1)
+    assert look() is None, "the second serves the route before"
+    report("gate-3", 0)
+    report("gate-2", generation)
+    assert look() is None, "the third serves nothing yet"
+    report("gate-3", generation)
+    assert look() == second.clock.now()
+
+
+def test_a_gateway_that_fell_silent_is_not_waited_for(second: World) -> None:
+    plane = second.plane()
+    second.until(plane, "canary", *SERVED)
+    second.routes.report("gate-0", {NAME: 1}, second.clock.now())
+    second.clock.pass_by(seconds=2)
+    second.report()
+    plane.tick("rollout")
+    assert step_since(second) is None
+    second.clock.pass_by(seconds=2)
+    second.report()
+    plane.tick("rollout")
+    assert step_since(second) == second.clock.now()
+
+
+def test_a_gateway_that_is_ahead_is_not_waited_for(second: World) -> None:
+    plane = second.plane()
+    second.until(plane, "canary", *SERVED)
+    second.routes.report("gate-1", {NAME: 99}, second.clock.now())
+    plane.tick("rollout")
+    assert step_since(second) == second.clock.now()
+
+
+def test_another_rollout_waits_until_the_first_has_ended(second: World) -> None:
+    plane = second.plane()
+    second.clock.pass_by(seconds=1)
+    second.version()
+    second.start_rollout(3)
+    second.until(plane, "canary", *SERVED)
+    for _ in range(3):
+        second.round(plane, *SERVED)
+    assert (second.rollouts.get("o3").status.state, second.rollouts.get("o3").status.reason) == ("pending", "waits for rollout o2")
+    assert 3 not in second.fake_server.answering(NAME)
+    second.ask("abort")
+    second.hero = ("rollout", "o3")
+    second.until(plane, "canary", *SERVED)
+    assert route(second) == (1, 3, 0.2)
+
+
+def test_rollouts_of_other_recommenders_are_not_waited_for(second: World) -> None:
+    plane = second.plane()
+    second.until(plane, "canary", *SERVED)
+    other = replace(second.rollouts.get("o2"), id="o-books", recommender="books", status=RolloutStatus(), revision=0)
+    second.rollouts.create(other, "ada")
+    plane.tick("rollout")
+    assert second.rollouts.get("o-books").status.state == "loading"
+
+
+@pytest.mark.requirement("C-05")
+def test_a_version_that_cannot_be_loaded_is_rolled_back_with_the_servers_words(second: World) -> None:
+    second.fake_server.broken[NAME, 2] = "unexpected end of file"
+    plane = second.plane()
+    second.until(plane, "rolled_back", *SERVED)
+    assert second.row().status.reason == "version 2 can't be loaded: unexpected end of file"
+    plane.tick(*SERVED)
+    assert route(second) == (1, None, 0.0)
+    assert second.fake_server.answering(NAME) == {1}
+
+
+@pytest.mark.requirement("C-05")
+def test_a_version_that_earns_less_is_rolled_back_to_the_stable_one(second: World) -> None:
+    second.users = 40
+    second.disliked.add(2)
+    second.until(second.plane(), "rolled_back", *SERVED)
+    assert "earns fewer hits" in second.row().status.reason
+    assert route(second) == (1, None, 0.0)
+
+
+def test_a_sick_stable_version_halts_the_rollout_and_moves_nobody(second: World) -> None:
+    plane = second.plane()
+    second.until(plane, "canary", *SERVED)
+    second.fake_server.silent.add((NAME, 1))
+    second.until(plane, "paused", *SERVED)
+    assert "stable version 1 itself" in second.row().status.reason
+    assert route(second) == (1, 2, 0.2)
+
+
+def test_a_server_that_comes_back_in_time_decides_nothing(second: World) -> None:
+    plane = second.plane()
+    second.until(plane, "canary", *SERVED)
+    second.fake_server.down = True
+    for _ in range(20):
+        second.round(plane, "rollout")
+    assert second.row().status.sick_since is not None
+    second.fake_server.restart()
+    for _ in range(20):
+        second.round(plane, *SERVED)
+    assert (second.row().status.state, second.row().status.sick_since) == ("canary", None)
+
+
+def test_each_route_is_set_once(second: World) -> None:
+    written: list[str] = []
+
+    def note(*arguments: Any) -> None:
+        if "INTO route_history" in arguments[2]:
+            written.append(arguments[2])
+
+    second.users = 40
+    plane = second.plane()
+    engine = second._engines[-1]
+    event.listen(engine, "before_cursor_execute", note)
+    second.until(plane, "promoted", *SERVED)
+    for _ in range(20):
+        second.round(plane, *SERVED)
+    assert len(written) == 3
+    assert route(second) == (2, None, 0.0)
+
+
+def test_a_person_can_pause_and_the_users_stay_where_they_are(second: World) -> None:
+    plane = second.plane()
+    second.until(plane, "canary", *SERVED)
+    before = second.routes.get(NAME)
+    second.ask("pause")
+    second.until(plane, "paused", *SERVED)
+    for _ in range(10):
+        second.round(plane, *SERVED)
+    assert second.routes.get(NAME) == before
+    assert second.rollouts.history("o2")[-1].actor == "ada"
+
+
+@pytest.mark.requirement("C-05")
+def test_an_abort_brings_every_user_back_and_names_who_asked(second: World) -> None:
+    plane = second.plane()
+    second.until(plane, "canary", *SERVED)
+    second.ask("abort", actor="bob")
+    second.until(plane, "aborted", *SERVED)
+    assert route(second) == (1, None, 0.0)
+    assert second.rollouts.history("o2")[-1].actor == "bob"
+
+
+def test_a_candidate_that_does_not_answer_is_not_promoted_even_if_asked(second: World) -> None:
+    plane = second.plane()
+    second.until(plane, "canary", *SERVED)
+    second.fake_server.silent.add((NAME, 2))
+    second.ask("promote")
+    second.round(plane, *SERVED)
+    assert second.row().asked is None
+    assert second.row().status.state == "canary"
+    assert "refused" in second.row().status.reason
+    assert route(second) == (1, 2, 0.2)
+
+
+def test_a_refused_request_is_in_the_history(second: World) -> None:
+    plane = second.plane()
+    second.until(plane, "canary", *SERVED)
+    second.fake_server.silent.add((NAME, 2))
+    second.ask("promote")
+    second.round(plane, *SERVED)
+    assert any("refused" in entry.reason for entry in second.rollouts.history("o2"))
+
+
+@pytest.mark.requirement("C-06")
+def test_ends_and_weights_are_exported(second: World) -> None:
+    labels = {"recommender": NAME}
+    before = REGISTRY.get_sample_value("eyas_rollouts_total", {**labels, "state": "promoted"}) or 0
+    second.users = 40
+    plane = second.plane()
+    second.until(plane, "canary", *SERVED)
+    assert REGISTRY.get_sample_value("eyas_candidate_weight", labels) == 0.2
+    second.until(plane, "promoted", *SERVED)
+    assert REGISTRY.get_sample_value("eyas_candidate_weight", labels) == 0
+    assert REGISTRY.get_sample_value("eyas_serving_version", labels) == 2
+    assert REGISTRY.get_sample_value("eyas_rollouts_total", {**labels, "state": "promoted"}) == before + 1
+
+
+def test_users_are_counted_only_when_their_window_has_closed(second: World) -> None:
+    second.apply(rollout={"steps": ["20%"], "analysis": {"attribution": "4s", "window": "3s", "min_users": 30, "max_harm": "30%"}})
+    second.users = 40
+    second.ask("abort")
+    plane = second.plane()
+    second.until(plane, "aborted", *SERVED)
+    second.start_rollout(2, "again")
+    second.hero = ("rollout", "again")
+    second.until(plane, "canary", *SERVED)
+    began = second.clock.now()
+    second.until(plane, "promoted", *SERVED)
+    assert second.clock.now() - began >= timedelta(seconds=7)
+
+
+def test_going_back_by_hand_during_a_rollout_leaves_the_rollout_waiting_for_a_person(second: World) -> None:
+    """Whoever sets a route beside the rollout stops it: no weight is moved on a guess."""
+    plane = second.plane()
+    second.until(plane, "canary", *SERVED)
+    second.routes.put(NAME, Route(1), second.clock.now(), "ada", "by hand")
+    for _ in range(10):
+        second.round(plane, *SERVED)
+    assert second.row().status.state == "canary"
+    assert route(second) == (1, None, 0.0)

@@ -1,0 +1,182 @@
+"""Runs in the loop: from a spec to a registered version, on the real stores, each effect once."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from shared.domain.run import STAGES, Job, RunStatus
+from tests.unit.control.world import NAME, NOW, World
+
+
+def run_of(world: World) -> RunStatus:
+    return world.runs.get("r1").status
+
+
+def test_a_run_goes_from_pending_to_registered_stage_by_stage(world: World) -> None:
+    world.start_run()
+    world.until(world.plane(), "registered", "run")
+    assert world.path() == ["pending", *STAGES, "registered"]
+    assert [(done.stage, done.attempt) for done in run_of(world).stages] == [(stage, f"r1-{stage}-1") for stage in STAGES]
+    assert [result.verdict for result in run_of(world).gates] == ["pass", "pass"]
+
+
+def test_every_effect_of_a_run_happens_once(world: World) -> None:
+    world.start_run()
+    world.until(world.plane(), "registered", "run")
+    assert world.executor.calls == {f"r1-{stage}-1": 1 for stage in STAGES}
+    assert world.executor.stopped == []
+    assert [version.run for version in world.registry.list(NAME)] == ["r1"]
+    assert [rollout.id for rollout in world.rollouts.list(NAME)] == ["r1-rollout"]
+
+
+def test_each_stage_gets_the_files_of_those_before_it(world: World) -> None:
+    world.start_run()
+    world.until(world.plane(), "registered", "run")
+    for number, one in enumerate(world.executor.started):
+        assert {name: sorted(files) for name, files in one.inputs.items()} == {stage: [f"{stage}.bin"] for stage in STAGES[:number]}
+        assert (one.run, one.mode, one.data_roots, one.artifacts) == ("r1", "full", ("/data",), world.artifacts.url)
+
+
+@pytest.mark.requirement("G-11")
+def test_a_registered_version_carries_its_files_metrics_and_lineage_into_its_rollout(world: World) -> None:
+    world.start_run()
+    world.until(world.plane(), "registered", "run")
+    version = world.registry.get(NAME, 1)
+    assert sorted(version.files) == ["export.bin"]
+    assert version.metrics == {"candidate.auc": 0.8, "parity": 1e-7}
+    assert (version.parent, version.lineage["mode"], version.lineage["cause"], version.lineage["spec_generation"]) == (
+        None,
+        "full",
+        "a test",
+        1,
+    )
+    assert datetime.fromisoformat(version.lineage["snapshot"]) == NOW
+    rollout = world.rollouts.get("r1-rollout")
+    assert (rollout.spec["version"], rollout.status.state) == (1, "pending")
+
+
+def test_the_history_says_when_each_transition_happened_and_who_asked(world: World) -> None:
+    world.start_run()
+    plane = world.plane()
+    world.until(plane, "train", "run")
+    world.ask("cancel", actor="bob")
+    world.until(plane, "cancelled", "run")
+    lines = [(entry.source, entry.target, entry.reason, entry.actor) for entry in world.runs.history("r1")]
+    assert lines == [
+        ("", "pending", "created", "ada"),
+        ("pending", "etl", "", "eyas"),
+        ("etl", "train", "", "eyas"),
+        ("train", "cancelled", "cancel by bob", "bob"),
+    ]
+    assert [entry.at - NOW for entry in world.runs.history("r1")[1:3]] == [timedelta(0), timedelta(seconds=1)]
+
+
+def test_a_commit_leaves_no_intent_and_no_request(world: World) -> None:
+    world.start_run()
+    plane = world.plane()
+    world.until(plane, "train", "run")
+    assert world.row().intent is None
+    world.ask("cancel")
+    plane.tick("run")
+    assert (world.row().intent, world.row().asked) == (None, None)
+    assert world.executor.stopped == ["r1-train-1"]
+
+
+# Runs that end otherwise
+
+
+@pytest.mark.parametrize(("stage", "metric"), [("evaluate", "candidate.auc"), ("verify", "parity")])
+def test_a_run_whose_gate_fails_is_rejected_with_the_reason_and_registers_nothing(world: World, stage: str, metric: str) -> None:
+    world.metrics[stage] = {metric: 0.5}
+    world.start_run()
+    world.until(world.plane(), "rejected", "run")
+    assert metric.rpartition(".")[2] in run_of(world).reason
+    assert world.registry.list(NAME) == []
+    assert world.rollouts.list(NAME) == []
+
+
+def test_a_stage_that_refuses_its_data_ends_the_run_at_once(world: World) -> None:
+    world.plays["etl"] = ["refuse"]
+    world.start_run()
+    world.until(world.plane(), "failed", "run")
+    assert run_of(world).reason == "etl: no column 'at'"
+    assert list(world.executor.calls) == ["r1-etl-1"]
+
+
+def test_a_stage_that_crashed_is_tried_again_under_the_next_name(world: World) -> None:
+    world.plays["train"] = ["crash", "publish"]
+    world.start_run()
+    world.until(world.plane(), "registered", "run")
+    assert [done.attempt for done in run_of(world).stages if done.stage == "train"] == ["r1-train-2"]
+    assert world.path() == ["pending", "etl", "train", "train", *STAGES[2:], "registered"]
+
+
+def test_a_stage_that_runs_too_long_is_stopped_before_it_is_tried_again(world: World) -> None:
+    world.apply(resources={"train": {"timeout": "5s"}})
+    world.plays["train"] = ["hang", "publish"]
+    world.start_run()
+    world.until(world.plane(), "registered", "run")
+    assert world.executor.stopped == ["r1-train-1"]
+    assert run_of(world).stages[1].attempt == "r1-train-2"
+
+
+def test_what_was_published_counts_even_if_the_process_died_afterwards(world: World) -> None:
+    plane = world.plane()
+    world.start_run()
+    plane.tick("run")
+    world.publish("etl", "r1-etl-1")
+    world.executor.end("r1-etl-1", Job("failed", "killed by signal 9"))
+    plane.tick("run")
+    assert run_of(world).state == "train"
+    assert "r1-etl-2" not in world.executor.calls
+
+
+@pytest.mark.requirement("C-03")
+def test_a_second_run_of_a_recommender_waits_for_the_first(world: World) -> None:
+    plane = world.plane()
+    world.start_run("r1")
+    world.clock.pass_by(seconds=1)
+    world.start_run("r2")
+    world.until(plane, "export", "run")
+    assert world.runs.get("r2").status == RunStatus(reason="waits for run r1")
+    world.until(plane, "registered", "run")
+    world.hero = ("run", "r2")
+    world.until(plane, "registered", "run")
+    assert [version.run for version in world.registry.list(NAME)] == ["r1", "r2"]
+
+
+def test_single_flight_holds_for_any_number_of_waiting_runs(world: World) -> None:
+    plane = world.plane()
+    for number in range(102):
+        world.start_run(f"r{number:03}")
+        world.clock.pass_by(milliseconds=1)
+    plane.tick("run")
+    plane.tick("run")
+    assert list(world.executor.calls) == ["r000-etl-1"]
+
+
+# A warm run
+
+
+@pytest.mark.requirement("G-09")
+def test_a_warm_run_gets_the_parents_files_and_the_events_since_its_snapshot(world: World) -> None:
+    plane = world.plane()
+    world.start_run("r1")
+    world.until(plane, "registered", "run")
+    world.serve(1)
+    route = world.routes.get(NAME)
+    assert route is not None
+    world.visit(route, "stable", 1)
+    world.clock.pass_by(seconds=1)
+    world.hero = ("", "")
+    world.start_run("r2", mode="warm", serving=1)
+    world.until(plane, "registered", "run")
+    etl, train, evaluate = world.executor.started[5:8]
+    assert sorted(etl.inputs) == ["events", "parent"]
+    assert sorted(etl.inputs["parent"]) == ["etl.bin", "train.bin"]
+    assert world.artifacts.read(etl.inputs["events"]["events.csv"]).decode().count("\n") == 41
+    assert sorted(train.inputs) == ["etl", "parent"]
+    assert sorted(evaluate.inputs) == ["etl", "train"]
+    assert world.registry.get(NAME, 2).parent == 1
