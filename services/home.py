@@ -35,7 +35,7 @@ class Home:
     def open(self) -> None:
         """Makes the folder and locks it; a second platform on it is refused."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = (self.folder / "lock").open("a+")
         except OSError as error:
             raise Invalid(f"home {self.folder} can't be written: {error.strerror}; choose another with --home or EYAS_HOME") from None
@@ -68,8 +68,13 @@ class Home:
             part.unlink(missing_ok=True)
             with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
                 stream.write(secrets.token_urlsafe(32))
+                stream.flush()
+                os.fsync(stream.fileno())
             part.replace(path)
-        return path.read_text().strip()
+        token = path.read_text().strip()
+        if not token:
+            raise Invalid(f"{path} is empty: delete it, and the next start makes a new token")
+        return token
 
     def announce(self, endpoint: Endpoint) -> None:
         part = self._endpoint.with_suffix(".part")

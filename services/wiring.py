@@ -141,8 +141,9 @@ class Platform:
 def serve(home: Path | None, port: int | None, metrics_port: int | None, data_roots: list[Path]) -> int:
     """Runs the embedded platform until SIGINT or SIGTERM. What isn't given comes from the environment (`EYAS_...`)."""
     given = {"home": home, "port": port, "metrics_port": metrics_port, "data_roots": data_roots or None}
-    settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    settings = Settings.read({name: value for name, value in given.items() if value is not None})
     logs.configure()
+    os.umask(0o077)  # what users liked is nobody else's business on a shared machine
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: what has been started is stopped
     try:
         with ExitStack() as undo:
@@ -161,6 +162,9 @@ def _serve(settings: Settings, undo: ExitStack) -> None:
     listener = undo.enter_context(bind("the API", settings.port, 8080))
     metrics_url = _export_metrics(settings.metrics_port, undo)
     roots = tuple(str(root.absolute()) for root in settings.data_roots or [Path("data")])
+    for root in roots:
+        if not Path(root).is_dir():
+            log.warning("data root %s is not a folder: specs can't read anything there until it is", root)
     platform = Platform(place, roots, undo)
     server = uvicorn.Server(uvicorn.Config(create_app(platform.parts), log_config=None, timeout_graceful_shutdown=10))
     platform.start()

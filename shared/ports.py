@@ -76,6 +76,9 @@ class ResourceStore(Protocol[S]):
     ) -> Sequence[Record[S]]:
         """The newest first (by created_at, then id); `before` is the id of the last row of the previous page."""
 
+    def oldest_active(self, recommender: str) -> str | None:
+        """The id of the unfinished row that was created first: whose turn it is."""
+
     def write_intent(self, record: Record[S], intent: Mapping[str, Any]) -> Record[S]:
         """Conflict if the row has moved on since `record` was read; so with the next three."""
 
@@ -108,7 +111,7 @@ class Recommender:
 
 class RecommenderStore(Protocol):
     def put(self, spec: RecommenderSpec, now: datetime, actor: str) -> Recommender:
-        """Creates or changes; an equal spec changes nothing."""
+        """Creates or changes; an equal spec changes nothing. `updated_at` is `now` exactly if this call changed it."""
 
     def get(self, name: str) -> Recommender: ...
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from pipelines.data.sources import Source, open_source, readable
-from pipelines.data.validate import check_items
-from shared.contracts.spec import RecommenderSpec
+from pipelines.data.validate import check_fits, check_items
+from shared.contracts.spec import Categorify, RecommenderSpec
 from shared.domain.errors import BadData
 
 
@@ -14,6 +14,11 @@ def open_items(spec: RecommenderSpec, roots: tuple[str, ...]) -> Source:
     table = spec.data.items
     source = open_source(table.uri, roots, (table.key,))
     check_items(source, table.key)
+    schema = source.frame.collect_schema()
+    for operator in spec.operators():
+        for column in operator.categorify if isinstance(operator, Categorify) else ():
+            if column in schema:
+                check_fits(source, column)
     return source
 
 

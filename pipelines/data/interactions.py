@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.data.sources import Source, open_source, readable
+from pipelines.data.times import is_text, iso_time
 from pipelines.data.validate import check_keys, check_label, check_time
 from shared.contracts.quantities import Rule
 from shared.contracts.spec import RecommenderSpec
@@ -57,6 +58,8 @@ def latest(frame: pl.LazyFrame, seconds: float) -> pl.LazyFrame:
 
 
 def _seconds(column: str, dtype: pl.DataType) -> pl.Expr:
+    if is_text(dtype):
+        return iso_time(column).dt.epoch("us") / 1e6
     if isinstance(dtype, pl.Date):
         return pl.col(column).cast(pl.Datetime("us")).dt.epoch("us") / 1e6
     if isinstance(dtype, pl.Datetime):

@@ -63,13 +63,20 @@ def readable(name: str) -> Iterator[None]:
     try:
         yield
     except (PolarsError, PermissionError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise BadData(f"{name}: it can't be read: {reason}") from error
+        raise BadData(f"{name}: it can't be read: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """What polars says, without its advice on how to call polars."""
+    said = str(error)
+    if "truncate_ragged_lines" in said:
+        return "it has rows of different lengths: each line needs as many fields as the header"
+    return " ".join(said.split("\n\n", maxsplit=1)[0].split())[:200]
 
 
 def _files(uri: str, roots: Sequence[str]) -> list[Path]:
-    pattern = _local(uri)
     allowed = [os.path.realpath(_local(root)) for root in roots]
+    pattern = _placed(_local(uri), allowed)
     if not _MAGIC & set(pattern):
         _check_allowed(pattern, uri, allowed)
         return [_check_file(Path(pattern), uri)]
@@ -85,7 +92,19 @@ def _files(uri: str, roots: Sequence[str]) -> list[Path]:
     return files
 
 
+def _placed(path: str, allowed: Sequence[str]) -> str:
+    """A relative path lies under the first data root that has it."""
+    if Path(path).is_absolute() or not allowed:
+        return path
+    places = [str(Path(root) / path) for root in allowed]
+    if ".." in Path(path).parts:
+        return places[0]
+    return next((place for place in places if glob.glob(place, recursive=True)), places[0])  # noqa: PTH207 (an absolute pattern)
+
+
 def _local(uri: str) -> str:
+    if not uri:
+        raise Invalid("uri: it is empty: give the path of a file under a data root")
     if "\0" in uri:
         raise Invalid("uri: it has a null byte")
     if "://" not in uri:
@@ -132,7 +151,7 @@ def _scan(files: Sequence[Path]) -> pl.LazyFrame:
     if len(suffixes) > 1:
         raise BadData(f"{files[0].parent}: Parquet and CSV files can't be read together")
     if suffixes == {"csv"}:
-        return pl.scan_csv(list(files), infer_schema_length=10_000, try_parse_dates=True, glob=False)
+        return pl.scan_csv(list(files), infer_schema_length=10_000, glob=False)
     return pl.scan_parquet(list(files), glob=False)
 
 

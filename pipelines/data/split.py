@@ -19,22 +19,36 @@ class Parts:
 
 def split_by_time(frame: pl.LazyFrame, test: timedelta | float, name: str) -> Parts:
     """Splits at one moment: rows of one time are never on both sides. Both sides need a positive."""
-    times = frame.select(
-        oldest=pl.col("time").min(),
-        newest=pl.col("time").max(),
-        at_share=pl.col("time").sort().gather(((1 - test) * pl.len()).floor().cast(pl.Int64).clip(0, pl.len() - 1)).first()
-        if not isinstance(test, timedelta)
-        else pl.lit(None, dtype=pl.Float64),
-    )
-    oldest, newest, at_share = times.collect(engine="streaming").row(0)
-    cut = newest - test.total_seconds() if isinstance(test, timedelta) else at_share
+    oldest, newest = frame.select(oldest=pl.col("time").min(), newest=pl.col("time").max()).collect(engine="streaming").row(0)
     if isinstance(test, timedelta):
+        cut = newest - test.total_seconds()
         train, holdout = frame.filter(pl.col("time") <= cut), frame.filter(pl.col("time") > cut)
     else:
+        cut = _cut(frame, test, name)
         train, holdout = frame.filter(pl.col("time") < cut), frame.filter(pl.col("time") >= cut)
     for side, part in (("train", train), ("holdout", holdout)):
         _check(part, side, name, newest - oldest)
     return Parts(train, holdout, float(cut))
+
+
+def _cut(frame: pl.LazyFrame, test: float, name: str) -> float:
+    """The first time of the holdout: of the two edges of the tie at the asked share, the one that comes nearer to it."""
+    place = ((1 - test) * pl.len()).floor().cast(pl.Int64).clip(0, pl.len() - 1)
+    rows, tie = frame.select(pl.len(), tie=pl.col("time").sort().gather(place).first()).collect(engine="streaming").row(0)
+    time = pl.col("time")
+    facts = frame.select(
+        (time >= tie).sum().alias("with"), (time > tie).sum().alias("without"), time.filter(time > tie).min().alias("next")
+    )
+    with_tie, without, following = facts.collect(engine="streaming").row(0)
+    edges = [(held, at) for held, at in ((with_tie, tie), (without, following)) if 0 < held < rows]
+    held, cut = min(edges, key=lambda edge: abs(edge[0] / rows - test), default=(rows, tie))
+    if held == rows or held > 2 * max(1.0, test * rows):
+        left = "leaves no rows for train" if held == rows else "can't be met"
+        raise BadData(
+            f"{name}: split.test {left}: {test:.1%} was asked for, but {held / rows:.1%} of the rows would be held out, for "
+            f"{with_tie - without:,} of {rows:,} have the same time and stay together: give finer times, or choose another split.test"
+        )
+    return float(cut)
 
 
 def _check(part: pl.LazyFrame, side: str, name: str, span: float) -> None:

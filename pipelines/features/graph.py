@@ -128,7 +128,7 @@ def compile_graph(spec: RecommenderSpec, items: pl.Schema, table: str) -> Graph:
                 features.append(CategorifyFeature(column, "user", "int64", operator.min_count))
                 continue
             if column not in items:
-                known = ", ".join(sorted({user, item, *items.names()}))
+                known = ", ".join(sorted(spec.data.items.key if name == item else name for name in items.names()))
                 raise Invalid(f"features: column '{column}' is neither a key nor in the items table {table}, which has: {known}")
             if isinstance(operator, Categorify):
                 features.append(CategorifyFeature(column, "item", _dtype(items[column], column, table), operator.min_count))

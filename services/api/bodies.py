@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Depends, Request
+from fastapi import Depends, HTTPException, Request
 
-from shared.contracts.spec import RecommenderSpec, parse_spec
+from shared.contracts.spec import MAX_SPEC, RecommenderSpec, parse_spec
 from shared.domain.errors import Invalid
 
 _SCHEMA = {"$ref": "#/components/schemas/RecommenderSpec"}
@@ -20,14 +20,13 @@ async def _read(request: Request) -> bytes:
 
 
 def _spec(body: Annotated[bytes, Depends(_read)]) -> RecommenderSpec:
+    if len(body) > MAX_SPEC:
+        raise HTTPException(413, f"the spec has {len(body)} bytes; at most {MAX_SPEC} are read")
     try:
         text = body.decode()
     except UnicodeDecodeError:
         raise Invalid("spec: the text is not UTF-8") from None
-    try:
-        return parse_spec(text)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:  # of YAML that no parser of ours expects
-        raise Invalid(f"spec: can't be read: {error}") from None
+    return parse_spec(text)
 
 
 SpecBody = Annotated[RecommenderSpec, Depends(_spec)]

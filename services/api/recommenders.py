@@ -13,7 +13,7 @@ from services.api.parts import ACTOR, Parts, With
 from services.api.runs import start_run
 from services.api.views import AppliedRecommender, Page, RecommenderView, RouteView, ServingRecommender, Valid, VersionView
 from shared.contracts.spec import RecommenderSpec
-from shared.domain.errors import Conflict, Invalid, NotFound
+from shared.domain.errors import Conflict, Invalid
 from shared.domain.machine import Request
 from shared.domain.rollout import ANSWERS
 from shared.domain.route import Route
@@ -50,14 +50,11 @@ def replace(parts: With, name: str, spec: SpecBody, response: Response, run: Run
 
 def _apply(parts: Parts, spec: RecommenderSpec, response: Response, run: bool) -> AppliedRecommender:
     now = parts.clock.now()
-    try:
-        before = parts.recommenders.get(spec.name).generation
-    except NotFound:
-        before = 0
     stored = parts.recommenders.put(spec, now, ACTOR)
-    changed = stored.generation != before
-    response.status_code = 200 if before else 201
-    why = "the spec changed" if before else "the spec is new"
+    changed = stored.updated_at == now  # by this call, and no other that came at the same time
+    new = changed and stored.generation == 1
+    response.status_code = 201 if new else 200
+    why = "the spec is new" if new else "the spec changed"
     started = start_run(parts, stored, "full", why).id if run and changed else None
     if changed:
         parts.wake()

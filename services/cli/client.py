@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -16,7 +17,7 @@ class Client:
     """`transport` is for tests; otherwise each client has its own connections."""
 
     def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
-        self.url = url.rstrip("/")
+        self.url = _address(url).rstrip("/")
         try:
             self._http = httpx.Client(
                 base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=TIMEOUT, transport=transport, trust_env=False
@@ -52,6 +53,17 @@ class Client:
         if answer.is_success:
             return _json(answer, self.url)
         raise Refused(_line(answer, self.url), 2 if 400 <= answer.status_code < 500 else 1)
+
+
+def _address(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and not any(map(str.isspace, url))
+    except ValueError:  # of brackets that don't close, or a port that is none
+        good = False
+    if not good:
+        raise Refused(f"'{url}' is no address: expected one such as http://127.0.0.1:8080", 2)
+    return url
 
 
 def _json(answer: httpx.Response, url: str) -> Any:

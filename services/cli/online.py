@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from services.cli import paths
 from services.cli.faults import Refused
 from services.cli.session import AsJson, Name, client, show_json, show_table
 from shared.contracts.events import Interaction
@@ -25,7 +26,7 @@ def recommend(
     as_json: AsJson = False,
 ) -> None:
     """Ask for items for a user. The answer is logged like any other."""
-    found = client(ctx).post(f"/v1/recommend/{name}", {"user": user, "k": k})
+    found = client(ctx).post(paths.recommend(name), {"user": user, "k": k})
     if as_json:
         show_json(found)
         return
@@ -45,6 +46,8 @@ def events(
     """Send what users did. Every line is checked before the first one is sent."""
     http = client(ctx)
     found = list(_interactions(file, name))
+    if not found:
+        http.get(paths.recommender(name))  # a wrong name is said, though there is nothing to send
     accepted = hits = 0
     for start in range(0, len(found), _BATCH):
         try:

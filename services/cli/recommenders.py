@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli import paths
 from services.cli.faults import Refused
 from services.cli.session import AsJson, Name, Reason, client, show_json, show_table, when
 from shared.contracts.spec import parse_spec
@@ -33,7 +34,7 @@ def apply(
 
 def versions(ctx: typer.Context, name: Name, limit: Annotated[int, typer.Option(min=1, max=500)] = 20, as_json: AsJson = False) -> None:
     """List registered versions, the newest first."""
-    found = client(ctx).get(f"/v1/recommenders/{name}/versions", limit=limit)
+    found = client(ctx).get(paths.recommender(name, "/versions"), limit=limit)
     if as_json:
         show_json(found)
         return
@@ -46,14 +47,14 @@ def versions(ctx: typer.Context, name: Name, limit: Annotated[int, typer.Option(
 
 def rollback(ctx: typer.Context, name: Name, reason: Reason = "") -> None:
     """Go back to the proven version. An active rollout is aborted; else the previous stable version returns."""
-    found = client(ctx).post(f"/v1/recommenders/{name}:rollback", {"reason": reason})
+    found = client(ctx).post(paths.recommender(name, ":rollback"), {"reason": reason})
     aborted = f" (asked to abort: {', '.join(found['aborted'])})" if found["aborted"] else ""
     typer.echo(f"{name}: version {found['stable']} is the stable one{aborted}")
 
 
 def drift(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Show how far users have drifted, and what the retrainer makes of it."""
-    found = client(ctx).get(f"/v1/recommenders/{name}/drift")
+    found = client(ctx).get(paths.recommender(name, "/drift"))
     if as_json:
         show_json(found)
         return
@@ -67,7 +68,7 @@ def kpis(
     ctx: typer.Context, name: Name, window: Annotated[str, typer.Option(help="Such as 30m, 6h or 7d.")] = "1h", as_json: AsJson = False
 ) -> None:
     """Show what each version has earned lately."""
-    found = client(ctx).get(f"/v1/recommenders/{name}/kpis", window=window)
+    found = client(ctx).get(paths.recommender(name, "/kpis"), window=window)
     if as_json:
         show_json(found)
         return
@@ -77,7 +78,7 @@ def kpis(
 
 def retrain(ctx: typer.Context, name: Name, reason: Reason = "") -> None:
     """Ask for a retraining. It starts as the spec says, as soon as nothing else is under way."""
-    client(ctx).post(f"/v1/recommenders/{name}:retrain", {"reason": reason})
+    client(ctx).post(paths.recommender(name, ":retrain"), {"reason": reason})
     typer.echo(f"{name}: retraining asked for")
 
 

@@ -6,13 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
+from services.cli import paths
 from services.cli.client import Client
 from services.cli.faults import Guarded, Refused
 from services.cli.session import AsJson, Name, Reason, client, show_json, show_table
 
 app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help="A version's way to the users.")
 
-Which = Annotated[str | None, typer.Option("--id", help="A certain rollout; the newest one when absent.", show_default=False)]
+Which = Annotated[
+    str | None,
+    typer.Option("--id", callback=paths.checked_id_or_none, help="A certain rollout; the newest one when absent.", show_default=False),
+]
 
 
 @app.command()
@@ -63,17 +67,17 @@ def abort(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "")
 def _steer(ctx: typer.Context, name: str, id: str | None, verb: str, reason: str) -> None:
     http = client(ctx)
     found = _find(http, name, id)
-    http.post(f"/v1/rollouts/{found['id']}:{verb}", {"reason": reason})
+    http.post(paths.rollout(found["id"], f":{verb}"), {"reason": reason})
     typer.echo(f"{found['id']}: {verb} asked for")
 
 
 def _find(http: Client, name: str, id: str | None) -> Any:
     if id is not None:
-        found = http.get(f"/v1/rollouts/{id}")
+        found = http.get(paths.rollout(id))
         if found["recommender"] != name:
             raise Refused(f"rollout {id} belongs to '{found['recommender']}', not to '{name}'", 2)
         return found
-    newest = http.get(f"/v1/recommenders/{name}/rollouts", limit=1)["items"]
+    newest = http.get(paths.recommender(name, "/rollouts"), limit=1)["items"]
     if not newest:
         raise Refused(f"recommender '{name}' has no rollout yet: one starts when a run has registered a version", 2)
     return newest[0]

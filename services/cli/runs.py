@@ -7,13 +7,14 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from services.cli import paths
 from services.cli.client import Client
 from services.cli.session import AsJson, Name, Reason, client, show_json, show_table, when
 
 ENDED = frozenset({"registered", "rejected", "failed", "cancelled"})
 _POLL = 0.5
 
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.", show_default=False)]
+RunId = Annotated[str, typer.Argument(metavar="RUN", callback=paths.checked_id, help="The run's id.", show_default=False)]
 
 
 def run(
@@ -26,7 +27,7 @@ def run(
 ) -> None:
     """Start a run."""
     http = client(ctx)
-    found = http.post(f"/v1/recommenders/{name}/runs", {"mode": mode, "reason": reason})
+    found = http.post(paths.recommender(name, "/runs"), {"mode": mode, "reason": reason})
     if not as_json:
         typer.echo(f"run {found['id']} started")
     if wait:
@@ -39,7 +40,7 @@ def run(
 
 def runs(ctx: typer.Context, name: Name, limit: Annotated[int, typer.Option(min=1, max=200)] = 20, as_json: AsJson = False) -> None:
     """List runs, the newest first."""
-    found = client(ctx).get(f"/v1/recommenders/{name}/runs", limit=limit)
+    found = client(ctx).get(paths.recommender(name, "/runs"), limit=limit)
     if as_json:
         show_json(found)
         return
@@ -52,7 +53,7 @@ def runs(ctx: typer.Context, name: Name, limit: Annotated[int, typer.Option(min=
 
 def cancel(ctx: typer.Context, id: RunId, reason: Reason = "") -> None:
     """End a run before its time."""
-    client(ctx).post(f"/v1/runs/{id}:cancel", {"reason": reason})
+    client(ctx).post(paths.run(id, ":cancel"), {"reason": reason})
     typer.echo(f"run {id}: asked to end")
 
 
@@ -66,7 +67,7 @@ def logs(
     http = client(ctx)
     shown, offset = stage, 0
     while True:
-        ended = http.get(f"/v1/runs/{id}")["state"] in ENDED  # before the text, so that none is missed after the end
+        ended = http.get(paths.run(id))["state"] in ENDED  # before the text, so that none is missed after the end
         shown, offset = _print_log(http, id, stage, shown, offset)
         if not follow or ended:
             return
@@ -75,13 +76,13 @@ def logs(
 
 def _print_log(http: Client, id: str, stage: str | None, shown: str | None, offset: int) -> tuple[str | None, int]:
     """Everything from the offset on; without a chosen stage, the rest of this one and then the next one's beginning."""
-    newest = http.get(f"/v1/runs/{id}/logs", stage=stage, offset=0)["stage"] if stage is None else stage
+    newest = http.get(paths.run(id, "/logs"), stage=stage, offset=0)["stage"] if stage is None else stage
     wanted = [one for one in (shown, newest) if one is not None]
     for one in dict.fromkeys(wanted):
         if one != shown:
             offset = 0
         while True:
-            found = http.get(f"/v1/runs/{id}/logs", stage=one, offset=offset)
+            found = http.get(paths.run(id, "/logs"), stage=one, offset=offset)
             typer.echo(found["text"], nl=False)
             moved, offset = found["next"] > offset, found["next"]
             if not moved:
@@ -100,4 +101,4 @@ def _until_ended(http: Client, found: Any, quiet: bool) -> Any:
         if found["state"] in ENDED:
             return found
         time.sleep(_POLL)
-        found = http.get(f"/v1/runs/{found['id']}")
+        found = http.get(paths.run(found["id"]))

@@ -14,9 +14,12 @@ from rich.table import Table
 
 from services.cli.client import Client
 from services.cli.home import default_home, endpoint, token
+from services.cli.paths import checked_name
+
+_ENDLESS = 1_000_000
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The recommender's name.", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="NAME", callback=checked_name, help="The recommender's name.", show_default=False)]
 Reason = Annotated[str, typer.Option("--reason", help="Goes into the history.", show_default=False)]
 
 
@@ -42,7 +45,7 @@ def show_json(value: Any) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: str) -> None:
-    """A table on a terminal; whole lines, never cut, where nobody watches its width."""
+    """A table on a terminal; one row one line, however long, where nobody watches its width."""
     if not rows:
         typer.echo(empty)
         return
@@ -53,7 +56,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: str
         table.add_row(*(_cell(value) for value in row))
     console = Console(markup=False, highlight=False, soft_wrap=False)
     if not console.is_terminal:
-        console = Console(markup=False, highlight=False, width=250)
+        console = Console(markup=False, highlight=False, width=_ENDLESS)
     console.print(table)
 
 
@@ -65,4 +68,4 @@ def when(value: str | None) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else " ".join(str(value).splitlines())

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Mapping
 from datetime import timedelta
 
-from shared.domain.errors import EyasError
 from shared.domain.route import Route
 from shared.ports import Clock, ModelServer, Registry, RolloutStore, RouteStore, ServedUnit
 from shared.telemetry import metrics
@@ -45,7 +44,7 @@ class Placement:
             if self._placed.get(recommender) != wanted:
                 try:
                     self._place(recommender, wanted)
-                except EyasError as error:  # said when all others have been placed
+                except Exception as error:  # said when all others have been placed
                     fault = error
         if fault is not None:
             raise fault

@@ -133,7 +133,7 @@ class Reconciler(Generic[S, O, E]):
         moved = before.state != after.state or bool(decision.effects)
         entry = None
         if moved or decision.consumes_request:
-            entry = HistoryEntry(now, before.state, after.state, *_said(record.asked, decision, moved))
+            entry = HistoryEntry(now, before.state, after.state, *_said(record.asked, decision, moved, finished))
         clear = decision.consumes_request or finished
         self._kind.store.commit(record, after, due_at=now, entry=entry, finished=finished, clear_request=clear)
         self._looks.pop(record.id, None)
@@ -156,10 +156,10 @@ class Reconciler(Generic[S, O, E]):
         )
 
 
-def _said(asked: Request | None, decision: Decision[Any, Any], moved: bool) -> tuple[str, str]:
+def _said(asked: Request | None, decision: Decision[Any, Any], moved: bool, finished: bool) -> tuple[str, str]:
     """The reason and the actor of a line of history: who asked is named, and so is a request that came to nothing."""
     reason = decision.next.reason
-    if asked is None:
+    if asked is None or not (decision.consumes_request or finished):
         return reason, "eyas"
     if decision.consumes_request:
         told = moved or asked.verb in reason

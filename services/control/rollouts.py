@@ -19,8 +19,6 @@ from shared.telemetry import metrics
 GATEWAY_SILENCE = timedelta(seconds=3)
 """A gateway that hasn't reported for this long isn't ready and isn't waited for."""
 
-_ALL = 100_000
-
 
 class Rollouts:
     """The Kind of rollouts."""
@@ -72,9 +70,8 @@ class Rollouts:
             metrics.ROLLOUTS.labels(record.recommender, following.state).inc()
 
     def _blocked_by(self, record: Record[RolloutStatus]) -> str | None:
-        active = self.store.list(record.recommender, active=True, limit=_ALL)
-        oldest = min(active, key=lambda one: (one.created_at, one.id), default=record)
-        return None if oldest.id == record.id else oldest.id
+        oldest = self.store.oldest_active(record.recommender)
+        return None if oldest == record.id else oldest
 
     def _is_reported(self, recommender: str, route: Route) -> bool:
         """Every gateway that is alive serves this route."""

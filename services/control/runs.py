@@ -21,8 +21,6 @@ from shared.launch import rollout_id
 from shared.ports import ArtifactStore, Clock, EventLog, Executor, Record, Registry, RolloutStore, RunStore, Version
 from shared.telemetry import metrics
 
-_ALL = 100_000
-
 
 class Runs:
     """The Kind of runs."""
@@ -87,9 +85,8 @@ class Runs:
 
     def _blocked_by(self, record: Record[RunStatus]) -> str | None:
         """Single flight: the oldest active run of a recommender goes first."""
-        active = self.store.list(record.recommender, active=True, limit=_ALL)
-        oldest = min(active, key=lambda one: (one.created_at, one.id), default=record)
-        return None if oldest.id == record.id else oldest.id
+        oldest = self.store.oldest_active(record.recommender)
+        return None if oldest == record.id else oldest
 
     def _stage(self, record: Record[RunStatus], following: RunStatus, effect: StartStage) -> StageSpec:
         spec = spec_of(record)

@@ -100,12 +100,13 @@ class LocalExecutor:
     def log(self, attempt: str, offset: int = 0) -> tuple[str, int]:
         try:
             with (self._folder(attempt) / "log.txt").open("rb") as stream:
-                stream.seek(max(offset, 0))
+                start = min(max(offset, 0), os.fstat(stream.fileno()).st_size)
+                stream.seek(start)
                 piece = stream.read(_LOG_PIECE)
         except FileNotFoundError:
             return "", offset
         piece = _whole_characters(piece)
-        return piece.decode(errors="replace"), max(offset, 0) + len(piece)
+        return piece.decode(errors="replace"), start + len(piece)
 
     def close(self) -> None:
         """Stops whatever runs: lost, by no fault of its own."""

@@ -96,6 +96,9 @@ class Gateway:
         if snapshot.read_at is None:
             raise Unavailable("this gateway has not read its routes yet: try again in a moment")
         self._recommenders.get(name)  # NotFound, if there is none of that name
+        fault = self._loader.fault(name)
+        if fault is not None:
+            raise Unavailable(f"what serves '{name}' can't be loaded: {fault}")
         raise Unavailable(f"recommender '{name}' serves nothing yet: its first version answers once a run has passed its gates")
 
     def _answer(self, name: str, served: Served, version: int, variant: Variant, user: int, k: int, exclude: Collection[int]) -> Answer:

@@ -38,6 +38,10 @@ class Loader:
         self._lock = threading.Lock()
         self.snapshot = Snapshot()
 
+    def fault(self, name: str) -> str | None:
+        """Why a recommender's route can't be served, if it can't."""
+        return self._faults.get(name)
+
     def refresh(self) -> None:
         """One pass; cheap when nothing has changed. Never raises: a fault is logged once, and the last snapshot serves on."""
         with self._lock:

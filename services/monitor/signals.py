@@ -6,6 +6,7 @@ now. (Training logs would be the wrong reference: what is recommended changes wh
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -13,11 +14,16 @@ from datetime import datetime, timedelta
 from services.monitor.features import ItemFeatures
 from shared.contracts.spec import DriftTrigger, KpiTrigger, OnDrift, OnKpi, RecommenderSpec
 from shared.domain.drift import psi
+from shared.domain.errors import EyasError
 from shared.ports import ArtifactStore, Clock, HitRate, KpiSource, RecommenderStore, Registry, RouteStore, Signals
 from shared.telemetry import metrics
 
+log = logging.getLogger(__name__)
+
 _SHOWN = timedelta(minutes=5)
 """How much of the newest time the exported hit rate covers where the spec has no trigger that says so."""
+
+_UNKNOWN = "not in the catalogue"
 
 
 class Monitor:
@@ -39,6 +45,7 @@ class Monitor:
         self._clock = clock
         self._features = ItemFeatures(registry, artifacts)
         self._shown: set[tuple[str, str]] = set()
+        self._failing: set[str] = set()
 
     def signals(self, recommender: str) -> Signals:
         route = self._routes.get(recommender)
@@ -78,18 +85,31 @@ class Monitor:
         return {number: rate for number, rate in found.items() if rate.answers}
 
     def export(self) -> None:
+        """A recommender that can't be measured is said once, and doesn't stop the others."""
         shown: set[tuple[str, str]] = set()
         for name in self._routes.all():
-            rule = _kpi_rule(self._recommenders.get(name).spec)
-            for number, rate in self.kpis(name, rule.window if rule else _SHOWN).items():
-                labels = (name, str(number))
-                metrics.HIT_RATE.labels(*labels).set(rate.rate)
-                metrics.ANSWERS.labels(*labels).set(rate.answers)
-                shown.add(labels)
+            try:
+                shown |= self._export(name)
+                self._failing.discard(name)
+            except Exception as error:
+                if name not in self._failing:
+                    self._failing.add(name)
+                    log.error("the hit rate of '%s': %s", name, error, exc_info=None if isinstance(error, EyasError) else error)
         for labels in self._shown - shown:  # a version that no longer answers has no hit rate, least of all its last one
             metrics.HIT_RATE.remove(*labels)
             metrics.ANSWERS.remove(*labels)
         self._shown = shown
+
+    def _export(self, name: str) -> set[tuple[str, str]]:
+        """Sets the gauges of one recommender; gives the labels that it set."""
+        shown: set[tuple[str, str]] = set()
+        rule = _kpi_rule(self._recommenders.get(name).spec)
+        for number, rate in self.kpis(name, rule.window if rule else _SHOWN).items():
+            labels = (name, str(number))
+            metrics.HIT_RATE.labels(*labels).set(rate.rate)
+            metrics.ANSWERS.labels(*labels).set(rate.answers)
+            shown.add(labels)
+        return shown
 
     def _earnings(self, recommender: str, spec: RecommenderSpec, version: int, since: datetime) -> tuple[float | None, float | None]:
         """The hit rate of the version's first answers as the stable one, and of its newest; None while there are too few."""
@@ -113,4 +133,4 @@ def _kpi_rule(spec: RecommenderSpec) -> KpiTrigger | None:
 
 
 def _histogram(items: Sequence[int], by_item: Mapping[int, tuple[str, ...]]) -> Counter[str]:
-    return Counter(value for item in items for value in by_item.get(item, ()))
+    return Counter(value for item in items for value in by_item.get(item, (_UNKNOWN,)))

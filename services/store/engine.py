@@ -47,6 +47,7 @@ def open_engine(url: str) -> Engine:
         pool_size=8,
         max_overflow=_THREADS - 8,
         connect_args={"check_same_thread": False, "timeout": _PATIENCE},
+        hide_parameters=True,  # what users did doesn't belong into logs
     )
     event.listen(engine, "connect", _prepare)
     turns = Turns(engine, _PATIENCE)
@@ -91,5 +92,7 @@ def _explain(context: ExceptionContext) -> None:
         raise Unavailable(f"database {place}: {error}") from error
     if code & 0xFF == sqlite3.SQLITE_READONLY:
         raise Unavailable(f"database {place} can't be written: check the permissions of the file and its folder") from error
+    if code & 0xFF == sqlite3.SQLITE_CORRUPT:
+        raise Unavailable(f"database {place} is damaged: stop the platform and restore it from a backup") from error
     if code & 0xFF == sqlite3.SQLITE_NOTADB:
         raise Invalid(f"{place} is not a SQLite database: name another file") from error

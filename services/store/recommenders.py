@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -12,8 +13,10 @@ from sqlalchemy.exc import IntegrityError
 from services.store.tables import recommender_history, recommenders
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
-from shared.domain.errors import Conflict, NotFound
+from shared.domain.errors import Conflict, Invalid, NotFound
 from shared.ports import Recommender
+
+log = logging.getLogger(__name__)
 
 
 class SqlRecommenders:
@@ -22,27 +25,28 @@ class SqlRecommenders:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._reads = engine.execution_options(read_only=True)
+        self._unreadable: set[tuple[str, int]] = set()
 
     def put(self, spec: RecommenderSpec, now: datetime, actor: str) -> Recommender:
         table = recommenders.c
         try:
             with self._engine.begin() as connection:
                 row = connection.execute(select(recommenders).where(table.name == spec.name)).one_or_none()
-                before = None if row is None else _recommender(row)
+                before = None if row is None else self._readable(row)
                 if before is not None and before.spec == spec:
                     return before
-                generation = before.generation + 1 if before else 1
+                generation = row.generation + 1 if row else 1
                 values = {"generation": generation, "spec": spec.document(), "updated_at": now}
-                if before is None:
+                if row is None:
                     connection.execute(insert(recommenders).values(name=spec.name, created_at=now, **values))
                 else:
-                    here = (table.name == spec.name, table.generation == before.generation)
+                    here = (table.name == spec.name, table.generation == row.generation)
                     connection.execute(update(recommenders).where(*here).values(values))
                 entry = {"name": spec.name, "generation": generation, "spec": spec.document(), "at": now, "actor": actor}
                 connection.execute(insert(recommender_history).values(entry))
         except IntegrityError:  # where writers don't queue, another one wrote this generation
             raise Conflict(f"recommender '{spec.name}' was changed at the same time: look at it, and apply again") from None
-        return Recommender(spec.name, generation, spec, before.created_at if before else now, now)
+        return Recommender(spec.name, generation, spec, row.created_at if row else now, now)
 
     def get(self, name: str) -> Recommender:
         with self._reads.connect() as connection:
@@ -52,9 +56,20 @@ class SqlRecommenders:
         return _recommender(row)
 
     def list(self) -> Sequence[Recommender]:
-        """By name."""
+        """By name, without those whose stored spec this version of the platform can't read: one of them stops no other."""
         with self._reads.connect() as connection:
-            return [_recommender(row) for row in connection.execute(select(recommenders).order_by(recommenders.c.name))]
+            rows = connection.execute(select(recommenders).order_by(recommenders.c.name)).all()
+        return [found for found in map(self._readable, rows) if found is not None]
+
+    def _readable(self, row: Row[Any]) -> Recommender | None:
+        """None where the stored spec can't be read, which is said once of each generation."""
+        try:
+            return _recommender(row)
+        except Invalid as error:
+            if (row.name, row.generation) not in self._unreadable:
+                self._unreadable.add((row.name, row.generation))
+                log.error("recommender '%s' is left out until its spec is applied again: %s", row.name, error)
+            return None
 
 
 def _recommender(row: Row[Any]) -> Recommender:

@@ -74,6 +74,12 @@ class SqlResources(Generic[S]):
         with self._reads.connect() as connection:
             return [self._record(row) for row in connection.execute(query)]
 
+    def oldest_active(self, recommender: str) -> str | None:
+        here = (resources.c.kind == self._kind, resources.c.recommender == recommender, resources.c.finished.is_(False))
+        query = select(resources.c.id).where(*here).order_by(resources.c.created_at, resources.c.id).limit(1)
+        with self._reads.connect() as connection:
+            return connection.execute(query).scalar()
+
     def write_intent(self, record: Record[S], intent: Mapping[str, Any]) -> Record[S]:
         with self._engine.begin() as connection:
             self._advance(connection, record, intent=dict(intent))

@@ -32,7 +32,7 @@ class FsspecArtifacts:
         self._root = str(root).rstrip("/")
 
     def put(self, path: Path) -> File:
-        """Stores a local file; equal content is stored once."""
+        """Stores a local file; equal content is stored once, and what was damaged since is written anew."""
         digest = hashlib.sha256()
         size = 0
         with path.open("rb") as stream:
@@ -41,9 +41,22 @@ class FsspecArtifacts:
                 size += len(chunk)
         file = File(sha256=digest.hexdigest(), size=size)
         target = self._blob(file)
-        if not self._fs.exists(target):
+        if not self._intact(target, file):
             self._write(target, path)
         return file
+
+    def _damaged(self, file: File) -> Unavailable:
+        what = f"artifact {file.sha256[:12]} in {self.url}"
+        return Unavailable(f"{what} is damaged: its content doesn't match its address; a new run of the same data writes it anew")
+
+    def _intact(self, target: str, file: File) -> bool:
+        if not self._fs.exists(target) or self._fs.size(target) != file.size:
+            return False
+        digest = hashlib.sha256()
+        with self._fs.open(target, "rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+        return digest.hexdigest() == file.sha256
 
     def fetch(self, file: File, to: Path) -> Path:
         """Copies a file to a local path, refusing content that doesn't match its address."""
@@ -56,7 +69,7 @@ class FsspecArtifacts:
                     digest.update(chunk)
                     target.write(chunk)
             if digest.hexdigest() != file.sha256:
-                raise Unavailable(f"artifact {file.sha256[:12]} in {self.url} is damaged: its content doesn't match its address")
+                raise self._damaged(file)
             part.replace(to)
         except FileNotFoundError:
             raise NotFound(f"artifact {file.sha256[:12]} is not in {self.url}") from None
@@ -70,7 +83,7 @@ class FsspecArtifacts:
         except FileNotFoundError:
             raise NotFound(f"artifact {file.sha256[:12]} is not in {self.url}") from None
         if hashlib.sha256(content).hexdigest() != file.sha256:
-            raise Unavailable(f"artifact {file.sha256[:12]} in {self.url} is damaged: its content doesn't match its address")
+            raise self._damaged(file)
         return content
 
     def publish(self, manifest: Manifest) -> None:

@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, Field
 
 from shared.contracts.strict import Strict
 
-Key = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Key = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 
 
 class Impression(Strict):
@@ -33,6 +33,6 @@ class Interaction(Strict):
     recommender: str
     user: Key
     item: Key
-    value: float | None = None
+    value: Annotated[float, Field(strict=True)] | None = None
     request_id: str | None = Field(None, max_length=64, description="Of the answer that it reacts to, where the client knows it.")
     at: AwareDatetime | None = Field(None, description="When it happened; the time of arrival when absent.")

@@ -1,20 +1,27 @@
-"""How people write quantities in a spec: `30m`, `7d`, `2%`, `>= 4`; each parses to a plain value and says what it wanted."""
+"""How people write quantities in a spec: `30m`, `7d`, `2%`, `>= 4`; each parses to a plain value and says what it wanted.
+
+What is written is read back as the same value, exactly; what can't be is refused.
+"""
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
-_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+"""In milliseconds, the finest that a duration is kept in."""
+LONGEST = timedelta(days=3660)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 _PERCENT = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*%")
-_RULE = re.compile(r"(>=|>|<=|<|==)\s*([+-]?\d+(?:\.\d+)?)")
+_RULE = re.compile(r"(>=|>|<=|<|==)\s*([+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)")
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     ">": operator.gt,
@@ -26,30 +33,43 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 
 def parse_duration(value: Any) -> timedelta:
     if isinstance(value, timedelta):
-        return value
+        return timedelta(milliseconds=_bounded(_milliseconds(value), value))
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     if not match:
         raise ValueError(f"expected a duration such as 30s, 15m, 6h or 7d, got {value!r}")
-    try:
-        return timedelta(**{_UNITS[match[2]]: float(match[1])})
-    except OverflowError:
-        raise ValueError(f"{value!r} is longer than any duration that can be kept") from None
+    milliseconds = Decimal(match[1]) * _UNITS[match[2]]
+    return timedelta(milliseconds=_bounded(milliseconds, value))
+
+
+def _bounded(milliseconds: Decimal, said: Any) -> int:
+    if not 0 < milliseconds <= _milliseconds(LONGEST):
+        raise ValueError(f"expected a duration longer than nothing and of at most {LONGEST.days}d, got '{said}'")
+    if milliseconds != int(milliseconds):
+        raise ValueError(f"expected a duration of whole milliseconds, got '{said}'")
+    return int(milliseconds)
+
+
+def _milliseconds(value: timedelta) -> Decimal:
+    return Decimal(value // timedelta(microseconds=1)) / 1000
 
 
 def write_duration(value: timedelta) -> str:
-    milliseconds = round(value.total_seconds() * 1000)
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
-        if milliseconds and milliseconds % size == 0:
-            return f"{milliseconds // size}{unit}"
-    return f"{milliseconds}ms"
+    """In the largest unit that keeps it exactly."""
+    milliseconds = _bounded(_milliseconds(value), value)
+    unit, size = next((unit, size) for unit, size in _UNITS.items() if unit != "w" and milliseconds % size == 0)
+    return f"{milliseconds // size}{unit}"
 
 
 def parse_fraction(value: Any) -> float:
     """`2%` and 0.02 are the same fraction."""
     if isinstance(value, str) and (match := _PERCENT.fullmatch(value.strip())):
-        return float(match[1]) / 100
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        fraction = float(match[1]) / 100
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        fraction = float(value) if abs(value) < 1e300 else math.inf
+    else:
+        fraction = math.nan
+    if math.isfinite(fraction):
+        return fraction
     raise ValueError(f"expected a percentage such as 2% or a fraction such as 0.02, got {value!r}")
 
 
@@ -60,11 +80,16 @@ class Rule:
     compare: str
     bound: float
 
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.bound):
+            raise ValueError(f"expected a comparison with a finite number, such as '>= 4', got {self.bound!r}")
+
     def holds(self, value: float) -> bool:
         return _COMPARE[self.compare](value, self.bound)
 
     def __str__(self) -> str:
-        return f"{self.compare} {self.bound:g}"
+        """As it is read back: `>= 1000000`, never the rounded `>= 1e+06`."""
+        return f"{self.compare} {repr(float(self.bound)).removesuffix('.0')}"
 
 
 def parse_rule(value: Any) -> Rule:

@@ -7,15 +7,15 @@ the rest of the design's names are refused as not yet supported.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from shared.contracts.quantities import Comparison, Duration, Fraction, Rule, parse_duration, parse_fraction, write_duration
-from shared.contracts.strict import Strict, read, unknown_name
+from shared.contracts.strict import Strict, one_line, read, unknown_name
 from shared.contracts.yaml12 import load
 from shared.domain.errors import Invalid
 
@@ -23,7 +23,45 @@ API_VERSION: Literal["eyas/v1"] = "eyas/v1"
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 METRIC = re.compile(r"(?:hr|ndcg)@[1-9]\d{0,2}(?:/[1-9]\d{0,3})?|auc")
 
-Column = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+MAX_SPEC = 64 * 1024
+"""The most bytes of a spec's text: YAML is slow to read, and no spec that a person writes is longer."""
+
+
+def _written(pattern: str, wanted: str) -> Any:
+    """Text of that pattern; who wrote something else is told what is wanted in words."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"expected {wanted}, got {value!r}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _entry(what: str, kinds: Mapping[str, type[Strict]], planned: frozenset[str], example: str) -> Callable[[Any], Any]:
+    """Reads an entry of a list by the one kind that it names."""
+
+    def read_entry(value: Any) -> Any:
+        if isinstance(value, Strict):
+            return value
+        if not isinstance(value, dict) or not value:
+            raise ValueError(f"expected one {what} such as {example}")
+        named = [name for name in value if name in kinds]
+        if len(named) > 1:
+            raise ValueError(f"one entry names one {what}; this one names {' and '.join(named)}")
+        if not named:
+            raise unknown_name(what, str(next(iter(value))), kinds, planned)
+        return kinds[named[0]].model_validate(value)
+
+    return read_entry
+
+
+_COLUMN = r"[A-Za-z_][A-Za-z0-9_]{0,119}"
+Column = Annotated[
+    str,
+    _written(_COLUMN, "a column's name: letters, digits and underscores, at most 120, not beginning with a digit"),
+    Field(json_schema_extra={"pattern": f"^{_COLUMN}$"}),
+]
 
 
 class Interactions(Strict):
@@ -96,18 +134,7 @@ _PLANNED_OPERATORS = frozenset(
 )
 
 
-def _operator(value: Any) -> Any:
-    if isinstance(value, Strict):
-        return value
-    if not isinstance(value, dict) or not value:
-        raise PydanticCustomError("operator", "expected an operator such as {{categorify: [userId]}}")
-    chosen = [name for name in value if name in _OPERATORS]
-    if len(chosen) != 1:
-        raise unknown_name("operator", str(next(iter(value))), _OPERATORS, _PLANNED_OPERATORS)
-    return _OPERATORS[chosen[0]].model_validate(value)
-
-
-Operator = Annotated[Categorify | MultiHot, BeforeValidator(_operator)]
+Operator = Annotated[Categorify | MultiHot, BeforeValidator(_entry("operator", _OPERATORS, _PLANNED_OPERATORS, "{categorify: [userId]}"))]
 
 
 def _share(value: Any) -> Any:
@@ -171,10 +198,11 @@ class Model(Strict):
     def _known_family(cls, value: Any) -> Any:
         if isinstance(value, dict):
             family = value.get("family", "mlp")
-            if family not in cls.FAMILIES:
-                raise unknown_name("model family", str(family), cls.FAMILIES, cls.PLANNED)
-            if value.get("framework", "tensorflow") in {"torch", "jax"}:
-                raise unknown_name("framework", value["framework"], ["tensorflow"], {"torch", "jax"})
+            if isinstance(family, str) and family not in cls.FAMILIES:
+                raise unknown_name("model family", family, cls.FAMILIES, cls.PLANNED)
+            framework = value.get("framework", "tensorflow")
+            if framework in ("torch", "jax"):
+                raise unknown_name("framework", framework, ["tensorflow"], {"torch", "jax"})
         return value
 
 
@@ -182,9 +210,14 @@ class MetricGate(Strict):
     planned = frozenset({"slice"})
 
     metric: Annotated[
-        str, Field(pattern=f"^(?:{METRIC.pattern})$", description="`hr@10`, `ndcg@10` (full catalogue), `hr@10/99` (99 negatives), `auc`.")
+        str,
+        _written(METRIC.pattern, "a metric such as hr@10, ndcg@10, hr@10/99 or auc"),
+        Field(
+            json_schema_extra={"pattern": f"^(?:{METRIC.pattern})$"},
+            description="`hr@10`, `ndcg@10` (full catalogue), `hr@10/99` (99 negatives), `auc`.",
+        ),
     ]
-    min: float | None = Field(None, description="The metric must reach this value.")
+    min: float | None = Field(None, ge=0, le=1, description="The metric must reach this value.")
     better_than: Literal["popularity", "serving"] | None = Field(None, description="It must exceed that model's, on the same holdout.")
     not_worse_than: Literal["popularity", "serving"] | None = Field(None, description="It must reach that model's, less the margin.")
     by: Fraction = Field(0.0, ge=0, description="The relative margin of the comparison.")
@@ -208,20 +241,13 @@ class LatencyGate(Strict):
 
 
 _GATES: dict[str, type[Strict]] = {"metric": MetricGate, "parity": ParityGate, "latency_p99": LatencyGate}
+_PLANNED_GATES = frozenset({"memory", "latency_p50", "throughput"})
 
 
-def _gate(value: Any) -> Any:
-    if isinstance(value, Strict):
-        return value
-    if not isinstance(value, dict) or not value:
-        raise PydanticCustomError("gate", "expected a gate such as {{metric: hr@10, better_than: popularity}}")
-    chosen = [name for name in value if name in _GATES]
-    if len(chosen) != 1:
-        raise unknown_name("gate", str(next(iter(value))), _GATES, {"memory", "latency_p50", "throughput"})
-    return _GATES[chosen[0]].model_validate(value)
-
-
-Gate = Annotated[MetricGate | ParityGate | LatencyGate, BeforeValidator(_gate)]
+Gate = Annotated[
+    MetricGate | ParityGate | LatencyGate,
+    BeforeValidator(_entry("gate", _GATES, _PLANNED_GATES, "{metric: hr@10, better_than: popularity}")),
+]
 
 
 class Serve(Strict):
@@ -280,19 +306,9 @@ class OnKpi(Strict):
     kpi: KpiTrigger = Field(description="Retrains when recommendations earn less.")
 
 
-def _trigger(value: Any) -> Any:
-    if isinstance(value, Strict):
-        return value
-    if not isinstance(value, dict) or len(value) != 1:
-        raise PydanticCustomError("trigger", "expected one trigger such as {{kpi: {{hit_rate: -10%}}}}")
-    name = next(iter(value))
-    kinds: dict[str, type[Strict]] = {"drift": OnDrift, "kpi": OnKpi}
-    if name not in kinds:
-        raise unknown_name("trigger", str(name), kinds, {"new_events", "new_data", "alert", "schedule"})
-    return kinds[name].model_validate(value)
-
-
-Trigger = Annotated[OnDrift | OnKpi, BeforeValidator(_trigger)]
+_TRIGGERS: dict[str, type[Strict]] = {"drift": OnDrift, "kpi": OnKpi}
+_PLANNED_TRIGGERS = frozenset({"new_events", "new_data", "alert", "schedule"})
+Trigger = Annotated[OnDrift | OnKpi, BeforeValidator(_entry("trigger", _TRIGGERS, _PLANNED_TRIGGERS, "{kpi: {hit_rate: -10%}}"))]
 
 
 class Retrain(Strict):
@@ -303,6 +319,13 @@ class Retrain(Strict):
         "full", description="`warm` starts from the serving version's weights and learns from the events since its snapshot."
     )
     cooldown: Duration = Field(timedelta(hours=6), description="After one retraining has ended, triggers wait this long.")
+
+    @model_validator(mode="after")
+    def _one_of_a_kind(self) -> Retrain:
+        for name, kind in _TRIGGERS.items():
+            if sum(isinstance(on, kind) for on in self.on) > 1:
+                raise ValueError(f"on: '{name}' is given twice; write one trigger of each kind")
+        return self
 
 
 class StageResources(Strict):
@@ -321,7 +344,11 @@ class Resources(Strict):
 
 class RecommenderSpec(Strict):
     api_version: Literal["eyas/v1"] = Field(API_VERSION, alias="apiVersion", description="Of this format.")
-    name: str = Field(pattern=f"^{NAME.pattern}$", description="Lower-case letters, digits and dashes; at most 40.")
+    name: Annotated[
+        str,
+        _written(NAME.pattern, "lower-case letters, digits and dashes, at most 40, beginning with a letter"),
+        Field(json_schema_extra={"pattern": f"^{NAME.pattern}$"}, description="Lower-case letters, digits and dashes; at most 40."),
+    ]
     data: Data = Field(description="Where the data is.")
     schema_: Schema = Field(alias="schema", description="What the columns mean.")
     features: tuple[Operator, ...] = Field((), description="Defaults to categorify of the user and the item.")
@@ -361,8 +388,18 @@ class RecommenderSpec(Strict):
 
 
 def parse_spec(text: str, source: str = "spec") -> RecommenderSpec:
-    """Reads YAML or JSON."""
+    """Reads YAML or JSON. What is given back is read back from its own document as the same spec."""
+    size = len(text.encode(errors="surrogatepass"))
+    if size > MAX_SPEC:
+        raise Invalid(f"{source}: the text has {size} bytes; a spec has at most {MAX_SPEC}")
     value = load(text, source)
     if not isinstance(value, dict):
         raise Invalid(f"{source}: expected a mapping with name, data and schema")
-    return read(RecommenderSpec, value, source)
+    try:
+        spec = read(RecommenderSpec, value, source)
+        same = read(RecommenderSpec, spec.document(), source) == spec
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:  # of values that no validator of ours expects
+        raise Invalid(one_line(f"{source}: can't be read: {error}")) from None
+    if not same:
+        raise Invalid(f"{source}: can't be kept exactly: write its numbers and durations with fewer digits")
+    return spec

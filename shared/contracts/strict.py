@@ -16,10 +16,11 @@ from pydantic_core import PydanticCustomError
 from shared.domain.errors import Invalid, Unsupported
 
 M = TypeVar("M", bound=BaseModel)
+SHOWN_FAULTS = 10
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     planned: ClassVar[frozenset[str]] = frozenset()
 
@@ -27,7 +28,7 @@ class Strict(BaseModel):
     @classmethod
     def _only_known_fields(cls, value: Any) -> Any:
         if isinstance(value, Mapping):
-            known = {field.alias or name for name, field in cls.model_fields.items()} | set(cls.model_fields)
+            known = {field.alias or name for name, field in cls.model_fields.items()}
             for key in value:
                 if key not in known:
                     raise unknown_name("field", str(key), known, cls.planned)
@@ -45,14 +46,20 @@ def unknown_name(what: str, name: str, known: Iterable[str], planned: Iterable[s
 
 
 def read(model: type[M], value: Any, source: str) -> M:
-    """Validates a value that came from outside; every fault is named in one line, with its place."""
+    """Validates a value that came from outside; the first faults are named in one line, each with its place."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
         faults = [(".".join(str(part) for part in fault["loc"]), fault) for fault in error.errors()]
         lines = [f"{place}: {_plain(fault['msg'])}" if place else _plain(fault["msg"]) for place, fault in faults]
         kind = Unsupported if any(fault["type"] == "planned" for _, fault in faults) else Invalid
-        raise kind(f"{source}: " + "; ".join(lines)) from None
+        more = [f"and {len(lines) - SHOWN_FAULTS} more"] if len(lines) > SHOWN_FAULTS else []
+        raise kind(one_line(f"{source}: " + "; ".join(lines[:SHOWN_FAULTS] + more))) from None
+
+
+def one_line(message: str) -> str:
+    """What a client has sent may hold line breaks; a message has none."""
+    return " ".join(message.splitlines())
 
 
 def _plain(message: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from shared.contracts.strict import one_line
 from shared.domain.errors import Invalid
 
 
@@ -37,8 +38,9 @@ def load(text: str, source: str) -> Any:
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
     except (TypeError, ValueError, RecursionError) as error:
-        raise Invalid(f"{source}: not valid YAML: {str(error).splitlines()[0]}") from None
+        raise Invalid(one_line(f"{source}: not valid YAML: {error}")) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise Invalid(f"{source}: not valid YAML{place}: {getattr(error, 'problem', None) or error}") from None
+        said = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+        raise Invalid(one_line(f"{source}: not valid YAML{place}: {said}")) from None

@@ -97,7 +97,7 @@ def _fired(seen: RetrainerObservation, plan: RetrainPlan) -> tuple[Mode, str] | 
     if plan.hit_rate is not None and seen.baseline and seen.current is not None:
         change = seen.current / seen.baseline - 1
         if change <= plan.hit_rate:
-            said = f"hit rate {seen.current:.3f} fell {change:+.1%} from {seen.baseline:.3f} (threshold {plan.hit_rate:+.0%})"
+            said = f"hit rate {seen.current:.3f} fell by {-change:.1%} from {seen.baseline:.3f} (threshold {plan.hit_rate:+.0%})"
             return plan.hit_rate_mode, said
     if plan.psi is not None and seen.drift is not None and seen.drift >= plan.psi:
         return plan.mode, f"drift of {seen.drifted}: psi {seen.drift:.3f} (threshold {plan.psi:g})"

@@ -85,6 +85,16 @@ class ResourceStoreSuite:
         assert store.create(rollout(), "bob") == first
         assert [entry.actor for entry in store.history("ro-1")] == ["ada", "eyas"]
 
+    def test_the_oldest_active_row_is_the_first_made_that_is_not_finished(self, store: Rows) -> None:
+        assert store.oldest_active("films") is None
+        for age, id in enumerate(("ro-3", "ro-2", "ro-1")):
+            store.create(replace(rollout(id), created_at=NOW + age * SECOND), "ada")
+        assert store.oldest_active("films") == "ro-3"
+        entry = HistoryEntry(NOW, "canary", "promoted", "", "eyas")
+        store.commit(store.get("ro-3"), full_status(), due_at=NOW, entry=entry, finished=True, clear_request=False)
+        assert store.oldest_active("films") == "ro-2"
+        assert store.oldest_active("books") is None
+
     def test_many_who_create_one_row_make_one(self, store: Rows) -> None:
         made = at_once(THREADS, lambda n: store.create(replace(rollout(), spec={"version": n}), f"thread {n}"))
         assert {record.spec["version"] for record in made} == {store.get("ro-1").spec["version"]}

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, insert, select
 
 from services.store.engine import open_engine
 from services.store.migrate import upgrade
@@ -15,7 +15,7 @@ from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
-from services.store.tables import recommender_history, route_history
+from services.store.tables import recommender_history, recommenders, route_history
 from shared.domain.retrainer import RetrainerStatus
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
@@ -80,6 +80,24 @@ class TestSqlRecommenders(RecommenderStoreSuite):
         query = select(recommender_history.c.generation, recommender_history.c.actor)
         with engine.connect() as connection:
             assert connection.execute(query).all() == [(1, "ada"), (2, "bob")]
+
+    @pytest.mark.requirement("C-01")
+    def test_a_stored_spec_that_cannot_be_read_is_left_out_until_it_is_applied_again(
+        self, engine: Engine, store: SqlRecommenders, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        good = store.put(spec(), NOW, "ada")
+        broken = spec().document() | {"name": "broken", "gates": "none"}
+        with engine.begin() as connection:
+            row = {"name": "broken", "generation": 3, "spec": broken, "created_at": NOW, "updated_at": NOW}
+            connection.execute(insert(recommenders).values(row))
+        assert store.list() == [good]
+        assert store.list() == [good]
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
+        assert "recommender 'broken' is left out until its spec is applied again" in caplog.text
+        mended = spec().model_copy(update={"name": "broken"})
+        assert store.put(mended, NOW, "ada").generation == 4
+        assert [found.name for found in store.list()] == ["broken", good.name]
+        assert store.get("broken").spec == mended
 
 
 class TestSqlRegistry(RegistrySuite):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import httpx
@@ -210,6 +211,7 @@ class World:
         def wake():
             self.woken += 1
 
+        ticks = itertools.count()
         return Parts(
             recommenders=self.recommenders,
             runs=self.runs,
@@ -221,7 +223,7 @@ class World:
             artifacts=SimpleNamespace(manifest=self.manifests.get),
             server=self.server,
             gateway=self.gateway,
-            clock=SimpleNamespace(now=lambda: NOW),
+            clock=SimpleNamespace(now=lambda: NOW + timedelta(microseconds=next(ticks))),
             token=TOKEN,
             drift=lambda name: {"genres": 0.31},
             kpis=lambda name, window: {2: HitRate(100, 25)},

@@ -72,6 +72,14 @@ def test_runs_are_a_table_or_json(platform, eyas):
     assert eyas("runs", "m").stdout == "m has no run yet\n"
 
 
+def test_a_row_is_one_line_where_nobody_watches_the_width(platform, eyas):
+    long = "a reason that goes on, " * 100
+    platform.says("GET /v1/recommenders/m/runs", {"items": [{**RUN, "reason": long + "\nand ends"}], "next": None})
+    lines = eyas("runs", "m").stdout.splitlines()
+    assert len(lines) == 2
+    assert long + " and ends" in lines[1]
+
+
 def test_logs_follow_from_stage_to_stage_and_miss_nothing(platform, eyas):
     texts = {"etl": "e1\ne2\n", "train": "t1\n"}
     newest = iter(["etl", "etl", "train", "train"])

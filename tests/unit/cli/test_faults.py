@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import httpx
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from services.cli.main import app
 
 
 def one_line(result, code):
@@ -55,7 +59,7 @@ def test_something_else_on_that_port_is_recognised(platform, eyas, answer):
     assert "is it an Eyas platform?" in one_line(eyas("runs", "m"), 1)
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "nonsense"])
+@pytest.mark.parametrize("url", ["ftp://x", "nonsense", "http://[", "http://", "http://a b", "http://x:99999", "http://x:y"])
 def test_an_address_that_is_none_is_refused(eyas, url):
     assert url in one_line(eyas("--url", url, "runs", "m"), 2)
 
@@ -92,3 +96,52 @@ def test_a_broken_note_of_the_address_is_as_good_as_none(platform, eyas, home, n
     (home / "endpoint.json").write_text(note)
     assert eyas("runs", "m").exit_code == 0
     assert platform.asked[-1].url.port == 8080
+
+
+NAMED = [
+    ["run", "*"],
+    ["runs", "*"],
+    ["versions", "*"],
+    ["rollback", "*"],
+    ["recommend", "*", "1"],
+    ["events", "*", "/dev/null"],
+    ["kpis", "*"],
+    ["drift", "*"],
+    ["retrain", "*"],
+    ["cancel", "*"],
+    ["logs", "*"],
+    *(["rollout", verb, "*"] for verb in ("status", "pause", "resume", "promote", "abort")),
+    *(["rollout", verb, "m", "--id", "*"] for verb in ("status", "pause", "resume", "promote", "abort")),
+]
+
+
+@pytest.mark.parametrize("crooked", ["../x", "a?b", "a/b", "a:b", "a#b", "a%2fb", "A", "", "..", "m\n", "../recommenders/m:rollback?x="])
+@pytest.mark.parametrize("command", NAMED, ids=" ".join)
+def test_a_name_or_id_that_could_ask_for_something_else_is_refused_before_anything_is_sent(platform, eyas, command, crooked):
+    said = one_line(eyas(*(crooked if word == "*" else word for word in command)), 2)
+    assert repr(crooked) in said.replace("\\\\", "\\")
+    assert platform.asked == []
+
+
+def test_no_command_that_takes_a_name_or_id_is_missing_above():
+    def takes(command, words):
+        if isinstance(command, TyperGroup):
+            return {found for name, one in command.commands.items() for found in takes(one, (*words, name))}
+        return {words} if {one.name for one in command.params} & {"name", "id"} else set()
+
+    listed = {tuple(one[:2]) if one[0] == "rollout" else (one[0],) for one in NAMED}
+    assert takes(get_command(app), ()) == listed
+
+
+def test_an_id_that_the_platform_made_up_is_refused_too(platform, eyas):
+    platform.says("GET /v1/recommenders/m/rollouts", {"items": [{"id": "../x"}]})
+    assert "'../x' is no id" in one_line(eyas("rollout", "abort", "m"), 2)
+    assert len(platform.asked) == 1
+
+
+def test_events_of_an_empty_file_still_need_a_recommender(platform, eyas, tmp_path):
+    (tmp_path / "e.jsonl").write_text("\n")
+    platform.refuses("GET /v1/recommenders/m", 404, "not-found", "no recommender is called 'm'")
+    assert "no recommender is called 'm'" in one_line(eyas("events", "m", tmp_path / "e.jsonl"), 2)
+    platform.says("GET /v1/recommenders/m", {"name": "m"})
+    assert eyas("events", "m", tmp_path / "e.jsonl").stdout == "m: 0 events taken in, 0 answers became hits\n"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from shared.contracts import spec as spec_module
 from shared.contracts.plans import retrain_plan, rollout_plan, run_plan
 from shared.contracts.spec import RecommenderSpec, parse_spec
 from shared.domain.errors import Invalid, Unsupported
@@ -73,13 +74,17 @@ def test_the_plans_say_what_the_spec_says() -> None:
     ("before", "after", "said"),
     [
         ("name: movies", "name: movies\nmodle: {}", "unknown field 'modle': did you mean 'model'?"),
-        ("name: movies", "name: Movies!", "name: string should match pattern"),
+        (
+            "name: movies",
+            "name: Movies!",
+            "name: expected lower-case letters, digits and dashes, at most 40, beginning with a letter, got 'Movies!'",
+        ),
         ("name: movies\n", "", "name: field required"),
         ("multi_hot: genres", "multihot: genres", "features.1: unknown operator 'multihot': did you mean 'multi_hot'?"),
         ("multi_hot: genres", "multi_hot: movieId", "features: column 'movieId' is produced twice"),
         ("[userId, movieId]", "[userId]", "features: the model needs 'categorify' of 'movieId'"),
         ("separator:", "seperator:", "features.1: unknown field 'seperator': did you mean 'separator'?"),
-        ("hr@10/99", "hit@10", "gates.2.metric: string should match pattern"),
+        ("hr@10/99", "hit@10", "gates.2.metric: expected a metric such as hr@10"),
         ("by: 5%", "by: -5%", "gates.1.by: input should be greater than or equal to 0"),
         ("min: 0.2", "min: 0.2, better_than: popularity", "exactly one of min, better_than, not_worse_than"),
         ("[1%, 0.5]", "[50%, 10%]", "rollout: steps must rise"),
@@ -93,8 +98,31 @@ def test_the_plans_say_what_the_spec_says() -> None:
         ("name: movies", "{[a]: 1}: 2", "not valid YAML"),
         ("name: movies", "name: 2020-13-45", "not valid YAML: month must be in 1..12"),
         ("name: movies", f"name: {'[' * 5000}", "not valid YAML"),
-        ("window: 10m", "window: 99999999999999d", "longer than any duration"),
+        ("window: 10m", "window: 99999999999999d", "longer than nothing and of at most 3660d"),
         ("time: timestamp", "time: rating", "schema: user, item, time and label must be four different columns"),
+        ("window: 10m", "window: 0s", "rollout.analysis.window: expected a duration longer than nothing"),
+        ("window: 10m", "window: 0.5ms", "rollout.analysis.window: expected a duration of whole milliseconds"),
+        ("also: events", "since: 3661d", "data.interactions.since: expected a duration longer than nothing and of at most 3660d"),
+        ("name: movies", "name: movies\nsplit: {test: 0d}", "split.test: expected a duration longer than nothing"),
+        ('">= 4"', "'>= 1e999'", "schema.label.positive: expected a comparison with a finite number"),
+        ("name: movies", "name: movies\nmodel: {framework: [torch]}", "model.framework: input should be 'tensorflow'"),
+        ("name: movies", "name: movies\nmodel: {family: [mlp]}", "model.family: input should be a valid string"),
+        ("- {parity: 1e-5}", "- parity", "gates.3: expected one gate such as {metric: hr@10, better_than: popularity}"),
+        ("{parity: 1e-5}", "{parity: 1e-5, latency_p99: 1s}", "gates.3: one entry names one gate; this one names parity and latency_p99"),
+        (
+            "- multi_hot: genres",
+            "- categorify: [x]\n    multi_hot: genres",
+            "one entry names one operator; this one names categorify and multi_hot",
+        ),
+        ("drift: {psi: 0.3}", "kpi: {hit_rate: -30%}", "retrain: on: 'kpi' is given twice"),
+        ("user: userId", "user: user id", "schema.user: expected a column's name: letters, digits and underscores"),
+        ("apiVersion:", "api_version:", "unknown field 'api_version': did you mean 'apiVersion'?"),
+        ("schema:", "schema_:", "unknown field 'schema_': did you mean 'schema'?"),
+        ("name: movies", "name: mo\0vies", "not valid YAML: special characters are not allowed"),
+        ("name: movies", '"na\\nme": movies', "unknown field 'na me'"),
+        ("min: 0.2", "min: 1.2", "gates.2.min: input should be less than or equal to 1"),
+        ("max_harm: 2%", f"max_harm: {'9' * 400}", "rollout.analysis.max_harm: expected a percentage"),
+        ("name: movies", f"name: movies  # {'x' * 65536}", f"bytes; a spec has at most {64 * 1024}"),
         ("psi: 0.3", "psi: .nan", "retrain.on.0.drift.psi: input should be a finite number"),
     ],
 )
@@ -105,6 +133,44 @@ def test_a_fault_is_named_with_its_place_and_remedy(before: str, after: str, sai
     assert str(caught.value).startswith("spec.yaml: ")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_of_many_faults_the_first_ten_are_named_and_the_rest_counted() -> None:
+    with pytest.raises(Invalid) as caught:
+        parse_spec(SPEC.replace("[1%, 0.5]", f"[{', '.join(['1%'] + ['much'] * 14)}]"))
+    assert str(caught.value).count("expected a percentage") == 10
+    assert str(caught.value).endswith("; and 4 more")
+
+
+def test_what_is_known_is_said_in_the_names_that_users_write() -> None:
+    with pytest.raises(Invalid, match="known: apiVersion, data, ") as caught:
+        parse_spec(SPEC.replace("name: movies", "qqqq: movies"))
+    assert "schema_" not in str(caught.value)
+    assert "api_version" not in str(caught.value)
+
+
+@pytest.mark.parametrize("bound", [1_000_000, 3.1415926535, 1e-7, 1e300, -0.5])
+def test_a_label_rule_is_kept_exactly(bound: float) -> None:
+    spec = parse_spec(SPEC.replace('">= 4"', f'">= {bound}"'))
+    assert spec.positive().bound == bound
+    assert RecommenderSpec.model_validate(spec.document()) == spec
+
+
+def test_a_spec_that_would_not_be_read_back_the_same_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = RecommenderSpec.document
+    monkeypatch.setattr(RecommenderSpec, "document", lambda spec: kept(spec) | {"name": "films"})
+    with pytest.raises(Invalid, match="can't be kept exactly"):
+        parse_spec(SPEC)
+
+
+@pytest.mark.parametrize("error", [TypeError("unhashable"), RecursionError("too deep"), OverflowError("too large")])
+def test_what_no_validator_foresaw_is_a_fault_of_the_text(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(spec_module, "read", fails)
+    with pytest.raises(Invalid, match=f"spec: can't be read: {error}"):
+        parse_spec(SPEC)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_a_fall_of_the_hit_rate_starts_a_full_run(world: World, plane: Plane) ->
     world.signals.now = Signals({}, baseline=0.5, current=0.4)
     rounds(world, plane, 2)
     assert world.runs.get(FIRST).spec["mode"] == "full"
-    assert "-20.0%" in world.runs.get(FIRST).spec["cause"]
+    assert "fell by 20.0%" in world.runs.get(FIRST).spec["cause"]
 
 
 @pytest.mark.requirement("C-03")

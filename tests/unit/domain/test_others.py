@@ -73,7 +73,7 @@ def test_a_fall_of_the_hit_rate_starts_a_full_retraining() -> None:
     (effect,) = decision.effects
     assert isinstance(effect, StartRun)
     assert effect.mode == "full"
-    assert "-20.0%" in effect.reason
+    assert "fell by 20.0%" in effect.reason
 
 
 @pytest.mark.requirement("C-03")

@@ -9,12 +9,15 @@ from typing import Any
 import polars as pl
 import pytest
 
+from pipelines.data.times import iso_time
 from pipelines.stages.runner import Outcome
 from shared.domain.errors import BadData, Invalid, Unsupported
 from tests.unit.pipelines.recommender import films, ratings, spec, write
 
 Etl = Callable[..., Outcome]
 WITH_NULL = pl.when(pl.int_range(pl.len()) == 7).then(None)
+WITH_INF = pl.when(pl.int_range(pl.len()) == 7).then(-float("inf"))
+HUGE = f"{2**63 + 1}, which doesn't fit int64"
 WITH_NAN = pl.when(pl.int_range(pl.len()) == 7).then(float("nan"))
 
 FAULTS: dict[str, tuple[pl.DataFrame, str]] = {
@@ -27,10 +30,19 @@ FAULTS: dict[str, tuple[pl.DataFrame, str]] = {
     "null items": (ratings().with_columns(movieId=WITH_NULL.otherwise("movieId")), "column 'movieId' has 1 nulls or NaN"),
     "null times": (ratings().with_columns(at=WITH_NULL.otherwise("at")), "column 'at' has 1 nulls or NaN"),
     "NaN labels": (ratings().with_columns(rating=WITH_NAN.otherwise("rating")), "column 'rating' has 1 nulls or NaN"),
-    "huge keys": (ratings().with_columns(userId=pl.lit(2**63, dtype=pl.UInt64) + pl.col("userId")), "ratings.parquet: it can't be read"),
+    "huge keys": (
+        ratings().with_columns(userId=pl.lit(2**63, dtype=pl.UInt64) + pl.col("userId")),
+        f"ratings.parquet: column 'userId' has {HUGE}",
+    ),
+    "huge items": (
+        ratings().with_columns(movieId=pl.lit(2**63, dtype=pl.UInt64)),
+        "column 'movieId' has 9223372036854775808, which doesn't fit",
+    ),
     "text keys": (ratings().with_columns(pl.col("userId").cast(pl.String)), "text keys are not yet supported"),
     "fractional keys": (ratings().with_columns(pl.col("userId").cast(pl.Float64)), "'userId' is Float64: keys must be integers"),
-    "text times": (ratings().with_columns(at=pl.lit("noon")), "column 'at' is String: time must be"),
+    "text times": (ratings().with_columns(at=pl.lit("noon")), "column 'at' has 'noon', which is no ISO 8601 time: write it as"),
+    "times from always": (ratings().with_columns(at=WITH_INF.otherwise("at")), "column 'at' has 1 values that are not finite"),
+    "endless labels": (ratings().with_columns(rating=WITH_INF.otherwise("rating")), "column 'rating' has 1 values that are not finite"),
     "milliseconds": (ratings().with_columns(pl.col("at") * 1000), "column 'at' goes up to 1.6e\\+12, not in seconds"),
     "text labels": (ratings().with_columns(rating=pl.lit("good")), "column 'rating' is String: the label must be a number"),
     "few rows": (ratings(10), "10 usable interactions are too few"),
@@ -42,9 +54,17 @@ FAULTS: dict[str, tuple[pl.DataFrame, str]] = {
 
 TABLES: dict[str, tuple[pl.DataFrame, str]] = {
     "doubled keys": (pl.concat([films(), films(2)]), "films.parquet: column 'movieId' has 2 keys more than once, such as 1"),
+    "huge keys": (
+        films().with_columns(movieId=pl.lit(2**63, dtype=pl.UInt64) + pl.col("movieId")),
+        f"films.parquet: column 'movieId' has {HUGE}",
+    ),
+    "huge years": (films().with_columns(year=pl.lit(2**63 + 1, dtype=pl.UInt64)), f"films.parquet: column 'year' has {HUGE}"),
     "null keys": (films().with_columns(movieId=WITH_NULL.otherwise("movieId")), "films.parquet: column 'movieId' has 1 nulls"),
     "no key": (films().rename({"movieId": "id"}), "films.parquet: column 'movieId' is missing"),
-    "a feature missing": (films().drop("year"), "features: column 'year' is neither a key nor in the items table"),
+    "a feature missing": (
+        films().drop("year"),
+        "features: column 'year' is neither a key nor in the items table .*films.parquet, which has: genres, movieId$",
+    ),
     "a fractional feature": (films().with_columns(pl.col("year").cast(pl.Float64)), "column 'year' is Float64: categorify takes"),
 }
 
@@ -77,6 +97,11 @@ def _with_uri(folder: Path, uri: str) -> Any:
         ("empty.parquet", b"", "empty.parquet: the file is empty"),
         ("empty.csv", b"", "empty.csv: the file is empty"),
         ("broken.parquet", b"PAR1 not really PAR1", "broken.parquet: it can't be read"),
+        (
+            "ragged.csv",
+            b"userId,movieId,rating,at\n1,2,3,4\n1,2,3,4,5\n",
+            "ragged.csv: it can't be read: it has rows of different lengths[^.]*$",
+        ),
         ("none-*.parquet", None, "none-\\*.parquet: no file matches"),
     ],
 )
@@ -130,7 +155,7 @@ def test_interactions_with_items_that_the_table_lacks_are_dropped_and_counted(tm
     assert etl(spec(tmp_path)).facts["rows"]["dropped"] == len(strange) > 0
 
 
-@pytest.mark.parametrize("shape", ["csv", "glob", "file uri", "datetime"])
+@pytest.mark.parametrize("shape", ["csv", "glob", "file uri", "datetime", "text in csv", "text in parquet", "text with zones"])
 def test_the_same_interactions_in_another_shape_give_the_same_training_rows(shape: str, tmp_path: Path, etl: Etl) -> None:
     write(tmp_path)
     plain = pl.read_parquet(etl(spec(tmp_path)).files["train.parquet"])
@@ -144,6 +169,43 @@ def test_the_same_interactions_in_another_shape_give_the_same_training_rows(shap
         uri = str(tmp_path / "part-*.parquet")
     elif shape == "file uri":
         uri = f"file://{uri}"
+    elif shape.startswith("text"):
+        zone = pl.lit("+05:30") if shape == "text with zones" else pl.lit("")
+        moment = pl.from_epoch(pl.col("at").cast(pl.Int64) + (19_800 if shape == "text with zones" else 0))
+        frame = ratings().with_columns(at=moment.dt.strftime("%Y-%m-%dT%H:%M:%S") + zone)
+        if shape == "text in csv":
+            uri = str(tmp_path / "ratings.csv")
+            frame.write_csv(uri)
+        else:
+            frame.write_parquet(uri)
     else:
         ratings().with_columns((pl.col("at") * 1e6).cast(pl.Int64).cast(pl.Datetime("us", "UTC"))).write_parquet(uri)
     assert plain.equals(pl.read_parquet(etl(_with_uri(tmp_path, uri)).files["train.parquet"]))
+
+
+@pytest.mark.parametrize("written", ["%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y %H:%M", "%Y%m%dT%H%M%S"])
+def test_a_date_in_csv_that_is_no_iso_8601_is_refused_and_not_guessed(written: str, tmp_path: Path, etl: Etl) -> None:
+    write(tmp_path)
+    moment = pl.from_epoch(pl.col("at").cast(pl.Int64))
+    ratings().with_columns(at=moment.dt.strftime(written)).write_csv(tmp_path / "ratings.csv")
+    with pytest.raises(BadData, match=r"ratings.csv: column 'at' has '.*', which is no ISO 8601 time: write it as 2026-01-31T18:30:00Z"):
+        etl(_with_uri(tmp_path, str(tmp_path / "ratings.csv")))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-02", 86400.0),
+        ("1970-01-01 01:00", 3600.0),
+        ("1970-01-01T00:00:01.5Z", 1.5),
+        ("1970-01-01T02:00:00+02", 0.0),
+        ("1970-01-01 02:00:00 +0200", 0.0),
+        ("1970-01-01T00:00:00-05:30", 19800.0),
+        ("1970-13-01", None),
+        ("01/02/1970", None),
+        ("", None),
+    ],
+)
+def test_iso_text_is_read_with_or_without_a_zone(text: str, seconds: float | None) -> None:
+    found = pl.DataFrame({"t": [text]}).select(iso_time("t").dt.epoch("us") / 1e6).item()
+    assert found == seconds

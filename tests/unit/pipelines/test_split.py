@@ -26,7 +26,7 @@ def test_a_share_holds_out_the_newest_rows_in_whatever_order_they_come() -> None
 
 
 def test_rows_of_one_moment_stay_together() -> None:
-    parts = split_by_time(_rows([1, 2, 3, 3, 3, 3]), 0.3, "file")
+    parts = split_by_time(_rows([1, 2, 3, 3, 3, 3]), 0.4, "file")
     assert _times(parts.train) == [1, 2]
     assert _times(parts.holdout) == [3, 3, 3, 3]
 
@@ -45,3 +45,27 @@ def test_an_empty_side_is_refused(test: timedelta, side: str) -> None:
 def test_a_side_without_a_positive_is_refused() -> None:
     with pytest.raises(BadData, match="no positive among the 2 rows for holdout"):
         split_by_time(_rows([1, 2, 3, 4], [1, 1, 0, 0]), 0.5, "file")
+
+
+@pytest.mark.parametrize(
+    ("tied", "later", "held"),
+    [(3, 3, [9, 9, 9]), (3, 2, [5, 5, 5, 9, 9]), (9, 3, [9, 9, 9]), (4, 1, [5, 5, 5, 5, 9])],
+)
+def test_the_cut_is_at_the_edge_of_a_tie_that_comes_nearer_to_the_share(tied: int, later: int, held: list[float]) -> None:
+    earlier = [n / 100 for n in range(20 - tied - later)]
+    parts = split_by_time(_rows([*earlier, *[5.0] * tied, *[9.0] * later]), 0.2, "file")
+    assert sorted(_times(parts.holdout)) == held
+
+
+def test_a_tie_that_would_swallow_the_training_rows_is_refused_with_both_shares() -> None:
+    with pytest.raises(BadData, match=r"file: split.test can't be met: 20.0% was asked for, but 98.6% .* 700 of 710 have the same time"):
+        split_by_time(_rows([*range(10)] + [99] * 700), 0.2, "file")
+
+
+def test_a_tie_of_all_rows_leaves_nothing_to_train_on() -> None:
+    with pytest.raises(BadData, match=r"file: split.test leaves no rows for train: 20.0% was asked for, but 100.0%"):
+        split_by_time(_rows([99] * 700), 0.2, "file")
+
+
+def test_one_row_may_be_more_than_twice_a_tiny_share() -> None:
+    assert _times(split_by_time(_rows([1, 2, 3, 4, 5]), 0.01, "file").holdout) == [5]

@@ -1,0 +1,20 @@
+"""Times as text: ISO 8601 and nothing else, for a guess between day and month would be silently wrong."""
+
+from __future__ import annotations
+
+import polars as pl
+
+_ISO = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]([0-9]{2}:[0-9]{2})(:[0-9]{2}(?:\.[0-9]{1,9})?)?(?: ?(Z|[+-][0-9]{2}(?::?[0-9]{2})?))?)?$"
+
+
+def is_text(dtype: pl.DataType) -> bool:
+    return dtype in (pl.String, pl.Categorical, pl.Enum)
+
+
+def iso_time(column: str) -> pl.Expr:
+    """The moment in UTC; null where the text is no ISO 8601 time. Without a zone it means UTC, without a clock midnight."""
+    text = pl.col(column).cast(pl.String).str.strip_chars()
+    date, clock, seconds, zone = (text.str.extract(_ISO, group) for group in (1, 2, 3, 4))
+    zone = zone.str.replace(r"^([+-][0-9]{2})$", "${1}:00").str.replace(r"^([+-][0-9]{2})([0-9]{2})$", "${1}:${2}")
+    whole = pl.concat_str(date, pl.lit("T"), clock.fill_null("00:00"), seconds.fill_null(":00"), zone.fill_null("Z"))
+    return whole.str.to_datetime("%+", time_unit="us", time_zone="UTC", strict=False)

@@ -1,0 +1,43 @@
+"""How names and ids become paths: checked here and quoted, so that none of them can ask for something else."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+from services.cli.faults import Refused
+from shared.contracts.spec import NAME
+
+_ID = re.compile(r"[a-z0-9-]{1,80}")
+
+
+def checked_name(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise Refused(f"{name!r} is no recommender's name: lower-case letters, digits and dashes, a letter first, at most 40", 2)
+    return name
+
+
+def checked_id(id: str) -> str:
+    if not _ID.fullmatch(id):
+        raise Refused(f"{id!r} is no id: lower-case letters, digits and dashes, at most 80", 2)
+    return id
+
+
+def checked_id_or_none(id: str | None) -> str | None:
+    return None if id is None else checked_id(id)
+
+
+def recommender(name: str, rest: str = "") -> str:
+    return f"/v1/recommenders/{quote(checked_name(name), safe='')}{rest}"
+
+
+def recommend(name: str) -> str:
+    return f"/v1/recommend/{quote(checked_name(name), safe='')}"
+
+
+def run(id: str, rest: str = "") -> str:
+    return f"/v1/runs/{quote(checked_id(id), safe='')}{rest}"
+
+
+def rollout(id: str, rest: str = "") -> str:
+    return f"/v1/rollouts/{quote(checked_id(id), safe='')}{rest}"

@@ -1,0 +1,22 @@
+"""The text of a spec: bounded, and every fault of it the client's."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from shared.contracts.spec import MAX_SPEC
+from tests.unit.api.conftest import document
+
+
+def test_a_spec_at_the_limit_is_read_and_one_above_it_is_too_large(client, problem):
+    text = json.dumps(document()).encode()
+    assert client.put("/v1/recommenders/m", content=text.ljust(MAX_SPEC)).status_code < 300
+    said = problem(client.put("/v1/recommenders/m", content=text.ljust(MAX_SPEC + 1)), 413, "too-large")
+    assert said == f"the spec has {MAX_SPEC + 1} bytes; at most {MAX_SPEC} are read"
+
+
+@pytest.mark.parametrize("text", [b"\xff", b"name: a\0b", b"model: {framework: [torch]}", b"[" * 5000, b"{[a]: 1}: 2"])
+def test_text_that_is_no_spec_is_the_clients_fault(client, problem, text):
+    assert "\n" not in problem(client.post("/v1/recommenders", content=text), 422, "invalid")

@@ -1,0 +1,83 @@
+"""A quantity that is written is read back as the same value, exactly."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from shared.contracts.quantities import (
+    LONGEST,
+    Duration,
+    Fraction,
+    Rule,
+    parse_duration,
+    parse_fraction,
+    parse_rule,
+    write_duration,
+)
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+DURATIONS: TypeAdapter[Any] = TypeAdapter(Duration)
+FRACTIONS: TypeAdapter[Any] = TypeAdapter(Fraction)
+
+
+@given(st.sampled_from([">=", ">", "<=", "<", "=="]), finite)
+def test_a_rule_is_read_back_as_it_was(compare: str, bound: float) -> None:
+    assert parse_rule(str(Rule(compare, bound))) == Rule(compare, bound)
+
+
+@pytest.mark.parametrize(
+    ("bound", "written"), [(4, ">= 4"), (1e6, ">= 1000000"), (3.1415926535, ">= 3.1415926535"), (1e300, ">= 1e+300"), (1e-7, ">= 1e-07")]
+)
+def test_a_rule_is_written_as_people_write_it(bound: float, written: str) -> None:
+    assert str(Rule(">=", bound)) == written
+
+
+@pytest.mark.parametrize("said", [">= 1e999", ">= nan", ">= inf", "=> 4", 4, None])
+def test_a_rule_without_a_finite_number_is_refused(said: object) -> None:
+    with pytest.raises(ValueError, match="expected a comparison"):
+        parse_rule(said)
+
+
+@given(st.integers(min_value=1, max_value=LONGEST // timedelta(milliseconds=1)))
+def test_a_duration_is_read_back_as_it_was(milliseconds: int) -> None:
+    duration = timedelta(milliseconds=milliseconds)
+    assert parse_duration(write_duration(duration)) == duration
+    assert DURATIONS.validate_python(DURATIONS.dump_python(duration)) == duration
+
+
+@given(st.timedeltas())
+def test_a_duration_that_cannot_be_kept_is_refused(duration: timedelta) -> None:
+    if timedelta(0) < duration <= LONGEST and duration.microseconds % 1000 == 0:
+        assert parse_duration(duration) == duration
+        return
+    for refuses in (parse_duration, write_duration):
+        with pytest.raises(ValueError, match="expected a duration"):
+            refuses(duration)
+
+
+@pytest.mark.parametrize("said", ["0s", "0.0004s", "3661d", "0.5ms", "-1s", "9" * 5000 + "d", "10", 10, None])
+def test_what_is_no_duration_is_refused(said: object) -> None:
+    with pytest.raises(ValueError, match="expected a duration"):
+        parse_duration(said)
+
+
+@pytest.mark.parametrize(("said", "written"), [("90s", "90s"), ("0.5h", "30m"), ("2w", "14d"), ("1.5s", "1500ms"), ("24h", "1d")])
+def test_a_duration_is_written_in_the_largest_unit_that_fits(said: str, written: str) -> None:
+    assert write_duration(parse_duration(said)) == written
+
+
+@given(finite.filter(lambda value: abs(value) < 1e300))
+def test_a_fraction_is_read_back_as_it_was(value: float) -> None:
+    assert parse_fraction(FRACTIONS.dump_python(FRACTIONS.validate_python(value))) == value
+
+
+@pytest.mark.parametrize("said", [float("nan"), float("inf"), 10**400, "9" * 400 + "%", True, "0.1"])
+def test_what_is_no_finite_fraction_is_refused(said: object) -> None:
+    with pytest.raises(ValueError, match="expected a percentage"):
+        parse_fraction(said)
