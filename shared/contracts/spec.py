@@ -67,9 +67,7 @@ Column = Annotated[
 class Interactions(Strict):
     planned = frozenset({"query"})
 
-    uri: str = Field(
-        description="Parquet or CSV with one row per interaction: a path under one of the operator's data roots; globs allowed."
-    )
+    uri: str = Field(description="Parquet or CSV, a path or glob, absolute or relative, under one of the operator's data roots.")
     also: Literal["events"] | None = Field(None, description="`events` joins the platform's own feedback with the file.")
     since: Duration | None = Field(None, description="Only interactions of this last stretch of the data are used; all when absent.")
 
@@ -94,7 +92,7 @@ class Label(Strict):
 class Schema(Strict):
     user: Column = Field(description="The column of the user's key (an integer).")
     item: Column = Field(description="The column of the item's key (an integer).")
-    time: Column = Field(description="Seconds since 1970, or a timestamp.")
+    time: Column = Field(description="Seconds since 1970, a timestamp, or ISO 8601 text; without a zone it means UTC.")
     label: Label = Field(description="What counts as liked.")
 
 
