@@ -34,7 +34,6 @@ class Platform:
         self.data = folder / "data"
         self.log = folder / "platform.log"
         self.url = ""
-        self.stopped_cleanly = False
         self._process: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] | None = None
 
@@ -61,7 +60,6 @@ class Platform:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         left = self.stop()
-        self.stopped_cleanly = not left
         if left and error is None:
             raise PlatformError(left)
 

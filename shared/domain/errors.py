@@ -44,11 +44,6 @@ class IllegalTransition(EyasError):
     kind = "illegal-transition"
 
 
-class Forbidden(EyasError):
-    kind = "forbidden"
-    status = 403
-
-
 class Unavailable(EyasError):
     """A part that is needed doesn't answer: trying again later can help."""
 

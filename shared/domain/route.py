@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal
 
 Variant = Literal["stable", "candidate"]
@@ -37,8 +37,3 @@ def position(salt: str, user: int) -> float:
     """Where a user stands in [0, 1) under a rollout's salt."""
     digest = hashlib.blake2b(f"{salt}:{user}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
-
-
-def retired(former: frozenset[int], left_at: dict[int, datetime], grace: timedelta, now: datetime) -> frozenset[int]:
-    """Versions that left the routes long enough ago that no request can still need them."""
-    return frozenset(version for version in former if version in left_at and now - left_at[version] >= grace)
