@@ -40,7 +40,7 @@ def learning_from(interactions: Path, items: Path) -> Json:
         },
         "gates": [
             {"metric": "hr@10", "better_than": "popularity", "by": "5%"},
-            {"metric": "auc", "min": 0.55},
+            {"metric": "auc", "min": 0.6},
             {"metric": "ndcg@10", "not_worse_than": "serving", "by": "10%"},
             {"parity": 1e-4},
             {"latency_p99": "50ms"},

@@ -88,6 +88,9 @@ def test_many_who_start_at_once_migrate_once(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(start, range(8)))
+    with open_engine(f"sqlite:///{tmp_path}/new/eyas.db").connect() as connection:
+        assert len(connection.execute(text("SELECT version_num FROM alembic_version")).all()) == 1
+        assert connection.execute(text("SELECT count(*) FROM impressions")).scalar() == 0
 
 
 def test_processes_that_start_at_once_all_find_the_tables(tmp_path: Path) -> None:
