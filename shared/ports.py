@@ -49,6 +49,7 @@ class Record(Generic[S]):
     revision: int = 0
     asked: Request | None = None
     intent: Mapping[str, Any] | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True)

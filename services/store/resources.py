@@ -140,6 +140,7 @@ class SqlResources(Generic[S]):
             "finished": False,
             "created_at": record.created_at,
             "due_at": record.due_at,
+            "priority": record.priority,
         }
         connection.execute(insert(resources).values(values))
         created = HistoryEntry(record.created_at, "", record.status.state, record.status.reason or "created", actor)
@@ -170,6 +171,7 @@ class SqlResources(Generic[S]):
             revision=row.revision,
             asked=None if row.asked is None else decode(Request, row.asked),
             intent=row.intent,
+            priority=row.priority,
         )
 
 

@@ -44,6 +44,8 @@ resources = Table(
     Column("finished", Boolean, nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("due_at", Instant, nullable=False),
+    Column("priority", Integer, nullable=False, server_default="0"),
+    Column("holder", Text),  # the control plane that reconciles it, for as long as its lease lasts
     Index("resources_due", "kind", "finished", "due_at", "id"),
     Index("resources_newest", "kind", "created_at", "id"),
     Index("resources_newest_of", "kind", "recommender", "created_at", "id"),
@@ -64,6 +66,28 @@ history = Table(
     sqlite_autoincrement=True,
 )
 
+# Who may do what only one at a time does, and until when; `replica/...` is a control plane's sign of life.
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("until", Instant, nullable=False),
+)
+
+# What published stages were made of: the newest attempt of each digest, so that an equal stage isn't run again.
+stage_outputs = Table(
+    "stage_outputs",
+    metadata,
+    Column("recommender", Text, primary_key=True),
+    Column("stage", Text, primary_key=True),
+    Column("digest", Text, primary_key=True),
+    Column("parts", Json, nullable=False),  # name -> digest: what the digest is made of
+    Column("attempt", Text, nullable=False),
+    Column("at", Instant, nullable=False),
+    Index("stage_outputs_newest", "recommender", "stage", "at"),
+)
+
 versions = Table(
     "versions",
     metadata,
@@ -77,6 +101,17 @@ versions = Table(
     Column("parent", Integer),
     Column("created_at", Instant, nullable=False),
     Index("versions_run", "run", unique=True),
+)
+
+# Words that people give to versions; the aliases (serving, previous, candidate) follow from the routes instead.
+version_tags = Table(
+    "version_tags",
+    metadata,
+    Column("recommender", Text, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("tag", Text, primary_key=True),
+    Column("at", Instant, nullable=False),
+    Column("actor", Text, nullable=False),
 )
 
 routes = Table(
@@ -114,4 +149,51 @@ gateways = Table(
     Column("gateway", Text, primary_key=True),
     Column("served", Json, nullable=False),
     Column("heard_at", Instant, nullable=False),
+)
+
+# Tokens of the API: only their digests are kept.
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("recommenders", Json),  # null: all of them
+    Column("created_at", Instant, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("expires_at", Instant),
+    Column("revoked_at", Instant),
+    Column("revoked_by", Text),
+    Index("tokens_digest", "digest", unique=True),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("seq", SEQUENCE, primary_key=True, autoincrement=True),
+    Column("at", Instant, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("token", Text, nullable=False),
+    Column("action", Text, nullable=False),  # method and route, such as 'POST /v1/runs/{id}:cancel'
+    Column("target", Text, nullable=False),  # the path that was asked for
+    Column("recommender", Text),
+    Column("status", Integer, nullable=False),
+    Column("detail", Text, nullable=False),
+    Index("audit_of", "recommender", "seq"),
+    sqlite_autoincrement=True,
+)
+
+# Answers to requests that carry an Idempotency-Key, so that a request that is sent again is answered and not done again.
+answers = Table(
+    "answers",
+    metadata,
+    Column("token", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("request", Text, nullable=False),  # digest of method, path and body
+    Column("status", Integer),  # null while the first one is under way
+    Column("headers", Json),
+    Column("body", Text),
+    Column("at", Instant, nullable=False),
+    Index("answers_age", "at"),
 )

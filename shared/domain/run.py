@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -78,10 +78,21 @@ class Published:
     """Whether there was a version to compare with."""
 
 
+Fault = Literal["crash", "memory", "evicted", "image", "unschedulable", "quota", "deadline"]
+"""What kind of trouble a job is in: each is met in its own way."""
+
+
 @dataclass(frozen=True)
 class Job:
-    phase: Literal["running", "succeeded", "failed", "lost"]
+    """An attempt as its executor sees it. `waiting`: it is accepted and has not begun; the reason says what it waits for.
+
+    `fault` says more of a job that waits or failed; `since` is when its work began, where the executor knows.
+    """
+
+    phase: Literal["waiting", "running", "succeeded", "failed", "lost"]
     reason: str = ""
+    fault: Fault | None = None
+    since: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def test_keys_and_counters_are_made_as_the_code_says(engine: Engine, tmp_path: P
     for one in (engine, directly):
         with one.connect() as connection:
             counted = connection.execute(text("SELECT name FROM sqlite_master WHERE sql LIKE '%AUTOINCREMENT%' ORDER BY name"))
-            assert counted.scalars().all() == ["history", "interactions"]
+            assert counted.scalars().all() == ["audit", "history", "interactions"]
     directly.dispose()
 
 
