@@ -22,6 +22,7 @@ _shown = impressions.c
 _items = _shown["items"].label("showed")  # a row's own `items` is a method
 _answers: Select[Any] = select(_shown.request_id, _shown.recommender, _shown.user, _items, _shown.at, _shown.hit_at)
 _NAMED = _answers.where(_shown.request_id.in_(bindparam("names", expanding=True)))
+_LOCKED = _NAMED.order_by(_shown.request_id).with_for_update()  # in one order: no two writers deadlock
 _OF_USER = _answers.where(
     _shown.recommender == bindparam("recommender"),
     _shown.user == bindparam("user_key"),
@@ -77,6 +78,9 @@ def attribute(connection: Connection, events: Sequence[Positive], attribution: i
         if answer is not None:
             before.setdefault(answer.request_id, answer)
             known[answer.request_id] = _earlier(answer, event.at)
+    if connection.dialect.name == "postgresql":  # where other writers may hit the same answers meanwhile
+        for name, answer in _named(connection, before, _LOCKED).items():
+            before[name], known[name] = answer, _earlier(answer, known[name].hit_at or answer.at)
     hits = [known[name] for name in before]
     if hits:
         connection.execute(_HIT, [{"name": hit.request_id, "when": hit.hit_at} for hit in hits])
@@ -88,11 +92,11 @@ def _earlier(answer: _Answer, at: int) -> _Answer:
     return answer if answer.hit_at is not None and answer.hit_at <= at else replace(answer, hit_at=at)
 
 
-def _named(connection: Connection, names: Iterable[str]) -> dict[str, _Answer]:
+def _named(connection: Connection, names: Iterable[str], query: Select[Any] = _NAMED) -> dict[str, _Answer]:
     found: dict[str, _Answer] = {}
     waiting = iter(sorted(names))
     while some := list(itertools.islice(waiting, _NAMES_AT_ONCE)):
-        found |= {row.request_id: _answer(row) for row in connection.execute(_NAMED, {"names": some})}
+        found |= {row.request_id: _answer(row) for row in connection.execute(query, {"names": some})}
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Engine, Float, FromClause, Select, case, cast, func, select
+from sqlalchemy import BigInteger, ColumnElement, Engine, Float, FromClause, Select, case, cast, func, select
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from services.eventlog.tables import impressions, instant, interactions, length
@@ -85,6 +85,6 @@ def _samples(recommender: str, generation: int, window: int, attribution: int, n
         func.count().label("users"),
         func.sum(rate).label("total"),
         func.sum(rate * rate).label("squares"),
-        func.sum(users.c.answers).label("answers"),
-        func.sum(users.c.hits).label("hits"),
+        cast(func.sum(users.c.answers), BigInteger).label("answers"),
+        cast(func.sum(users.c.hits), BigInteger).label("hits"),
     ).group_by(users.c.variant)

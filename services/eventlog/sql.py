@@ -33,7 +33,7 @@ class SqlEventLog:
         self._insert_new = new.on_conflict_do_nothing(index_elements=[shown.c.request_id])
 
     def impressions(self, impressions: Sequence[Impression]) -> None:
-        rows = [_impression(one) for one in impressions]
+        rows = [_impression(one) for one in sorted(impressions, key=lambda one: one.request_id)]  # in one order: no two writers deadlock
         if rows:
             with self._engine.begin() as connection:
                 connection.execute(self._insert_new, rows)

@@ -1,1 +1,1 @@
-"""State in SQL: recommenders, reconciled rows, versions and routes, by SQLAlchemy Core; SQLite now."""
+"""State in SQL: recommenders, reconciled rows, versions and routes, by SQLAlchemy Core; on SQLite or PostgreSQL."""

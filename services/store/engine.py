@@ -1,32 +1,16 @@
-"""The one place that opens a database, and the promises that every SQL adapter rests on.
-
-SQLite's defaults would fail here: without WAL a reader blocks the writer, and a transaction that reads first and writes
-later can't wait for another writer (SQLite answers "locked" at once rather than deadlock). So transactions begin
-IMMEDIATE: they queue for `_PATIENCE`, then see the newest state and keep it. A transaction that only reads says so with
-the execution option `read_only` and begins deferred: it waits for nobody.
-
-A commit survives the death of the process. `synchronous=NORMAL` may lose the newest commits, and never the
-database's consistency, when the whole machine loses power.
-"""
+"""The one place that opens a database: which one, the URL says. What each promises is said beside it."""
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
-from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
-from sqlalchemy.engine import ExceptionContext
+from sqlalchemy import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
-from services.store.turns import Turns
-from shared.domain.errors import Invalid, Unavailable, Unsupported
+from services.store import postgres, sqlite
+from shared.domain.errors import Invalid, Unsupported
 
-_PATIENCE = 10.0
-"""Seconds that a writer waits for the writers before it."""
-_THREADS = 64
-"""Connections at most: more than the API's and the gateway's threads and the loops together."""
-_PASSING = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
+_EXPECTED = "use sqlite:///path/to/file.db or postgresql://user:password@host:5432/database"
 
 
 def sqlite_url(path: Path) -> str:
@@ -35,64 +19,17 @@ def sqlite_url(path: Path) -> str:
 
 
 def open_engine(url: str) -> Engine:
-    """An engine for `sqlite:///path/to/file.db`, to be shared by any number of threads; `dispose()` closes its connections."""
-    path = _sqlite_file(url)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Unavailable(f"database {path}: its folder can't be made: {error.strerror}") from None
-    engine = create_engine(
-        make_url(url),
-        poolclass=QueuePool,
-        pool_size=8,
-        max_overflow=_THREADS - 8,
-        connect_args={"check_same_thread": False, "timeout": _PATIENCE},
-        hide_parameters=True,  # what users did doesn't belong into logs
-    )
-    event.listen(engine, "connect", _prepare)
-    turns = Turns(engine, _PATIENCE)
-    event.listen(engine, "begin", lambda connection: _begin(connection, turns))
-    event.listen(engine, "handle_error", _explain)
-    return engine
+    """An engine to be shared by any number of threads; `dispose()` closes its connections.
 
-
-def _sqlite_file(url: str) -> Path:
+    A transaction that only reads says so with the execution option `read_only`: it sees one state of the database and
+    waits for nobody. No message repeats the URL, for it may hold a password.
+    """
     try:
         parsed = make_url(url)
-    except ArgumentError:
-        raise Invalid(f"database URL {url!r}: expected sqlite:///path/to/file.db") from None
-    if parsed.get_backend_name() != "sqlite" or parsed.get_driver_name() != "pysqlite":
-        raise Unsupported(f"database '{parsed.drivername}' is not yet supported: use sqlite:///path/to/file.db")
-    if not parsed.database or parsed.database == ":memory:" or parsed.database.startswith("file:"):
-        raise Unsupported("a database in memory is not supported, for each thread would see one of its own: use sqlite:///path/to/file.db")
-    return Path(parsed.database)
-
-
-def _prepare(connection: sqlite3.Connection, _record: Any) -> None:
-    connection.isolation_level = None  # transactions begin where _begin says, not where the driver guesses
-    for setting in (f"busy_timeout={int(_PATIENCE * 1000)}", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {setting}").close()
-
-
-def _begin(connection: Connection, turns: Turns) -> None:
-    if connection.get_execution_options().get("read_only", False):
-        connection.exec_driver_sql("BEGIN")
-    else:
-        turns.begin(connection)
-
-
-def _explain(context: ExceptionContext) -> None:
-    """What an operator can mend is said in one line; everything else stays the bug that it is."""
-    error = context.original_exception
-    code = getattr(error, "sqlite_errorcode", None)
-    if code is None or context.engine is None:
-        return
-    place = context.engine.url.database
-    if code & 0xFF in _PASSING:
-        raise Unavailable(f"database {place}: {error}") from error
-    if code & 0xFF == sqlite3.SQLITE_READONLY:
-        raise Unavailable(f"database {place} can't be written: check the permissions of the file and its folder") from error
-    if code & 0xFF == sqlite3.SQLITE_CORRUPT:
-        raise Unavailable(f"database {place} is damaged: stop the platform and restore it from a backup") from error
-    if code & 0xFF == sqlite3.SQLITE_NOTADB:
-        raise Invalid(f"{place} is not a SQLite database: name another file") from error
+    except (ArgumentError, ValueError):
+        raise Invalid(f"the database URL can't be read: {_EXPECTED}") from None
+    if parsed.drivername in ("sqlite", "sqlite+pysqlite"):
+        return sqlite.open_engine(parsed)
+    if parsed.drivername in ("postgresql", "postgresql+psycopg", "postgres"):
+        return postgres.open_engine(parsed)
+    raise Unsupported(f"database '{parsed.drivername}' is not supported: {_EXPECTED}")

@@ -13,11 +13,16 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, column, func, select, table
 
+from services.store.turns import take_turn
 from shared.domain.errors import Unsupported
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
+_PATIENCE = "10min"
+_ENCODING = (
+    select(column("encoding")).select_from(table("pg_database")).where(column("datname") == func.current_database()).scalar_subquery()
+)
 _one_at_a_time = threading.Lock()  # Alembic keeps its context in a global
 
 
@@ -26,9 +31,21 @@ def upgrade(engine: Engine) -> None:
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     with _one_at_a_time, engine.begin() as connection:
+        _wait_for_others(connection)
         _refuse_newer(connection, ScriptDirectory.from_config(config))
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+
+
+def _wait_for_others(connection: Connection) -> None:
+    """On PostgreSQL, where writers don't queue; a step over many rows may take its time, and so may waiting for it."""
+    if connection.dialect.name == "postgresql":
+        for setting, value in (("statement_timeout", "0"), ("lock_timeout", _PATIENCE)):
+            connection.execute(select(func.set_config(setting, value, True)))
+        take_turn(connection, "migration")
+        encoding = connection.execute(select(func.pg_encoding_to_char(_ENCODING))).scalar()
+        if encoding != "UTF8":
+            raise Unsupported(f"the database {connection.engine.url.database} is encoded in {encoding}: make one with ENCODING 'UTF8'")
 
 
 def _refuse_newer(connection: Connection, script: ScriptDirectory) -> None:

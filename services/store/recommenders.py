@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Engine, Row, insert, select, update
-from sqlalchemy.exc import IntegrityError
 
 from services.store.tables import recommender_history, recommenders
+from services.store.turns import take_turn
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
-from shared.domain.errors import Conflict, Invalid, NotFound
+from shared.domain.errors import Invalid, NotFound
 from shared.ports import Recommender
 
 log = logging.getLogger(__name__)
@@ -29,23 +29,20 @@ class SqlRecommenders:
 
     def put(self, spec: RecommenderSpec, now: datetime, actor: str) -> Recommender:
         table = recommenders.c
-        try:
-            with self._engine.begin() as connection:
-                row = connection.execute(select(recommenders).where(table.name == spec.name)).one_or_none()
-                before = None if row is None else self._readable(row)
-                if before is not None and before.spec == spec:
-                    return before
-                generation = row.generation + 1 if row else 1
-                values = {"generation": generation, "spec": spec.document(), "updated_at": now}
-                if row is None:
-                    connection.execute(insert(recommenders).values(name=spec.name, created_at=now, **values))
-                else:
-                    here = (table.name == spec.name, table.generation == row.generation)
-                    connection.execute(update(recommenders).where(*here).values(values))
-                entry = {"name": spec.name, "generation": generation, "spec": spec.document(), "at": now, "actor": actor}
-                connection.execute(insert(recommender_history).values(entry))
-        except IntegrityError:  # where writers don't queue, another one wrote this generation
-            raise Conflict(f"recommender '{spec.name}' was changed at the same time: look at it, and apply again") from None
+        with self._engine.begin() as connection:
+            take_turn(connection, "recommender", spec.name)
+            row = connection.execute(select(recommenders).where(table.name == spec.name)).one_or_none()
+            before = None if row is None else self._readable(row)
+            if before is not None and before.spec == spec:
+                return before
+            generation = row.generation + 1 if row else 1
+            values = {"generation": generation, "spec": spec.document(), "updated_at": now}
+            if row is None:
+                connection.execute(insert(recommenders).values(name=spec.name, created_at=now, **values))
+            else:
+                connection.execute(update(recommenders).where(table.name == spec.name).values(values))
+            entry = {"name": spec.name, "generation": generation, "spec": spec.document(), "at": now, "actor": actor}
+            connection.execute(insert(recommender_history).values(entry))
         return Recommender(spec.name, generation, spec, row.created_at if row else now, now)
 
     def get(self, name: str) -> Recommender:

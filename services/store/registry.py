@@ -7,15 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select
-from sqlalchemy.exc import IntegrityError
 
 from services.store.tables import versions
+from services.store.turns import take_turn
 from shared.contracts.codec import decode, encode
 from shared.contracts.stage import Files
-from shared.domain.errors import Conflict, NotFound
+from shared.domain.errors import NotFound
 from shared.ports import Version
-
-_TRIES = 20
 
 
 class SqlRegistry:
@@ -26,13 +24,9 @@ class SqlRegistry:
         self._reads = engine.execution_options(read_only=True)
 
     def register(self, version: Version) -> Version:
-        for _ in range(_TRIES):
-            try:
-                with self._engine.begin() as connection:
-                    return _of_run(connection, version.run) or _append(connection, version)
-            except IntegrityError:  # where writers don't queue, another one took this number, or registered this run
-                continue
-        raise Conflict(f"run '{version.run}' can't be registered: too many others register at the same time; try again")
+        with self._engine.begin() as connection:
+            take_turn(connection, "versions", version.recommender)
+            return _of_run(connection, version.run) or _append(connection, version)
 
     def get(self, recommender: str, number: int) -> Version:
         query = select(versions).where(versions.c.recommender == recommender, versions.c.number == number)

@@ -99,7 +99,7 @@ class SqlResources(Generic[S]):
     def ask(self, id: str, request: Request, now: datetime) -> Record[S]:
         """A row that has ended takes no request: nobody would ever read it."""
         with self._engine.begin() as connection:
-            row = connection.execute(select(resources).where(*self._named(id))).one_or_none()
+            row = connection.execute(select(resources).where(*self._named(id)).with_for_update()).one_or_none()
             if row is None:
                 raise NotFound(f"no {self._kind} is called '{id}'")
             if row.finished:

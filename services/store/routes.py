@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, Row, delete, func, insert, or_, selec
 from sqlalchemy.exc import IntegrityError
 
 from services.store.tables import gateways, route_history, routes
-from shared.domain.errors import Conflict
+from services.store.turns import take_turn
 from shared.domain.route import Route
 
 _FORGOTTEN = timedelta(days=1)
@@ -36,22 +36,19 @@ class SqlRoutes:
             return {row.recommender: _route(row) for row in connection.execute(select(routes).order_by(routes.c.recommender))}
 
     def put(self, recommender: str, route: Route, now: datetime, actor: str, reason: str) -> Route:
-        try:
-            with self._engine.begin() as connection:
-                before = _present(connection, recommender)
-                if before is not None and replace(route, generation=before.generation, since=before.since) == before:
-                    return before
-                route = replace(route, generation=before.generation + 1 if before else 1, since=now)
-                if before is None:
-                    connection.execute(insert(routes).values(recommender=recommender, **_values(route)))
-                else:
-                    here = (routes.c.recommender == recommender, routes.c.generation == before.generation)
-                    connection.execute(update(routes).where(*here).values(_values(route)))
-                entry = {"recommender": recommender, "actor": actor, "reason": reason, **_values(route)}
-                connection.execute(insert(route_history).values(entry))
-                return route
-        except IntegrityError:  # where writers don't queue, another one wrote this generation
-            raise Conflict(f"the route of '{recommender}' was changed at the same time: look at it, and try again") from None
+        with self._engine.begin() as connection:
+            take_turn(connection, "route", recommender)
+            before = _present(connection, recommender)
+            if before is not None and replace(route, generation=before.generation, since=before.since) == before:
+                return before
+            route = replace(route, generation=before.generation + 1 if before else 1, since=now)
+            if before is None:
+                connection.execute(insert(routes).values(recommender=recommender, **_values(route)))
+            else:
+                connection.execute(update(routes).where(routes.c.recommender == recommender).values(_values(route)))
+            entry = {"recommender": recommender, "actor": actor, "reason": reason, **_values(route)}
+            connection.execute(insert(route_history).values(entry))
+            return route
 
     def left(self, recommender: str) -> Mapping[int, datetime]:
         """A version left with the generation after the last one that named it; what is named now has none after it."""

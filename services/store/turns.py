@@ -3,18 +3,31 @@
 SQLite lets whoever asks at the right moment write, and makes the others sleep and try again: under load one thread in
 ten waits for seconds while the rest never wait. Within this process a lock hands the turn on at once; between
 processes SQLite's own waiting remains.
+
+PostgreSQL's writers run side by side: those that read, decide and write about one thing take turns by its name.
 """
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from typing import Any
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine, event, func, select
 
 from shared.domain.errors import Unavailable
 
 _TURN = "eyas.turn"
+
+
+def take_turn(connection: Connection, *name: str) -> None:
+    """Waits until nobody else writes about this; held to the transaction's end. Its first statement, and the only turn that it takes.
+
+    On SQLite whoever writes has waited for all others already.
+    """
+    if connection.dialect.name == "postgresql":
+        digest = hashlib.sha256("/".join(name).encode()).digest()
+        connection.execute(select(func.pg_advisory_xact_lock(int.from_bytes(digest[:8], signed=True))))
 
 
 class Turns:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, insert, select
 
 from services.store.engine import open_engine
-from services.store.migrate import upgrade
 from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
@@ -35,9 +33,8 @@ from shared.testing.store_suite import (
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine = open_engine(f"sqlite:///{tmp_path}/eyas.db")
-    upgrade(engine)
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = open_engine(database_url)
     yield engine
     engine.dispose()
 
@@ -61,9 +58,9 @@ class TestSqlResources(ResourceStoreSuite):
         with pytest.raises(Exception, match="without a zone"):
             store.due(naive, 1)
 
-    def test_another_process_reads_what_this_one_wrote(self, tmp_path: Path, store: SqlResources[RolloutStatus]) -> None:
+    def test_another_process_reads_what_this_one_wrote(self, database_url: str, store: SqlResources[RolloutStatus]) -> None:
         store.create(rollout(), "ada")
-        other = open_engine(f"sqlite:///{tmp_path}/eyas.db")
+        other = open_engine(database_url)
         assert SqlResources(other, "rollout", RolloutStatus).get("ro-1") == rollout()
         other.dispose()
 

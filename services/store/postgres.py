@@ -1,0 +1,149 @@
+"""PostgreSQL, and the promises that every SQL adapter rests on there.
+
+Writers run at READ COMMITTED: each statement sees the newest state, and what must be decided upon one state takes a turn
+(`turns.take_turn`), locks its row, or is a compare-and-swap. A transaction that only reads says so with the execution option
+`read_only` and sees one state throughout (REPEATABLE READ, READ ONLY): it waits for nobody and can't fail for others' writes.
+
+A connection is tried before it is used, so a server that came back is found at once. A fault that passes is Unavailable: a
+connection lost in the very moment of a commit too, and then nobody knows whether it happened. Whoever tries again reads first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from shared.domain.errors import EyasError, Invalid, Unavailable, Unsupported
+
+_PATIENCE = 10.0
+"""Seconds that a writer waits for the writers before it, and that a thread waits for a connection."""
+_CONNECTIONS = 32
+"""At most, of one process: a server has 100 by default, for all replicas."""
+_CONNECT = {
+    "connect_timeout": 5,
+    "application_name": "eyas",
+    "keepalives_idle": 10,  # a server whose machine is gone answers nothing at all
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+_SETTINGS = {
+    "statement_timeout": "60s",
+    "lock_timeout": f"{_PATIENCE:g}s",
+    "idle_in_transaction_session_timeout": "5min",  # of an export, that writes a file meanwhile
+}
+_SET = "SELECT " + ", ".join(f"set_config('{name}', '{value}', false)" for name, value in _SETTINGS.items())
+
+# By SQLSTATE, whole or its class: what an operator is told.
+_FAULTS = {
+    "08": "the connection was lost",
+    "40001": "others wrote at the same time",
+    "40P01": "two writers waited for each other, and one gave way",
+    "42501": "this user lacks a right: grant it (the user must own the database, or may create tables in its schema)",
+    "53": "the server has run out of something",
+    "55P03": f"other writers took more than {_PATIENCE:g} s",
+    "57014": f"the statement took more than {_SETTINGS['statement_timeout']}",
+    "57P": "the server is shutting down or starting",
+    "58": "the server can't read or write its files",
+    "25006": "the server takes no writes: it is a standby, or was set to read only",
+    "25P03": "a transaction was left idle",
+}
+# By what the server or its library says while nobody is connected yet: it gives no SQLSTATE then.
+_REFUSALS = {
+    "password authentication failed": "the password or the user is wrong: correct the database URL",
+    "no password supplied": "the server wants a password: put it into the database URL",
+    "does not exist": "create it, or correct the database URL",
+    "no pg_hba.conf entry": "the server doesn't let this user in from here: see its pg_hba.conf",
+    "starting up": "the server is starting",
+    "shutting down": "the server is shutting down",
+    "too many clients": "the server has no connection left: raise its max_connections",
+    "remaining connection slots": "the server has no connection left: raise its max_connections",
+    "resolve": "the host's name is unknown: correct the database URL",
+    "translate host name": "the host's name is unknown: correct the database URL",
+}
+
+
+class _Pool(QueuePool):
+    def connect(self) -> Any:
+        try:
+            return super().connect()
+        except PoolTimeout:
+            raise Unavailable(f"all {_CONNECTIONS} connections to the database are in use: try again") from None
+
+
+def open_engine(url: URL) -> Engine:
+    try:
+        from psycopg import IsolationLevel
+    except ImportError:
+        raise Unsupported("PostgreSQL needs the driver psycopg: install it with pip install 'eyas[cluster]'") from None
+    if not url.database:
+        raise Invalid("the database URL names no database: postgresql://user:password@host:5432/database")
+    engine = create_engine(
+        url.set(drivername="postgresql+psycopg"),
+        poolclass=_Pool,
+        pool_size=8,
+        max_overflow=_CONNECTIONS - 8,
+        pool_timeout=_PATIENCE,
+        pool_pre_ping=True,
+        connect_args=_CONNECT,
+        hide_parameters=True,  # what users did doesn't belong into logs
+    )
+
+    def begin(connection: Connection) -> None:
+        driver: Any = connection.connection.driver_connection
+        reads = bool(connection.get_execution_options().get("read_only", False))
+        driver.read_only = reads  # said to the server with the BEGIN of the first statement
+        driver.isolation_level = IsolationLevel.REPEATABLE_READ if reads else IsolationLevel.READ_COMMITTED
+
+    event.listen(engine, "connect", _prepare)
+    event.listen(engine, "begin", begin)
+    event.listen(engine, "handle_error", _explain)
+    return engine
+
+
+def _prepare(connection: Any, _record: Any) -> None:
+    connection.autocommit = True
+    connection.execute(_SET).close()
+    connection.autocommit = False
+
+
+def _place(url: URL) -> str:
+    host = url.host or url.query.get("host") or "the local socket"
+    named = host if isinstance(host, str) else ", ".join(host)
+    return f"database '{url.database}' on {named}" + (f":{url.port}" if url.port else "")
+
+
+def _explain(context: ExceptionContext) -> None:
+    """What an operator can mend is said in one line; everything else stays the bug that it is."""
+    import psycopg
+
+    error = context.original_exception
+    if context.engine is None or context.is_pre_ping or not isinstance(error, psycopg.Error):
+        return
+    told = _told(error, psycopg, connected=context.connection is not None, lost=context.is_disconnect)
+    if told is None:
+        return
+    kind, what = told
+    said = " ".join(str(error).split())
+    raise kind(f"{_place(context.engine.url)}: {what} ({said[:300]})") from error
+
+
+def _told(error: Any, psycopg: Any, *, connected: bool, lost: bool) -> tuple[type[EyasError], str] | None:
+    state = error.sqlstate or ""
+    for known in (state, state[:3], state[:2]):
+        if known in _FAULTS:
+            return Unavailable, _FAULTS[known]
+    if lost:
+        return Unavailable, "the connection was lost"
+    if not connected and isinstance(error, psycopg.OperationalError):
+        said = str(error)
+        hints = [hint for words, hint in _REFUSALS.items() if words in said]
+        return Unavailable, hints[0] if hints else "no connection: is the server running, and the address right?"
+    if not connected and isinstance(error, psycopg.ProgrammingError):
+        return Invalid, "the database URL has a parameter that PostgreSQL doesn't know"
+    if isinstance(error, psycopg.DataError):
+        return Invalid, "a value can't be stored"
+    return None
