@@ -20,6 +20,11 @@ _UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1
 """In milliseconds, the finest that a duration is kept in."""
 LONGEST = timedelta(days=3660)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
+_SIZES = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
+LEAST_MEMORY, MOST_MEMORY = 1 << 20, 64 << 40
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(Ki|Mi|Gi|Ti)")
+MOST_CPU = 1_024_000
+_CPU = re.compile(r"(\d+(?:\.\d+)?)(m?)")
 _PERCENT = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*%")
 _RULE = re.compile(r"(>=|>|<=|<|==)\s*([+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)")
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
@@ -58,6 +63,38 @@ def write_duration(value: timedelta) -> str:
     milliseconds = _bounded(_milliseconds(value), value)
     unit, size = next((unit, size) for unit, size in _UNITS.items() if unit != "w" and milliseconds % size == 0)
     return f"{milliseconds // size}{unit}"
+
+
+def parse_memory(value: Any) -> int:
+    """`512Mi` or `32Gi`, in bytes."""
+    match = _MEMORY.fullmatch(value.strip()) if isinstance(value, str) else None
+    size = Decimal(match[1]) * _SIZES[match[2]] if match else Decimal(value) if type(value) is int else Decimal(0)
+    if not match and size == 0:
+        raise ValueError(f"expected an amount of memory such as 512Mi or 32Gi, got {value!r}")
+    if size % 1024 or not LEAST_MEMORY <= size <= MOST_MEMORY:
+        raise ValueError(f"expected an amount of memory from 1Mi to 64Ti in whole Ki, got {value!r}")
+    return int(size)
+
+
+def write_memory(value: int) -> str:
+    """In the largest unit that keeps it exactly."""
+    unit = next(unit for unit in reversed(_SIZES) if value % _SIZES[unit] == 0)
+    return f"{value // _SIZES[unit]}{unit}"
+
+
+def parse_cpu(value: Any) -> int:
+    """`2`, `0.5` or `500m`, in thousandths of a core."""
+    match = _CPU.fullmatch(str(value).strip()) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
+    if not match:
+        raise ValueError(f"expected a number of cores such as 2, 0.5 or 500m, got {value!r}")
+    thousandths = Decimal(match[1]) * (1 if match[2] else 1000)
+    if thousandths != int(thousandths) or not 1 <= thousandths <= MOST_CPU:
+        raise ValueError(f"expected from 1m to {MOST_CPU // 1000} cores in whole thousandths, got {value!r}")
+    return int(thousandths)
+
+
+def write_cpu(value: int) -> str:
+    return f"{value}m" if value % 1000 else str(value // 1000)
 
 
 def parse_fraction(value: Any) -> float:
@@ -106,6 +143,18 @@ Duration = Annotated[
     BeforeValidator(parse_duration),
     PlainSerializer(write_duration, return_type=str),
     WithJsonSchema({"type": "string", "pattern": _DURATION.pattern, "examples": ["30s", "15m", "6h", "7d"]}),
+]
+Memory = Annotated[
+    int,
+    BeforeValidator(parse_memory),
+    PlainSerializer(write_memory, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": _MEMORY.pattern, "examples": ["512Mi", "32Gi"]}),
+]
+Cpu = Annotated[
+    int,
+    BeforeValidator(parse_cpu),
+    PlainSerializer(write_cpu, return_type=str),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "pattern": _CPU.pattern}], "examples": [2, "500m"]}),
 ]
 Fraction = Annotated[
     float,

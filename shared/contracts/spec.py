@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
-from shared.contracts.quantities import Comparison, Duration, Fraction, Rule, parse_duration, parse_fraction, write_duration
+from shared.contracts.quantities import Comparison, Cpu, Duration, Fraction, Memory, Rule, parse_duration, parse_fraction, write_duration
 from shared.contracts.strict import Strict, one_line, read, unknown_name
 from shared.contracts.yaml12 import load
 from shared.domain.errors import Invalid
@@ -326,15 +326,53 @@ class Retrain(Strict):
         return self
 
 
-class StageResources(Strict):
-    planned = frozenset({"engine", "gpu", "memory", "processes", "cpu"})
+_LOCAL = "A stage on this machine takes what it needs: there it has no effect."
 
+
+class StageResources(Strict):
     timeout: Duration = Field(timedelta(hours=6), description="A stage that runs longer is stopped and tried again.")
+    cpu: Cpu | None = Field(None, description=f"Cores of its Job, such as 2 or 500m; the operator's default if not given. {_LOCAL}")
+    memory: Memory | None = Field(
+        None, description=f"Memory of its Job: a stage that needs more ends as out of memory; the operator's default if not given. {_LOCAL}"
+    )
+    gpu: int | None = Field(
+        None,
+        ge=0,
+        le=64,
+        description=f"Whole GPUs (`nvidia.com/gpu`) of its Job, which waits for them; the operator's default if not given. {_LOCAL}",
+    )
+
+
+def _engine(value: Any) -> Any:
+    if value != "polars":
+        raise unknown_name("engine", str(value), ["polars"], {"nvtabular"})
+    return value
+
+
+def _processes(value: int) -> int:
+    if value > 1:
+        raise unknown_name("number of processes", str(value), ["1"], {str(value)})
+    return value
+
+
+class EtlResources(StageResources):
+    engine: Annotated[Literal["polars"], BeforeValidator(_engine)] = Field(
+        "polars", description="What computes the features; chooses the image."
+    )
+
+
+class TrainResources(StageResources):
+    processes: Annotated[int, AfterValidator(_processes)] = Field(
+        1,
+        ge=1,
+        le=256,
+        description="Processes that train together, each with these resources. No model family trains in more than one yet.",
+    )
 
 
 class Resources(Strict):
-    etl: StageResources = Field(StageResources(), description="Reading, validating, features.")
-    train: StageResources = Field(StageResources(), description="The model and its baseline.")
+    etl: EtlResources = Field(EtlResources(), description="Reading, validating, features.")
+    train: TrainResources = Field(TrainResources(), description="The model and its baseline.")
     evaluate: StageResources = Field(StageResources(), description="Metrics on the holdout.")
     export: StageResources = Field(StageResources(), description="The served unit.")
     verify: StageResources = Field(StageResources(), description="Parity and latency on a disposable server.")

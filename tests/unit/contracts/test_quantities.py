@@ -12,13 +12,19 @@ from pydantic import TypeAdapter
 
 from shared.contracts.quantities import (
     LONGEST,
+    MOST_CPU,
+    MOST_MEMORY,
     Duration,
     Fraction,
     Rule,
+    parse_cpu,
     parse_duration,
     parse_fraction,
+    parse_memory,
     parse_rule,
+    write_cpu,
     write_duration,
+    write_memory,
 )
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -81,3 +87,33 @@ def test_a_fraction_is_read_back_as_it_was(value: float) -> None:
 def test_what_is_no_finite_fraction_is_refused(said: object) -> None:
     with pytest.raises(ValueError, match="expected a percentage"):
         parse_fraction(said)
+
+
+@given(st.integers(min_value=1024, max_value=MOST_MEMORY >> 10))
+def test_an_amount_of_memory_is_read_back_as_it_was(kibibytes: int) -> None:
+    assert parse_memory(write_memory(kibibytes << 10)) == kibibytes << 10
+    assert parse_memory(kibibytes << 10) == kibibytes << 10
+
+
+@given(st.integers(min_value=1, max_value=MOST_CPU))
+def test_a_number_of_cores_is_read_back_as_it_was(thousandths: int) -> None:
+    assert parse_cpu(write_cpu(thousandths)) == thousandths
+
+
+def test_amounts_are_written_as_people_write_them() -> None:
+    assert [parse_memory(said) for said in ("512Mi", "1.5Gi", "2 Ti")] == [512 << 20, 3 << 29, 2 << 40]
+    assert [write_memory(amount) for amount in (512 << 20, 3 << 29, 2 << 40)] == ["512Mi", "1536Mi", "2Ti"]
+    assert [parse_cpu(said) for said in (2, 0.5, "500m", "1.25")] == [2000, 500, 500, 1250]
+    assert [write_cpu(amount) for amount in (2000, 500, 1250)] == ["2", "500m", "1250m"]
+
+
+@pytest.mark.parametrize("said", ["32G", "32", "-1Gi", "0Mi", "1Ki", "65Ti", "Gi", "1.0001Ki", None, True, 0, 1.5, []])
+def test_an_amount_of_memory_that_means_nothing_is_refused(said: object) -> None:
+    with pytest.raises(ValueError, match="expected an amount of memory"):
+        parse_memory(said)
+
+
+@pytest.mark.parametrize("said", ["0", 0, "-1", "2 cores", "0.0001", 1e-5, 2000, "0.5m", None, True, []])
+def test_a_number_of_cores_that_means_nothing_is_refused(said: object) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        parse_cpu(said)

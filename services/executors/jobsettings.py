@@ -1,0 +1,169 @@
+"""What the operator says of stages as Jobs: one YAML file, read once at start, strict.
+
+Nothing here is a secret: secrets are named, and stay in the cluster.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from shared.contracts.quantities import Cpu, Duration, Memory
+from shared.contracts.stage import StageName
+from shared.contracts.strict import Strict, read, unknown_name
+from shared.contracts.yaml12 import load
+from shared.domain.errors import Invalid
+
+STAGES: tuple[StageName, ...] = ("etl", "train", "evaluate", "export", "verify")
+ENGINES = ("default", "polars", "tensorflow", "triton")
+"""What an image may be made for; `default` serves every engine that has none of its own."""
+TAKEN = frozenset({"scratch", "tmp", "shm", "cache"})
+
+
+def _matches(pattern: str, wanted: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"expected {wanted}, got {value!r}")
+        return value
+
+    return AfterValidator(check)
+
+
+_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+Label = Annotated[str, _matches(_LABEL, "a name of lower-case letters, digits and dashes, at most 63")]
+Subdomain = Annotated[str, _matches(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*", "a name of lower-case letters, digits, dashes and dots")]
+Folder = Annotated[str, _matches(r"/(?!.*(?:^|/)\.\.?(?:/|$))[^:\s]+", "an absolute path without '..'")]
+Variable = Annotated[str, _matches(r"[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")]
+
+
+class Identity(Strict):
+    """Whom stages run as. Root is refused, here and by the cluster."""
+
+    user: int = Field(65532, ge=1, description="User number of the processes.")
+    group: int = Field(65532, ge=1, description="Group number of the processes; volumes that can be are given to it.")
+
+
+class Toleration(Strict):
+    key: str | None = Field(None, description="The taint's key; every key if not given.")
+    operator: Literal["Exists", "Equal"] = Field("Equal", description="How it is compared.")
+    value: str | None = Field(None, description="The taint's value.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(None, description="Every effect if not given.")
+
+
+class Volume(Strict):
+    """One source, mounted into every stage."""
+
+    name: Label = Field(description="Within the pod.")
+    mount: Folder = Field(description="Where stages see it.")
+    read_only: bool = Field(False, description="Whether stages may only read it.")
+    claim: Subdomain | None = Field(None, description="A PersistentVolumeClaim.")
+    host_path: Folder | None = Field(None, description="A folder of the node: for clusters of one node.")
+    config_map: Subdomain | None = Field(None, description="A ConfigMap, as files.")
+    secret: Subdomain | None = Field(None, description="A Secret, as files.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Volume:
+        given = [one for one in ("claim", "host_path", "config_map", "secret") if getattr(self, one) is not None]
+        if len(given) != 1:
+            raise ValueError(f"volume '{self.name}': name one of claim, host_path, config_map, secret; it names {len(given)}")
+        if self.name in TAKEN:
+            raise ValueError(f"volume '{self.name}': the names {', '.join(sorted(TAKEN))} are taken")
+        return self
+
+
+class SecretVariable(Strict):
+    """An environment variable from a key of a Secret."""
+
+    name: Variable = Field(description="Of the variable.")
+    secret: Subdomain = Field(description="The Secret.")
+    key: str = Field(description="The Secret's key.", pattern=r"^[-._a-zA-Z0-9]{1,253}$")
+
+
+class Owner(Strict):
+    """What the Jobs go away with: the control plane's Deployment."""
+
+    kind: str = Field("Deployment", description="Its kind.")
+    api_version: str = Field("apps/v1", alias="apiVersion", description="Its kind's version.")
+    name: Subdomain = Field(description="Its name; of the same namespace.")
+    uid: str = Field(min_length=1, description="Its uid.")
+
+
+class StageDefaults(Strict):
+    """What a stage gets if its spec doesn't say, and where it goes."""
+
+    cpu: Cpu = Field(1000, description="Cores.")
+    memory: Memory = Field(4 << 30, description="Memory.")
+    gpu: int = Field(0, ge=0, le=64, description="Whole GPUs.")
+    node_selector: dict[str, str] = Field(default_factory=dict, description="Added to that of all stages.")
+    tolerations: tuple[Toleration, ...] = Field((), description="Added to those of all stages.")
+
+
+class JobSettings(Strict):
+    namespace: Label = Field(description="Where the Jobs are made.")
+    instance: Label = Field("eyas", description="Which platform they are of: two of them may share a namespace.")
+    images: dict[str, str] = Field(description=f"Image by engine: {', '.join(ENGINES)}.")
+    pull_policy: Literal["IfNotPresent", "Always", "Never"] = Field("IfNotPresent", description="When nodes fetch the image.")
+    pull_secrets: tuple[Subdomain, ...] = Field((), description="Secrets to fetch it with.")
+    python: str = Field("python", min_length=1, description="The interpreter within the image.")
+    service_account: Subdomain = Field("default", description="Of the pods; its token is never mounted.")
+    identity: Identity = Field(Identity(), description="Whom stages run as.")
+    stages: dict[StageName, StageDefaults] = Field(default_factory=dict, description="Defaults by stage.")
+    scratch: Memory = Field(20 << 30, description="The most that a stage may write to its scratch folder; /tmp is as large.")
+    shared_memory: Memory = Field(1 << 30, description="The most of /dev/shm; it counts as the stage's memory.")
+    cache: Subdomain | None = Field(None, description="A PersistentVolumeClaim for caches, mounted at /cache.")
+    volumes: tuple[Volume, ...] = Field((), description="Further volumes: data, the artifact store's folder.")
+    environment: dict[Variable, str] = Field(default_factory=dict, description="Plain variables. Secrets don't belong here.")
+    secret_variables: tuple[SecretVariable, ...] = Field((), description="Variables from Secrets, by reference.")
+    secrets: tuple[Subdomain, ...] = Field((), description="Secrets of which every key becomes a variable.")
+    node_selector: dict[str, str] = Field(default_factory=dict, description="Labels that a node must have.")
+    tolerations: tuple[Toleration, ...] = Field((), description="Taints that are no hindrance.")
+    priority_class: Subdomain | None = Field(None, description="PriorityClass of the pods.")
+    owner: Owner | None = Field(None, description="What the Jobs go away with.")
+    rendezvous: Label | None = Field(None, description="A headless Service over the stages' pods: what several processes meet through.")
+    grace: Duration = Field(timedelta(seconds=20), description="Between the request to end and the end by force.")
+    ttl: Duration = Field(timedelta(days=1), description="How long an ended Job stays to be looked at; its log is kept anyway.")
+    longest_wait: Duration = Field(timedelta(days=1), description="After so long without a node a Job ends.")
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> JobSettings:
+        for engine, image in self.images.items():
+            if engine not in ENGINES:
+                raise unknown_name("engine", engine, ENGINES)
+            if not image or image != image.strip() or " " in image:
+                raise ValueError(f"images: '{engine}' needs an image's name, got {image!r}")
+        missing = [engine for engine in ENGINES[1:] if engine not in self.images]
+        if missing and "default" not in self.images:
+            raise ValueError(f"images: there is none for {', '.join(missing)}; name it, or a 'default'")
+        _once("volumes", [volume.name for volume in self.volumes])
+        _once("volumes, mount", [volume.mount for volume in self.volumes])
+        _once("environment, secret_variables", [*self.environment, *(one.name for one in self.secret_variables)])
+        return self
+
+    def image(self, engine: str) -> str:
+        return self.images.get(engine) or self.images["default"]
+
+    def of(self, stage: StageName) -> StageDefaults:
+        return self.stages.get(stage, StageDefaults())
+
+
+def read_settings(path: Path) -> JobSettings:
+    """The operator's file; a fault is one line that names the file and the field."""
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise Invalid(f"the settings of Jobs can't be read: {path}: {error.strerror}") from None
+    value: Any = load(text, str(path))
+    if not isinstance(value, Mapping):
+        raise Invalid(f"{path}: expected a mapping with namespace and images")
+    return read(JobSettings, value, str(path))
+
+
+def _once(where: str, names: list[str]) -> None:
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise ValueError(f"{where}: '{doubled[0]}' is given twice")

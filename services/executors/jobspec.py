@@ -1,0 +1,252 @@
+"""One attempt of a stage as one Kubernetes Job: pure, from what the user asked and what the operator allows.
+
+One Job is one attempt: the cluster never tries again by itself, the run does, under a new name. The stage's timeout counts
+from when its pod has a node, so waiting for a GPU costs nothing; the Job's own deadline ends what waits for ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from services.executors.jobsettings import JobSettings, StageDefaults, Toleration, Volume
+from shared.contracts.quantities import write_cpu, write_memory
+from shared.contracts.spec import StageResources
+from shared.contracts.stage import File, StageSpec
+from shared.domain.errors import Invalid
+
+GPU = "nvidia.com/gpu"
+CONTAINER = "stage"
+SCRATCH, CACHE = "/scratch", "/cache"
+LONGEST_NAME = 57
+"""A pod is called after its Job, with six characters more, and a host name has at most 63."""
+RANK = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+RENDEZVOUS_PORT = 29500
+
+MANAGED = "app.kubernetes.io/managed-by"
+INSTANCE = "app.kubernetes.io/instance"
+COMPONENT = "app.kubernetes.io/component"
+ATTEMPT = "eyas.dev/attempt"
+
+_ATTEMPT = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,119}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What an attempt gets: the spec's word, or else the operator's."""
+
+    cpu: int
+    memory: int
+    gpu: int
+    processes: int
+
+
+def job_name(attempt: str) -> str:
+    """The attempt's own name; one that is too long is cut and made unique by its hash. The same attempt, the same name."""
+    if not _ATTEMPT.fullmatch(attempt):
+        raise Invalid(f"{attempt!r} can't name an attempt: lower-case letters, digits and dashes only, at most 121")
+    if len(attempt) <= LONGEST_NAME:
+        return attempt
+    return f"{attempt[: LONGEST_NAME - 11].rstrip('-')}-{hashlib.sha256(attempt.encode()).hexdigest()[:10]}"
+
+
+def selector(settings: JobSettings) -> str:
+    """Chooses the Jobs and the pods of this platform."""
+    return f"{MANAGED}=eyas,{INSTANCE}={settings.instance},{COMPONENT}=stage"
+
+
+def needs(spec: StageSpec, settings: JobSettings) -> Needs:
+    asked: StageResources = getattr(spec.recommender.resources, spec.stage)
+    default: StageDefaults = settings.of(spec.stage)
+    processes = getattr(asked, "processes", 1)
+    if processes > 1 and spec.stage != "train":
+        raise Invalid(f"resources.{spec.stage}.processes: only the stage 'train' can have several processes")
+    return Needs(
+        cpu=default.cpu if asked.cpu is None else asked.cpu,
+        memory=default.memory if asked.memory is None else asked.memory,
+        gpu=default.gpu if asked.gpu is None else asked.gpu,
+        processes=processes,
+    )
+
+
+def engine(spec: StageSpec) -> str:
+    """What the stage runs on, which chooses its image."""
+    if spec.stage == "etl":
+        return spec.recommender.resources.etl.engine
+    return "triton" if spec.stage == "verify" else spec.recommender.model.framework
+
+
+def manifest(spec: StageSpec, file: File, settings: JobSettings, modules: Mapping[str, str]) -> dict[str, Any]:
+    """`file` is the stage spec's document in the artifact store; `modules` says which module runs a stage."""
+    module = modules.get(spec.stage)
+    if module is None:
+        raise Invalid(f"stage '{spec.stage}' can't run here: no module is known for it (known: {', '.join(sorted(modules))})")
+    name = job_name(spec.attempt)
+    wanted = needs(spec, settings)
+    limit = math.ceil(getattr(spec.recommender.resources, spec.stage).timeout.total_seconds())
+    labels = _labels(spec, settings, name)
+    annotations = {ATTEMPT: spec.attempt, "eyas.dev/run": spec.run}
+    job: dict[str, Any] = {
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": limit + math.ceil(settings.longest_wait.total_seconds()),
+        "ttlSecondsAfterFinished": math.ceil(settings.ttl.total_seconds()),
+        "template": {
+            "metadata": {"labels": labels, "annotations": annotations},
+            "spec": _pod(spec, settings, wanted, limit) | {"containers": [_container(spec, file, settings, wanted, module)]},
+        },
+    }
+    if wanted.processes > 1:
+        job |= {"completionMode": "Indexed", "completions": wanted.processes, "parallelism": wanted.processes}
+        job["template"]["spec"]["subdomain"] = _rendezvous(settings)
+    metadata: dict[str, Any] = {"name": name, "namespace": settings.namespace, "labels": labels, "annotations": annotations}
+    if settings.owner is not None:
+        metadata["ownerReferences"] = [settings.owner.model_dump(by_alias=True)]
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job}
+
+
+def _labels(spec: StageSpec, settings: JobSettings, name: str) -> dict[str, str]:
+    return {
+        "app.kubernetes.io/name": "eyas",
+        INSTANCE: settings.instance,
+        COMPONENT: "stage",
+        MANAGED: "eyas",
+        "eyas.dev/run": job_name(spec.run),
+        "eyas.dev/stage": spec.stage,
+        "eyas.dev/recommender": spec.recommender.name.rstrip("-"),
+        ATTEMPT: name,
+    }
+
+
+def _pod(spec: StageSpec, settings: JobSettings, wanted: Needs, limit: int) -> dict[str, Any]:
+    """Everything of the pod but its container."""
+    default = settings.of(spec.stage)
+    who = settings.identity
+    pod: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": limit,
+        "terminationGracePeriodSeconds": math.ceil(settings.grace.total_seconds()),
+        "serviceAccountName": settings.service_account,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        # The stage isn't process 1, which would be deaf to the request to end; and what it leaves behind is reaped.
+        "shareProcessNamespace": True,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": who.user,
+            "runAsGroup": who.group,
+            "fsGroup": who.group,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumes": _volumes(settings),
+    }
+    more: dict[str, Any] = {
+        "nodeSelector": settings.node_selector | default.node_selector,
+        "tolerations": _tolerations((*settings.tolerations, *default.tolerations)),
+        "imagePullSecrets": [{"name": name} for name in settings.pull_secrets],
+        "priorityClassName": settings.priority_class,
+    }
+    return pod | {key: value for key, value in more.items() if value}
+
+
+def _container(spec: StageSpec, file: File, settings: JobSettings, wanted: Needs, module: str) -> dict[str, Any]:
+    amounts = {"cpu": write_cpu(wanted.cpu), "memory": write_memory(wanted.memory)} | ({GPU: str(wanted.gpu)} if wanted.gpu else {})
+    launch = ["--module", module, "--artifacts", spec.artifacts, "--spec", f"{file.sha256}:{file.size}", "--scratch", SCRATCH]
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": settings.image(engine(spec)),
+        "imagePullPolicy": settings.pull_policy,
+        "command": [settings.python, "-P", "-m", "shared.pod", *launch],
+        "workingDir": SCRATCH,
+        "env": _environment(spec, settings, wanted),
+        "resources": {"requests": amounts, "limits": amounts},
+        "volumeMounts": _mounts(settings),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "privileged": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    if settings.secrets:
+        container["envFrom"] = [{"secretRef": {"name": name}} for name in settings.secrets]
+    return container
+
+
+def _environment(spec: StageSpec, settings: JobSettings, wanted: Needs) -> list[dict[str, Any]]:
+    """The operator's variables may replace ours; never the ranks, which are the cluster's to give."""
+    ours = {
+        "HOME": SCRATCH,
+        "TMPDIR": "/tmp",  # noqa: S108  a volume of the pod's own
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUTF8": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
+    if settings.cache is not None:
+        ours["XDG_CACHE_HOME"] = CACHE
+    from_secrets = [
+        {"name": one.name, "valueFrom": {"secretKeyRef": {"name": one.secret, "key": one.key}}} for one in settings.secret_variables
+    ]
+    named = {one.name for one in settings.secret_variables}
+    plain = [{"name": name, "value": value} for name, value in (ours | settings.environment).items() if name not in named]
+    found: list[dict[str, Any]] = [*plain, *from_secrets]
+    if wanted.processes > 1:
+        master = f"{job_name(spec.attempt)}-0.{_rendezvous(settings)}.{settings.namespace}.svc"
+        ranks: list[dict[str, Any]] = [
+            {"name": "EYAS_RANK", "valueFrom": {"fieldRef": {"fieldPath": RANK}}},
+            {"name": "EYAS_WORLD_SIZE", "value": str(wanted.processes)},
+            {"name": "EYAS_MASTER", "value": master},
+            {"name": "EYAS_MASTER_PORT", "value": str(RENDEZVOUS_PORT)},
+        ]
+        given = {one["name"] for one in ranks}
+        found = [one for one in found if one["name"] not in given] + ranks
+    return found
+
+
+def _rendezvous(settings: JobSettings) -> str:
+    if settings.rendezvous is None:
+        raise Invalid("resources.train.processes: several processes need a headless Service to meet; the operator names it as 'rendezvous'")
+    return settings.rendezvous
+
+
+def _volumes(settings: JobSettings) -> list[dict[str, Any]]:
+    scratch = {"emptyDir": {"sizeLimit": write_memory(settings.scratch)}}
+    found: list[dict[str, Any]] = [
+        {"name": "scratch", **scratch},
+        {"name": "tmp", **scratch},
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": write_memory(settings.shared_memory)}},
+    ]
+    if settings.cache is not None:
+        found.append({"name": "cache", "persistentVolumeClaim": {"claimName": settings.cache}})
+    return found + [{"name": volume.name, **_source(volume)} for volume in settings.volumes]
+
+
+def _source(volume: Volume) -> dict[str, Any]:
+    if volume.claim is not None:
+        return {"persistentVolumeClaim": {"claimName": volume.claim, "readOnly": volume.read_only}}
+    if volume.host_path is not None:
+        return {"hostPath": {"path": volume.host_path, "type": "Directory"}}
+    if volume.config_map is not None:
+        return {"configMap": {"name": volume.config_map}}
+    return {"secret": {"secretName": volume.secret}}
+
+
+def _mounts(settings: JobSettings) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {"name": "scratch", "mountPath": SCRATCH},
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  a volume of the pod's own
+        {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108
+    ]
+    if settings.cache is not None:
+        found.append({"name": "cache", "mountPath": CACHE})
+    return found + [{"name": one.name, "mountPath": one.mount, "readOnly": one.read_only} for one in settings.volumes]
+
+
+def _tolerations(tolerations: Sequence[Toleration]) -> list[dict[str, Any]]:
+    return [one.model_dump(exclude_none=True) for one in tolerations]

@@ -1,0 +1,44 @@
+"""How a stage begins inside a pod: fetch its spec.json out of the artifact store, check it, and become the stage.
+
+    python -m shared.pod --module pipelines.stages.etl --artifacts URL --spec SHA256:SIZE --scratch FOLDER
+
+The command is the control plane's; the stage's module reads spec.json as it does everywhere else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from pathlib import Path
+
+from shared.artifacts import FsspecArtifacts
+from shared.contracts.stage import File
+from shared.contracts.strict import read
+from shared.domain.errors import EyasError
+
+_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m shared.pod")
+    parser.add_argument("--module", required=True, help="the stage's module")
+    parser.add_argument("--artifacts", required=True, help="URL of the artifact store")
+    parser.add_argument("--spec", required=True, help="SHA256:SIZE of the attempt's spec.json in it")
+    parser.add_argument("--scratch", required=True, type=Path, help="an empty folder that may be written")
+    given = parser.parse_args()
+    if not _MODULE.fullmatch(given.module):
+        parser.error(f"--module: {given.module!r} is no module's name")
+    sha256, _, size = given.spec.partition(":")
+    try:
+        path = FsspecArtifacts(given.artifacts).fetch(read(File, {"sha256": sha256, "size": size}, "--spec"), given.scratch / "spec.json")
+    except (EyasError, OSError) as error:
+        sys.exit(f"pod: the stage's spec can't be fetched: {' '.join(str(error).split())}")
+    os.chdir(given.scratch)
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-P", "-m", given.module, "--spec", str(path.absolute())])  # noqa: S606  ours, checked above
+
+
+if __name__ == "__main__":
+    main()
