@@ -135,6 +135,8 @@ class Version:
 
 
 class Registry(Protocol):
+    """Versions are never changed. Each read holds a row's files against its digest: Damaged for one that was tampered with."""
+
     def register(self, version: Version) -> Version:
         """Gives the next number of its recommender (the given number is ignored); a run that has registered is adopted."""
 
@@ -142,7 +144,32 @@ class Registry(Protocol):
 
     def of_run(self, run: str) -> Version | None: ...
 
-    def list(self, recommender: str) -> Sequence[Version]: ...
+    def list(self, recommender: str) -> Sequence[Version]:
+        """By number; without those that were tampered with: one of them hides no other."""
+
+    def tag(self, recommender: str, number: int, tag: str, now: datetime, actor: str) -> int | None:
+        """Puts the tag on this version and takes it from where it was: returns that number. A collected version is a Conflict."""
+
+    def untag(self, recommender: str, number: int, tag: str) -> None:
+        """NotFound where the version has no such tag."""
+
+    def tags(self, recommender: str) -> Mapping[str, int]: ...
+
+    def collect(self, recommender: str, number: int, now: datetime) -> bool:
+        """Marks the version's files as given up, for good; false, and no mark, where a tag or the present route names it."""
+
+    def collected(self, recommender: str) -> Mapping[int, datetime]:
+        """The versions whose files were given up, and when."""
+
+
+@dataclass(frozen=True)
+class RouteEntry:
+    """One generation of a route: what answered from `route.since` to `until` (None: still), and who decided it."""
+
+    route: Route
+    until: datetime | None
+    actor: str
+    reason: str
 
 
 class RouteStore(Protocol):
@@ -151,7 +178,14 @@ class RouteStore(Protocol):
     def all(self) -> Mapping[str, Route]: ...
 
     def put(self, recommender: str, route: Route, now: datetime, actor: str, reason: str) -> Route:
-        """Makes it the route with the next generation; equal but for generation and since: nothing changes."""
+        """Makes it the route with the next generation; equal but for generation and since: nothing changes. Conflict for a
+        version whose files were given up."""
+
+    def history(self, recommender: str, limit: int = 100, before: int | None = None) -> Sequence[RouteEntry]:
+        """The newest generation first; `before` is the last generation of the previous page."""
+
+    def at(self, recommender: str, at: datetime) -> RouteEntry | None:
+        """What answered then; None before the first route."""
 
     def left(self, recommender: str) -> Mapping[int, datetime]:
         """When each version that was ever routed and no longer is left the routes."""
@@ -160,7 +194,8 @@ class RouteStore(Protocol):
         """When the version last became the stable one."""
 
     def previous(self, recommender: str) -> int | None:
-        """The version to go back to: stable before the present one first became it; None where there is none."""
+        """The version to go back to: stable before the present one first became it, and still with its files; None where
+        there is none."""
 
     def report(self, gateway: str, served: Mapping[str, int], now: datetime) -> None:
         """A gateway says which generation of each recommender it serves: its heartbeat."""

@@ -29,12 +29,13 @@ LIBRARIES = ("polars", "numpy", "keras", "tensorflow-cpu", "onnx", "onnxruntime"
 
 @dataclass(frozen=True)
 class Context:
-    """What a stage works with. Inputs are fetched when they are first asked for."""
+    """What a stage works with. Inputs are fetched, and checked, when they are first asked for."""
 
     spec: StageSpec
     scratch: Path
     store: FsspecArtifacts
     log: logging.Logger
+    fetched: set[Path] = field(default_factory=set)
 
     def has(self, origin: str, name: str) -> bool:
         return name in self.spec.inputs.get(origin, {})
@@ -43,7 +44,9 @@ class Context:
         if not self.has(origin, name):
             raise NotFound(f"{self.spec.stage}: its input '{origin}' has no file '{name}'")
         path = self.scratch / "inputs" / origin / name
-        return path if path.exists() else self.store.fetch(self.spec.inputs[origin][name], path)
+        if path not in self.fetched:  # what an earlier life of this attempt left there isn't believed
+            self.fetched.add(self.store.fetch(self.spec.inputs[origin][name], path))
+        return path
 
     def fetcher(self, origin: str) -> Callable[[str], Path]:
         return lambda name: self.fetch(origin, name)

@@ -8,7 +8,7 @@ from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.security import HTTPBearer
 
-from services.api import events, health, problems, recommend, recommenders, retraining, rollouts, runs, serving
+from services.api import events, health, problems, recommend, recommenders, retraining, rollouts, runs, serving, versions
 from services.api.auth import Auth
 from services.api.limits import BodyLimit, LastCatch
 from services.api.parts import Parts
@@ -39,7 +39,7 @@ def create_app(parts: Parts) -> FastAPI:
     problems.install(app)
     said_in_openapi = [Depends(HTTPBearer(auto_error=False))]
     app.include_router(health.router)
-    for room in (recommenders, runs, rollouts, retraining, recommend, events, serving):
+    for room in (recommenders, versions, runs, rollouts, retraining, recommend, events, serving):
         app.include_router(room.router, dependencies=said_in_openapi)
     app.add_middleware(BodyLimit)
     app.add_middleware(Auth, token=parts.token)

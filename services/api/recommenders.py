@@ -11,7 +11,7 @@ from services.api.asking import Because, ask
 from services.api.bodies import SPEC_BODY, SpecBody
 from services.api.parts import ACTOR, Parts, With
 from services.api.runs import start_run
-from services.api.views import AppliedRecommender, Page, RecommenderView, RouteView, ServingRecommender, Valid, VersionView
+from services.api.views import AppliedRecommender, Page, RecommenderView, RouteView, ServingRecommender, Valid
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.errors import Conflict, Invalid
 from shared.domain.machine import Request
@@ -79,16 +79,6 @@ def list_recommenders(parts: With) -> Page[ServingRecommender]:
 def get_recommender(parts: With, name: str) -> ServingRecommender:
     one = parts.recommenders.get(name)
     return ServingRecommender(**RecommenderView.fields(one), serving=_serving(parts.routes.get(name)))
-
-
-@router.get("/v1/recommenders/{name}/versions")
-def list_versions(
-    parts: With, name: str, limit: Annotated[int, Query(ge=1, le=500)] = 100, before: Annotated[int | None, Query(ge=1)] = None
-) -> Page[VersionView]:
-    """The newest first."""
-    parts.recommenders.get(name)
-    found = sorted((one for one in parts.registry.list(name) if before is None or one.number < before), key=lambda one: -one.number)
-    return Page(items=[VersionView.of(one) for one in found[:limit]], next=found[limit - 1].number if len(found) > limit else None)
 
 
 @router.post("/v1/recommenders/{name}:rollback", status_code=202)

@@ -12,12 +12,12 @@ from services.api.asking import Because, ask
 from services.api.parts import ACTOR, Parts, With
 from services.api.views import EventView, Page, RunView
 from shared.contracts.stage import StageName
-from shared.domain.errors import Conflict, NotFound
+from shared.domain.errors import Conflict, Damaged, NotFound
 from shared.domain.ids import attempt_name, new_id
 from shared.domain.retrainer import Mode
 from shared.domain.run import ANSWERS, STAGES, RunStatus
 from shared.launch import new_run, rollout_id
-from shared.ports import Recommender, Record
+from shared.ports import Recommender, Record, Version
 
 router = APIRouter(tags=["runs"])
 
@@ -115,12 +115,19 @@ def _attempt(run: str, status: RunStatus, stage: str) -> str | None:
 
 
 def _view(parts: Parts, record: Record[RunStatus]) -> RunView:
-    version = parts.registry.of_run(record.id) if record.status.state in ("verify", "registered") else None
+    version = _registered(parts, record)
     if version is not None:
         return RunView.of(record, version.metrics, version.number, _rollout(parts, record.id))
     manifests = [parts.artifacts.manifest(done.attempt) for done in record.status.stages]
     numbers = {name: value for one in manifests if one is not None for name, value in one.metrics.items()}
     return RunView.of(record, numbers, None, None)
+
+
+def _registered(parts: Parts, record: Record[RunStatus]) -> Version | None:
+    try:
+        return parts.registry.of_run(record.id) if record.status.state in ("verify", "registered") else None
+    except Damaged:  # the version's own page says so; the run is shown without it
+        return None
 
 
 def _rollout(parts: Parts, run: str) -> str | None:

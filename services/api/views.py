@@ -13,7 +13,7 @@ from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import RunStatus
 from shared.domain.verdict import Sample
-from shared.ports import HistoryEntry, Recommender, Record, Version
+from shared.ports import HistoryEntry, Recommender, Record, RouteEntry, Version
 
 T = TypeVar("T")
 
@@ -129,6 +129,9 @@ class RunView(BaseModel):
 class VersionView(BaseModel):
     recommender: str
     version: int
+    aliases: list[str] = Field(description="Of serving, previous and candidate: those that mean this version now.")
+    tags: list[str]
+    collected_at: datetime | None = Field(description="When its files were given up; such a version can't serve again.")
     run: str
     digest: str
     metrics: dict[str, float]
@@ -138,10 +141,13 @@ class VersionView(BaseModel):
     created_at: datetime
 
     @classmethod
-    def of(cls, one: Version) -> VersionView:
+    def of(cls, one: Version, names: Sequence[str], tags: Sequence[str], collected_at: datetime | None) -> VersionView:
         return cls(
             recommender=one.recommender,
             version=one.number,
+            aliases=list(names),
+            tags=list(tags),
+            collected_at=collected_at,
             run=one.run,
             digest=one.digest,
             metrics=dict(one.metrics),
@@ -150,6 +156,16 @@ class VersionView(BaseModel):
             files=one.files,
             created_at=one.created_at,
         )
+
+
+class ServedView(RouteView):
+    until: datetime | None = Field(description="Null: it serves still.")
+    actor: str
+    reason: str
+
+    @classmethod
+    def entry(cls, one: RouteEntry) -> ServedView:
+        return cls(**RouteView.of(one.route).model_dump(), until=one.until, actor=one.actor, reason=one.reason)
 
 
 class SampleView(BaseModel):

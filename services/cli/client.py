@@ -31,6 +31,12 @@ class Client:
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         return self._ask("POST", path, json=body or {})
 
+    def put(self, path: str) -> Any:
+        return self._ask("PUT", path)
+
+    def delete(self, path: str) -> Any:
+        return self._ask("DELETE", path)
+
     def post_text(self, path: str, text: str, media: str, **query: Any) -> Any:
         return self._ask("POST", path, content=text.encode(), headers={"Content-Type": media}, params=query)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli import doctor, online, recommenders, rollouts, runs
+from services.cli import doctor, online, recommenders, registry, rollouts, runs
 from services.cli.faults import Guarded
 from services.cli.home import default_home
 from services.cli.session import Session
@@ -56,7 +56,10 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     runs.runs,
     runs.cancel,
     runs.logs,
-    recommenders.versions,
+    registry.versions,
+    registry.tag,
+    registry.untag,
+    registry.history,
     recommenders.rollback,
     online.recommend,
     online.events,

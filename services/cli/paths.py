@@ -41,3 +41,7 @@ def run(id: str, rest: str = "") -> str:
 
 def rollout(id: str, rest: str = "") -> str:
     return f"/v1/rollouts/{quote(checked_id(id), safe='')}{rest}"
+
+
+def tag(name: str, version: int, tag: str) -> str:
+    return recommender(name, f"/versions/{version}/tags/{quote(tag, safe='')}")

@@ -1,4 +1,4 @@
-"""`apply`, `versions`, `rollback`, `drift`, `kpis`, `retrain`: what is done with a recommender as a whole."""
+"""`apply`, `rollback`, `drift`, `kpis`, `retrain`: what is done with a recommender as a whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from services.cli import paths
 from services.cli.faults import Refused
-from services.cli.session import AsJson, Name, Reason, client, show_json, show_table, when
+from services.cli.session import AsJson, Name, Reason, client, show_json, show_table
 from shared.contracts.spec import parse_spec
 
 _KEPT_SMALL = 1 << 20
@@ -30,19 +30,6 @@ def apply(
         return
     started = f"run {found['run']} started" if found["run"] else "no run started"
     typer.echo(f"{found['name']}: generation {found['generation']}, {started}")
-
-
-def versions(ctx: typer.Context, name: Name, limit: Annotated[int, typer.Option(min=1, max=500)] = 20, as_json: AsJson = False) -> None:
-    """List registered versions, the newest first."""
-    found = client(ctx).get(paths.recommender(name, "/versions"), limit=limit)
-    if as_json:
-        show_json(found)
-        return
-    rows = [
-        (one["version"], when(one["created_at"]), one["run"], one["lineage"].get("mode"), one["parent"], _candidate(one["metrics"]))
-        for one in found["items"]
-    ]
-    show_table(("VERSION", "REGISTERED", "RUN", "MODE", "PARENT", "METRICS"), rows, f"{name} has no version yet")
 
 
 def rollback(ctx: typer.Context, name: Name, reason: Reason = "") -> None:
@@ -91,9 +78,3 @@ def read_text(file: Path) -> str:
         raise Refused(f"{file}: {error.strerror or error}", 2) from None
     except UnicodeDecodeError:
         raise Refused(f"{file} is not UTF-8 text", 2) from None
-
-
-def _candidate(metrics: dict[str, float]) -> str:
-    """The model's own numbers, not its baseline's."""
-    own = {name.removeprefix("candidate."): value for name, value in metrics.items() if name.startswith("candidate.")}
-    return "  ".join(f"{name} {value:.4g}" for name, value in sorted(own.items()))

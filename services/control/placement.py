@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping
 from datetime import timedelta
 
+from shared.domain.errors import Damaged
 from shared.domain.route import Route
 from shared.ports import Clock, ModelServer, Registry, RolloutStore, RouteStore, ServedUnit
 from shared.telemetry import metrics
@@ -68,8 +69,14 @@ class Placement:
         return {name: frozenset(versions) for name, versions in wanted.items()}
 
     def _place(self, recommender: str, wanted: frozenset[int]) -> None:
-        units = [ServedUnit(recommender, number, self._registry.get(recommender, number).files) for number in sorted(wanted)]
-        faults = self._server.place(recommender, units)
+        units: list[ServedUnit] = []
+        faults: dict[int, str] = {}
+        for number in sorted(wanted):
+            try:
+                units.append(ServedUnit(recommender, number, self._registry.get(recommender, number).files))
+            except Damaged as error:  # one whose row was tampered with keeps no other down
+                faults[number] = str(error)
+        faults |= self._server.place(recommender, units)
         with self._lock:
             self._faults = {key: why for key, why in self._faults.items() if key[0] != recommender}
             self._faults |= {(recommender, number): why for number, why in faults.items()}

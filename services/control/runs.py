@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from datetime import datetime
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from shared.contracts.plans import run_plan
 from shared.contracts.spec import MetricGate, RecommenderSpec
-from shared.contracts.stage import Files, Manifest, StageName, StageSpec
+from shared.contracts.stage import Files, Manifest, StageName, StageSpec, digest_of
 from shared.contracts.strict import read
 from shared.domain import run as domain
 from shared.domain.errors import NotFound
@@ -177,8 +176,3 @@ class Runs:
 def spec_of(record: Record[Any]) -> RecommenderSpec:
     """The spec as it was when the row was made."""
     return read(RecommenderSpec, record.spec["document"], f"spec of {record.id}")
-
-
-def digest_of(files: Files) -> str:
-    content = "\n".join(f"{name} {file.sha256}" for name, file in sorted(files.items()))
-    return hashlib.sha256(content.encode()).hexdigest()

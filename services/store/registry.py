@@ -1,19 +1,27 @@
-"""Registered versions: numbered one after the other within a recommender, one a run, never changed."""
+"""Registered versions: numbered one after the other within a recommender, one a run, never changed.
+
+A row is believed only while its files match its digest. Tags and the mark of a version whose files were given up stand in tables
+of their own; whoever writes one of them, or a route, takes the recommender's turn, so none of them misses another.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, func, insert, select
+from sqlalchemy import Connection, Engine, Row, delete, func, insert, or_, select
 
-from services.store.tables import versions
+from services.store.tables import collected_versions, routes, version_tags, versions
 from services.store.turns import take_turn
 from shared.contracts.codec import decode, encode
-from shared.contracts.stage import Files
-from shared.domain.errors import NotFound
+from shared.contracts.stage import Files, digest_of
+from shared.domain.errors import Conflict, Damaged, Invalid, NotFound
 from shared.ports import Version
+
+log = logging.getLogger(__name__)
 
 
 class SqlRegistry:
@@ -22,8 +30,11 @@ class SqlRegistry:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._reads = engine.execution_options(read_only=True)
+        self._damaged: set[tuple[str, int]] = set()
 
     def register(self, version: Version) -> Version:
+        if digest_of(version.files) != version.digest:
+            raise Invalid(f"run '{version.run}' can't be registered: its files don't match the digest {version.digest[:12]}")
         with self._engine.begin() as connection:
             take_turn(connection, "versions", version.recommender)
             return _of_run(connection, version.run) or _append(connection, version)
@@ -44,7 +55,75 @@ class SqlRegistry:
         """By number."""
         query = select(versions).where(versions.c.recommender == recommender).order_by(versions.c.number)
         with self._reads.connect() as connection:
-            return [_version(row) for row in connection.execute(query)]
+            rows = connection.execute(query).all()
+        return [found for found in map(self._sound, rows) if found is not None]
+
+    def tag(self, recommender: str, number: int, tag: str, now: datetime, actor: str) -> int | None:
+        here = (version_tags.c.recommender == recommender, version_tags.c.tag == tag)
+        with self._engine.begin() as connection:
+            take_turn(connection, "versions", recommender)
+            _demand(connection, recommender, number)
+            refuse_collected(connection, recommender, number)
+            before = connection.execute(select(version_tags.c.number).where(*here)).scalar()
+            if before != number:
+                connection.execute(delete(version_tags).where(*here))
+                values = {"recommender": recommender, "tag": tag, "number": number, "at": now, "actor": actor}
+                connection.execute(insert(version_tags).values(values))
+            return before
+
+    def untag(self, recommender: str, number: int, tag: str) -> None:
+        here = (version_tags.c.recommender == recommender, version_tags.c.tag == tag, version_tags.c.number == number)
+        with self._engine.begin() as connection:
+            if not connection.execute(delete(version_tags).where(*here)).rowcount:
+                raise NotFound(f"version {number} of '{recommender}' has no tag '{tag}'")
+
+    def tags(self, recommender: str) -> Mapping[str, int]:
+        query = select(version_tags).where(version_tags.c.recommender == recommender).order_by(version_tags.c.tag)
+        with self._reads.connect() as connection:
+            return {row.tag: row.number for row in connection.execute(query)}
+
+    def collect(self, recommender: str, number: int, now: datetime) -> bool:
+        tagged = select(version_tags).where(version_tags.c.recommender == recommender, version_tags.c.number == number)
+        named = or_(routes.c.stable == number, routes.c.candidate == number)
+        routed = select(routes).where(routes.c.recommender == recommender, named)
+        marked = select(collected_versions).where(collected_versions.c.recommender == recommender, collected_versions.c.number == number)
+        with self._engine.begin() as connection:
+            take_turn(connection, "versions", recommender)
+            _demand(connection, recommender, number)
+            if connection.execute(tagged).first() or connection.execute(routed).first():
+                return False
+            if not connection.execute(marked).first():
+                connection.execute(insert(collected_versions).values(recommender=recommender, number=number, at=now))
+        return True
+
+    def collected(self, recommender: str) -> Mapping[int, datetime]:
+        query = select(collected_versions).where(collected_versions.c.recommender == recommender)
+        with self._reads.connect() as connection:
+            return {row.number: row.at for row in connection.execute(query.order_by(collected_versions.c.number))}
+
+    def _sound(self, row: Row[Any]) -> Version | None:
+        """None where the row was tampered with, which is said once."""
+        try:
+            return _version(row)
+        except Damaged as error:
+            if (row.recommender, row.number) not in self._damaged:
+                self._damaged.add((row.recommender, row.number))
+                log.error("%s", error)
+            return None
+
+
+def _demand(connection: Connection, recommender: str, number: int) -> None:
+    here = (versions.c.recommender == recommender, versions.c.number == number)
+    if connection.execute(select(versions.c.number).where(*here)).first() is None:
+        raise NotFound(f"recommender '{recommender}' has no version {number}")
+
+
+def refuse_collected(connection: Connection, recommender: str, number: int) -> None:
+    """Who calls it has taken the recommender's turn, so that nothing is collected until the transaction ends."""
+    marked = collected_versions.c
+    at = connection.execute(select(marked.at).where(marked.recommender == recommender, marked.number == number)).scalar()
+    if at is not None:
+        raise Conflict(f"version {number} of '{recommender}' was collected on {at:%Y-%m-%d}: its files are gone; start a new run")
 
 
 def _of_run(connection: Connection, run: str) -> Version | None:
@@ -71,12 +150,22 @@ def _append(connection: Connection, version: Version) -> Version:
 
 
 def _version(row: Row[Any]) -> Version:
+    try:
+        files: Files = decode(Files, row.files)
+        sound = digest_of(files) == row.digest
+    except ValueError:
+        sound = False
+    if not sound:
+        raise Damaged(
+            f"version {row.number} of '{row.recommender}' is damaged: the files in its row don't match its digest {row.digest[:12]};"
+            " it isn't served or read until the row is restored from a backup"
+        )
     return Version(
         recommender=row.recommender,
         number=row.number,
         run=row.run,
         digest=row.digest,
-        files=decode(Files, row.files),
+        files=files,
         metrics=row.metrics,
         lineage=row.lineage,
         parent=row.parent,

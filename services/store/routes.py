@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, delete, func, insert, or_, select, union_all, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, delete, func, insert, or_, select, union_all, update
 from sqlalchemy.exc import IntegrityError
 
-from services.store.tables import gateways, route_history, routes
+from services.store.registry import refuse_collected
+from services.store.tables import collected_versions, gateways, route_history, routes
 from services.store.turns import take_turn
 from shared.domain.route import Route
+from shared.ports import RouteEntry
 
 _FORGOTTEN = timedelta(days=1)
 """A gateway that was silent this long is gone for good: its successor has another name."""
@@ -37,10 +39,12 @@ class SqlRoutes:
 
     def put(self, recommender: str, route: Route, now: datetime, actor: str, reason: str) -> Route:
         with self._engine.begin() as connection:
-            take_turn(connection, "route", recommender)
+            take_turn(connection, "versions", recommender)  # the registry's too: what is routed isn't collected meanwhile
             before = _present(connection, recommender)
             if before is not None and replace(route, generation=before.generation, since=before.since) == before:
                 return before
+            for version in sorted(route.named()):
+                refuse_collected(connection, recommender, version)
             route = replace(route, generation=before.generation + 1 if before else 1, since=now)
             if before is None:
                 connection.execute(insert(routes).values(recommender=recommender, **_values(route)))
@@ -49,6 +53,26 @@ class SqlRoutes:
             entry = {"recommender": recommender, "actor": actor, "reason": reason, **_values(route)}
             connection.execute(insert(route_history).values(entry))
             return route
+
+    def history(self, recommender: str, limit: int = 100, before: int | None = None) -> Sequence[RouteEntry]:
+        return self._entries(recommender, limit, *((_past.generation < before,) if before is not None else ()))
+
+    def at(self, recommender: str, at: datetime) -> RouteEntry | None:
+        found = self._entries(recommender, 1, _past.since <= at)
+        return found[0] if found else None
+
+    def _entries(self, recommender: str, limit: int, *where: ColumnElement[bool]) -> Sequence[RouteEntry]:
+        after = route_history.alias("after")
+        joined = (after.c.recommender == _past.recommender) & (after.c.generation == _past.generation + 1)
+        query = (
+            select(route_history, after.c.since.label("until"))
+            .select_from(route_history.outerjoin(after, joined))
+            .where(_past.recommender == recommender, *where)
+            .order_by(_past.generation.desc())
+            .limit(limit)
+        )
+        with self._reads.connect() as connection:
+            return [RouteEntry(_route(row), row.until, row.actor, row.reason) for row in connection.execute(query)]
 
     def left(self, recommender: str) -> Mapping[int, datetime]:
         """A version left with the generation after the last one that named it; what is named now has none after it."""
@@ -81,7 +105,10 @@ class SqlRoutes:
         here = _past.recommender == recommender
         present = select(routes.c.stable).where(routes.c.recommender == recommender).scalar_subquery()
         first = select(func.min(_past.generation)).where(here, _past.stable == present).scalar_subquery()
-        query = select(_past.stable).where(here, _past.generation < first).order_by(_past.generation.desc()).limit(1)
+        marked = collected_versions.c
+        gone = select(marked.number).where(marked.recommender == recommender)
+        query = select(_past.stable).where(here, _past.generation < first, _past.stable.not_in(gone))
+        query = query.order_by(_past.generation.desc()).limit(1)
         with self._reads.connect() as connection:
             return connection.execute(query).scalar()
 

@@ -103,15 +103,24 @@ versions = Table(
     Index("versions_run", "run", unique=True),
 )
 
-# Words that people give to versions; the aliases (serving, previous, candidate) follow from the routes instead.
+# Words that people give to versions, each to one at a time; the aliases (serving, previous, candidate) follow from the routes.
 version_tags = Table(
     "version_tags",
     metadata,
     Column("recommender", Text, primary_key=True),
-    Column("number", Integer, primary_key=True, autoincrement=False),
     Column("tag", Text, primary_key=True),
+    Column("number", Integer, nullable=False),
     Column("at", Instant, nullable=False),
     Column("actor", Text, nullable=False),
+)
+
+# Versions whose files were given up. A version's own row never changes, so this stands beside it.
+collected_versions = Table(
+    "collected_versions",
+    metadata,
+    Column("recommender", Text, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("at", Instant, nullable=False),
 )
 
 routes = Table(

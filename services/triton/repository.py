@@ -66,7 +66,7 @@ class ModelRepository:
             shutil.rmtree(trial, ignore_errors=True)
 
     def add(self, unit: ServedUnit) -> Placed:
-        """Fetches a version; one that is there with the right content is left as it is."""
+        """Fetches a version; one that is there with the right content, which is read again, is left as it is."""
         if not NAME.fullmatch(unit.recommender) or unit.number < 1:
             raise Invalid(f"'{unit.recommender}' version {unit.number} can't be served: not a recommender's name and a number from 1")
         for name in (MODEL, SIGNATURE):
@@ -77,7 +77,7 @@ class ModelRepository:
         digest = unit.files[MODEL].sha256
         placed = Placed(unit.recommender, unit.number, model_name(unit.recommender, signature), signature, digest)
         folder = self._folder(placed.model, placed.number)
-        if not (folder / SIGNATURE).is_file() or _sha256(folder / MODEL) != digest:
+        if any(_sha256(folder / name) != unit.files[name].sha256 for name in (MODEL, SIGNATURE)):
             self._fetch(unit, folder)
         return placed
 

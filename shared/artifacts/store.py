@@ -17,7 +17,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from shared.contracts.stage import File, Manifest
 from shared.contracts.strict import read
-from shared.domain.errors import Conflict, NotFound, Unavailable
+from shared.domain.errors import Conflict, Damaged, NotFound
 
 _ATTEMPT = re.compile(r"[a-z0-9][a-z0-9-]{0,120}")
 _CHUNK = 1 << 20
@@ -45,9 +45,9 @@ class FsspecArtifacts:
             self._write(target, path)
         return file
 
-    def _damaged(self, file: File) -> Unavailable:
+    def _damaged(self, file: File) -> Damaged:
         what = f"artifact {file.sha256[:12]} in {self.url}"
-        return Unavailable(f"{what} is damaged: its content doesn't match its address; a new run of the same data writes it anew")
+        return Damaged(f"{what} is damaged: its content doesn't match its address; a new run of the same data writes it anew")
 
     def _intact(self, target: str, file: File) -> bool:
         if not self._fs.exists(target) or self._fs.size(target) != file.size:

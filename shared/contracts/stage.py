@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
 from typing import Any, Literal
 
@@ -21,6 +22,12 @@ class File(Strict):
 
 
 Files = dict[str, File]
+
+
+def digest_of(files: Files) -> str:
+    """The address of a set of files: other names or other content have another one."""
+    content = "\n".join(f"{name} {file.sha256}" for name, file in sorted(files.items()))
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 class StageSpec(Strict):

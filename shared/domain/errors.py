@@ -51,6 +51,10 @@ class Unavailable(EyasError):
     status = 503
 
 
+class Damaged(Unavailable):
+    """What is stored doesn't match its digest: it is used by nobody until it is put right."""
+
+
 class BadData(Invalid):
     """A data set that a stage refuses: the message names the file and the column."""
 

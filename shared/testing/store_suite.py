@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,8 +20,8 @@ import pytest
 
 from shared.contracts.codec import decode, encode
 from shared.contracts.spec import RecommenderSpec, parse_spec
-from shared.contracts.stage import File
-from shared.domain.errors import Conflict, NotFound
+from shared.contracts.stage import File, digest_of
+from shared.domain.errors import Conflict, Invalid, NotFound
 from shared.domain.gate import Verdict
 from shared.domain.machine import Request
 from shared.domain.rollout import RolloutStatus, SetRoute, StepReport
@@ -275,7 +276,7 @@ class RecommenderStoreSuite:
 def version(run: str = "run-1", recommender: str = "films") -> Version:
     files = {"model.onnx": File(sha256="ab" * 32, size=7), "items.parquet": File(sha256="cd" * 32, size=0)}
     lineage = {"snapshot": NOW.isoformat(), "stages": {"etl": {"rows": 3, "digests": ["a"]}}, "parent": None}
-    return Version(recommender, 0, run, "ef" * 32, files, {"candidate.hr@10": 0.1 + 0.2}, lineage, None, NOW)
+    return Version(recommender, 0, run, digest_of(files), files, {"candidate.hr@10": 0.1 + 0.2}, lineage, None, NOW)
 
 
 class RegistrySuite:
@@ -296,7 +297,7 @@ class RegistrySuite:
 
     def test_a_run_that_has_registered_is_adopted(self, registry: Registry) -> None:
         made = registry.register(version())
-        assert registry.register(replace(version(), digest="00" * 32)) == made
+        assert registry.register(replace(version(), metrics={})) == made
         assert registry.list("films") == [made]
 
     def test_many_who_register_one_run_get_one_version(self, registry: Registry) -> None:
@@ -313,6 +314,81 @@ class RegistrySuite:
         assert registry.list("films") == []
         with pytest.raises(NotFound, match=r"films.* 4"):
             registry.get("films", 4)
+
+    @pytest.mark.requirement("G-11")
+    def test_files_that_do_not_match_their_digest_are_not_registered(self, registry: Registry) -> None:
+        with pytest.raises(Invalid, match=r"run-1.*digest"):
+            registry.register(replace(version(), digest="00" * 32))
+        assert registry.list("films") == []
+
+    @pytest.mark.requirement("G-11")
+    def test_a_tag_names_one_version_and_moves(self, registry: Registry) -> None:
+        for run in ("run-1", "run-2"):
+            registry.register(version(run))
+        registry.register(version("run-3", "books"))
+        assert registry.tag("films", 1, "champion", NOW, "ada") is None
+        assert registry.tag("films", 1, "small", NOW, "ada") is None
+        assert registry.tag("books", 1, "champion", NOW, "ada") is None
+        assert registry.tag("films", 1, "champion", NOW, "ada") == 1
+        assert registry.tag("films", 2, "champion", NOW, "bob") == 1
+        assert registry.tags("films") == {"champion": 2, "small": 1}
+        assert registry.tags("books") == {"champion": 1}
+        with pytest.raises(NotFound, match="champion"):
+            registry.untag("films", 1, "champion")
+        registry.untag("films", 2, "champion")
+        assert registry.tags("films") == {"small": 1}
+        with pytest.raises(NotFound, match="9"):
+            registry.tag("films", 9, "champion", NOW, "ada")
+
+    def test_of_many_who_put_one_tag_one_has_it(self, registry: Registry) -> None:
+        for n in range(THREADS):
+            registry.register(version(f"run-{n}"))
+
+        def put(n: int) -> None:
+            with suppress(Conflict):
+                registry.tag("films", n + 1, "champion", NOW, "ada")
+
+        at_once(THREADS, put)
+        assert list(registry.tags("films")) == ["champion"]
+
+    @pytest.mark.requirement("G-11")
+    def test_a_version_whose_files_were_given_up_stays_and_takes_no_tag(self, registry: Registry) -> None:
+        made = registry.register(version())
+        assert registry.collected("films") == {}
+        assert registry.collect("films", 1, NOW)
+        assert registry.collect("films", 1, NOW + SECOND)
+        assert registry.collected("films") == {1: NOW}
+        assert registry.get("films", 1) == made
+        with pytest.raises(Conflict, match="collected"):
+            registry.tag("films", 1, "champion", NOW, "ada")
+        with pytest.raises(NotFound, match="9"):
+            registry.collect("films", 9, NOW)
+
+    @pytest.mark.requirement("G-11")
+    def test_what_is_tagged_is_not_given_up(self, registry: Registry) -> None:
+        registry.register(version())
+        registry.tag("films", 1, "champion", NOW, "ada")
+        assert not registry.collect("films", 1, NOW)
+        assert registry.collected("films") == {}
+        registry.untag("films", 1, "champion")
+        assert registry.collect("films", 1, NOW)
+
+    @pytest.mark.requirement("G-11")
+    def test_of_a_tag_and_a_collection_at_once_one_wins(self, registry: Registry) -> None:
+        for n in range(ROUNDS):
+            number = registry.register(version(f"run-{n}")).number
+
+            def either(which: int, number: int = number) -> bool:
+                if which:
+                    return registry.collect("films", number, NOW)
+                try:
+                    registry.tag("films", number, f"tag-{number}", NOW, "ada")
+                except Conflict:
+                    return False
+                return True
+
+            assert sorted(at_once(2, either)) == [False, True]
+            assert (number in registry.collected("films")) != (f"tag-{number}" in registry.tags("films"))
 
 
 class RouteStoreSuite:
@@ -340,6 +416,33 @@ class RouteStoreSuite:
         made = at_once(THREADS, lambda n: self.put(routes, Route(n + 1), n))
         assert sorted(one.generation for one in made) == list(range(1, THREADS + 1))
         assert routes.get("films") == max(made, key=lambda one: one.generation)
+
+    @pytest.mark.requirement("G-11")
+    def test_the_history_says_what_served_when_and_by_whose_decision(self, routes: RouteStore) -> None:
+        changes = [Route(1), Route(1, 2, 0.05, "ro-1", 0), Route(2), Route(1)]
+        for n, route in enumerate(changes):
+            routes.put("films", route, NOW + n * SECOND, f"actor {n}", f"reason {n}")
+        routes.put("books", Route(7), NOW, "ada", "")
+        found = routes.history("films")
+        assert [replace(one.route, generation=0, since=None) for one in found] == changes[::-1]
+        assert [(one.route.generation, one.actor, one.reason) for one in found] == [
+            (n + 1, f"actor {n}", f"reason {n}") for n in (3, 2, 1, 0)
+        ]
+        assert [one.until for one in found] == [None, *(NOW + n * SECOND for n in (3, 2, 1))]
+        assert [one.route.generation for one in routes.history("films", 2)] == [4, 3]
+        assert [one.route.generation for one in routes.history("films", 2, 3)] == [2, 1]
+        assert routes.history("music") == []
+
+    @pytest.mark.requirement("G-11")
+    def test_what_served_at_a_time_is_known(self, routes: RouteStore) -> None:
+        for n, route in enumerate((Route(1), Route(2), Route(3))):
+            self.put(routes, route, 10 * n)
+        for second, stable in ((0, 1), (9, 1), (10, 2), (19, 2), (20, 3), (99, 3)):
+            found = routes.at("films", NOW + second * SECOND)
+            assert found is not None
+            assert found.route.stable == stable
+        assert routes.at("films", NOW - SECOND) is None
+        assert routes.at("books", NOW) is None
 
     def test_a_version_has_left_when_no_route_names_it_any_more(self, routes: RouteStore) -> None:
         assert routes.left("films") == {}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
-from sqlalchemy import Engine, insert, select
+from sqlalchemy import Engine, event, insert, select
 
 from services.store.engine import open_engine
 from services.store.recommenders import SqlRecommenders
@@ -14,6 +16,7 @@ from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
 from services.store.tables import recommender_history, recommenders, route_history
+from shared.domain.errors import Conflict, Damaged
 from shared.domain.retrainer import RetrainerStatus
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
@@ -108,11 +111,64 @@ class TestSqlRegistry(RegistrySuite):
             assert registry.register(version()).number == 1
             assert reader.exec_driver_sql("SELECT count(*) FROM versions").scalar() == 0
 
+    @pytest.mark.requirement("G-11")
+    @pytest.mark.parametrize(
+        "damage",
+        ["files = replace(files, 'abab', 'abac')", "files = replace(files, 'model.onnx', 'other.onnx')", "files = '[]'", "digest = 'x'"],
+        ids=["another content", "another name", "no files at all", "another digest"],
+    )
+    def test_a_row_that_was_tampered_with_is_refused_and_hides_no_other(
+        self, engine: Engine, registry: SqlRegistry, damage: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for run in ("run-1", "run-2"):
+            registry.register(version(run))
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"UPDATE versions SET {damage} WHERE number = 1")
+        for read in (lambda: registry.get("films", 1), lambda: registry.of_run("run-1")):
+            with pytest.raises(Damaged, match="version 1 of 'films' is damaged"):
+                read()
+        for _ in range(2):
+            assert [one.number for one in registry.list("films")] == [2]
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+    @pytest.mark.requirement("G-11")
+    def test_nothing_that_a_registry_or_a_route_does_changes_a_version(self, engine: Engine, registry: SqlRegistry) -> None:
+        statements: list[str] = []
+        event.listen(engine, "before_cursor_execute", lambda c, cursor, statement, *_: statements.append(" ".join(statement.split())))
+        made = registry.register(version())
+        registry.register(replace(version(), metrics={}))
+        registry.tag("films", 1, "champion", NOW, "ada")
+        registry.untag("films", 1, "champion")
+        routes = SqlRoutes(engine)
+        routes.put("films", Route(1), NOW, "ada", "")
+        routes.put("films", Route(2), NOW, "ada", "")
+        assert registry.collect("films", 1, NOW)
+        assert registry.get("films", 1) == made
+        changing = [one for one in statements if re.match(r"(UPDATE|DELETE FROM|REPLACE INTO|INSERT OR \w+ INTO) versions\b", one)]
+        assert changing == []
+        assert len([one for one in statements if one.startswith("INSERT INTO versions ")]) == 1
+
 
 class TestSqlRoutes(RouteStoreSuite):
     @pytest.fixture
     def routes(self, engine: Engine) -> SqlRoutes:
         return SqlRoutes(engine)
+
+    @pytest.mark.requirement("G-11")
+    def test_a_version_whose_files_were_given_up_is_not_routed_and_not_gone_back_to(self, engine: Engine, routes: SqlRoutes) -> None:
+        registry = SqlRegistry(engine)
+        for n in (1, 2, 3):
+            registry.register(version(f"run-{n}"))
+            routes.put("films", Route(n), NOW + n * SECOND, "ada", "")
+        assert not registry.collect("films", 3, NOW)
+        assert routes.previous("films") == 2
+        assert registry.collect("films", 2, NOW)
+        assert routes.previous("films") == 1
+        for route in (Route(2), Route(3, 2, 0.1, "s", 0)):
+            with pytest.raises(Conflict, match="version 2 of 'films' was collected"):
+                routes.put("films", route, NOW, "ada", "")
+        assert registry.collect("films", 1, NOW)
+        assert routes.previous("films") is None
 
     @pytest.mark.requirement("C-01")
     def test_every_route_is_kept_with_who_decided_it_and_why(self, engine: Engine, routes: SqlRoutes) -> None:

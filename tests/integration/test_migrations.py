@@ -156,7 +156,7 @@ def test_a_database_of_newer_code_is_refused_in_one_line_and_left_alone(engine: 
 def test_a_migration_that_fails_leaves_the_database_as_it_was(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE interactions (mine INTEGER)"))
-    with pytest.raises(Exception, match="interactions.* already exists"):
+    with pytest.raises(Exception, match=r"interactions.* already exists"):
         upgrade(engine)
     assert inspect(engine).get_table_names() == ["interactions"]
 

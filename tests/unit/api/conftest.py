@@ -123,6 +123,30 @@ class Recommenders:
 class Registry:
     def __init__(self):
         self.rows = []
+        self.given = {}
+        self.gone = {}
+
+    def get(self, recommender, number):
+        found = next((one for one in self.list(recommender) if one.number == number), None)
+        if found is None:
+            raise NotFound(f"recommender '{recommender}' has no version {number}")
+        return found
+
+    def tag(self, recommender, number, tag, now, actor):
+        self.get(recommender, number)
+        before, self.given[tag] = self.given.get(tag), number
+        return before
+
+    def untag(self, recommender, number, tag):
+        if self.given.get(tag) != number:
+            raise NotFound(f"version {number} of '{recommender}' has no tag '{tag}'")
+        del self.given[tag]
+
+    def tags(self, recommender):
+        return dict(self.given)
+
+    def collected(self, recommender):
+        return dict(self.gone)
 
     def list(self, recommender):
         return [one for one in self.rows if one.recommender == recommender]
@@ -136,9 +160,17 @@ class Routes:
         self.rows = {}
         self.before = {}
         self.said = []
+        self.past = []
 
     def get(self, name):
         return self.rows.get(name)
+
+    def history(self, name, limit=100, before=None):
+        found = [one for one in self.past if before is None or one.route.generation < before]
+        return found[::-1][:limit]
+
+    def at(self, name, at):
+        return next((one for one in self.past[::-1] if one.route.since <= at), None)
 
     def all(self):
         return dict(self.rows)

@@ -100,6 +100,7 @@ def test_logs_follow_from_stage_to_stage_and_miss_nothing(platform, eyas):
 
 def test_versions_show_the_models_own_numbers(platform, eyas):
     version = {"version": 3, "created_at": "2026-01-01T00:00:00Z", "run": "r1", "lineage": {"mode": "warm"}, "parent": 2}
+    version |= {"aliases": [], "tags": [], "collected_at": None}
     numbers = {"candidate.hr@10": 0.4123, "popularity.hr@10": 0.3}
     platform.says("GET /v1/recommenders/m/versions", {"items": [{**version, "metrics": numbers}], "next": None})
     shown = eyas("versions", "m").stdout

@@ -190,3 +190,12 @@ def test_a_recommender_that_cannot_be_placed_does_not_stop_the_others(world: Wor
         with contextlib.suppress(Exception):  # whether it raises at the end is not the point
             plane.tick("placement")
     assert world.fake_server.answering(NAME) == {1}
+
+
+@pytest.mark.requirement("G-11")
+def test_a_version_whose_row_was_tampered_with_is_left_out_and_keeps_no_other_down(world: World, plane: Plane) -> None:
+    put(world, Route(1), Route(2, 3, 0.1, "s", 0))
+    with world.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE versions SET digest = 'x' WHERE number = 3")
+    assert placed(world, plane) == {1, 2}
+    assert "damaged" in (plane.placement.fault(NAME, 3) or "")

@@ -31,7 +31,7 @@ from services.store.routes import SqlRoutes
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.events import Impression, Interaction
 from shared.contracts.spec import RecommenderSpec
-from shared.contracts.stage import Failure, Manifest, StageName, StageSpec
+from shared.contracts.stage import Failure, Manifest, StageName, StageSpec, digest_of
 from shared.domain.machine import HasState, Request
 from shared.domain.retrainer import RetrainerStatus
 from shared.domain.rollout import RolloutStatus
@@ -310,7 +310,8 @@ class World:
     def version(self, run: str = "", **changes: Any) -> int:
         """Registers a version without a run."""
         run = run or f"by-hand-{len(self.registry.list(NAME)) + 1}"
-        made = Version(NAME, 0, run, "d", **({"files": {}, "metrics": {}, "lineage": {}, "parent": None} | changes), created_at=NOW)
+        values: dict[str, Any] = {"files": {}, "metrics": {}, "lineage": {}, "parent": None, **changes}
+        made = Version(NAME, 0, run, digest_of(values["files"]), **values, created_at=NOW)
         return self.registry.register(made).number
 
     def serve(self, version: int) -> None:

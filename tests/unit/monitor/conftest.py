@@ -24,7 +24,7 @@ from services.store.routes import SqlRoutes
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.events import Impression, Interaction
 from shared.contracts.spec import RecommenderSpec
-from shared.contracts.stage import File
+from shared.contracts.stage import File, digest_of
 from shared.domain.route import Route
 from shared.ports import Version
 
@@ -91,7 +91,7 @@ class World:
         signature = json.dumps({"user": "person", "item": "film", "inputs": inputs}).encode()
         files = {"signature.json": self.keep(signature), "catalogue.npz": self.keep(content.getvalue())}
         number = len(self.registry.list(NAME)) + 1
-        return self.registry.register(Version(NAME, 0, f"r{number}", "d", files, {}, {}, None, NOW)).number
+        return self.registry.register(Version(NAME, 0, f"r{number}", digest_of(files), files, {}, {}, None, NOW)).number
 
     def keep(self, content: bytes) -> File:
         path = self.folder / "content"

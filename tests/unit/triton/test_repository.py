@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from services.triton.repository import MODEL, ModelRepository, model_name, recommender_of
+from services.triton.repository import MODEL, SIGNATURE, ModelRepository, model_name, recommender_of
 from shared.artifacts import FsspecArtifacts
-from shared.domain.errors import Invalid, NotFound
+from shared.domain.errors import Damaged, Invalid, NotFound
 from shared.ports import ServedUnit
 from shared.serving.signature import Input, Signature
 from shared.testing.model_server_suite import tiny_unit
@@ -41,12 +41,32 @@ def test_what_is_there_is_not_touched_again(repository: ModelRepository, store: 
     assert (folder.stat().st_mtime_ns, (folder / MODEL).stat().st_mtime_ns) == before
 
 
-def test_what_was_damaged_on_disk_is_fetched_again(repository: ModelRepository, store: FsspecArtifacts) -> None:
+@pytest.mark.requirement("G-11")
+@pytest.mark.parametrize("name", [MODEL, SIGNATURE])
+@pytest.mark.parametrize("again", [False, True], ids=["same life", "after a restart"])
+def test_what_was_damaged_on_disk_is_fetched_again(
+    repository: ModelRepository, store: FsspecArtifacts, tmp_path: Path, name: str, again: bool
+) -> None:
     unit = tiny_unit(store, "movies", 1, model=b"content")
-    path = repository.root / repository.add(unit).model / "1" / MODEL
-    path.write_bytes(b"something else")
-    repository.add(unit)
-    assert path.read_bytes() == b"content"
+    path = repository.root / repository.add(unit).model / "1" / name
+    good = path.read_bytes()
+    path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    (ModelRepository(tmp_path / "server", store) if again else repository).add(unit)
+    assert path.read_bytes() == good
+
+
+@pytest.mark.requirement("G-11")
+@pytest.mark.parametrize("name", [MODEL, SIGNATURE])
+def test_what_is_damaged_in_the_store_never_lies_before_triton(
+    repository: ModelRepository, store: FsspecArtifacts, tmp_path: Path, name: str
+) -> None:
+    unit = tiny_unit(store, "movies", 1, model=b"content")
+    sha = unit.files[name].sha256
+    blob = tmp_path / "artifacts" / "blobs" / sha[:2] / sha
+    blob.write_bytes(blob.read_bytes().replace(b"e", b"f", 1))
+    with pytest.raises(Damaged, match=sha[:12]):
+        repository.add(unit)
+    assert files(repository) == set()
 
 
 def test_a_fetch_that_fails_leaves_no_folder(repository: ModelRepository, store: FsspecArtifacts, tmp_path: Path) -> None:

@@ -58,10 +58,16 @@ def _tags() -> None:
     op.create_table(
         "version_tags",
         sa.Column("recommender", sa.Text(), primary_key=True),
-        sa.Column("number", sa.Integer(), primary_key=True, autoincrement=False),
         sa.Column("tag", sa.Text(), primary_key=True),
+        sa.Column("number", sa.Integer(), nullable=False),
         sa.Column("at", _INSTANT, nullable=False),
         sa.Column("actor", sa.Text(), nullable=False),
+    )
+    op.create_table(
+        "collected_versions",
+        sa.Column("recommender", sa.Text(), primary_key=True),
+        sa.Column("number", sa.Integer(), primary_key=True, autoincrement=False),
+        sa.Column("at", _INSTANT, nullable=False),
     )
 
 

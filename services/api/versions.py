@@ -1,0 +1,94 @@
+"""Versions: by number, alias or tag; the tags themselves; and what served when, by whose decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import AwareDatetime
+
+from services.api.parts import ACTOR, Parts, With
+from services.api.views import Page, ServedView, VersionView
+from shared.domain.errors import Invalid
+from shared.domain.naming import aliases, check_tag, number_of
+from shared.ports import Version
+
+router = APIRouter(tags=["versions"])
+
+Limit = Annotated[int, Query(ge=1, le=500)]
+Before = Annotated[int | None, Query(ge=1, le=2**31 - 1, description="The last one of the previous page.")]
+At = Annotated[AwareDatetime | None, Query(description="What served then, such as 2026-01-01T12:00:00Z: at most one entry.")]
+
+
+@router.get("/v1/recommenders/{name}/versions")
+def list_versions(parts: With, name: str, limit: Limit = 100, before: Before = None) -> Page[VersionView]:
+    """The newest first."""
+    parts.recommenders.get(name)
+    found = sorted((one for one in parts.registry.list(name) if before is None or one.number < before), key=lambda one: -one.number)
+    view = _viewer(parts, name)
+    return Page(items=[view(one) for one in found[:limit]], next=found[limit - 1].number if len(found) > limit else None)
+
+
+@router.get("/v1/recommenders/{name}/versions/{version}")
+def get_version(parts: With, name: str, version: str) -> VersionView:
+    """By number, by alias (serving, previous, candidate) or by tag."""
+    parts.recommenders.get(name)
+    named = aliases(parts.routes.get(name), parts.routes.previous(name))
+    number = number_of(name, version, named, parts.registry.tags(name))
+    return _viewer(parts, name)(parts.registry.get(name, number))
+
+
+@router.put("/v1/recommenders/{name}/versions/{version}/tags/{tag}")
+def put_tag(parts: With, name: str, version: str, tag: str) -> VersionView:
+    """A tag names one version at a time: putting it elsewhere moves it. A tagged version keeps its files."""
+    number = _number(parts, name, version)
+    parts.registry.tag(name, number, check_tag(tag), parts.clock.now(), ACTOR)
+    return _viewer(parts, name)(parts.registry.get(name, number))
+
+
+@router.delete("/v1/recommenders/{name}/versions/{version}/tags/{tag}")
+def delete_tag(parts: With, name: str, version: str, tag: str) -> VersionView:
+    number = _number(parts, name, version)
+    parts.registry.untag(name, number, check_tag(tag))
+    return _viewer(parts, name)(parts.registry.get(name, number))
+
+
+@router.get("/v1/recommenders/{name}/history")
+def history(parts: With, name: str, limit: Limit = 100, before: Before = None, at: At = None) -> Page[ServedView]:
+    """What served when and by whose decision, the newest first."""
+    parts.recommenders.get(name)
+    if at is not None:
+        return _then(parts, name, at)
+    found = parts.routes.history(name, limit + 1, before)
+    items = [ServedView.entry(one) for one in found[:limit]]
+    return Page(items=items, next=items[-1].generation if len(found) > limit else None)
+
+
+def _then(parts: Parts, name: str, at: datetime) -> Page[ServedView]:
+    found = parts.routes.at(name, at)
+    return Page(items=[ServedView.entry(found)] if found else [], next=None)
+
+
+def _number(parts: Parts, name: str, word: str) -> int:
+    """What is written goes to a number: an alias may mean another version a moment later."""
+    parts.recommenders.get(name)
+    if not word.isdecimal():
+        raise Invalid(f"version {word[:80]!r}: tags are put on a number, since an alias may mean another version by now")
+    return number_of(name, word, {}, {})
+
+
+def _viewer(parts: Parts, name: str) -> Callable[[Version], VersionView]:
+    named = aliases(parts.routes.get(name), parts.routes.previous(name))
+    tags, collected = parts.registry.tags(name), parts.registry.collected(name)
+
+    def view(one: Version) -> VersionView:
+        return VersionView.of(
+            one,
+            [alias for alias, number in named.items() if number == one.number],
+            [tag for tag, number in tags.items() if number == one.number],
+            collected.get(one.number),
+        )
+
+    return view

@@ -1,0 +1,82 @@
+"""`versions`, `tag`, `untag`, `history`: what was registered, what it is called, and what served when."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from services.cli import paths
+from services.cli.session import AsJson, Name, client, show_json, show_table, when
+
+Version = Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Its number.", show_default=False)]
+Tag = Annotated[str, typer.Argument(metavar="TAG", help="A lower-case word.", show_default=False)]
+Limit = Annotated[int, typer.Option(min=1, max=500)]
+
+
+def versions(ctx: typer.Context, name: Name, limit: Limit = 20, as_json: AsJson = False) -> None:
+    """List registered versions, the newest first."""
+    found = client(ctx).get(paths.recommender(name, "/versions"), limit=limit)
+    if as_json:
+        show_json(found)
+        return
+    rows = [
+        (
+            one["version"],
+            ", ".join([*one["aliases"], *one["tags"], *(["collected"] if one["collected_at"] else [])]),
+            when(one["created_at"]),
+            one["run"],
+            one["lineage"].get("mode"),
+            one["parent"],
+            _candidate(one["metrics"]),
+        )
+        for one in found["items"]
+    ]
+    show_table(("VERSION", "CALLED", "REGISTERED", "RUN", "MODE", "PARENT", "METRICS"), rows, f"{name} has no version yet")
+
+
+def tag(ctx: typer.Context, name: Name, version: Version, tag: Tag) -> None:
+    """Put a tag on a version. A tag names one version at a time, and a tagged version keeps its files."""
+    found = client(ctx).put(paths.tag(name, version, tag))
+    typer.echo(f"{name}: version {found['version']} is tagged {', '.join(found['tags'])}")
+
+
+def untag(ctx: typer.Context, name: Name, version: Version, tag: Tag) -> None:
+    """Take a tag from a version."""
+    client(ctx).delete(paths.tag(name, version, tag))
+    typer.echo(f"{name}: version {version} is no longer tagged {tag}")
+
+
+def history(
+    ctx: typer.Context,
+    name: Name,
+    at: Annotated[str | None, typer.Option(help="What served then, such as 2026-01-01T12:00:00Z.", show_default=False)] = None,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show what served when and by whose decision, the newest first."""
+    found = client(ctx).get(paths.recommender(name, "/history"), limit=limit, at=at)
+    if as_json:
+        show_json(found)
+        return
+    rows = [
+        (
+            one["generation"],
+            when(one["since"]),
+            when(one["until"]) or "now",
+            one["stable"],
+            one["candidate"],
+            one["weight"] if one["candidate"] else None,
+            one["actor"],
+            one["reason"],
+        )
+        for one in found["items"]
+    ]
+    empty = f"{name} served nothing {'at ' + at if at else 'yet'}"
+    show_table(("GENERATION", "SINCE", "UNTIL", "STABLE", "CANDIDATE", "WEIGHT", "BY", "REASON"), rows, empty)
+
+
+def _candidate(metrics: dict[str, float]) -> str:
+    """The model's own numbers, not its baseline's."""
+    own = {name.removeprefix("candidate."): value for name, value in metrics.items() if name.startswith("candidate.")}
+    return "  ".join(f"{name} {value:.4g}" for name, value in sorted(own.items()))

@@ -1,0 +1,48 @@
+"""How versions are called: by number, by an alias that follows from the route, or by a tag that people give.
+
+Numbers, aliases and tags can't be mistaken for each other, so one word always means one version.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from shared.domain.errors import Invalid, NotFound
+from shared.domain.route import Route
+
+ALIASES = ("serving", "previous", "candidate")
+_RESERVED = frozenset({*ALIASES, "latest", "none", "all"})
+_TAG = re.compile(r"[a-z][a-z0-9._-]{0,62}")
+_NUMBER = re.compile(r"[1-9]\d{0,8}")
+_LIKE_A_NUMBER = re.compile(r"v[\d.]*|version[\d._-]*")
+
+
+def aliases(route: Route | None, previous: int | None) -> dict[str, int]:
+    """What the route says of versions: never stored, so it can't differ from what serves."""
+    named = {"serving": route.stable if route else None, "previous": previous, "candidate": route.candidate if route else None}
+    return {alias: number for alias, number in named.items() if number is not None}
+
+
+def check_tag(tag: str) -> str:
+    if tag in _RESERVED:
+        raise Invalid(f"tag '{tag}': the word has a meaning of its own ({', '.join(sorted(_RESERVED))}); choose another")
+    if not _TAG.fullmatch(tag) or _LIKE_A_NUMBER.fullmatch(tag):
+        raise Invalid(
+            f"tag {tag[:80]!r}: expected a lower-case letter, then at most 62 letters, digits, dots, dashes or underscores,"
+            " and nothing that reads as a number, such as v3"
+        )
+    return tag
+
+
+def number_of(recommender: str, word: str, named: Mapping[str, int], tags: Mapping[str, int]) -> int:
+    """The number that a word means now."""
+    if _NUMBER.fullmatch(word):
+        return int(word)
+    if word in ALIASES:
+        if word not in named:
+            raise NotFound(f"recommender '{recommender}' has no {word} version now")
+        return named[word]
+    if word not in tags:
+        raise NotFound(f"recommender '{recommender}' has no version {word[:80]!r}: a number, {', '.join(ALIASES)} or a tag is expected")
+    return tags[word]

@@ -1,0 +1,52 @@
+"""`versions`, `tag`, `untag` and `history` on the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.requirement("G-11")
+
+VERSION = {
+    "version": 3,
+    "aliases": ["serving"],
+    "tags": ["champion"],
+    "collected_at": None,
+    "created_at": "2026-01-01T00:00:00Z",
+    "run": "r3",
+    "lineage": {"mode": "warm"},
+    "parent": 2,
+    "metrics": {"candidate.auc": 0.75, "popularity.auc": 0.5},
+}
+
+
+def test_versions_are_shown_with_what_they_are_called(platform, eyas):
+    gone = {**VERSION, "version": 1, "aliases": [], "tags": [], "collected_at": "2026-02-01T00:00:00Z"}
+    platform.says("GET /v1/recommenders/m/versions", {"items": [VERSION, gone], "next": None})
+    lines = eyas("versions", "m").stdout.splitlines()
+    assert lines[0].split() == ["VERSION", "CALLED", "REGISTERED", "RUN", "MODE", "PARENT", "METRICS"]
+    assert "serving, champion" in lines[1]
+    assert "auc 0.75" in lines[1]
+    assert "collected" in lines[2]
+
+
+def test_a_tag_is_put_and_taken_away(platform, eyas):
+    platform.says("PUT /v1/recommenders/m/versions/3/tags/champion", VERSION)
+    platform.says("DELETE /v1/recommenders/m/versions/3/tags/champion", {**VERSION, "tags": []})
+    assert eyas("tag", "m", 3, "champion").stdout == "m: version 3 is tagged champion\n"
+    assert eyas("untag", "m", 3, "champion").stdout == "m: version 3 is no longer tagged champion\n"
+
+
+def test_no_tag_leads_to_another_address(platform, eyas):
+    platform.refuses("PUT /v1/recommenders/m/versions/3/tags/../../x", 422, "invalid", "tag '../../x': no")
+    assert eyas("tag", "m", 3, "../../x").exit_code == 2
+    assert platform.asked[-1].url.raw_path == b"/v1/recommenders/m/versions/3/tags/..%2F..%2Fx"
+
+
+def test_the_history_is_shown_and_asked_for_a_time(platform, eyas):
+    entry = {"generation": 2, "since": "2026-01-01T00:00:00Z", "until": None, "stable": 1, "candidate": 2, "weight": 0.2}
+    platform.says("GET /v1/recommenders/m/history", {"items": [{**entry, "actor": "ada", "reason": "by hand"}], "next": None})
+    lines = eyas("history", "m", "--at", "2026-01-01T12:00:00Z").stdout.splitlines()
+    assert lines[1].split() == ["2", "2026-01-01", "00:00:00", "now", "1", "2", "0.2", "ada", "by", "hand"]
+    assert platform.asked[-1].url.params["at"] == "2026-01-01T12:00:00Z"
+    platform.says("GET /v1/recommenders/m/history", {"items": [], "next": None})
+    assert eyas("history", "m").stdout == "m served nothing yet\n"
