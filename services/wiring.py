@@ -40,6 +40,7 @@ from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
+from services.store.tokens import SqlTokens
 from services.triton.embedded import EmbeddedTriton
 from services.triton.model_server import TritonServer
 from services.triton.repository import ModelRepository
@@ -122,6 +123,7 @@ class Platform:
             gateway=gateway,
             clock=clock,
             token=home.token(),
+            tokens=SqlTokens(engine),
             drift=monitor.drift,
             kpis=monitor.kpis,
             wake=self._control.wake,

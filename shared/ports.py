@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from shared.contracts.events import Impression, Interaction
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import File, Files, Manifest, StageSpec
+from shared.domain.access import Token
 from shared.domain.machine import Request
 from shared.domain.retrainer import RetrainerStatus
 from shared.domain.rollout import RolloutStatus
@@ -202,6 +203,19 @@ class RouteStore(Protocol):
 
     def reports(self, recommender: str, since: datetime) -> Mapping[str, int]:
         """The generation that each gateway heard from since then serves (0 where it serves none)."""
+
+
+class TokenStore(Protocol):
+    def add(self, token: Token) -> None:
+        """Conflict if a token that isn't revoked has that name, or any has that id."""
+
+    def get(self, id: str) -> Token: ...
+
+    def list(self, *, limit: int = 100, before: str | None = None) -> Sequence[Token]:
+        """The newest first (by id); `before` is the id of the last one of the previous page."""
+
+    def revoke(self, id: str, now: datetime, actor: str) -> Token:
+        """For good; one that is revoked already stays as it is."""
 
 
 class Executor(Protocol):

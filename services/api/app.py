@@ -9,11 +9,25 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.security import HTTPBearer
 
 from services.api import events, health, problems, recommend, recommenders, retraining, rollouts, runs, serving, versions
+from services.api.access import Room
 from services.api.auth import Auth
 from services.api.limits import BodyLimit, LastCatch
 from services.api.parts import Parts
 from shared import __version__
 from shared.contracts.spec import RecommenderSpec
+
+ROOMS: tuple[Room, ...] = (
+    health.room,
+    recommenders.room,
+    versions.room,
+    runs.room,
+    rollouts.room,
+    retraining.room,
+    recommend.room,
+    events.room,
+    serving.room,
+)
+"""Every route of the API; its permission table is made of them."""
 
 _PLACE = "#/components/schemas/{model}"
 _PROBLEM = {
@@ -38,11 +52,10 @@ def create_app(parts: Parts) -> FastAPI:
     app.state.parts = parts
     problems.install(app)
     said_in_openapi = [Depends(HTTPBearer(auto_error=False))]
-    app.include_router(health.router)
-    for room in (recommenders, versions, runs, rollouts, retraining, recommend, events, serving):
-        app.include_router(room.router, dependencies=said_in_openapi)
+    for room in ROOMS:
+        app.include_router(room.router, dependencies=None if room is health.room else said_in_openapi)
     app.add_middleware(BodyLimit)
-    app.add_middleware(Auth, token=parts.token)
+    app.add_middleware(Auth, bootstrap=parts.token, tokens=parts.tokens, clock=parts.clock)
     app.add_middleware(LastCatch)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app

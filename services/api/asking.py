@@ -8,7 +8,8 @@ from typing import Annotated, TypeVar
 from fastapi import Body
 from pydantic import BaseModel, ConfigDict, Field
 
-from services.api.parts import ACTOR, Parts
+from services.api.access import Caller
+from services.api.parts import Parts
 from shared.domain.errors import Conflict
 from shared.domain.machine import HasState, Request, requests
 from shared.ports import Record, ResourceStore
@@ -26,14 +27,21 @@ Because = Annotated[Why | None, Body()]
 
 
 def ask(
-    parts: Parts, store: ResourceStore[S], table: Mapping[str, frozenset[str]], what: str, id: str, verb: str, why: Why | None
+    parts: Parts,
+    who: Caller,
+    store: ResourceStore[S],
+    table: Mapping[str, frozenset[str]],
+    what: str,
+    id: str,
+    verb: str,
+    why: Why | None,
 ) -> Record[S]:
-    record = store.get(id)
+    record = who.row(what, store, id)
     state = record.status.state
     possible = requests(table, state)
     if verb not in possible:
         left = f"possible now: {', '.join(sorted(possible))}" if possible else "nothing can be asked of it now"
         raise Conflict(f"{what} {id} is {state.replace('_', ' ')} and doesn't answer to '{verb}'; {left}")
-    asked = store.ask(id, Request(verb, ACTOR, why.reason if why else ""), parts.clock.now())
+    asked = store.ask(id, Request(verb, who.name, why.reason if why else ""), parts.clock.now())
     parts.wake()
     return asked

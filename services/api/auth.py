@@ -1,33 +1,91 @@
-"""Who may come in: the holder of the token. Everything but health is closed, what doesn't exist included."""
+"""The door: who comes in is known before anything else is done. Everything but health is closed, what doesn't exist included."""
 
 from __future__ import annotations
 
 import hmac
+import logging
 
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from services.api.access import Caller
 from services.api.problems import problem
+from shared.domain.access import OWNER, Principal, digest, token_id
+from shared.domain.errors import EyasError, NotFound
+from shared.ports import Clock, TokenStore
+from shared.telemetry import metrics
+
+log = logging.getLogger(__name__)
 
 OPEN = frozenset({"/healthz", "/readyz"})
+_LONGEST = 4096
+_NONE = "this needs a token: send 'Authorization: Bearer TOKEN'; the first one stands in the file 'token' of the platform's home"
+_WRONG = "this token is not known here: send 'Authorization: Bearer TOKEN' with one that is"
+
+
+class Refusal(Exception):
+    def __init__(self, reason: str, said: str) -> None:
+        super().__init__(said)
+        self.reason = reason
 
 
 class Auth:
-    """Asks before anything else is done with a request: no body is read, no route is looked up."""
+    """Asks before anything else is done with a request: no body is read, no route is looked up.
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        if not token.strip():
+    Nothing is kept between requests, so a token that is revoked is refused by the next request, on every replica.
+    """
+
+    def __init__(self, app: ASGIApp, bootstrap: str, tokens: TokenStore, clock: Clock) -> None:
+        if not bootstrap.strip():
             raise ValueError("the API needs a token that is not empty")
         self._app = app
-        self._token = token.strip().encode()
+        self._bootstrap = digest(bootstrap.strip())
+        self._tokens = tokens
+        self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in OPEN and not self._holds(Headers(scope=scope).get("authorization", "")):
-            said = "this needs the token: send 'Authorization: Bearer TOKEN'; the token stands in the file 'token' of the platform's home"
-            await problem("unauthenticated", 401, said, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
-            return
+        if scope["type"] == "http" and scope["path"] not in OPEN:
+            try:
+                principal = await self._principal(Headers(scope=scope).getlist("authorization"))
+            except Refusal as refused:
+                metrics.REFUSALS.labels(refused.reason).inc()
+                header = "Bearer" if refused.reason == "missing" else 'Bearer error="invalid_token"'
+                await problem("unauthenticated", 401, str(refused), {"WWW-Authenticate": header})(scope, receive, send)
+                return
+            except EyasError as error:
+                headers = {"Retry-After": "1"} if error.status == 503 else None
+                await problem(error.kind, error.status, str(error), headers)(scope, receive, send)
+                return
+            scope.setdefault("state", {})["caller"] = Caller(principal)
         await self._app(scope, receive, send)
 
-    def _holds(self, header: str) -> bool:
-        scheme, _, given = header.partition(" ")
-        return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode("latin-1", "replace"), self._token)
+    async def _principal(self, headers: list[str]) -> Principal:
+        if not headers:
+            raise Refusal("missing", _NONE)
+        scheme, _, text = headers[0].partition(" ")
+        text = text.strip()
+        if len(headers) > 1 or scheme.lower() != "bearer" or not text:
+            raise Refusal("malformed", _NONE)
+        if len(text) > _LONGEST or not text.isascii():
+            raise Refusal("malformed", _WRONG)
+        given = digest(text)
+        if hmac.compare_digest(given, self._bootstrap):
+            return OWNER
+        id = token_id(text)
+        if id is None:
+            raise Refusal("unknown", _WRONG)
+        return await run_in_threadpool(self._holder, id, given)
+
+    def _holder(self, id: str, given: str) -> Principal:
+        """Why a token is no longer good is told to its holder alone."""
+        try:
+            token = self._tokens.get(id)
+        except NotFound:
+            raise Refusal("unknown", _WRONG) from None
+        if not hmac.compare_digest(given, token.digest):
+            raise Refusal("unknown", _WRONG)
+        refused = token.refusal(self._clock.now())
+        if refused is not None:
+            raise Refusal(refused.rsplit(" ", 1)[-1], f"this token {refused}: ask an admin for another")
+        return token.principal

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
+from services.api.access import Room, Who
 from services.api.parts import With
 from shared.contracts.events import Interaction
+from shared.domain.access import Role
 
-router = APIRouter(tags=["online"])
+room = Room("online")
 
 
 class Batch(BaseModel):
@@ -24,8 +25,8 @@ class Taken(BaseModel):
     hits: int = Field(description="Answers that earned their first positive by these events.")
 
 
-@router.post("/v1/events", status_code=202)
-def take(parts: With, batch: Batch) -> Taken:
+@room.post("/v1/events", Role.CLIENT, audited=False, status_code=202)
+def take(parts: With, who: Who, batch: Batch) -> Taken:
     """All or none: one bad event refuses the batch, and the problem names it."""
-    found = parts.gateway.record(batch.events)
+    found = parts.gateway.record(batch.events, who.sees)
     return Taken(accepted=found.accepted, hits=found.hits)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import BaseModel
 
+from services.api.access import ANYBODY, Room
 from services.api.parts import With
 from services.api.problems import problem
 
-router = APIRouter(tags=["health"])
+room = Room("health")
 
 
 class Alive(BaseModel):
@@ -19,12 +20,12 @@ class Ready(BaseModel):
     ready: bool = True
 
 
-@router.get("/healthz")
+@room.get("/healthz", ANYBODY)
 def healthz() -> Alive:
     return Alive()
 
 
-@router.get("/readyz", response_model=Ready)
+@room.get("/readyz", ANYBODY, response_model=Ready)
 def readyz(parts: With) -> Ready | Response:
     waiting = list(parts.ready())
     if not waiting:

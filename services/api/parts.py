@@ -22,10 +22,8 @@ from shared.ports import (
     RolloutStore,
     RouteStore,
     RunStore,
+    TokenStore,
 )
-
-ACTOR = "operator"
-"""Who is written into the history: there is one token, and this is its holder."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +40,8 @@ class Parts:
     gateway: Gateway
     clock: Clock
     token: str
+    """The one that the platform starts with: an admin's, in no table."""
+    tokens: TokenStore
     drift: Callable[[str], Mapping[str, float]]
     """By feature, the population stability index; empty while there are too few events."""
     kpis: Callable[[str, timedelta], Mapping[int, HitRate]]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
+from services.api.access import Room
 from services.api.parts import With
 from shared.contracts.events import Key
+from shared.domain.access import Role
 
-router = APIRouter(tags=["online"])
+room = Room("online")
 
 
 class Ask(BaseModel):
@@ -35,7 +36,7 @@ class AnswerView(BaseModel):
     fallback: str | None = Field(description="Why the answer is not the model's own: 'unknown user', 'scoring unavailable', or null.")
 
 
-@router.post("/v1/recommend/{name}")
+@room.post("/v1/recommend/{name}", Role.CLIENT, audited=False)
 def recommend(parts: With, name: str, ask: Ask) -> AnswerView:
     answer = parts.gateway.recommend(name, ask.user, ask.k, ask.exclude)
     return AnswerView(

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import BaseModel
 
+from services.api.access import Caller, Room, Who
 from services.api.asking import Because, ask
 from services.api.bodies import SPEC_BODY, SpecBody
-from services.api.parts import ACTOR, Parts, With
+from services.api.parts import Parts, With
 from services.api.runs import start_run
 from services.api.views import AppliedRecommender, Page, RecommenderView, RouteView, ServingRecommender, Valid
 from shared.contracts.spec import RecommenderSpec
+from shared.domain.access import Role
 from shared.domain.errors import Conflict, Invalid
 from shared.domain.machine import Request
 from shared.domain.rollout import ANSWERS
 from shared.domain.route import Route
 from shared.telemetry import metrics
 
-router = APIRouter(tags=["recommenders"])
+room = Room("recommenders")
 
 Run = Annotated[bool, Query(description="Start a run if the spec is new or changed.")]
 
@@ -30,59 +32,63 @@ class RolledBack(BaseModel):
     """Rollouts that were asked to abort."""
 
 
-@router.post(
+@room.post(
     "/v1/recommenders",
+    Role.OPERATOR,
     status_code=201,
     responses={200: {"model": AppliedRecommender, "description": "There already"}},
     openapi_extra=SPEC_BODY,
 )
-def apply(parts: With, spec: SpecBody, response: Response, run: Run = True) -> AppliedRecommender:
+def apply(parts: With, who: Who, spec: SpecBody, response: Response, run: Run = True) -> AppliedRecommender:
     """Creates a recommender or changes its spec; an equal spec changes nothing."""
-    return _apply(parts, spec, response, run)
+    return _apply(parts, who, spec, response, run)
 
 
-@router.put("/v1/recommenders/{name}", responses={201: {"model": AppliedRecommender, "description": "New"}}, openapi_extra=SPEC_BODY)
-def replace(parts: With, name: str, spec: SpecBody, response: Response, run: Run = True) -> AppliedRecommender:
+@room.put(
+    "/v1/recommenders/{name}", Role.OPERATOR, responses={201: {"model": AppliedRecommender, "description": "New"}}, openapi_extra=SPEC_BODY
+)
+def replace(parts: With, who: Who, name: str, spec: SpecBody, response: Response, run: Run = True) -> AppliedRecommender:
     if spec.name != name:
         raise Invalid(f"name: the spec says '{spec.name}', the address says '{name}'")
-    return _apply(parts, spec, response, run)
+    return _apply(parts, who, spec, response, run)
 
 
-def _apply(parts: Parts, spec: RecommenderSpec, response: Response, run: bool) -> AppliedRecommender:
+def _apply(parts: Parts, who: Caller, spec: RecommenderSpec, response: Response, run: bool) -> AppliedRecommender:
+    who.enters(spec.name)
     now = parts.clock.now()
-    stored = parts.recommenders.put(spec, now, ACTOR)
+    stored = parts.recommenders.put(spec, now, who.name)
     changed = stored.updated_at == now  # by this call, and no other that came at the same time
     new = changed and stored.generation == 1
     response.status_code = 201 if new else 200
     why = "the spec is new" if new else "the spec changed"
-    started = start_run(parts, stored, "full", why).id if run and changed else None
+    started = start_run(parts, who, stored, "full", why).id if run and changed else None
     if changed:
         parts.wake()
     return AppliedRecommender(**RecommenderView.fields(stored), run=started)
 
 
-@router.post("/v1/recommenders:validate", openapi_extra=SPEC_BODY)
+@room.post("/v1/recommenders:validate", Role.VIEWER, audited=False, openapi_extra=SPEC_BODY)
 def validate(spec: SpecBody) -> Valid:
     return Valid(spec=spec.document())
 
 
-@router.get("/v1/recommenders")
-def list_recommenders(parts: With) -> Page[ServingRecommender]:
+@room.get("/v1/recommenders", Role.VIEWER)
+def list_recommenders(parts: With, who: Who) -> Page[ServingRecommender]:
     routes = parts.routes.all()
-    found = sorted(parts.recommenders.list(), key=lambda one: one.name)
+    found = sorted((one for one in parts.recommenders.list() if who.sees(one.name)), key=lambda one: one.name)
     return Page(
         items=[ServingRecommender(**RecommenderView.fields(one), serving=_serving(routes.get(one.name))) for one in found], next=None
     )
 
 
-@router.get("/v1/recommenders/{name}")
+@room.get("/v1/recommenders/{name}", Role.VIEWER)
 def get_recommender(parts: With, name: str) -> ServingRecommender:
     one = parts.recommenders.get(name)
     return ServingRecommender(**RecommenderView.fields(one), serving=_serving(parts.routes.get(name)))
 
 
-@router.post("/v1/recommenders/{name}:rollback", status_code=202)
-def rollback(parts: With, name: str, why: Because = None) -> RolledBack:
+@room.post("/v1/recommenders/{name}:rollback", Role.OPERATOR, status_code=202)
+def rollback(parts: With, who: Who, name: str, why: Because = None) -> RolledBack:
     """Every user goes to a version that has proven itself: an active rollout is aborted, else the previous stable version returns."""
     parts.recommenders.get(name)
     route = parts.routes.get(name)
@@ -91,7 +97,7 @@ def rollback(parts: With, name: str, why: Because = None) -> RolledBack:
     active = sorted(parts.rollouts.list(name, active=True), key=lambda one: (one.created_at, one.id))
     if active:
         for one in active:
-            ask(parts, parts.rollouts, ANSWERS, "rollout", one.id, "abort", why)
+            ask(parts, who, parts.rollouts, ANSWERS, "rollout", one.id, "abort", why)
         return RolledBack(stable=route.stable, aborted=[one.id for one in active])
     previous = parts.routes.previous(name)
     if previous is None:
@@ -100,15 +106,15 @@ def rollback(parts: With, name: str, why: Because = None) -> RolledBack:
         raise Conflict(
             f"version {previous} of '{name}' doesn't answer on the model server, so version {route.stable} stays; try again shortly"
         )
-    said = Request("rollback", ACTOR, why.reason if why else "").said()
-    now_serving = parts.routes.put(name, Route(previous), parts.clock.now(), ACTOR, said)
+    said = Request("rollback", who.name, why.reason if why else "").said()
+    now_serving = parts.routes.put(name, Route(previous), parts.clock.now(), who.name, said)
     metrics.SERVING.labels(name).set(now_serving.stable)
     metrics.WEIGHT.labels(name).set(now_serving.weight)
     parts.wake()
     return RolledBack(stable=now_serving.stable, aborted=[])
 
 
-@router.get("/v1/schema", tags=["specs"])
+@room.get("/v1/schema", Role.VIEWER, tags=["specs"])
 def schema() -> dict[str, Any]:
     """The JSON schema of the spec, for editors."""
     return RecommenderSpec.model_json_schema()

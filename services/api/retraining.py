@@ -5,16 +5,18 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import BaseModel, Field
 
+from services.api.access import Room, Who
 from services.api.asking import Because, ask
 from services.api.parts import Parts, With
 from shared.contracts.quantities import parse_duration
+from shared.domain.access import Role
 from shared.domain.errors import Conflict, Invalid, NotFound, Unavailable
 from shared.domain.retrainer import ANSWERS, RetrainerStatus
 
-router = APIRouter(tags=["monitoring"])
+room = Room("monitoring")
 
 _LONGEST = timedelta(days=366)
 
@@ -47,24 +49,24 @@ class Kpis(BaseModel):
     versions: list[Kpi] = Field(description="Those with answers in the newest stretch of time whose attribution window has closed.")
 
 
-@router.post("/v1/recommenders/{name}:retrain", status_code=202)
-def retrain(parts: With, name: str, why: Because = None) -> RetrainerView:
+@room.post("/v1/recommenders/{name}:retrain", Role.OPERATOR, status_code=202)
+def retrain(parts: With, who: Who, name: str, why: Because = None) -> RetrainerView:
     """A run as the spec's `retrain` says, as soon as nothing else is under way."""
     spec = parts.recommenders.get(name).spec
     if spec.retrain.mode == "warm" and parts.routes.get(name) is None:
         raise Conflict(f"recommender '{name}' serves no version yet that a warm retraining could start from: start a full run")
     if _retrainer(parts, name) is None:
         raise Unavailable(f"the retrainer of '{name}' is just being made: try again in a moment")
-    return RetrainerView.of(ask(parts, parts.retrainers, ANSWERS, "retrainer", name, "retrain", why).status)
+    return RetrainerView.of(ask(parts, who, parts.retrainers, ANSWERS, "retrainer", name, "retrain", why).status)
 
 
-@router.get("/v1/recommenders/{name}/drift")
+@room.get("/v1/recommenders/{name}/drift", Role.VIEWER)
 def drift(parts: With, name: str) -> Drift:
     parts.recommenders.get(name)
     return Drift(psi=dict(parts.drift(name)), retrainer=_retrainer(parts, name))
 
 
-@router.get("/v1/recommenders/{name}/kpis")
+@room.get("/v1/recommenders/{name}/kpis", Role.VIEWER)
 def kpis(parts: With, name: str, window: Annotated[str, Query(max_length=20, examples=["30m", "1h"])] = "1h") -> Kpis:
     parts.recommenders.get(name)
     found = parts.kpis(name, _window(window))

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fastapi import APIRouter
-
+from services.api.access import Room, Who
 from services.api.asking import Because, ask
 from services.api.parts import With
 from services.api.runs import Before, Limit
 from services.api.views import EventView, Page, RolloutView
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
+from shared.domain.access import Role
 from shared.domain.rollout import ANSWERS, RolloutStatus
 from shared.ports import Record
 
-router = APIRouter(tags=["rollouts"])
+room = Room("rollouts")
 
 
-@router.get("/v1/recommenders/{name}/rollouts")
+@room.get("/v1/recommenders/{name}/rollouts", Role.VIEWER)
 def list_rollouts(parts: With, name: str, limit: Limit = 50, before: Before = None) -> Page[RolloutView]:
     """The newest first."""
     parts.recommenders.get(name)
@@ -26,21 +26,21 @@ def list_rollouts(parts: With, name: str, limit: Limit = 50, before: Before = No
     return Page(items=[_view(one) for one in found[:limit]], next=found[limit - 1].id if len(found) > limit else None)
 
 
-@router.get("/v1/rollouts/{id}")
-def get_rollout(parts: With, id: str) -> RolloutView:
-    return _view(parts.rollouts.get(id))
+@room.get("/v1/rollouts/{id}", Role.VIEWER)
+def get_rollout(parts: With, who: Who, id: str) -> RolloutView:
+    return _view(who.row("rollout", parts.rollouts, id))
 
 
-@router.get("/v1/rollouts/{id}/events")
-def rollout_events(parts: With, id: str) -> Page[EventView]:
+@room.get("/v1/rollouts/{id}/events", Role.VIEWER)
+def rollout_events(parts: With, who: Who, id: str) -> Page[EventView]:
     """Every change of state and of weight: when, why, by whom."""
-    parts.rollouts.get(id)
+    who.row("rollout", parts.rollouts, id)
     return EventView.page(parts.rollouts.history(id))
 
 
-@router.post("/v1/rollouts/{id}:{verb}", status_code=202)
-def steer(parts: With, id: str, verb: Literal["pause", "resume", "promote", "abort"], why: Because = None) -> RolloutView:
-    return _view(ask(parts, parts.rollouts, ANSWERS, "rollout", id, verb, why))
+@room.post("/v1/rollouts/{id}:{verb}", Role.OPERATOR, status_code=202)
+def steer(parts: With, who: Who, id: str, verb: Literal["pause", "resume", "promote", "abort"], why: Because = None) -> RolloutView:
+    return _view(ask(parts, who, parts.rollouts, ANSWERS, "rollout", id, verb, why))
 
 
 def _view(record: Record[RolloutStatus]) -> RolloutView:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import secrets
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from services.api.access import Caller, Room, Who
 from services.api.asking import Because, ask
-from services.api.parts import ACTOR, Parts, With
+from services.api.parts import Parts, With
 from services.api.views import EventView, Page, RunView
 from shared.contracts.stage import StageName
+from shared.domain.access import Role
 from shared.domain.errors import Conflict, Damaged, NotFound
 from shared.domain.ids import attempt_name, new_id
 from shared.domain.retrainer import Mode
@@ -19,7 +21,7 @@ from shared.domain.run import ANSWERS, STAGES, RunStatus
 from shared.launch import new_run, rollout_id
 from shared.ports import Recommender, Record, Version
 
-router = APIRouter(tags=["runs"])
+room = Room("runs")
 
 Limit = Annotated[int, Query(ge=1, le=200)]
 Before = Annotated[str | None, Query(max_length=120, description="The id of the last row of the previous page.")]
@@ -39,24 +41,25 @@ class Log(BaseModel):
     attempt: str | None = Field(description="Null while the stage hasn't started.")
 
 
-def start_run(parts: Parts, recommender: Recommender, mode: Mode, cause: str) -> Record[RunStatus]:
+def start_run(parts: Parts, who: Caller, recommender: Recommender, mode: Mode, cause: str) -> Record[RunStatus]:
     route = parts.routes.get(recommender.name)
     if mode == "warm" and route is None:
         raise Conflict(f"recommender '{recommender.name}' serves no version yet that a warm run could start from: start a full one")
     now = parts.clock.now()
     run = new_run(recommender, new_id("r", now, secrets.randbits(30)), mode, cause, route.stable if route else None, now)
-    created = parts.runs.create(run, ACTOR)
+    created = parts.runs.create(run, who.name)
     parts.wake()
     return created
 
 
-@router.post("/v1/recommenders/{name}/runs", status_code=202)
-def create_run(parts: With, name: str, start: Start | None = None) -> RunView:
+@room.post("/v1/recommenders/{name}/runs", Role.OPERATOR, status_code=202)
+def create_run(parts: With, who: Who, name: str, start: Start | None = None) -> RunView:
     wanted = start or Start()
-    return _view(parts, start_run(parts, parts.recommenders.get(name), wanted.mode, wanted.reason or f"asked by {ACTOR}"))
+    started = start_run(parts, who, parts.recommenders.get(name), wanted.mode, wanted.reason or f"asked by {who.name}")
+    return _view(parts, started)
 
 
-@router.get("/v1/recommenders/{name}/runs")
+@room.get("/v1/recommenders/{name}/runs", Role.VIEWER)
 def list_runs(parts: With, name: str, limit: Limit = 50, before: Before = None) -> Page[RunView]:
     """The newest first."""
     parts.recommenders.get(name)
@@ -64,32 +67,33 @@ def list_runs(parts: With, name: str, limit: Limit = 50, before: Before = None) 
     return Page(items=[_view(parts, one) for one in found[:limit]], next=found[limit - 1].id if len(found) > limit else None)
 
 
-@router.get("/v1/runs/{id}")
-def get_run(parts: With, id: str) -> RunView:
-    return _view(parts, parts.runs.get(id))
+@room.get("/v1/runs/{id}", Role.VIEWER)
+def get_run(parts: With, who: Who, id: str) -> RunView:
+    return _view(parts, who.row("run", parts.runs, id))
 
 
-@router.post("/v1/runs/{id}:cancel", status_code=202)
-def cancel(parts: With, id: str, why: Because = None) -> RunView:
-    return _view(parts, ask(parts, parts.runs, ANSWERS, "run", id, "cancel", why))
+@room.post("/v1/runs/{id}:cancel", Role.OPERATOR, status_code=202)
+def cancel(parts: With, who: Who, id: str, why: Because = None) -> RunView:
+    return _view(parts, ask(parts, who, parts.runs, ANSWERS, "run", id, "cancel", why))
 
 
-@router.get("/v1/runs/{id}/events")
-def run_events(parts: With, id: str) -> Page[EventView]:
+@room.get("/v1/runs/{id}/events", Role.VIEWER)
+def run_events(parts: With, who: Who, id: str) -> Page[EventView]:
     """Every change of state: when, why, by whom."""
-    parts.runs.get(id)
+    who.row("run", parts.runs, id)
     return EventView.page(parts.runs.history(id))
 
 
-@router.get("/v1/runs/{id}/logs")
+@room.get("/v1/runs/{id}/logs", Role.VIEWER)
 def run_logs(
     parts: With,
+    who: Who,
     id: str,
     stage: Annotated[StageName | None, Query(description="The one under way, or the last one, when absent.")] = None,
     offset: Annotated[int, Query(ge=0, lt=2**63)] = 0,
 ) -> Log:
     """What a stage has written from a byte offset on, of its newest attempt."""
-    status = parts.runs.get(id).status
+    status = who.row("run", parts.runs, id).status
     chosen = stage or _newest_stage(status)
     attempt = _attempt(id, status, chosen) if chosen else None
     if attempt is None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from services.api.access import Room, Who
 from services.api.parts import With
 from services.api.views import RouteView
+from shared.domain.access import Role
 from shared.domain.errors import Unavailable
 
-router = APIRouter(tags=["serving"])
+room = Room("serving")
 
 
 class Server(BaseModel):
@@ -24,14 +25,16 @@ class Serving(BaseModel):
     successes: dict[str, dict[int, int]] = Field(description="Successful inference requests by recommender and version.")
 
 
-@router.get("/v1/serving")
-def serving(parts: With) -> Serving:
-    routes = {name: RouteView.of(route) for name, route in parts.routes.all().items()}
+@room.get("/v1/serving", Role.VIEWER)
+def serving(parts: With, who: Who) -> Serving:
+    routes = {name: RouteView.of(route) for name, route in parts.routes.all().items() if who.sees(name)}
     successes: dict[str, dict[int, int]] = {}
     try:
         info = parts.server.info()
-        server = Server(version=info.version, models=[dict(one) for one in info.models], fault=None)
+        server = Server(version=info.version, models=[dict(one) for one in info.models if who.sees(one["name"])], fault=None)
         for (name, version), count in parts.server.successes().items():
+            if not who.sees(name):
+                continue
             successes.setdefault(name, {})[version] = count
     except Unavailable as error:
         server = Server(version=None, models=[], fault=str(error))

@@ -6,23 +6,25 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import AwareDatetime
 
-from services.api.parts import ACTOR, Parts, With
+from services.api.access import Room, Who
+from services.api.parts import Parts, With
 from services.api.views import Page, ServedView, VersionView
+from shared.domain.access import Role
 from shared.domain.errors import Invalid
 from shared.domain.naming import aliases, check_tag, number_of
 from shared.ports import Version
 
-router = APIRouter(tags=["versions"])
+room = Room("versions")
 
 Limit = Annotated[int, Query(ge=1, le=500)]
 Before = Annotated[int | None, Query(ge=1, le=2**31 - 1, description="The last one of the previous page.")]
 At = Annotated[AwareDatetime | None, Query(description="What served then, such as 2026-01-01T12:00:00Z: at most one entry.")]
 
 
-@router.get("/v1/recommenders/{name}/versions")
+@room.get("/v1/recommenders/{name}/versions", Role.VIEWER)
 def list_versions(parts: With, name: str, limit: Limit = 100, before: Before = None) -> Page[VersionView]:
     """The newest first."""
     parts.recommenders.get(name)
@@ -31,7 +33,7 @@ def list_versions(parts: With, name: str, limit: Limit = 100, before: Before = N
     return Page(items=[view(one) for one in found[:limit]], next=found[limit - 1].number if len(found) > limit else None)
 
 
-@router.get("/v1/recommenders/{name}/versions/{version}")
+@room.get("/v1/recommenders/{name}/versions/{version}", Role.VIEWER)
 def get_version(parts: With, name: str, version: str) -> VersionView:
     """By number, by alias (serving, previous, candidate) or by tag."""
     parts.recommenders.get(name)
@@ -40,22 +42,22 @@ def get_version(parts: With, name: str, version: str) -> VersionView:
     return _viewer(parts, name)(parts.registry.get(name, number))
 
 
-@router.put("/v1/recommenders/{name}/versions/{version}/tags/{tag}")
-def put_tag(parts: With, name: str, version: str, tag: str) -> VersionView:
+@room.put("/v1/recommenders/{name}/versions/{version}/tags/{tag}", Role.OPERATOR)
+def put_tag(parts: With, who: Who, name: str, version: str, tag: str) -> VersionView:
     """A tag names one version at a time: putting it elsewhere moves it. A tagged version keeps its files."""
     number = _number(parts, name, version)
-    parts.registry.tag(name, number, check_tag(tag), parts.clock.now(), ACTOR)
+    parts.registry.tag(name, number, check_tag(tag), parts.clock.now(), who.name)
     return _viewer(parts, name)(parts.registry.get(name, number))
 
 
-@router.delete("/v1/recommenders/{name}/versions/{version}/tags/{tag}")
+@room.delete("/v1/recommenders/{name}/versions/{version}/tags/{tag}", Role.OPERATOR)
 def delete_tag(parts: With, name: str, version: str, tag: str) -> VersionView:
     number = _number(parts, name, version)
     parts.registry.untag(name, number, check_tag(tag))
     return _viewer(parts, name)(parts.registry.get(name, number))
 
 
-@router.get("/v1/recommenders/{name}/history")
+@room.get("/v1/recommenders/{name}/history", Role.VIEWER)
 def history(parts: With, name: str, limit: Limit = 100, before: Before = None, at: At = None) -> Page[ServedView]:
     """What served when and by whose decision, the newest first."""
     parts.recommenders.get(name)

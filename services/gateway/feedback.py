@@ -6,13 +6,13 @@ log between two recommenders of one request leaves the first one's interactions 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from shared.contracts.events import Interaction
 from shared.contracts.spec import RecommenderSpec
-from shared.domain.errors import Invalid, NotFound
+from shared.domain.errors import Invalid, NotFound, no_such
 from shared.ports import Clock, EventLog, RecommenderStore
 from shared.telemetry import metrics
 
@@ -32,18 +32,20 @@ class Feedback:
         self._events = events
         self._clock = clock
 
-    def record(self, interactions: Sequence[Interaction]) -> Recorded:
+    def record(self, interactions: Sequence[Interaction], sees: Callable[[str], bool] = lambda _: True) -> Recorded:
         now = self._clock.now()
         specs: dict[str, RecommenderSpec] = {}
         by_name: dict[str, list[Interaction]] = {}
         for index, one in enumerate(interactions):
-            specs[one.recommender] = specs.get(one.recommender) or self._spec(one.recommender, index)
+            specs[one.recommender] = specs.get(one.recommender) or self._spec(one.recommender, index, sees)
             by_name.setdefault(one.recommender, []).append(one.model_copy(update={"at": _when(one, index, now)}))
         hits = sum(self._append(name, specs[name], batch) for name, batch in by_name.items())
         return Recorded(len(interactions), hits)
 
-    def _spec(self, name: str, index: int) -> RecommenderSpec:
+    def _spec(self, name: str, index: int, sees: Callable[[str], bool]) -> RecommenderSpec:
         try:
+            if not sees(name):
+                raise no_such("recommender", name)
             return self._recommenders.get(name).spec
         except NotFound:
             raise Invalid(f"events.{index}.recommender: there is no recommender '{name}'") from None

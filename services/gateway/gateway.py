@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,8 +72,9 @@ class Gateway:
         """Whether the routes were ever read: before that, no traffic."""
         return self._loader.snapshot.read_at is not None
 
-    def record(self, interactions: Sequence[Interaction]) -> Recorded:
-        return self._feedback.record(interactions)
+    def record(self, interactions: Sequence[Interaction], sees: Callable[[str], bool] = lambda _: True) -> Recorded:
+        """A recommender that the sender doesn't see isn't there for it."""
+        return self._feedback.record(interactions, sees)
 
     def recommend(self, name: str, user: int, k: int = 10, exclude: Collection[int] = ()) -> Answer:
         served = self._served(name)

@@ -13,7 +13,7 @@ from services.store.tables import recommender_history, recommenders
 from services.store.turns import take_turn
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
-from shared.domain.errors import Invalid, NotFound
+from shared.domain.errors import Invalid, no_such
 from shared.ports import Recommender
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class SqlRecommenders:
         with self._reads.connect() as connection:
             row = connection.execute(select(recommenders).where(recommenders.c.name == name)).one_or_none()
         if row is None:
-            raise NotFound(f"no recommender is called '{name}'")
+            raise no_such("recommender", name)
         return _recommender(row)
 
     def list(self) -> Sequence[Recommender]:

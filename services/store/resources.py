@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from services.store.tables import history, resources
 from shared.contracts.codec import decode, encode
-from shared.domain.errors import Conflict, NotFound
+from shared.domain.errors import Conflict, no_such
 from shared.domain.machine import HasState, Request
 from shared.ports import HistoryEntry, Record
 
@@ -45,7 +45,7 @@ class SqlResources(Generic[S]):
         with self._reads.connect() as connection:
             found = self._find(connection, id)
         if found is None:
-            raise NotFound(f"no {self._kind} is called '{id}'")
+            raise no_such(self._kind, id)
         return found
 
     def due(self, now: datetime, limit: int) -> Sequence[Record[S]]:
@@ -101,7 +101,7 @@ class SqlResources(Generic[S]):
         with self._engine.begin() as connection:
             row = connection.execute(select(resources).where(*self._named(id)).with_for_update()).one_or_none()
             if row is None:
-                raise NotFound(f"no {self._kind} is called '{id}'")
+                raise no_such(self._kind, id)
             if row.finished:
                 raise Conflict(f"{self._kind} '{id}' has ended ({row.state}): it can't be asked to {request.verb}")
             if row.asked is not None:

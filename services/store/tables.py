@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Float, Index, Integer, MetaData, Table, Text
+from sqlalchemy import Boolean, Column, Float, Index, Integer, MetaData, Table, Text, text
 
 from services.store.columns import SEQUENCE, Instant, Json
 
@@ -174,7 +174,7 @@ tokens = Table(
     Column("expires_at", Instant),
     Column("revoked_at", Instant),
     Column("revoked_by", Text),
-    Index("tokens_digest", "digest", unique=True),
+    Index("tokens_living_name", "name", unique=True, sqlite_where=text("revoked_at IS NULL"), postgresql_where=text("revoked_at IS NULL")),
 )
 
 audit = Table(

@@ -26,9 +26,21 @@ class Unsupported(Invalid):
     kind = "not-yet-supported"
 
 
+class Forbidden(EyasError):
+    """The token is good, and its role isn't enough."""
+
+    kind = "forbidden"
+    status = 403
+
+
 class NotFound(EyasError):
     kind = "not-found"
     status = 404
+
+
+def no_such(what: str, id: str) -> NotFound:
+    """Said in the same words of what isn't there and of what the asking token doesn't see."""
+    return NotFound(f"no {what} is called '{id}'")
 
 
 class Conflict(EyasError):

@@ -29,5 +29,6 @@ RETRAININGS = Counter("eyas_retrainings", "Retrainings started.", ["recommender"
 TRITON_SUCCESSES = Gauge(
     "eyas_triton_successes", "nv_inference_request_success, summed over removals of versions and restarts.", ["recommender", "version"]
 )
+REFUSALS = Counter("eyas_api_refusals", "Requests without a good token, by what was wrong with it.", ["reason"])
 RECONCILE_SECONDS = Histogram("eyas_reconcile_seconds", "One pass over one row.", ["kind"], buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2, 10))
 RECONCILE_FAULTS = Counter("eyas_reconcile_faults", "Passes that ended in an error and are tried again.", ["kind"])

@@ -16,12 +16,14 @@ from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
 from services.store.tables import recommender_history, recommenders, route_history
+from services.store.tokens import SqlTokens
 from shared.domain.errors import Conflict, Damaged
 from shared.domain.retrainer import RetrainerStatus
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import RunStatus
 from shared.ports import Record
+from shared.testing.access_suite import FakeTokens, TokenStoreSuite
 from shared.testing.store_suite import (
     NOW,
     SECOND,
@@ -177,6 +179,18 @@ class TestSqlRoutes(RouteStoreSuite):
         query = select(route_history.c.generation, route_history.c.actor, route_history.c.reason)
         with engine.connect() as connection:
             assert connection.execute(query).all() == [(1, "eyas", "the first version"), (2, "ada", "by hand")]
+
+
+class TestSqlTokens(TokenStoreSuite):
+    @pytest.fixture
+    def tokens(self, engine: Engine) -> SqlTokens:
+        return SqlTokens(engine)
+
+
+class TestFakeTokens(TokenStoreSuite):
+    @pytest.fixture
+    def tokens(self) -> FakeTokens:
+        return FakeTokens()
 
 
 @pytest.mark.parametrize("kind", [RunStatus, RolloutStatus, RetrainerStatus])

@@ -17,12 +17,14 @@ from services.api.parts import Parts
 from services.gateway import Answer, Recorded
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest
-from shared.domain.errors import Conflict, NotFound, Unavailable
+from shared.domain.access import Role, Token, digest, token_text
+from shared.domain.errors import Conflict, Invalid, NotFound, Unavailable
 from shared.domain.retrainer import RetrainerStatus
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import RunStatus, StageDone
 from shared.ports import HistoryEntry, HitRate, Recommender, Record, ServerInfo, Version
+from shared.testing.access_suite import FakeTokens
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TOKEN = "a-token"
@@ -213,7 +215,10 @@ class Gateway:
         self.asked.append((name, user, k, list(exclude)))
         return Answer("q1", name, 1, "stable", ((10, 0.5), (20, None)), None)
 
-    def record(self, events):
+    def record(self, events, sees):
+        for index, one in enumerate(events):
+            if not sees(one.recommender):
+                raise Invalid(f"events.{index}.recommender: there is no recommender '{one.recommender}'")
         self.recorded += events
         return Recorded(len(events), 1)
 
@@ -233,6 +238,7 @@ class World:
         self.runs, self.rollouts, self.retrainers = Rows("run"), Rows("rollout"), Rows("retrainer")
         self.registry, self.routes, self.server, self.gateway, self.executor = Registry(), Routes(), Server(), Gateway(), Executor()
         self.manifests = {}
+        self.tokens = FakeTokens()
         self.waiting = []
         self.woken = 0
         self.app = create_app(self._parts())
@@ -257,11 +263,21 @@ class World:
             gateway=self.gateway,
             clock=SimpleNamespace(now=lambda: NOW + timedelta(microseconds=next(ticks))),
             token=TOKEN,
+            tokens=self.tokens,
             drift=lambda name: {"genres": 0.31},
             kpis=lambda name, window: {2: HitRate(100, 25)},
             wake=wake,
             ready=lambda: self.waiting,
         )
+
+    def holder(self, role, recommenders=None, **changes):
+        """A client with a token of its own."""
+        number = len(self.tokens.rows) + 1
+        text = token_text(f"t{number:016d}", bytes([number] * 32))
+        scope = None if recommenders is None else frozenset(recommenders)
+        fields = {"created_at": NOW, "created_by": "owner"} | changes
+        self.tokens.add(Token(f"t{number:016d}", f"holder-{number}", digest(text), Role(role), scope, **fields))
+        return Client(self.app, headers={"Authorization": f"Bearer {text}"})
 
     def add_recommender(self, **changes):
         return self.recommenders.put(RecommenderSpec.model_validate(document(**changes)), NOW, "operator")

@@ -64,7 +64,7 @@ def test_the_scheme_is_matched_in_any_case(world):
 @pytest.mark.parametrize("token", ["", "  \n"])
 def test_an_empty_token_would_open_the_door_so_it_is_refused(token):
     with pytest.raises(ValueError, match="not empty"):
-        Auth(None, token)
+        Auth(None, token, None, None)
 
 
 def test_health_is_open_and_says_little(world, problem):

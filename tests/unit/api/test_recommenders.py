@@ -117,7 +117,7 @@ def test_rollback_without_a_rollout_returns_to_the_previous_stable_version(world
     world.server.versions = frozenset({1, 2})
     assert client.post("/v1/recommenders/m:rollback", json={"reason": "it smells"}).json() == {"stable": 1, "aborted": []}
     assert world.routes.rows["m"].stable == 1
-    assert world.routes.said == [("operator", "rollback by operator: it smells")]
+    assert world.routes.said == [("owner", "rollback by owner: it smells")]
 
 
 def test_rollback_never_sends_users_to_a_version_that_does_not_answer(world, client, problem):

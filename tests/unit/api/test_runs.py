@@ -19,7 +19,7 @@ def test_a_run_starts_by_hand_and_says_why(world, client):
     response = client.post("/v1/recommenders/m/runs", json={"reason": "new data"})
     assert response.status_code == 202
     assert (response.json()["state"], response.json()["cause"], response.json()["mode"]) == ("pending", "new data", "full")
-    assert client.post("/v1/recommenders/m/runs").json()["cause"] == "asked by operator"
+    assert client.post("/v1/recommenders/m/runs").json()["cause"] == "asked by owner"
 
 
 def test_a_warm_run_starts_from_the_version_that_serves(world, client, problem):
@@ -77,7 +77,7 @@ def test_a_run_is_cancelled_where_its_state_answers_to_it(world, client, problem
     response = client.post("/v1/runs/r1:cancel", json={"reason": "enough"})
     if "cancel" in runs.ANSWERS.get(state, ()):
         assert (response.status_code, response.json()["asked"]) == (202, "cancel")
-        assert world.runs.get("r1").asked == Request("cancel", "operator", "enough")
+        assert world.runs.get("r1").asked == Request("cancel", "owner", "enough")
     else:
         assert f"is {state}" in problem(response, 409, "conflict")
         assert world.runs.get("r1").asked is None

@@ -85,7 +85,8 @@ def _access() -> None:
         sa.Column("revoked_at", _INSTANT),
         sa.Column("revoked_by", sa.Text()),
     )
-    op.create_index("tokens_digest", "tokens", ["digest"], unique=True)
+    living = sa.text("revoked_at IS NULL")
+    op.create_index("tokens_living_name", "tokens", ["name"], unique=True, sqlite_where=living, postgresql_where=living)
     op.create_table(
         "audit",
         sa.Column("seq", _SEQUENCE, primary_key=True, autoincrement=True),

@@ -1,0 +1,67 @@
+"""Tokens of the API in SQL: their digests, never their text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Engine, Row, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from services.store.tables import tokens
+from shared.domain.access import Role, Token
+from shared.domain.errors import Conflict, no_such
+
+
+class SqlTokens:
+    """Implements TokenStore."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._reads = engine.execution_options(read_only=True)
+
+    def add(self, token: Token) -> None:
+        values = dict(token.__dict__)
+        values["role"] = token.role.value
+        values["recommenders"] = None if token.recommenders is None else sorted(token.recommenders)
+        try:
+            with self._engine.begin() as connection:
+                connection.execute(insert(tokens).values(values))
+        except IntegrityError:
+            raise Conflict(f"a token named '{token.name}' is there already: revoke it first, or choose another name") from None
+
+    def get(self, id: str) -> Token:
+        with self._reads.connect() as connection:
+            row = connection.execute(select(tokens).where(tokens.c.id == id)).one_or_none()
+        if row is None:
+            raise no_such("token", id)
+        return _token(row)
+
+    def list(self, *, limit: int = 100, before: str | None = None) -> Sequence[Token]:
+        query = select(tokens).order_by(tokens.c.id.desc()).limit(limit)
+        if before is not None:
+            query = query.where(tokens.c.id < before)
+        with self._reads.connect() as connection:
+            return [_token(row) for row in connection.execute(query)]
+
+    def revoke(self, id: str, now: datetime, actor: str) -> Token:
+        good = update(tokens).where(tokens.c.id == id, tokens.c.revoked_at.is_(None))
+        with self._engine.begin() as connection:
+            connection.execute(good.values(revoked_at=now, revoked_by=actor))
+        return self.get(id)
+
+
+def _token(row: Row[Any]) -> Token:
+    return Token(
+        id=row.id,
+        name=row.name,
+        digest=row.digest,
+        role=Role(row.role),
+        recommenders=None if row.recommenders is None else frozenset(row.recommenders),
+        created_at=row.created_at,
+        created_by=row.created_by,
+        expires_at=row.expires_at,
+        revoked_at=row.revoked_at,
+        revoked_by=row.revoked_by,
+    )

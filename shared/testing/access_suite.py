@@ -1,0 +1,103 @@
+"""What every store of tokens must do, and a fake that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from shared.domain.access import Role, Token, digest, token_text
+from shared.domain.errors import Conflict, NotFound, no_such
+from shared.ports import TokenStore
+from shared.testing.store_suite import THREADS, at_once
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, 123457, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def token(number: int = 1, **changes: object) -> Token:
+    id = f"t{number:04d}"
+    text = token_text(id, bytes([number] * 32))
+    made = Token(id, f"shop-{number}", digest(text), Role.CLIENT, frozenset({"films", "books"}), NOW, "ada", NOW + HOUR)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+class FakeTokens:
+    """A TokenStore in memory."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Token] = {}
+
+    def add(self, token: Token) -> None:
+        if token.id in self.rows or any(one.name == token.name and one.revoked_at is None for one in self.rows.values()):
+            raise Conflict(f"a token named '{token.name}' is there already: revoke it first, or choose another name")
+        self.rows[token.id] = token
+
+    def get(self, id: str) -> Token:
+        if id not in self.rows:
+            raise no_such("token", id)
+        return self.rows[id]
+
+    def list(self, *, limit: int = 100, before: str | None = None) -> Sequence[Token]:
+        found = sorted(self.rows.values(), key=lambda one: one.id, reverse=True)
+        return [one for one in found if before is None or one.id < before][:limit]
+
+    def revoke(self, id: str, now: datetime, actor: str) -> Token:
+        if self.get(id).revoked_at is None:
+            self.rows[id] = replace(self.rows[id], revoked_at=now, revoked_by=actor)
+        return self.rows[id]
+
+
+class TokenStoreSuite:
+    @pytest.mark.requirement("C-01")
+    def test_a_token_is_read_back_as_it_was(self, tokens: TokenStore) -> None:
+        for made in (token(1), token(2, recommenders=None, expires_at=None, role=Role.ADMIN), token(3, recommenders=frozenset())):
+            tokens.add(made)
+            assert tokens.get(made.id) == made
+
+    def test_an_unknown_token_is_not_found(self, tokens: TokenStore) -> None:
+        with pytest.raises(NotFound, match="no token is called 't9'"):
+            tokens.get("t9")
+        with pytest.raises(NotFound, match="no token is called 't9'"):
+            tokens.revoke("t9", NOW, "ada")
+
+    @pytest.mark.requirement("C-01")
+    def test_a_revoked_token_stays_as_it_was_revoked_first(self, tokens: TokenStore) -> None:
+        tokens.add(token())
+        first = tokens.revoke("t0001", NOW, "ada")
+        assert (first.revoked_at, first.revoked_by) == (NOW, "ada")
+        assert tokens.revoke("t0001", NOW + HOUR, "bob") == first == tokens.get("t0001")
+
+    def test_a_name_is_free_again_once_its_token_is_revoked(self, tokens: TokenStore) -> None:
+        tokens.add(token(1))
+        with pytest.raises(Conflict, match="shop-1"):
+            tokens.add(token(2, name="shop-1"))
+        tokens.revoke("t0001", NOW, "ada")
+        tokens.add(token(2, name="shop-1"))
+        with pytest.raises(Conflict, match="shop-1"):
+            tokens.add(token(3, name="shop-1"))
+
+    def test_an_id_is_used_once(self, tokens: TokenStore) -> None:
+        tokens.add(token(1))
+        with pytest.raises(Conflict):
+            tokens.add(token(1, name="other"))
+        assert tokens.get("t0001").name == "shop-1"
+
+    def test_of_many_who_take_one_name_one_gets_it(self, tokens: TokenStore) -> None:
+        def take(number: int) -> bool:
+            try:
+                tokens.add(token(number + 1, name="shop"))
+            except Conflict:
+                return False
+            return True
+
+        assert sum(at_once(THREADS, take)) == 1
+        assert len(tokens.list()) == 1
+
+    def test_the_newest_come_first_page_by_page(self, tokens: TokenStore) -> None:
+        for number in (2, 1, 3):
+            tokens.add(token(number))
+        assert [one.id for one in tokens.list(limit=2)] == ["t0003", "t0002"]
+        assert [one.id for one in tokens.list(limit=2, before="t0002")] == ["t0001"]

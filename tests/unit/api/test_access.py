@@ -1,0 +1,125 @@
+"""Every route, every role, in scope and out of it: what happens is what docs/access.md says."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.api.access import ANYBODY, FRAMEWORK, HOLDER, Guarded, Permission, Room, table
+from services.api.app import ROOMS
+from services.api.auth import OPEN
+from shared.domain.access import Role
+
+TABLE = table(ROOMS)
+WORDS = {"{name}": "m", "{verb}": "pause", "{version}": "1", "{tag}": "champion"}
+ROWS = {"/v1/runs/": "r1", "/v1/rollouts/": "r1-rollout"}
+"""What `{id}` means under each prefix: a row of recommender 'm' that the world below has."""
+BODIES = {
+    ("POST", "/v1/events"): {"events": [{"recommender": "m", "user": 1, "item": 2}]},
+    ("POST", "/v1/recommend/{name}"): {"user": 1},
+}
+"""Good bodies of the routes that read the recommender, or its row, from or after their body."""
+SPECS = {("POST", "/v1/recommenders"), ("PUT", "/v1/recommenders/{name}"), ("POST", "/v1/recommenders:validate")}
+HIDDEN = {("POST", "/v1/events"): 422}
+"""How a recommender that isn't there is refused where that isn't a 404."""
+
+
+def _flat(routes):
+    for route in routes:
+        inner = getattr(route, "original_router", None) or getattr(route, "router", None)
+        if inner is not None and not hasattr(route, "endpoint"):
+            yield from _flat(inner.routes)
+        else:
+            yield route
+
+
+@pytest.fixture
+def world(world):
+    world.add_recommender()
+    world.add_run("r1", "train")
+    world.add_rollout()
+    world.add_retrainer()
+    world.add_version()
+    world.route(stable=1)
+    return world
+
+
+def ask(client, row, spec_text):
+    path = row.path
+    for word, value in WORDS.items():
+        path = path.replace(word, value)
+    if "{id}" in path:
+        known = [id for prefix, id in ROWS.items() if path.startswith(prefix)]
+        assert known, f"say in ROWS which row {row.path} is tried with"
+        path = path.replace("{id}", known[0])
+    assert "{" not in path, f"say in WORDS what {row.path} is tried with"
+    if (row.method, row.path) in SPECS:
+        return client.request(row.method, path, content=spec_text)
+    body = BODIES.get((row.method, row.path))
+    return client.request(row.method, path, **({"json": body} if body is not None else {}))
+
+
+def test_every_route_of_the_app_declares_its_need(world):
+    """A route that a Room didn't make would be open to any token."""
+    served = {(method, route.path) for route in _flat(world.app.routes) for method in route.methods - {"HEAD"}}
+    declared = {(row.method, row.path) for row in TABLE}
+    assert served == declared
+    for route in _flat(world.app.routes):
+        assert isinstance(route, Guarded) or route.path in FRAMEWORK, f"{route.path} is no route of a Room"
+
+
+def test_a_route_without_a_need_cannot_be_made():
+    with pytest.raises(ValueError, match="no role is declared"):
+        Room("x").router.get("/x")(lambda: None)
+
+
+def test_what_is_open_is_what_is_declared_so():
+    assert {row.path for row in TABLE if row.need == ANYBODY} == OPEN
+
+
+@pytest.mark.requirement("C-01")
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.method} {row.path}")
+def test_a_role_may_what_the_table_says(world, spec_text, row: Permission, role: Role):
+    response = ask(world.holder(role, ["m", "books"]), row, spec_text)
+    if role in row.roles():
+        assert response.status_code not in (401, 403, 404, 405, 500), response.text
+    else:
+        assert response.status_code == 403, response.text
+        assert response.json()["type"].endswith("/forbidden")
+        assert f"the token has {role.value}" in response.json()["detail"]
+        assert row.need.value in response.json()["detail"]
+
+
+@pytest.mark.requirement("C-01")
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("row", [row for row in TABLE if row.need != ANYBODY], ids=lambda row: f"{row.method} {row.path}")
+def test_what_a_token_does_not_see_does_not_exist_for_it(world, spec_text, row: Permission, role: Role):
+    response = ask(world.holder(role, ["books"]), row, spec_text)
+    if role not in row.roles():
+        assert response.status_code == 403, response.text
+        return
+    hidden = HIDDEN.get((row.method, row.path))
+    named = "{name}" in row.path or (row.path in ("/v1/recommenders",) and row.method == "POST")
+    if hidden or named or "{id}" in row.path:
+        assert response.status_code == (hidden or 404), f"{response.status_code}: does this route need a body in BODIES? {response.text}"
+        missing = _elsewhere(row, role, spec_text)
+        assert response.json() == missing.json(), "a hidden one is told from a missing one"
+    elif row.need != HOLDER and row.path != "/v1/recommenders:validate":
+        assert '"m"' not in response.text.replace(spec_text, "")
+    else:
+        assert response.status_code == 200
+
+
+def _elsewhere(row, role, spec_text):
+    """The same question where there is no such thing, put by somebody who sees everything. (Whoever applies a spec makes it.)"""
+    from tests.unit.api.conftest import World
+
+    world = World()
+    creates = row.path in ("/v1/recommenders", "/v1/recommenders/{name}") and row.method in ("POST", "PUT")
+    if row.method == "POST" and row.path == "/v1/events":
+        world.gateway.record = lambda events, sees: type(world.gateway).record(world.gateway, events, lambda _: False)
+    if row.path == "/v1/recommend/{name}":
+        from shared.domain.errors import no_such
+
+        world.gateway.fails = no_such("recommender", "m")
+    return ask(world.holder(role, ["books"] if creates else None), row, spec_text)
