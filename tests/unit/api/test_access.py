@@ -39,6 +39,7 @@ def world(world):
     world.add_rollout()
     world.add_retrainer()
     world.add_version()
+    world.registry.tag("m", 1, "champion", None, "owner")
     world.route(stable=1)
     return world
 
