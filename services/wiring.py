@@ -90,7 +90,7 @@ class Platform:
         executor = LocalExecutor(home.work, STAGES)
         undo.callback(executor.close)
 
-        monitor = Monitor(recommenders, routes, registry, kpis, artifacts, clock)
+        monitor = Monitor(recommenders, routes, registry, kpis, events, artifacts, clock)
         self._placement = Placement(routes, rollouts, registry, server, clock)
         run_kind = Runs(runs, rollouts, registry, executor, artifacts, events, clock, data_roots)
         rollout_kind = Rollouts(rollouts, routes, server, kpis, self._placement, clock)

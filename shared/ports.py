@@ -297,6 +297,9 @@ class EventLog(Protocol):
     def liked(self, recommender: str, user: int, limit: int = 1000) -> frozenset[int]:
         """Items with a positive of this user, the newest `limit`."""
 
+    def count(self, recommender: str, since: datetime, until: datetime, limit: int) -> int:
+        """How many interactions there are in [since, until); counting ends at `limit`."""
+
     def export(self, recommender: str, since: datetime | None, until: datetime, to: Path) -> int:
         """Writes events.csv (user,item,value,time; time in epoch seconds; value empty where absent), oldest first; returns rows."""
 
@@ -336,6 +339,10 @@ class Signals:
     """Population stability index by feature; empty while there are too few events."""
     baseline: float | None = None
     current: float | None = None
+    snapshot: datetime | None = None
+    """When the version's data was cut."""
+    events: int | None = None
+    """How many events have come since; counted up to what the spec's triggers ask for."""
 
 
 class SignalSource(Protocol):

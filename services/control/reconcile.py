@@ -132,7 +132,7 @@ class Reconciler(Generic[S, O, E]):
         finished = self._kind.machine.terminal(after.state)
         moved = before.state != after.state or bool(decision.effects)
         entry = None
-        if moved or decision.consumes_request:
+        if moved or decision.consumes_request or decision.note:
             entry = HistoryEntry(now, before.state, after.state, *_said(record.asked, decision, moved, finished))
         clear = decision.consumes_request or finished
         self._kind.store.commit(record, after, due_at=now, entry=entry, finished=finished, clear_request=clear)
@@ -158,7 +158,7 @@ class Reconciler(Generic[S, O, E]):
 
 def _said(asked: Request | None, decision: Decision[Any, Any], moved: bool, finished: bool) -> tuple[str, str]:
     """The reason and the actor of a line of history: who asked is named, and so is a request that came to nothing."""
-    reason = decision.next.reason
+    reason = decision.next.reason if moved else decision.note or decision.next.reason
     if asked is None or not (decision.consumes_request or finished):
         return reason, "eyas"
     if decision.consumes_request:

@@ -10,6 +10,7 @@ from shared.domain import retrainer as domain
 from shared.domain import rollout as rollouts
 from shared.domain import run as runs
 from shared.domain.errors import NotFound
+from shared.domain.machine import Request
 from shared.domain.retrainer import RetrainerObservation, RetrainerStatus, StartRun, run_id
 from shared.launch import new_run, rollout_id
 from shared.ports import Clock, RecommenderStore, Record, RetrainerStore, RolloutStore, RouteStore, RunStore, SignalSource
@@ -50,21 +51,29 @@ class Retrainers:
                 self.store.create(Record(recommender.name, recommender.name, {}, RetrainerStatus(), now, now), "eyas")
 
     def observe(self, record: Record[RetrainerStatus]) -> RetrainerObservation:
+        applied = self._recommenders.get(record.recommender).updated_at
         if record.status.state == "retraining":
-            return RetrainerObservation(record.asked, ended=self._ended(record.status.run))
-        serving = self._routes.get(record.recommender) is not None
-        if not serving or record.status.state == "cooling":
-            return RetrainerObservation(record.asked, busy=self._busy(record.recommender), serving=serving)
-        found = self._signals.signals(record.recommender)
+            return RetrainerObservation(record.asked, ended=self._ended(record.status.run), applied=applied)
+        return self.look(record.recommender, record.asked, applied)
+
+    def look(self, recommender: str, asked: Request | None = None, applied: datetime | None = None) -> RetrainerObservation:
+        """What every trigger looks at, whatever the retrainer does."""
+        busy = self._busy(recommender)
+        if self._routes.get(recommender) is None:
+            return RetrainerObservation(asked, busy=busy, applied=applied)
+        found = self._signals.signals(recommender)
         worst = max(found.drift, key=lambda name: found.drift[name], default="")
         return RetrainerObservation(
-            record.asked,
-            busy=self._busy(record.recommender),
+            asked,
+            busy=busy,
             serving=True,
             drift=found.drift.get(worst),
             drifted=worst,
             baseline=found.baseline,
             current=found.current,
+            snapshot=found.snapshot,
+            events=found.events,
+            applied=applied,
         )
 
     def decide(self, record: Record[RetrainerStatus], seen: RetrainerObservation, now: datetime) -> domain.RetrainerDecision:
@@ -79,8 +88,12 @@ class Retrainers:
         self._runs.create(run, "eyas")
 
     def committed(self, record: Record[RetrainerStatus], following: RetrainerStatus) -> None:
+        for held in following.held:
+            if held not in record.status.held:
+                metrics.RETRAININGS_HELD.labels(record.recommender, held.trigger).inc()
         if following.state == "retraining" and record.status.state != "retraining":
-            metrics.RETRAININGS.labels(record.recommender, self._runs.get(following.run or "").spec["mode"]).inc()
+            mode = self._runs.get(following.run or "").spec["mode"]
+            metrics.RETRAININGS.labels(record.recommender, following.firings[-1].trigger, mode).inc()
 
     def _busy(self, recommender: str) -> str | None:
         for what, store in (("run", self._runs), ("rollout", self._rollouts)):

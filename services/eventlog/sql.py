@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, desc, func, insert, select
+from sqlalchemy import Engine, desc, func, insert, literal, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from services.eventlog.attribution import Positive, attribute
@@ -56,6 +56,12 @@ class SqlEventLog:
         )
         with self._reads.connect() as connection:
             return frozenset(connection.execute(query).scalars())
+
+    def count(self, recommender: str, since: datetime, until: datetime, limit: int) -> int:
+        here = (done.c.recommender == recommender, done.c.at >= instant(since), done.c.at < instant(until))
+        some = select(literal(1)).select_from(done).where(*here).limit(limit).subquery()
+        with self._reads.connect() as connection:
+            return int(connection.execute(select(func.count()).select_from(some)).scalar_one())
 
     def export(self, recommender: str, since: datetime | None, until: datetime, to: Path) -> int:
         """Events in [since, until), a few at a time, so that memory doesn't grow with the log; complete or not there."""

@@ -12,16 +12,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from services.monitor.features import ItemFeatures
-from shared.contracts.spec import DriftTrigger, KpiTrigger, OnDrift, OnKpi, RecommenderSpec
+from shared.contracts.spec import DriftTrigger, KpiTrigger, OnDrift, OnKpi, OnNewData, OnNewEvents, RecommenderSpec, Trigger
 from shared.domain.drift import psi
 from shared.domain.errors import EyasError
-from shared.ports import ArtifactStore, Clock, HitRate, KpiSource, RecommenderStore, Registry, RouteStore, Signals
+from shared.ports import ArtifactStore, Clock, EventLog, HitRate, KpiSource, RecommenderStore, Registry, RouteStore, Signals
 from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
 _SHOWN = timedelta(minutes=5)
 """How much of the newest time the exported hit rate covers where the spec has no trigger that says so."""
+
+_COUNT_STANDS = timedelta(seconds=10)
 
 _UNKNOWN = "not in the catalogue"
 
@@ -35,6 +37,7 @@ class Monitor:
         routes: RouteStore,
         registry: Registry,
         kpis: KpiSource,
+        events: EventLog,
         artifacts: ArtifactStore,
         clock: Clock,
     ) -> None:
@@ -42,7 +45,9 @@ class Monitor:
         self._routes = routes
         self._registry = registry
         self._kpis = kpis
+        self._events = events
         self._clock = clock
+        self._counts: dict[str, tuple[tuple[datetime, int], datetime, int]] = {}
         self._features = ItemFeatures(registry, artifacts)
         self._shown: set[tuple[str, str]] = set()
         self._failing: set[str] = set()
@@ -54,7 +59,8 @@ class Monitor:
             return Signals({})
         spec = self._recommenders.get(recommender).spec
         baseline, current = self._earnings(recommender, spec, route.stable, since)
-        return Signals(self.drift(recommender), baseline, current)
+        snapshot, events = self._arrived(recommender, spec, route.stable)
+        return Signals(self.drift(recommender), baseline, current, snapshot, events)
 
     def drift(self, recommender: str) -> Mapping[str, float]:
         """By feature of the items; empty while there are too few positives for two separate samples."""
@@ -126,6 +132,25 @@ class Monitor:
         if min(first.answers, newest.answers) < rule.min_answers:
             return None, None
         return first.rate, newest.rate
+
+    def _arrived(self, recommender: str, spec: RecommenderSpec, version: int) -> tuple[datetime | None, int | None]:
+        """When the version's data was cut, and how many events have come since. Counting takes a while, so that a count stands for one."""
+        cut = self._registry.get(recommender, version).lineage.get("snapshot")
+        snapshot = datetime.fromisoformat(cut) if isinstance(cut, str) else None
+        wanted = max((_wanted(on) for on in spec.retrain.on), default=0)
+        if snapshot is None or not wanted:
+            return snapshot, None
+        now, question = self._clock.now(), (snapshot, wanted)
+        asked, counted_at, count = self._counts.get(recommender, (None, now, 0))
+        if asked != question or not timedelta(0) <= now - counted_at < _COUNT_STANDS:
+            counted_at, count = now, self._events.count(recommender, snapshot, now, wanted)
+            self._counts[recommender] = (question, counted_at, count)
+        return snapshot, count
+
+
+def _wanted(on: Trigger) -> int:
+    """How far this trigger needs new events counted."""
+    return on.new_events.count if isinstance(on, OnNewEvents) else int(isinstance(on, OnNewData))
 
 
 def _kpi_rule(spec: RecommenderSpec) -> KpiTrigger | None:

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
-from shared.contracts.spec import KpiTrigger, LatencyGate, MetricGate, OnDrift, OnKpi, ParityGate, RecommenderSpec
+from shared.contracts.spec import (
+    LatencyGate,
+    MetricGate,
+    OnAlert,
+    OnDrift,
+    OnKpi,
+    OnNewData,
+    OnNewEvents,
+    ParityGate,
+    RecommenderSpec,
+    Retrain,
+)
+from shared.domain.cron import Cron
 from shared.domain.gate import Gate
-from shared.domain.retrainer import RetrainPlan
+from shared.domain.retrainer import RetrainPlan, Schedule
 from shared.domain.rollout import RolloutPlan
 from shared.domain.run import STAGES, RunPlan
 
@@ -22,15 +35,29 @@ def rollout_plan(spec: RecommenderSpec) -> RolloutPlan:
 
 
 def retrain_plan(spec: RecommenderSpec) -> RetrainPlan:
-    drift = next((on.drift for on in spec.retrain.on if isinstance(on, OnDrift)), None)
-    kpi: KpiTrigger | None = next((on.kpi for on in spec.retrain.on if isinstance(on, OnKpi)), None)
-    return RetrainPlan(
-        mode=spec.retrain.mode,
-        cooldown=spec.retrain.cooldown,
-        psi=drift.psi if drift else None,
-        hit_rate=kpi.hit_rate if kpi else None,
-        hit_rate_mode=kpi.mode if kpi else "full",
-    )
+    retrain = spec.retrain
+    on = {type(one): one for one in retrain.on}
+    drift, kpi, alert = on.get(OnDrift), on.get(OnKpi), on.get(OnAlert)
+    new_events, new_data = on.get(OnNewEvents), on.get(OnNewData)
+    plan = RetrainPlan(mode=retrain.mode, cooldown=retrain.cooldown, schedule=_schedule(retrain), max_per_day=retrain.max_per_day)
+    if isinstance(drift, OnDrift):
+        plan = replace(plan, psi=drift.drift.psi, drift_mode=drift.drift.mode)
+    if isinstance(kpi, OnKpi):
+        plan = replace(plan, hit_rate=kpi.kpi.hit_rate, hit_rate_mode=kpi.kpi.mode)
+    if isinstance(new_events, OnNewEvents):
+        plan = replace(plan, new_events=new_events.new_events.count, new_events_mode=new_events.new_events.mode)
+    if isinstance(new_data, OnNewData):
+        plan = replace(plan, new_data=new_data.new_data.every, new_data_mode=new_data.new_data.mode)
+    if isinstance(alert, OnAlert):
+        plan = replace(plan, alerts=frozenset(alert.alert.names), alert_mode=alert.alert.mode)
+    return plan
+
+
+def _schedule(retrain: Retrain) -> Schedule | None:
+    if retrain.schedule is None:
+        return None
+    mode = retrain.schedule_mode or retrain.mode
+    return Schedule(Cron.parse(retrain.schedule), retrain.timezone, mode, retrain.misfire, retrain.misfire_grace)
 
 
 def gate_rule(gate: MetricGate | ParityGate | LatencyGate) -> Gate:

@@ -67,15 +67,19 @@ class Decision(Generic[S, E]):
     effects: tuple[E, ...] = ()
     requeue_after: timedelta | None = None
     consumes_request: bool = False
+    note: str = ""
+    """For the history, of a pass that moves nothing."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a person asked of a run or a rollout: `cancel`, `pause`, `promote`, ..., and who."""
+    """What was asked of a run, a rollout or a retrainer: `cancel`, `pause`, `promote`, ..., and by whom."""
 
     verb: str
     actor: str
     reason: str = ""
+    key: str = ""
+    """Tells deliveries of one and the same thing from others; empty where a person asks."""
 
     def said(self) -> str:
         return f"{self.verb} by {self.actor}" + (f": {self.reason}" if self.reason else "")

@@ -25,7 +25,8 @@ STAGE_SECONDS = Histogram(
 ROLLOUTS = Counter("eyas_rollouts", "Rollouts that ended, by how.", ["recommender", "state"])
 WEIGHT = Gauge("eyas_candidate_weight", "Share of the users that the candidate answers.", ["recommender"])
 SERVING = Gauge("eyas_serving_version", "The stable version.", ["recommender"])
-RETRAININGS = Counter("eyas_retrainings", "Retrainings started.", ["recommender", "mode"])
+RETRAININGS = Counter("eyas_retrainings", "Retrainings started.", ["recommender", "trigger", "mode"])
+RETRAININGS_HELD = Counter("eyas_retrainings_held", "Triggers that would have fired and were held back.", ["recommender", "trigger"])
 TRITON_SUCCESSES = Gauge(
     "eyas_triton_successes", "nv_inference_request_success, summed over removals of versions and restarts.", ["recommender", "version"]
 )

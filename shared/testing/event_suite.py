@@ -162,6 +162,15 @@ class EventLogSuite:
         assert path.read_text() == "user,item,value,time\n"
         assert [found.name for found in tmp_path.glob("*events*")] == ["events.csv"]
 
+    def test_events_of_a_stretch_of_time_are_counted_up_to_a_limit(self, log: EventLog) -> None:
+        like(log, *(did(n, minute(n)) for n in range(5)), did(at=minute(1), recommender="books"))
+        log.interactions([did(9, minute(1), value=1.0)], [False], ATTRIBUTION)
+        assert log.count("films", T0, LATER, 100) == 6
+        assert log.count("films", minute(1), minute(4), 100) == 4
+        assert log.count("films", T0, LATER, 3) == 3
+        assert log.count("films", minute(5), LATER, 100) == 0
+        assert log.count("music", T0, LATER, 100) == 0
+
     def test_events_from_many_threads_are_all_there_and_hit_once(self, log: EventLog, kpis: KpiSource, tmp_path: Path) -> None:
         log.impressions([shown(f"r{n}", minute(n)) for n in range(20)])
 

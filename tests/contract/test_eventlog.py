@@ -87,8 +87,9 @@ class TestSqlKpis(KpiSourceSuite):
         kpis.first_answers("films", 1, T0, 9, ATTRIBUTION, LATER)
         kpis.positives("films", T0, 9, newest=True)
         log.liked("films", 1)
+        log.count("films", T0, LATER, 9)
         event.remove(engine, "before_cursor_execute", note)
-        assert len(asked) == 5
+        assert len(asked) == 6
         with engine.connect() as connection:
             for statement, parameters in asked:
                 if engine.dialect.name == "sqlite":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -180,8 +181,6 @@ def test_what_no_validator_foresaw_is_a_fault_of_the_text(monkeypatch: pytest.Mo
         "model: {framework: torch}",
         "model: {train: {mixed_precision: true}}",
         "rollout: {shadow: 5m}",
-        "retrain: {schedule: '0 3 * * *'}",
-        "retrain: {on: [new_events: 1000]}",
         "resources: {etl: {engine: nvtabular}}",
         "resources: {train: {processes: 2}}",
         "features: [cyclic: {of: timestamp}]",
@@ -207,3 +206,55 @@ def fields(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 def test_every_field_is_documented() -> None:
     silent = [name for name, field in fields(RecommenderSpec.model_json_schema()) if not field.get("description")]
     assert silent == []
+
+
+def retraining(text: str) -> RecommenderSpec:
+    kept = "\n".join(part for part in SPEC.split("\n") if not part.startswith("retrain:"))
+    return parse_spec(f"{kept}\nretrain: {text}")
+
+
+@pytest.mark.requirement("C-03")
+def test_everything_that_starts_a_retraining_can_be_said() -> None:
+    spec = retraining(
+        "{schedule: '0 3 * * MON-FRI', timezone: Europe/Berlin, schedule_mode: full, mode: warm, misfire: skip, misfire_grace: 10m, "
+        "max_per_day: 3, on: [drift: {psi: 0.3}, kpi: {hit_rate: -10%}, new_events: 1000000, new_data: {every: 24h}, "
+        "alert: {names: [HitRateLow], mode: full}]}"
+    )
+    plan = retrain_plan(spec)
+    assert plan.schedule is not None
+    assert (plan.schedule.key, plan.schedule.mode, plan.schedule.misfire) == ("0 3 * * MON-FRI (Europe/Berlin)", "full", "skip")
+    assert (plan.mode, plan.drift_mode, plan.hit_rate_mode, plan.alert_mode) == ("warm", None, "full", "full")
+    assert (plan.new_events, plan.new_data, plan.alerts, plan.max_per_day) == (1_000_000, timedelta(days=1), {"HitRateLow"}, 3)
+
+
+def test_the_short_and_the_long_form_of_new_events_are_the_same() -> None:
+    assert retraining("{on: [new_events: 1000]}") == retraining("{on: [new_events: {count: 1000}]}")
+    assert retrain_plan(retraining("{on: [new_events: {count: 9, mode: warm}]}")).new_events_mode == "warm"
+
+
+def test_a_scheduled_run_trains_as_all_do_unless_it_is_said() -> None:
+    found = retrain_plan(retraining("{schedule: '@daily', mode: warm}")).schedule
+    assert found is not None
+    assert (found.mode, found.misfire, found.zone, found.allowed) == ("warm", "run_once", "UTC", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{schedule: '0 25 * * *'}", "retrain.schedule: hour: expected 0-23, got '25'"),
+        ("{schedule: '0 0 30 2 *'}", "is never due"),
+        ("{schedule: '0 3 * * *', timezone: Berlin}", "retrain.timezone: expected a time zone such as UTC or Europe/Berlin, got 'Berlin'"),
+        ("{timezone: Europe/Berlin}", "retrain: timezone says something about a schedule, and there is none"),
+        ("{misfire: skip}", "misfire says something about a schedule"),
+        ("{schedule: '@daily', misfire: often}", "retrain.misfire: input should be 'run_once' or 'skip'"),
+        ("{max_per_day: 0}", "retrain.max_per_day: input should be greater than or equal to 1"),
+        ("{on: [new_events: 0]}", "new_events.count: input should be greater than or equal to 1"),
+        ("{on: [new_events: true]}", "new_events"),
+        ("{on: [new_data: {}]}", "new_data.every: field required"),
+        ("{on: [alert: {names: []}]}", "alert.names"),
+        ("{on: [new_event: 5]}", "unknown trigger 'new_event': did you mean 'new_events'"),
+    ],
+)
+def test_a_wrong_trigger_is_named(text: str, said: str) -> None:
+    with pytest.raises(Invalid, match=re.escape(said)):
+        retraining(text)

@@ -65,7 +65,7 @@ class World:
         self.artifacts = FsspecArtifacts(str(folder / "artifacts"))
         self.recommenders, self.registry, self.routes = SqlRecommenders(self.engine), SqlRegistry(self.engine), SqlRoutes(self.engine)
         self.events, self.kpis = SqlEventLog(self.engine), SqlKpis(self.engine)
-        self.monitor = Monitor(self.recommenders, self.routes, self.registry, self.kpis, self.artifacts, self.clock)
+        self.monitor = Monitor(self.recommenders, self.routes, self.registry, self.kpis, self.events, self.artifacts, self.clock)
         self._answers = 0
 
     def apply(self, *on: dict[str, Any]) -> None:

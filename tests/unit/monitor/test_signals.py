@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -295,3 +296,38 @@ def test_a_recommender_that_cannot_be_measured_is_said_once_and_stops_no_other(s
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
         "the hit rate of 'a-stranger': no recommender is called 'a-stranger'"
     ]
+
+
+@pytest.mark.requirement("C-03")
+def test_events_since_the_snapshot_of_the_serving_version_are_counted_as_far_as_is_asked(world: World) -> None:
+    number = world.version()
+    cut = world.clock.now()
+    made = world.registry.get(NAME, number)
+    dated = world.registry.register(replace(made, run="dated", lineage={"snapshot": cut.isoformat()})).number
+    world.apply({"new_events": 5})
+    world.serve(number)
+    world.like(range(3))
+    assert (world.monitor.signals(NAME).snapshot, world.monitor.signals(NAME).events) == (None, None)
+    world.serve(dated)
+    world.clock.pass_by(seconds=1)
+    assert (world.monitor.signals(NAME).snapshot, world.monitor.signals(NAME).events) == (cut, 3)
+    world.like(range(9), positive=False)
+    world.clock.pass_by(seconds=11)
+    assert world.monitor.signals(NAME).events == 5
+    world.apply({"new_data": {"every": "1d"}})
+    assert world.monitor.signals(NAME).events == 1
+    world.apply()
+    assert world.monitor.signals(NAME).events is None
+
+
+def test_a_count_stands_for_a_moment(world: World) -> None:
+    made = world.registry.get(NAME, world.version())
+    world.apply({"new_events": 100})
+    world.serve(world.registry.register(replace(made, run="dated", lineage={"snapshot": world.clock.now().isoformat()})).number)
+    asked = []
+    count = world.events.count
+    world.events.count = lambda *values: asked.append(values) or count(*values)  # type: ignore[method-assign,func-returns-value]
+    for _ in range(25):
+        world.monitor.signals(NAME)
+        world.clock.pass_by(seconds=1)
+    assert len(asked) == 3
