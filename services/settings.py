@@ -33,6 +33,8 @@ class Settings(BaseSettings):
         default_factory=list, description="Folders that specs may read data from, ':' between them; the working folder's `data` if none."
     )
 
+    max_runs: int = Field(4, ge=1, le=1000, description="Runs that are active at once, of all recommenders.")
+
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Settings:
         """`given` has the last word over the environment; a fault is one line that names the variable."""

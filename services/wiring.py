@@ -20,12 +20,14 @@ from prometheus_client import start_http_server
 
 from services.api.app import create_app
 from services.api.parts import Parts
+from services.control.bases import Bases
 from services.control.loop import Loop
 from services.control.placement import Placement
 from services.control.reconcile import Reconciler
 from services.control.retrainers import Retrainers
 from services.control.rollouts import Rollouts
 from services.control.runs import Runs
+from services.control.turns import Turns
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
 from services.executors.local import LocalExecutor
@@ -34,8 +36,10 @@ from services.home import Endpoint, Home
 from services.listening import LOOPBACK, bind
 from services.monitor.signals import Monitor
 from services.settings import Settings
+from services.sources import code_version
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
+from services.store.outputs import SqlStageOutputs
 from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
@@ -45,6 +49,7 @@ from services.triton.embedded import EmbeddedTriton
 from services.triton.model_server import TritonServer
 from services.triton.repository import ModelRepository
 from shared.artifacts import FsspecArtifacts
+from shared.datafiles import DataFiles
 from shared.domain.errors import Conflict
 from shared.domain.retrainer import RetrainerStatus
 from shared.domain.rollout import RolloutStatus
@@ -70,7 +75,7 @@ class SystemClock:
 class Platform:
     """Everything of the embedded platform but its listening sockets."""
 
-    def __init__(self, home: Home, data_roots: tuple[str, ...], undo: ExitStack) -> None:
+    def __init__(self, home: Home, data_roots: tuple[str, ...], max_runs: int, undo: ExitStack) -> None:
         clock = SystemClock()
         engine = open_engine(sqlite_url(home.database))
         undo.callback(engine.dispose)
@@ -92,7 +97,9 @@ class Platform:
 
         monitor = Monitor(recommenders, routes, registry, kpis, events, artifacts, clock)
         self._placement = Placement(routes, rollouts, registry, server, clock)
-        run_kind = Runs(runs, rollouts, registry, executor, artifacts, events, clock, data_roots)
+        bases = Bases(runs, registry, artifacts, SqlStageOutputs(engine), DataFiles(data_roots), code_version())
+        turns = Turns(runs, clock, max_runs)
+        run_kind = Runs(rollouts, executor, events, clock, data_roots, bases, turns)
         rollout_kind = Rollouts(rollouts, routes, server, kpis, self._placement, clock)
         retrainer_kind = Retrainers(retrainers, runs, rollouts, recommenders, routes, monitor, clock)
         gateway = Gateway(routes, registry, artifacts, server, events, recommenders, clock, "embedded")
@@ -167,7 +174,7 @@ def _serve(settings: Settings, undo: ExitStack) -> None:
     for root in roots:
         if not Path(root).is_dir():
             log.warning("data root %s is not a folder: specs can't read anything there until it is", root)
-    platform = Platform(place, roots, undo)
+    platform = Platform(place, roots, settings.max_runs, undo)
     server = uvicorn.Server(uvicorn.Config(create_app(platform.parts), log_config=None, timeout_graceful_shutdown=10))
     platform.start()
     url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"

@@ -1,15 +1,36 @@
-"""How a run begins: the row that the API and the retrainer both make."""
+"""How a run begins: the rows that the API and the retrainer make."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
+from shared.contracts.codec import decode, encode
+from shared.domain.errors import Conflict, Invalid
 from shared.domain.retrainer import Mode
-from shared.domain.run import RunStatus
+from shared.domain.run import MACHINE, STAGES, RunStatus, StageDone
 from shared.ports import Recommender, Record
 
 
-def new_run(recommender: Recommender, id: str, mode: Mode, cause: str, serving: int | None, now: datetime) -> Record[RunStatus]:
+@dataclass(frozen=True)
+class Terms:
+    """Who asked for a run, and how: `fresh` runs every stage, whatever an earlier run has published."""
+
+    by: str = "eyas"
+    priority: int = 0
+    fresh: bool = False
+
+
+def new_run(
+    recommender: Recommender,
+    id: str,
+    mode: Mode,
+    cause: str,
+    serving: int | None,
+    now: datetime,
+    terms: Terms = Terms(),
+) -> Record[RunStatus]:
     """A run of the spec as it stands. `serving` is the version that serves: a warm run starts from it, gates compare with it."""
     spec = {
         "document": recommender.spec.document(),
@@ -17,8 +38,46 @@ def new_run(recommender: Recommender, id: str, mode: Mode, cause: str, serving: 
         "mode": mode,
         "cause": cause,
         "serving": serving,
+        "by": terms.by,
+        "fresh": terms.fresh,
     }
-    return Record(id=id, recommender=recommender.name, spec=spec, status=RunStatus(), created_at=now, due_at=now)
+    return Record(id=id, recommender=recommender.name, spec=spec, status=RunStatus(), created_at=now, due_at=now, priority=terms.priority)
+
+
+def retry_run(old: Record[RunStatus], stage: str | None, id: str, cause: str, now: datetime, *, by: str) -> Record[RunStatus]:
+    """A new run of what the old one was to do, from a stage on: what it had published before that stage is adopted as it is."""
+    state, done = old.status.state, old.status.stages
+    if not MACHINE.terminal(state):
+        raise Conflict(f"run {old.id} is {state} and can be retried once it has ended; cancel it first if it is to end now")
+    if state == "registered":
+        raise Conflict(
+            f"run {old.id} has registered its version, so there is nothing to retry: start a run, with `fresh` if all of it is to run"
+        )
+    chosen = stage or ended_in(old.status)
+    if chosen not in STAGES:
+        raise Invalid(f"from: no stage is called '{chosen}'; the stages are {', '.join(STAGES)}")
+    published = [one.stage for one in done]
+    possible = STAGES[: len(published) + 1]
+    if chosen not in possible:
+        raise Conflict(
+            f"run {old.id} has published {' and '.join(published) or 'no stage'}: it can be retried from {' or '.join(possible)}"
+        )
+    kept = {one.stage: encode(StageDone, one) for one in done[: STAGES.index(chosen)]}
+    spec = {**old.spec, "cause": cause, "by": by, "retry_of": old.id, "from": chosen, "adopt": kept}
+    return replace(old, id=id, spec=spec, status=RunStatus(), created_at=now, due_at=now, revision=0, asked=None, intent=None)
+
+
+def ended_in(status: RunStatus) -> str:
+    """The stage that a run ended in: the one under way, or the one whose gate refused it."""
+    at = len(status.stages) - (status.state == "rejected")
+    return STAGES[max(0, min(at, len(STAGES) - 1))]
+
+
+def adopted(record: Record[RunStatus], stage: str, done: tuple[StageDone, ...]) -> StageDone | None:
+    """What a retried run takes over for a stage, if all stages before it are taken over too."""
+    kept: dict[str, Any] = record.spec.get("adopt", {})
+    same = all(one.stage in kept and kept[one.stage]["attempt"] == one.attempt for one in done)
+    return decode(StageDone, kept[stage]) if same and stage in kept else None
 
 
 def rollout_id(run: str) -> str:

@@ -17,7 +17,9 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import File, Files, Manifest, StageSpec
 from shared.domain.access import Token
 from shared.domain.machine import Request
+from shared.domain.queue import Queued
 from shared.domain.retrainer import RetrainerStatus
+from shared.domain.reuse import StageOutput
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import Job, RunStatus
@@ -80,6 +82,9 @@ class ResourceStore(Protocol[S]):
 
     def oldest_active(self, recommender: str) -> str | None:
         """The id of the unfinished row that was created first: whose turn it is."""
+
+    def queued(self) -> Sequence[Queued]:
+        """Every unfinished row, light: whoever has left `pending`, or has an intent to, is active."""
 
     def write_intent(self, record: Record[S], intent: Mapping[str, Any]) -> Record[S]:
         """Conflict if the row has moved on since `record` was read; so with the next three."""
@@ -173,6 +178,22 @@ class RouteEntry:
     reason: str
 
 
+class StageOutputs(Protocol):
+    """What published stages were made of, so that an equal one isn't run again. A lost line only makes a stage run."""
+
+    def find(self, recommender: str, stage: str, digest: str) -> StageOutput | None: ...
+
+    def newest(self, recommender: str, stage: str) -> StageOutput | None: ...
+
+    def put(self, output: StageOutput) -> None:
+        """The newest attempt stands for its digest."""
+
+
+class DataSource(Protocol):
+    def fingerprint(self, uri: str) -> Mapping[str, str]:
+        """What tells whether the files behind a uri have changed, by file; empty where they can't be seen from here."""
+
+
 class RouteStore(Protocol):
     def get(self, recommender: str) -> Route | None: ...
 
@@ -241,6 +262,9 @@ class ArtifactStore(Protocol):
     def fetch(self, file: File, to: Path) -> Path: ...
 
     def read(self, file: File) -> bytes: ...
+
+    def holds(self, file: File) -> bool:
+        """It is there in its full size; its content is checked by whoever fetches it."""
 
     def publish(self, manifest: Manifest) -> None: ...
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from services.control.bases import spec_of
 from services.control.placement import Placement
-from services.control.runs import spec_of
 from shared.contracts.plans import rollout_plan
 from shared.domain import rollout as domain
 from shared.domain.errors import EyasError

@@ -7,17 +7,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from services.control.bases import Bases, published, spec_of, takes_events
+from services.control.turns import Turns
 from shared.contracts.plans import run_plan
-from shared.contracts.spec import MetricGate, RecommenderSpec
 from shared.contracts.stage import Files, Manifest, StageName, StageSpec, digest_of
-from shared.contracts.strict import read
 from shared.domain import run as domain
-from shared.domain.errors import NotFound
-from shared.domain.ids import attempt_name
 from shared.domain.rollout import RolloutStatus
-from shared.domain.run import Published, RegisterVersion, RunObservation, RunStatus, StartStage, StopStage
+from shared.domain.run import Published, RegisterVersion, RunObservation, RunStatus, StageDone, StartStage, StopStage
 from shared.launch import rollout_id
-from shared.ports import ArtifactStore, Clock, EventLog, Executor, Record, Registry, RolloutStore, RunStore, Version
+from shared.ports import Clock, EventLog, Executor, Record, RolloutStore, Version
 from shared.telemetry import metrics
 
 
@@ -30,38 +28,58 @@ class Runs:
 
     def __init__(
         self,
-        store: RunStore,
         rollouts: RolloutStore,
-        registry: Registry,
         executor: Executor,
-        artifacts: ArtifactStore,
         events: EventLog,
         clock: Clock,
         data_roots: tuple[str, ...],
+        bases: Bases,
+        turns: Turns,
     ) -> None:
-        self.store = store
+        self.store = bases.runs
         self._rollouts = rollouts
-        self._registry = registry
+        self._registry = bases.registry
         self._executor = executor
-        self._artifacts = artifacts
+        self._artifacts = bases.artifacts
         self._events = events
         self._clock = clock
         self._data_roots = data_roots
+        self._bases = bases
+        self._turns = turns
 
     def observe(self, record: Record[RunStatus]) -> RunObservation:
-        state = record.status.state
-        if state == "pending":
-            return RunObservation(record.asked, blocked_by=self._blocked_by(record))
-        if state not in domain.STAGES or record.asked is not None:  # what is asked is answered first, whatever artifacts say
+        status = record.status
+        if record.asked is not None:  # what is asked is answered first, whatever artifacts say
             return RunObservation(record.asked)
-        attempt = attempt_name(record.id, state, record.status.attempt)
-        job = self._executor.observe(attempt)  # before the manifest: what ended has published by now
-        manifest = self._artifacts.manifest(attempt)
+        if status.state == "pending":
+            waits = self._turns.wait(record)
+            return RunObservation(waits=waits) if waits else RunObservation(ahead=self._bases.of(record, "etl", ()))
+        if status.state not in domain.STAGES:
+            return RunObservation()
+        if status.retry_at is not None:
+            due = status.retry_at <= self._clock.now()
+            return RunObservation(ahead=self._bases.of(record, status.state, status.stages) if due else None)
+        return self._observe_stage(record)
+
+    def _observe_stage(self, record: Record[RunStatus]) -> RunObservation:
+        status = record.status
+        attempt = domain.current(record.id, status)
+        if status.basis is not None and status.basis.attempt:
+            job, manifest = None, self._bases.intact(attempt)
+        else:
+            job = self._executor.observe(attempt)  # before the manifest: what ended has published by now
+            manifest = self._artifacts.manifest(attempt)
         if manifest is None:
-            return RunObservation(record.asked, job=job)
-        numbers = {**self._metrics(record.status), **manifest.metrics}
+            ended = job is None or job.phase not in ("waiting", "running")
+            return RunObservation(job=job, ahead=self._bases.of(record, status.state, status.stages) if ended else None)
+        numbers = {**self._metrics(status), **manifest.metrics}
         failure = manifest.failure.message if manifest.failure else None
-        return RunObservation(record.asked, job=job, published=Published(numbers, failure, record.spec["serving"] is not None))
+        published = Published(numbers, failure, record.spec["serving"] is not None, self._bases.steady(record))
+        following = domain.STAGES[len(status.stages) + 1 : len(status.stages) + 2]
+        if failure or not following:
+            return RunObservation(job=job, published=published)
+        done = StageDone(status.state, attempt, self._clock.now(), self._clock.now())
+        return RunObservation(job=job, published=published, ahead=self._bases.of(record, following[0], (*status.stages, done)))
 
     def decide(self, record: Record[RunStatus], seen: RunObservation, now: datetime) -> domain.RunDecision:
         return domain.decide(record.id, record.status, seen, run_plan(spec_of(record)), now)
@@ -78,21 +96,21 @@ class Runs:
     def committed(self, record: Record[RunStatus], following: RunStatus) -> None:
         if self.machine.terminal(following.state):
             metrics.RUNS.labels(record.recommender, following.state).inc()
+        if following.dead_letter:
+            metrics.DEAD_LETTERS.labels(record.recommender, following.state).inc()
         for done in following.stages[len(record.status.stages) :]:
+            if done.reused:
+                metrics.REUSED.labels(record.recommender, done.stage).inc()
+                continue
             seconds = (done.ended_at - done.started_at).total_seconds()
             metrics.STAGE_SECONDS.labels(record.recommender, done.stage).observe(seconds)
-
-    def _blocked_by(self, record: Record[RunStatus]) -> str | None:
-        """Single flight: the oldest active run of a recommender goes first."""
-        oldest = self.store.oldest_active(record.recommender)
-        return None if oldest == record.id else oldest
+            self._bases.keep(record.recommender, done)
 
     def _stage(self, record: Record[RunStatus], following: RunStatus, effect: StartStage) -> StageSpec:
         spec = spec_of(record)
         name: StageName = effect.stage  # type: ignore[assignment]
-        inputs = {done.stage: self._published(done.attempt).files for done in following.stages}
-        inputs |= self._from_serving(record, spec, name)
-        if name == "etl" and (record.spec["mode"] == "warm" or spec.data.interactions.also == "events"):
+        inputs = self._bases.inputs(record, spec, name, following.stages)
+        if name == "etl" and takes_events(record, spec):
             assert following.attempt_since is not None
             inputs["events"] = self._snapshot(record, following.attempt_since)
         return StageSpec(
@@ -105,19 +123,6 @@ class Runs:
             data_roots=self._data_roots,
             artifacts=self._artifacts.url,
         )
-
-    def _from_serving(self, record: Record[RunStatus], spec: RecommenderSpec, stage: StageName) -> dict[str, Files]:
-        """Files of the version that served when the run was asked for: to start from, or to compare with."""
-        number = record.spec["serving"]
-        if number is None:
-            return {}
-        version = self._registry.get(record.recommender, number)
-        if record.spec["mode"] == "warm" and stage in ("etl", "train"):
-            parent = self.store.get(version.run).status
-            wanted = [done.attempt for done in parent.stages if done.stage in ("etl", "train")]
-            return {"parent": {name: file for one in wanted for name, file in self._published(one).files.items()}}
-        compares = any(isinstance(gate, MetricGate) and "serving" in (gate.better_than, gate.not_worse_than) for gate in spec.gates)
-        return {"serving": version.files} if stage == "evaluate" and compares else {}
 
     def _snapshot(self, record: Record[RunStatus], until: datetime) -> Files:
         """The platform's own events as a file: all of them, or for a warm run those since the parent's snapshot."""
@@ -132,7 +137,6 @@ class Runs:
 
     def _register(self, record: Record[RunStatus], following: RunStatus) -> None:
         files = self._published(next(done.attempt for done in following.stages if done.stage == "export")).files
-        facts = {done.stage: self._published(done.attempt).facts for done in following.stages}
         now = self._clock.now()
         version = self._registry.register(
             Version(
@@ -142,13 +146,7 @@ class Runs:
                 digest=digest_of(files),
                 files=files,
                 metrics=self._metrics(following),
-                lineage={
-                    "snapshot": following.stages[0].started_at.isoformat(),
-                    "spec_generation": record.spec["generation"],
-                    "mode": record.spec["mode"],
-                    "cause": record.spec["cause"],
-                    "stages": facts,
-                },
+                lineage=self._bases.lineage(record, following.stages),
                 parent=record.spec["serving"] if record.spec["mode"] == "warm" else None,
                 created_at=now,
             )
@@ -167,12 +165,4 @@ class Runs:
         return {name: value for done in status.stages for name, value in self._published(done.attempt).metrics.items()}
 
     def _published(self, attempt: str) -> Manifest:
-        manifest = self._artifacts.manifest(attempt)
-        if manifest is None:
-            raise NotFound(f"the manifest of {attempt} is gone from {self._artifacts.url}")
-        return manifest
-
-
-def spec_of(record: Record[Any]) -> RecommenderSpec:
-    """The spec as it was when the row was made."""
-    return read(RecommenderSpec, record.spec["document"], f"spec of {record.id}")
+        return published(self._artifacts, attempt)

@@ -19,6 +19,7 @@ from services.store.tables import history, resources
 from shared.contracts.codec import decode, encode
 from shared.domain.errors import Conflict, no_such
 from shared.domain.machine import HasState, Request
+from shared.domain.queue import Queued
 from shared.ports import HistoryEntry, Record
 
 S = TypeVar("S", bound=HasState)
@@ -79,6 +80,13 @@ class SqlResources(Generic[S]):
         query = select(resources.c.id).where(*here).order_by(resources.c.created_at, resources.c.id).limit(1)
         with self._reads.connect() as connection:
             return connection.execute(query).scalar()
+
+    def queued(self) -> Sequence[Queued]:
+        begun = (resources.c.state != "pending") | resources.c.intent.is_not(None)
+        light = (resources.c.id, resources.c.recommender, resources.c.priority, resources.c.created_at, begun.label("active"))
+        query = select(*light).where(resources.c.kind == self._kind, resources.c.finished.is_(False))
+        with self._reads.connect() as connection:
+            return [Queued(row.id, row.recommender, row.priority, row.created_at, bool(row.active)) for row in connection.execute(query)]
 
     def write_intent(self, record: Record[S], intent: Mapping[str, Any]) -> Record[S]:
         with self._engine.begin() as connection:

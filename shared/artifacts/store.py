@@ -47,7 +47,9 @@ class FsspecArtifacts:
 
     def _damaged(self, file: File) -> Damaged:
         what = f"artifact {file.sha256[:12]} in {self.url}"
-        return Damaged(f"{what} is damaged: its content doesn't match its address; a new run of the same data writes it anew")
+        return Damaged(
+            f"{what} is damaged: its content doesn't match its address; a fresh run (`fresh: true`) of the same data writes it anew"
+        )
 
     def _intact(self, target: str, file: File) -> bool:
         if not self._fs.exists(target) or self._fs.size(target) != file.size:
@@ -85,6 +87,10 @@ class FsspecArtifacts:
         if hashlib.sha256(content).hexdigest() != file.sha256:
             raise self._damaged(file)
         return content
+
+    def holds(self, file: File) -> bool:
+        target = self._blob(file)
+        return bool(self._fs.exists(target) and self._fs.size(target) == file.size)
 
     def publish(self, manifest: Manifest) -> None:
         """Publishes an attempt: once. A second manifest of the same attempt is refused."""

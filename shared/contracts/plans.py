@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from shared.contracts.spec import (
     LatencyGate,
@@ -20,8 +22,36 @@ from shared.contracts.spec import (
 from shared.domain.cron import Cron
 from shared.domain.gate import Gate
 from shared.domain.retrainer import RetrainPlan, Schedule
+from shared.domain.reuse import leaves
 from shared.domain.rollout import RolloutPlan
 from shared.domain.run import STAGES, RunPlan
+
+READS: Mapping[str, tuple[str, ...]] = {
+    "etl": ("data", "schema", "features", "split", "model.params.negatives", "resources.etl.engine"),
+    "train": ("model",),
+    "evaluate": ("schema", "serve.seen", "model.train.seed"),
+    "export": ("name", "schema", "model"),
+    "verify": (),
+}
+"""What of the spec each stage reads, beside its input files; evaluate also the metrics that gates name."""
+
+
+def stage_parts(spec: RecommenderSpec, stage: str) -> dict[str, str]:
+    """What a stage is made of as far as the spec says it, leaf by leaf."""
+    document = spec.document()
+    parts: dict[str, str] = {}
+    for path in READS[stage]:
+        parts |= leaves(_at(document, path), path)
+    if stage == "evaluate":
+        parts |= leaves(sorted({gate.metric for gate in spec.gates if isinstance(gate, MetricGate)}), "gates.metric")
+    return {f"spec: {name}": value for name, value in parts.items()}
+
+
+def _at(document: Mapping[str, Any], path: str) -> Any:
+    found: Any = document
+    for name in path.split("."):
+        found = found[name]
+    return found
 
 
 def run_plan(spec: RecommenderSpec) -> RunPlan:

@@ -1,7 +1,8 @@
 """A run: from a spec to a registered version, one stage after the other.
 
-`decide` is pure. A stage that refuses its data ends the run; one that crashed or was lost is tried again as a new
-attempt; one that met a gate it can't pass ends the run as rejected, with the reasons.
+`decide` is pure. A stage whose parts are unchanged isn't run: an earlier attempt of it stands for it. One that refuses its data ends
+the run; one that met trouble is tried again as a new attempt, as `POLICIES` say for that kind of trouble; one that met a gate it can't
+pass ends the run as rejected, with the reasons.
 """
 
 from __future__ import annotations
@@ -15,13 +16,54 @@ from typing import Literal
 from shared.domain.gate import Gate, GateResult, Verdict, judge
 from shared.domain.ids import attempt_name
 from shared.domain.machine import Decision, Edge, Machine, Request
+from shared.domain.reuse import Basis
 
 STAGES = ("etl", "train", "evaluate", "export", "verify")
 MAX_FAULTS = 3
-"""Attempts that end by their own fault before the run gives up."""
+"""Attempts of a stage that end by their own fault, of whatever kind, before the run gives up."""
 MAX_LOST = 20
 """Attempts that are lost with their platform: restarts are no fault of theirs, but a stage that kills its machine must end too."""
+LONGEST_WAIT = timedelta(hours=24)
+"""For a place to work: a queue in front of scarce machines is no fault."""
+IMAGE_WAIT = timedelta(minutes=10)
 _POLL = timedelta(milliseconds=250)
+_LONGEST_BACKOFF = timedelta(minutes=1)
+
+Fault = Literal["crash", "memory", "evicted", "image", "unschedulable", "quota", "deadline"]
+"""What kind of trouble a job is in: each is met in its own way."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How an attempt that ended so is met. `attempts` may end so before the run gives up; the next one waits `backoff`, and each one
+    after it `growth` times as long. `own`: it counts among the stage's own faults. `advice`: what a person can do in the end."""
+
+    attempts: int = MAX_FAULTS
+    backoff: timedelta = timedelta(seconds=1)
+    growth: int = 10
+    own: bool = True
+    advice: str = ""
+
+    def pause(self, ended: int) -> timedelta:
+        """Before the next attempt, when so many have ended like this."""
+        factor: int = self.growth ** (ended - 1)
+        return min(self.backoff * factor, _LONGEST_BACKOFF)
+
+
+POLICIES: Mapping[str, Policy] = {
+    "crash": Policy(),
+    "deadline": Policy(advice="raise resources.{stage}.timeout if it is only slow"),
+    # The same data needs the same memory: one more try in case the machine was short of it, no more.
+    "memory": Policy(attempts=2, advice="raise resources.{stage}.memory"),
+    "evicted": Policy(attempts=MAX_LOST, growth=2, own=False, advice="its machines keep being taken away"),
+    "lost": Policy(attempts=MAX_LOST, backoff=timedelta(0), own=False, advice="does it need more memory than there is?"),
+    # A new attempt asks for the same image and the same place: what mends it is a person or time, and both are waited for within one.
+    "image": Policy(attempts=1, advice="check the image's name and whether this cluster may pull it, then retry the run"),
+    "unschedulable": Policy(attempts=1, advice="ask for less under resources.{stage}, or add machines, then retry the run"),
+    "quota": Policy(attempts=1, advice="ask for less under resources.{stage}, or raise the quota, then retry the run"),
+    "waiting": Policy(attempts=1, advice="see what holds the executor up, then retry the run"),
+}
+"""By the kind of fault; "lost" is an attempt that nobody knows any more, "waiting" one that never began for no reason given."""
 
 _FORWARD = ("pending", *STAGES, "registered")
 MACHINE = Machine(
@@ -40,12 +82,22 @@ ANSWERS = {state: frozenset({"cancel"}) for state in ("pending", *STAGES)}
 
 @dataclass(frozen=True)
 class StageDone:
-    """A stage whose output is published: exactly one attempt of it."""
+    """A stage whose output is published: exactly one attempt of it, which may be another run's that stands for it."""
 
     stage: str
     attempt: str
     started_at: datetime
     ended_at: datetime
+    basis: Basis | None = None
+
+    @property
+    def reused(self) -> bool:
+        return self.basis is not None and self.basis.attempt != ""
+
+    @property
+    def began(self) -> datetime:
+        """When the attempt began, in whatever run that was."""
+        return (self.basis.since if self.basis else None) or self.started_at
 
 
 @dataclass(frozen=True)
@@ -53,11 +105,21 @@ class RunStatus:
     state: str = "pending"
     reason: str = ""
     attempt: int = 0
-    faults: int = 0
-    """Of the stage's attempts so far."""
+    """Of the stage under way; 0 while another run's attempt stands for it."""
+    ended: tuple[str, ...] = ()
+    """How the earlier attempts of this stage ended, by kinds of `POLICIES`."""
     attempt_since: datetime | None = None
+    retry_at: datetime | None = None
+    """When the attempt starts: it pauses after the one before it."""
+    waiting: str = ""
+    """What kind of trouble keeps the attempt from beginning its work."""
+    waiting_since: datetime | None = None
+    basis: Basis | None = None
+    """Of the stage under way."""
     stages: tuple[StageDone, ...] = ()
     gates: tuple[GateResult, ...] = ()
+    dead_letter: bool = False
+    """It gave up after as many attempts, or as long a wait, as there are: nothing that its data or its spec says is known to be wrong."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +128,7 @@ class RunPlan:
 
     gates: tuple[Gate, ...]
     timeouts: Mapping[str, timedelta]
+    longest_wait: timedelta = LONGEST_WAIT
 
 
 @dataclass(frozen=True)
@@ -76,10 +139,8 @@ class Published:
     failure: str | None = None
     serving: bool = False
     """Whether there was a version to compare with."""
-
-
-Fault = Literal["crash", "memory", "evicted", "image", "unschedulable", "quota", "deadline"]
-"""What kind of trouble a job is in: each is met in its own way."""
+    steady: bool = True
+    """The data that it read stood still meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +159,12 @@ class Job:
 @dataclass(frozen=True)
 class RunObservation:
     request: Request | None = None
-    blocked_by: str | None = None
+    waits: str | None = None
+    """Why a pending run may not begin."""
     job: Job | None = None
     published: Published | None = None
+    ahead: Basis | None = None
+    """Of the stage that would start now."""
 
 
 @dataclass(frozen=True)
@@ -133,25 +197,42 @@ def decide(run: str, status: RunStatus, seen: RunObservation, plan: RunPlan, now
     if seen.request is not None:
         return _asked(run, status, seen.request)
     if status.state == "pending":
-        if seen.blocked_by:
-            return Decision(replace(status, reason=f"waits for run {seen.blocked_by}"), requeue_after=_POLL)
-        return _start(run, status, "etl", 1, "", now)
+        if seen.waits:
+            return Decision(replace(status, reason=seen.waits), requeue_after=_POLL)
+        return _enter(run, status, "etl", seen, now)
+    if status.retry_at is not None:
+        if now < status.retry_at:
+            return Decision(status, requeue_after=min(_POLL, status.retry_at - now))
+        return _start(run, status, status.attempt, status.reason, seen, now)
     if seen.published is not None:
-        return _published(run, status, seen.published, plan, now)
-    return _unpublished(run, status, seen.job, plan, now)
+        return _published(run, status, seen, plan, now)
+    return _unpublished(run, status, seen, plan, now)
+
+
+def current(run: str, status: RunStatus) -> str:
+    """The attempt that is, or stands for, the stage under way."""
+    if status.basis is not None and status.basis.attempt:
+        return status.basis.attempt
+    return attempt_name(run, status.state, status.attempt)
 
 
 def _asked(run: str, status: RunStatus, request: Request) -> RunDecision:
     if request.verb != "cancel":
         return Decision(status, consumes_request=True, requeue_after=_POLL)
-    effects = (StopStage(_current(run, status)),) if status.state in STAGES else ()
-    return Decision(replace(status, state="cancelled", reason=request.said()), effects, consumes_request=True)
+    own = status.state in STAGES and status.attempt > 0
+    effects = (StopStage(attempt_name(run, status.state, status.attempt)),) if own else ()
+    return Decision(replace(status, state="cancelled", reason=request.said(), retry_at=None), effects, consumes_request=True)
 
 
-def _published(run: str, status: RunStatus, published: Published, plan: RunPlan, now: datetime) -> RunDecision:
+def _published(run: str, status: RunStatus, seen: RunObservation, plan: RunPlan, now: datetime) -> RunDecision:
+    published = seen.published
+    assert published is not None
     if published.failure is not None:
         return Decision(replace(status, state="failed", reason=f"{status.state}: {published.failure}"))
-    done = StageDone(status.state, _current(run, status), status.attempt_since or now, now)
+    basis = status.basis
+    if basis is not None and not published.steady:
+        basis = replace(basis, digest="", why=f"{basis.why}; the data changed while it was read".removeprefix("; "))
+    done = StageDone(status.state, current(run, status), status.attempt_since or now, now, basis)
     results = tuple(judge(gate, published.metrics, published.serving) for gate in plan.gates if gate.stage == status.state)
     status = replace(status, stages=(*status.stages, done), gates=(*status.gates, *results))
     refused = [result.reason for result in results if result.verdict is not Verdict.PASS]
@@ -159,39 +240,89 @@ def _published(run: str, status: RunStatus, published: Published, plan: RunPlan,
         return Decision(replace(status, state="rejected", reason="; ".join(refused)))
     if status.state == STAGES[-1]:
         return Decision(replace(status, state="registered", reason="all gates passed"), (RegisterVersion(),))
-    return _start(run, status, STAGES[STAGES.index(status.state) + 1], 1, "", now)
+    return _enter(run, status, STAGES[STAGES.index(status.state) + 1], seen, now)
 
 
-def _unpublished(run: str, status: RunStatus, job: Job | None, plan: RunPlan, now: datetime) -> RunDecision:
-    """No manifest: the attempt still works, or it ended without one."""
-    effects: tuple[RunEffect, ...] = ()
-    lost = job is None or job.phase == "lost"
-    if job is not None and job.phase == "running":
-        limit = plan.timeouts[status.state]
-        if status.attempt_since is None or now - status.attempt_since <= limit:
-            return Decision(status, requeue_after=_POLL)
-        why = f"ran longer than {limit.total_seconds():g} s"
-        effects = (StopStage(_current(run, status)),)
-    elif lost:
-        why = (job.reason if job else "") or "its process was lost"
-    else:
-        why = (job.reason if job else "") or "ended without publishing anything"
-    status = replace(status, faults=status.faults + (not lost))
+def _unpublished(run: str, status: RunStatus, seen: RunObservation, plan: RunPlan, now: datetime) -> RunDecision:
+    """No manifest: the attempt waits, works, or ended without one."""
+    job, stage = seen.job, status.state
+    if status.basis is not None and status.basis.attempt:
+        gone = f"what {status.basis.attempt} published is gone"
+        return _start(run, replace(status, basis=replace(status.basis, attempt="", since=None, why=gone)), 1, gone, seen, now)
+    if job is None or job.phase == "lost":
+        kind = "evicted" if job is not None and job.fault == "evicted" else "lost"
+        return _again(run, status, kind, (job.reason if job else "") or "its process was lost", seen, now)
+    if job.phase == "waiting":
+        return _waiting(run, status, job, plan, now)
+    if job.phase == "running":
+        limit = plan.timeouts[stage]
+        began = job.since or status.attempt_since
+        if began is not None and now - began > limit:
+            stop = StopStage(current(run, status))
+            return _again(run, status, "deadline", f"ran longer than {limit.total_seconds():g} s", seen, now, stop)
+        if status.waiting:
+            status = replace(status, waiting="", waiting_since=None, reason="")
+        return Decision(status, requeue_after=_POLL)
+    return _again(run, status, job.fault or "crash", job.reason or "ended without publishing anything", seen, now)
+
+
+def _waiting(run: str, status: RunStatus, job: Job, plan: RunPlan, now: datetime) -> RunDecision:
+    """Accepted and not begun: its time hasn't started, and nothing is wrong until it has waited for too long."""
+    kind = job.fault if job.fault in POLICIES else "waiting"
+    assert kind is not None
+    since = status.waiting_since if status.waiting == kind and status.waiting_since else now
+    status = replace(status, waiting=kind, waiting_since=since, reason=f"{status.state} waits: {job.reason or 'it has not begun yet'}")
+    waited, limit = (now - since, IMAGE_WAIT) if kind == "image" else (now - (status.attempt_since or since), plan.longest_wait)
+    if waited <= limit:
+        return Decision(status, requeue_after=_POLL)
+    said = f"{status.state}, attempt {status.attempt}: {job.reason or 'it never began'}; gave up after {_span(limit)}"
+    return _give_up(status, said, kind, (StopStage(current(run, status)),))
+
+
+def _again(run: str, status: RunStatus, kind: str, why: str, seen: RunObservation, now: datetime, *effects: RunEffect) -> RunDecision:
+    """The attempt has ended like this: another one, or the end of the run."""
+    policy = POLICIES[kind]
     said = f"{status.state}, attempt {status.attempt}: {why}"
-    if status.faults >= MAX_FAULTS:
-        return Decision(replace(status, state="failed", reason=f"{said}; gave up after {MAX_FAULTS} faults"), effects)
-    if status.attempt - status.faults >= MAX_LOST:
-        reason = f"{said}; gave up after {MAX_LOST} lost attempts: does it need more memory than there is?"
-        return Decision(replace(status, state="failed", reason=reason), effects)
-    again = _start(run, status, status.state, status.attempt + 1, said, now)
-    return replace(again, effects=effects + again.effects)
+    status = replace(status, ended=(*status.ended, kind), waiting="", waiting_since=None)
+    own = sum(POLICIES[one].own for one in status.ended)
+    if not policy.own and len(status.ended) - own >= MAX_LOST:
+        return _give_up(status, f"{said}; gave up after {MAX_LOST} lost attempts", kind, effects)
+    same = status.ended.count(kind)
+    if own >= MAX_FAULTS or (policy.own and same >= policy.attempts):
+        count = f"{own} faults" if own >= MAX_FAULTS else f"{same} attempts"
+        return _give_up(status, said if policy.attempts == 1 else f"{said}; gave up after {count}", kind, effects)
+    pause = policy.pause(same)
+    if not pause:
+        again = _start(run, status, status.attempt + 1, said, seen, now)
+        return replace(again, effects=(*effects, *again.effects))
+    following = replace(status, attempt=status.attempt + 1, retry_at=now + pause, reason=f"{said}; again in {_span(pause)}")
+    return Decision(following, effects, requeue_after=min(_POLL, pause))
 
 
-def _start(run: str, status: RunStatus, stage: str, attempt: int, why: str, now: datetime) -> RunDecision:
-    faults = status.faults if stage == status.state else 0
-    following = replace(status, state=stage, attempt=attempt, faults=faults, attempt_since=now, reason=why)
-    return Decision(following, (StartStage(stage, attempt_name(run, stage, attempt)),), requeue_after=_POLL)
+def _give_up(status: RunStatus, said: str, kind: str, effects: tuple[RunEffect, ...]) -> RunDecision:
+    advice = POLICIES[kind].advice.format(stage=status.state)
+    reason = f"{said}: {advice}" if advice else said
+    return Decision(replace(status, state="failed", reason=reason, dead_letter=True), effects)
 
 
-def _current(run: str, status: RunStatus) -> str:
-    return attempt_name(run, status.state, status.attempt)
+def _enter(run: str, status: RunStatus, stage: str, seen: RunObservation, now: datetime) -> RunDecision:
+    """The next stage: an attempt that stands for it is taken as it is, else its first one starts."""
+    status = replace(status, state=stage, ended=(), waiting="", waiting_since=None, basis=None)
+    if seen.ahead is None or not seen.ahead.attempt:
+        return _start(run, status, 1, "", seen, now)
+    return Decision(replace(status, attempt=0, attempt_since=now, basis=seen.ahead, reason=f"reused: {seen.ahead.why}"), (), timedelta(0))
+
+
+def _start(run: str, status: RunStatus, attempt: int, why: str, seen: RunObservation, now: datetime) -> RunDecision:
+    """Whatever stood for the stage before, this attempt is made anew."""
+    basis = replace(seen.ahead, attempt="", since=None) if seen.ahead is not None else status.basis
+    following = replace(status, attempt=attempt, attempt_since=now, retry_at=None, reason=why, basis=basis)
+    return Decision(following, (StartStage(status.state, attempt_name(run, status.state, attempt)),), requeue_after=_POLL)
+
+
+def _span(span: timedelta) -> str:
+    seconds = span.total_seconds()
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= size and not seconds % size:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"

@@ -19,6 +19,9 @@ HIT_RATE = Gauge("eyas_hit_rate", "Hit rate of the newest answers whose attribut
 ANSWERS = Gauge("eyas_hit_rate_answers", "Answers that the hit rate rests on.", ["recommender", "version"])
 DRIFT = Gauge("eyas_drift_psi", "Population stability index of what users like now.", ["recommender", "feature"])
 RUNS = Counter("eyas_runs", "Runs that ended, by how.", ["recommender", "state"])
+DEAD_LETTERS = Counter("eyas_dead_letters", "Runs that gave up: out of attempts, or of patience.", ["recommender", "stage"])
+REUSED = Counter("eyas_stages_reused", "Stages that an earlier attempt stood for.", ["recommender", "stage"])
+QUEUE = Gauge("eyas_run_queue", "Unfinished runs: active, or waiting for their turn.", ["state"])
 STAGE_SECONDS = Histogram(
     "eyas_stage_seconds", "Time of published stages.", ["recommender", "stage"], buckets=(1, 5, 15, 60, 300, 1800, 7200, 28800)
 )

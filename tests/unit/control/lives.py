@@ -15,7 +15,7 @@ from shared.domain.route import Route
 from shared.ports import Signals
 from tests.unit.control.world import NAME, ROUNDS, Death, Fate, Plane, World
 
-TIMES = {"since", "step_since", "attempt_since", "sick_since", "started_at", "ended_at", "until"}
+TIMES = {"since", "retry_at", "waiting_since", "step_since", "attempt_since", "sick_since", "started_at", "ended_at", "until"}
 Fated = Callable[[World], Fate]
 
 
@@ -148,7 +148,9 @@ WHOLE = ("pending", "etl", "train", "evaluate", "export", "verify", "registered"
 RUNS = [
     Life("registered", "run", run(), WHOLE, ("run",)),
     Life("crashed once", "run", run(("train", "crash")), (*WHOLE[:3], *WHOLE[2:]), ("run",)),
-    Life("too slow once", "run", run(("train", "hang"), resources={"train": {"timeout": "3s"}}), (*WHOLE[:3], *WHOLE[2:]), ("run",)),
+    Life(
+        "too slow once", "run", run(("train", "hang"), resources={"train": {"timeout": "3s"}}), (*WHOLE[:3], "train", *WHOLE[2:]), ("run",)
+    ),
     Life("refused", "run", run(("evaluate", "refuse")), (*WHOLE[:4], "failed"), ("run",)),
     Life("crashed to the end", "run", run(*[("etl", "crash")] * 3), ("pending", "etl", "etl", "etl", "failed"), ("run",)),
     Life("rejected by a metric", "run", gate_failed("evaluate"), (*WHOLE[:4], "rejected"), ("run",)),

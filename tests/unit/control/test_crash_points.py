@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import pytest
 from sqlalchemy import Connection, update
 
-import services.control.runs
 import shared.domain.run
 from services.store.tables import resources, versions
 from shared.contracts.events import Interaction
@@ -219,8 +218,7 @@ def test_the_check_notices_names_that_another_life_would_not_find(new_world: New
             super().__init__(*arguments)
             name.cache_clear()
 
-    for module in (services.control.runs, shared.domain.run):
-        monkeypatch.setattr(module, "attempt_name", name)
+    monkeypatch.setattr(shared.domain.run, "attempt_name", name)
     deeds = Deeds(new_world, Parts(rows=Newborn))
     for point in ("after intent", "after the effect", "before commit", "after commit"):
         assert noticed(deeds, REGISTERED, point, functools.partial(dying, "run", point=point))

@@ -140,7 +140,7 @@ def test_a_second_run_of_a_recommender_waits_for_the_first(world: World) -> None
     world.clock.pass_by(seconds=1)
     world.start_run("r2")
     world.until(plane, "export", "run")
-    assert world.runs.get("r2").status == RunStatus(reason="waits for run r1")
+    assert world.runs.get("r2").status == RunStatus(reason="waits for run r1 of this recommender")
     world.until(plane, "registered", "run")
     world.hero = ("run", "r2")
     world.until(plane, "registered", "run")

@@ -16,14 +16,17 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Engine
 
+from services.control.bases import Bases
 from services.control.placement import Placement
 from services.control.reconcile import Reconciler
 from services.control.retrainers import Retrainers
 from services.control.rollouts import Rollouts
 from services.control.runs import Runs
+from services.control.turns import Turns
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
 from services.store.engine import open_engine, sqlite_url
+from services.store.outputs import SqlStageOutputs
 from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
@@ -188,6 +191,16 @@ class Executor(FakeExecutor):
         self.fate.reach("run", "after the effect")
 
 
+class Data:
+    """Data files by uri: what tells whether they have changed."""
+
+    def __init__(self) -> None:
+        self.marks = {"a.csv": "1 byte", "b.csv": "1 byte"}
+
+    def fingerprint(self, uri: str) -> Mapping[str, str]:
+        return {uri: self.marks[uri]} if uri in self.marks else {}
+
+
 class Says:
     """A source of signals that says what it is told to."""
 
@@ -221,7 +234,9 @@ class Plane:
         self.rollouts: Rows[RolloutStatus] = parts.rows(engine, "rollout", RolloutStatus, fate)
         self.retrainers: Rows[RetrainerStatus] = parts.rows(engine, "retrainer", RetrainerStatus, fate)
         self.placement = Placement(routes, self.rollouts, registry, world.server, clock)
-        runs = Runs(self.runs, self.rollouts, registry, world.executor, world.artifacts, events, clock, ("/data",))
+        bases = Bases(self.runs, registry, world.artifacts, SqlStageOutputs(engine), world.data, "1.0 test")
+        turns = Turns(self.runs, clock, world.max_runs)
+        runs = Runs(self.rollouts, world.executor, events, clock, ("/data",), bases, turns)
         rollouts = Rollouts(self.rollouts, routes, world.server, kpis, self.placement, clock)
         retrainers = Retrainers(self.retrainers, self.runs, self.rollouts, recommenders, routes, world.signals, clock)
         self.ensure = retrainers.ensure
@@ -254,6 +269,8 @@ class World:
         self.fake_server = FakeModelServer()
         self.server: ModelServer = self.fake_server
         self.signals = Says()
+        self.data = Data()
+        self.max_runs = 4
         self._engines: list[Engine] = []
         self.engine = engine = self.open()
         self.runs = SqlResources(engine, "run", RunStatus)

@@ -10,6 +10,7 @@ import pytest
 from shared.domain import run
 from shared.domain.gate import Gate, Verdict
 from shared.domain.machine import Request
+from shared.domain.reuse import Basis
 from shared.domain.run import (
     Job,
     Published,
@@ -37,6 +38,15 @@ def decide(status: RunStatus, seen: RunObservation, now: datetime = NOW) -> run.
     return run.decide("r1", status, seen, PLAN, now)
 
 
+def after_pause(status: RunStatus, seen: RunObservation, now: datetime = NOW) -> run.RunDecision:
+    """What follows, once the next attempt's pause is over."""
+    decision = decide(status, seen, now)
+    if decision.next.retry_at is None:
+        return decision
+    assert not [one for one in decision.effects if isinstance(one, StartStage)]
+    return decide(decision.next, RunObservation(), decision.next.retry_at)
+
+
 def test_a_run_goes_through_every_stage_once_and_registers() -> None:
     decision = decide(RunStatus(), RunObservation())
     started = []
@@ -50,7 +60,7 @@ def test_a_run_goes_through_every_stage_once_and_registers() -> None:
 
 
 def test_a_run_waits_for_the_run_before_it() -> None:
-    decision = decide(RunStatus(), RunObservation(blocked_by="r0"))
+    decision = decide(RunStatus(), RunObservation(waits="waits for run r0 of this recommender"))
     assert decision.next.state == "pending"
     assert "r0" in decision.next.reason
     assert not decision.effects
@@ -87,7 +97,7 @@ def test_refused_data_fails_at_once_with_the_reason() -> None:
 
 @pytest.mark.parametrize("job", [None, Job("lost"), Job("failed", "exit code 1: boom"), Job("succeeded")])
 def test_a_stage_that_ended_without_publishing_is_tried_again_as_a_new_attempt(job: Job | None) -> None:
-    decision = decide(at("train"), RunObservation(job=job))
+    decision = after_pause(at("train"), RunObservation(job=job))
     assert decision.next.state == "train"
     assert decision.effects == (StartStage("train", "r1-train-2"),)
 
@@ -95,27 +105,28 @@ def test_a_stage_that_ended_without_publishing_is_tried_again_as_a_new_attempt(j
 def test_after_three_faults_the_run_fails_and_says_why() -> None:
     status = at("train")
     for _ in range(2):
-        status = decide(status, RunObservation(job=Job("failed", "killed by signal 9"))).next
+        status = after_pause(status, RunObservation(job=Job("failed", "killed by signal 9"))).next
         assert status.state == "train"
     decision = decide(status, RunObservation(job=Job("failed", "killed by signal 9")))
     assert decision.next.state == "failed"
     assert decision.next.reason == "train, attempt 3: killed by signal 9; gave up after 3 faults"
+    assert decision.next.dead_letter
 
 
 def test_restarts_of_the_platform_are_no_fault_of_the_stage() -> None:
     status = at("train")
     for _ in range(run.MAX_LOST - 1):
         status = decide(status, RunObservation(job=Job("lost"))).next
-        assert (status.state, status.faults) == ("train", 0)
+        assert (status.state, status.retry_at) == ("train", None)
     last = decide(status, RunObservation(job=Job("lost"))).next
     assert last.state == "failed"
     assert "lost attempts" in last.reason
 
 
 def test_a_new_stage_begins_without_faults() -> None:
-    status = decide(at("train"), RunObservation(job=Job("failed"))).next
-    assert status.faults == 1
-    assert decide(status, RunObservation(published=Published(GOOD))).next.faults == 0
+    status = after_pause(at("train"), RunObservation(job=Job("failed"))).next
+    assert status.ended == ("crash",)
+    assert decide(status, RunObservation(published=Published(GOOD))).next.ended == ()
 
 
 def test_a_stage_that_runs_is_left_alone() -> None:
@@ -126,8 +137,136 @@ def test_a_stage_that_runs_is_left_alone() -> None:
 
 
 def test_a_stage_over_its_time_is_stopped_and_tried_again() -> None:
-    decision = decide(at("train"), RunObservation(job=Job("running")), NOW + timedelta(minutes=61))
-    assert decision.effects == (StopStage("r1-train-1"), StartStage("train", "r1-train-2"))
+    late = NOW + timedelta(minutes=61)
+    assert decide(at("train"), RunObservation(job=Job("running")), late).effects == (StopStage("r1-train-1"),)
+    assert after_pause(at("train"), RunObservation(job=Job("running")), late).effects == (StartStage("train", "r1-train-2"),)
+
+
+def test_the_time_of_a_stage_begins_with_its_work_and_not_in_the_queue() -> None:
+    late = NOW + timedelta(minutes=61)
+    seen = RunObservation(job=Job("running", since=NOW + timedelta(minutes=30)))
+    assert decide(at("train"), seen, late).next == at("train")
+    assert decide(at("train"), seen, late + timedelta(minutes=30)).next.ended == ("deadline",)
+
+
+# How each kind of trouble is met
+
+
+def ends(kind: run.Fault | None, status: RunStatus, now: datetime = NOW) -> RunStatus:
+    """The attempt has ended with that trouble; what follows, once the pause is over."""
+    return after_pause(status, RunObservation(job=Job("failed", f"a {kind}", kind)), now).next
+
+
+def test_pauses_grow_from_attempt_to_attempt() -> None:
+    first = decide(at("train"), RunObservation(job=Job("failed", "boom"))).next
+    assert (first.attempt, first.retry_at) == (2, NOW + timedelta(seconds=1))
+    assert first.reason == "train, attempt 1: boom; again in 1 s"
+    second = decide(replace(first, retry_at=None), RunObservation(job=Job("failed", "boom"))).next
+    assert second.retry_at == NOW + timedelta(seconds=10)
+
+
+def test_until_its_pause_is_over_nothing_happens_to_a_run() -> None:
+    status = replace(at("train", 2), retry_at=NOW + timedelta(seconds=1), ended=("crash",))
+    decision = decide(status, RunObservation())
+    assert (decision.next, decision.effects) == (status, ())
+    assert decide(status, RunObservation(request=Request("cancel", "ada"))).next.state == "cancelled"
+
+
+@pytest.mark.requirement("C-02")
+def test_memory_is_tried_once_more_and_then_says_which_field_to_raise() -> None:
+    again = ends("memory", at("train"))
+    assert (again.state, again.attempt) == ("train", 2)
+    failed = ends("memory", again)
+    assert (failed.state, failed.dead_letter) == ("failed", True)
+    assert failed.reason == "train, attempt 2: a memory; gave up after 2 attempts: raise resources.train.memory"
+
+
+def test_faults_of_several_kinds_add_up() -> None:
+    failed = ends("deadline", ends("memory", ends("crash", at("train"))))
+    assert failed.reason.startswith("train, attempt 3: a deadline; gave up after 3 faults: raise resources.train.timeout")
+
+
+def test_evictions_are_no_fault_and_pause_longer_each_time() -> None:
+    status, pauses = at("train"), []
+    for _ in range(run.MAX_LOST - 1):
+        decided = decide(status, RunObservation(job=Job("failed", "node drained", "evicted"))).next
+        assert decided.retry_at is not None
+        pauses.append((decided.retry_at - NOW).total_seconds())
+        status = decide(decided, RunObservation(), decided.retry_at).next
+        status = replace(status, attempt_since=NOW)
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (1, 60)
+    assert ends("evicted", status).dead_letter
+
+
+def wait(status: RunStatus, kind: run.Fault | None, minutes: float) -> RunStatus:
+    return decide(status, RunObservation(job=Job("waiting", f"it is {kind}", kind)), NOW + timedelta(minutes=minutes)).next
+
+
+@pytest.mark.requirement("C-02")
+@pytest.mark.parametrize("kind", ["unschedulable", "quota", None])
+def test_a_job_without_a_place_waits_visibly_and_for_a_day(kind: run.Fault | None) -> None:
+    status = wait(at("train"), kind, 0)
+    assert (status.state, status.reason) == ("train", f"train waits: it is {kind}")
+    assert wait(status, kind, 24 * 60) == status
+    gone = decide(status, RunObservation(job=Job("waiting", "no GPU", kind)), NOW + timedelta(hours=25))
+    assert (gone.next.state, gone.next.dead_letter, gone.effects) == ("failed", True, (StopStage("r1-train-1"),))
+    assert "no GPU; gave up after 24 h: " in gone.next.reason
+
+
+def test_an_image_that_does_not_come_is_waited_for_ten_minutes_and_never_tried_again() -> None:
+    status = wait(wait(at("train"), "unschedulable", 0), "image", 60)
+    assert wait(status, "image", 70) == status
+    failed = wait(status, "image", 71)
+    assert failed.state == "failed"
+    assert "gave up after 10 min: check the image's name" in failed.reason
+    assert ends("image", at("train")).state == "failed"
+
+
+def test_a_job_that_has_found_its_place_no_longer_says_that_it_waits() -> None:
+    status = wait(at("train"), "quota", 0)
+    begun = decide(status, RunObservation(job=Job("running", since=NOW))).next
+    assert begun == at("train")
+
+
+# Stages that needn't run
+
+ETL = Basis("d" * 64, {"code": "1"}, "r0-etl-1", "nothing has changed since r0-etl-1", NOW - timedelta(days=1))
+
+
+def test_a_stage_for_which_another_attempt_stands_is_gone_through_without_a_job() -> None:
+    entered = decide(RunStatus(), RunObservation(ahead=ETL))
+    assert (entered.next.state, entered.next.attempt, entered.effects) == ("etl", 0, ())
+    passed = decide(entered.next, RunObservation(published=Published(GOOD)))
+    (done,) = passed.next.stages
+    assert (done.attempt, done.reused, done.began, done.started_at) == ("r0-etl-1", True, NOW - timedelta(days=1), NOW)
+    assert passed.effects == (StartStage("train", "r1-train-1"),)
+
+
+def test_what_is_gone_before_it_could_be_used_is_made_anew() -> None:
+    entered = decide(RunStatus(), RunObservation(ahead=ETL)).next
+    decision = decide(entered, RunObservation(ahead=ETL))
+    assert decision.effects == (StartStage("etl", "r1-etl-1"),)
+    assert decision.next.basis is not None
+    assert decision.next.basis.attempt == ""
+
+
+def test_a_reused_stage_is_cancelled_without_touching_the_attempt_of_another_run() -> None:
+    entered = decide(RunStatus(), RunObservation(ahead=ETL)).next
+    assert decide(entered, RunObservation(request=Request("cancel", "ada"))).effects == ()
+
+
+def test_gates_are_judged_anew_on_what_is_reused() -> None:
+    entered = decide(at("train"), RunObservation(published=Published(GOOD), ahead=replace(ETL, attempt="r0-evaluate-1"))).next
+    assert entered.state == "evaluate"
+    assert decide(entered, RunObservation(published=Published({"candidate.hr@10": 0.1, "popularity.hr@10": 0.2}))).next.state == "rejected"
+
+
+def test_a_stage_whose_data_moved_while_it_was_read_stands_for_nobody() -> None:
+    started = decide(RunStatus(), RunObservation(ahead=replace(ETL, attempt="", why="nothing to reuse yet"))).next
+    (done,) = decide(started, RunObservation(published=Published(GOOD, steady=False))).next.stages
+    assert done.basis is not None
+    assert (done.basis.digest, done.basis.why) == ("", "nothing to reuse yet; the data changed while it was read")
 
 
 @pytest.mark.parametrize("state", ["pending", *run.STAGES])

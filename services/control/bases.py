@@ -1,0 +1,153 @@
+"""What each stage of a run rests on: its parts, the earlier attempt that may stand for it, and the lineage that follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from shared.contracts.plans import stage_parts
+from shared.contracts.spec import MetricGate, RecommenderSpec
+from shared.contracts.stage import Files, Manifest, digest_of
+from shared.contracts.strict import read
+from shared.domain.errors import EyasError, NotFound
+from shared.domain.reuse import NEVER, Basis, StageOutput, digest, part, why_not
+from shared.domain.run import RunStatus, StageDone
+from shared.launch import adopted
+from shared.ports import ArtifactStore, DataSource, Record, Registry, RunStore, StageOutputs
+
+_DATA = "data: "
+
+
+class Bases:
+    """`code` names the sources that stages run, so that another release never takes this one's output for its own."""
+
+    def __init__(
+        self, runs: RunStore, registry: Registry, artifacts: ArtifactStore, outputs: StageOutputs, data: DataSource, code: str
+    ) -> None:
+        self.runs = runs
+        self.registry = registry
+        self.artifacts = artifacts
+        self._outputs = outputs
+        self._data = data
+        self._code = code
+
+    def of(self, record: Record[RunStatus], stage: str, done: tuple[StageDone, ...]) -> Basis:
+        """Of a stage that would start now, after those that are done."""
+        spec = spec_of(record)
+        kept = adopted(record, stage, done)
+        if kept is not None and self.intact(kept.attempt) is not None:
+            old = kept.basis or Basis()
+            return Basis(old.digest, old.parts, kept.attempt, f"published by run {record.spec['retry_of']}", kept.began)
+        parts = self._parts(record, spec, stage, done)
+        if stage in NEVER:
+            return Basis(parts=parts, why=NEVER[stage])
+        if stage == "etl":
+            if takes_events(record, spec):
+                return Basis(parts=parts, why="the platform's events are taken anew each time")
+            if not all(self._data.fingerprint(uri) for uri in _uris(record, spec)):
+                return Basis(parts=parts, why="its data can't be seen from here")
+        found = Basis(digest(stage, parts), parts)
+        if record.spec.get("fresh"):
+            return replace(found, why="asked to run everything anew")
+        equal = self._outputs.find(record.recommender, stage, found.digest)
+        if equal is None:
+            return replace(found, why=why_not(parts, self._outputs.newest(record.recommender, stage)))
+        if self.intact(equal.attempt) is None:
+            return replace(found, why=f"what {equal.attempt} published is gone")
+        return replace(found, attempt=equal.attempt, why=f"nothing has changed since {equal.attempt}", since=equal.at)
+
+    def _parts(self, record: Record[RunStatus], spec: RecommenderSpec, stage: str, done: Sequence[StageDone]) -> dict[str, str]:
+        parts = stage_parts(spec, stage) | {"code": self._code, "mode": record.spec["mode"]}
+        parts |= {f"input: {origin}": f"sha256:{digest_of(files)}" for origin, files in self.inputs(record, spec, stage, done).items()}
+        return parts | (self._data_parts(record, spec) if stage == "etl" else {})
+
+    def _data_parts(self, record: Record[RunStatus], spec: RecommenderSpec) -> dict[str, str]:
+        return {f"{_DATA}{name}": mark for uri in _uris(record, spec) for name, mark in self._data.fingerprint(uri).items()}
+
+    def inputs(self, record: Record[RunStatus], spec: RecommenderSpec, stage: str, done: Sequence[StageDone]) -> dict[str, Files]:
+        """Files of earlier stages, and of the version that served when the run was asked for: to start from, or to compare with."""
+        inputs = {one.stage: published(self.artifacts, one.attempt).files for one in done}
+        number = record.spec["serving"]
+        if number is None:
+            return inputs
+        version = self.registry.get(record.recommender, number)
+        if record.spec["mode"] == "warm" and stage in ("etl", "train"):
+            parent = self.runs.get(version.run).status
+            wanted = [one.attempt for one in parent.stages if one.stage in ("etl", "train")]
+            return inputs | {"parent": {name: file for one in wanted for name, file in published(self.artifacts, one).files.items()}}
+        compares = any(isinstance(gate, MetricGate) and "serving" in (gate.better_than, gate.not_worse_than) for gate in spec.gates)
+        return inputs | ({"serving": version.files} if stage == "evaluate" and compares else {})
+
+    def steady(self, record: Record[RunStatus]) -> bool:
+        """Whether the data that the stage under way has read is what it was when the stage began."""
+        status = record.status
+        if status.state != "etl" or status.basis is None or status.basis.attempt:
+            return True
+        before = {name: mark for name, mark in status.basis.parts.items() if name.startswith(_DATA)}
+        return before == self._data_parts(record, spec_of(record))
+
+    def intact(self, attempt: str) -> Manifest | None:
+        """What an attempt has published, if all of it is still there and it was no refusal."""
+        try:
+            manifest = self.artifacts.manifest(attempt)
+            if manifest is None or manifest.failure is not None:
+                return None
+            return manifest if all(self.artifacts.holds(file) for file in manifest.files.values()) else None
+        except (EyasError, ValueError):
+            return None
+
+    def keep(self, recommender: str, done: StageDone) -> None:
+        """A stage that has published may stand for a later one."""
+        if done.basis is not None and done.basis.digest:
+            output = StageOutput(recommender, done.stage, done.basis.digest, done.basis.parts, done.attempt, done.started_at)
+            self._outputs.put(output)
+
+    def lineage(self, record: Record[RunStatus], stages: Sequence[StageDone]) -> dict[str, Any]:
+        """Where a version comes from: everything that a person, or another run of it, would ask for."""
+        facts = {done.stage: published(self.artifacts, done.attempt).facts for done in stages}
+        spec, etl = record.spec, stages[0]
+        files = {name.removeprefix(_DATA): mark for name, mark in (etl.basis.parts if etl.basis else {}).items() if name.startswith(_DATA)}
+        return {
+            "snapshot": etl.began.isoformat(),
+            "data": {"digest": facts["etl"].get("snapshot"), "fingerprint": part(files), "files": files},
+            "spec_generation": spec["generation"],
+            "spec_digest": part(spec["document"]),
+            "code": self._code,
+            "mode": spec["mode"],
+            "cause": spec["cause"],
+            "asked_by": spec.get("by", ""),
+            "serving": spec["serving"],
+            "seeds": {"train": spec_of(record).model.train.seed},
+            "retry_of": spec.get("retry_of"),
+            "attempts": {
+                one.stage: {"attempt": one.attempt, "reused": one.reused, "why": one.basis.why if one.basis else "", **_digest(one)}
+                for one in stages
+            },
+            "stages": facts,
+        }
+
+
+def _digest(done: StageDone) -> dict[str, str]:
+    return {"digest": done.basis.digest} if done.basis and done.basis.digest else {}
+
+
+def _uris(record: Record[RunStatus], spec: RecommenderSpec) -> tuple[str, ...]:
+    """What etl reads: a warm run takes its interactions from the events alone."""
+    return (spec.data.items.uri,) if record.spec["mode"] == "warm" else (spec.data.interactions.uri, spec.data.items.uri)
+
+
+def takes_events(record: Record[RunStatus], spec: RecommenderSpec) -> bool:
+    return record.spec["mode"] == "warm" or spec.data.interactions.also == "events"
+
+
+def published(artifacts: ArtifactStore, attempt: str) -> Manifest:
+    manifest = artifacts.manifest(attempt)
+    if manifest is None:
+        raise NotFound(f"the manifest of {attempt} is gone from {artifacts.url}")
+    return manifest
+
+
+def spec_of(record: Record[Any]) -> RecommenderSpec:
+    """The spec as it was when the row was made."""
+    return read(RecommenderSpec, record.spec["document"], f"spec of {record.id}")

@@ -1,0 +1,90 @@
+"""When a stage needn't run again: what it is made of, as named parts, and what has changed since the last time.
+
+The digest of a stage is that of its parts. Equal parts give equal output as far as a stage is a function of them; `verify` is not: it
+measures the machine that it runs on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+NEVER: Mapping[str, str] = {"verify": "it measures this machine"}
+"""Stages that always run, and why."""
+_SHORT = 64
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What a stage rests on. `attempt`: the published one that stands for it, so that it doesn't run; `why`: in words, either way.
+
+    Without a digest it can't stand for a later one. `since`: when the attempt that stands for it began.
+    """
+
+    digest: str = ""
+    parts: Mapping[str, str] = field(default_factory=dict)
+    attempt: str = ""
+    why: str = ""
+    since: datetime | None = None
+
+
+@dataclass(frozen=True)
+class StageOutput:
+    """A published stage, to be found by what it was made of. `at`: when its attempt began."""
+
+    recommender: str
+    stage: str
+    digest: str
+    parts: Mapping[str, str]
+    attempt: str
+    at: datetime
+
+
+def digest(stage: str, parts: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps([stage, sorted(parts.items())]).encode()).hexdigest()
+
+
+def part(value: Any) -> str:
+    """A value as a part: itself where it is short, so that people can read it, else its digest."""
+    text = json.dumps(value, sort_keys=True)
+    return text if len(text) <= _SHORT else f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def leaves(value: Any, name: str) -> dict[str, str]:
+    """`{"train": {"epochs": 5}}` under 'model' as `{"model.train.epochs": "5"}`; lists are leaves."""
+    if isinstance(value, Mapping) and value:
+        return {path: one for key, inner in value.items() for path, one in leaves(inner, f"{name}.{key}" if name else str(key)).items()}
+    return {name: part(value)}
+
+
+def changed(parts: Mapping[str, str], before: Mapping[str, str]) -> tuple[str, ...]:
+    """Each part that differs, in words, in the order of their names."""
+    return tuple(
+        _change(name, parts.get(name), before.get(name)) for name in sorted({*parts, *before}) if parts.get(name) != before.get(name)
+    )
+
+
+def why_not(parts: Mapping[str, str], newest: StageOutput | None) -> str:
+    """Why the stage runs, though there are earlier outputs of it."""
+    if newest is None:
+        return "nothing to reuse yet"
+    found = changed(parts, newest.parts)
+    if not found:
+        return f"what {newest.attempt} published is gone"
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return "; ".join(found[:_NAMED]) + more
+
+
+def _change(name: str, now: str | None, before: str | None) -> str:
+    if before is None:
+        return f"{name} is new"
+    if now is None:
+        return f"{name} is gone"
+    if now.startswith("sha256:") or before.startswith("sha256:"):
+        return f"{name} changed"
+    return f"{name} is {now}, was {before}"
