@@ -47,9 +47,7 @@ class FsspecArtifacts:
 
     def _damaged(self, file: File) -> Damaged:
         what = f"artifact {file.sha256[:12]} in {self.url}"
-        return Damaged(
-            f"{what} is damaged: its content doesn't match its address; a fresh run (`fresh: true`) of the same data writes it anew"
-        )
+        return Damaged(f"{what} is damaged: its content doesn't match its address; a fresh run of the same data writes it anew")
 
     def _intact(self, target: str, file: File) -> bool:
         if not self._fs.exists(target) or self._fs.size(target) != file.size:

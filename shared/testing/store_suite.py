@@ -24,10 +24,11 @@ from shared.contracts.stage import File, digest_of
 from shared.domain.errors import Conflict, Invalid, NotFound
 from shared.domain.gate import Verdict
 from shared.domain.machine import Request
+from shared.domain.reuse import StageOutput
 from shared.domain.rollout import RolloutStatus, SetRoute, StepReport
 from shared.domain.route import Route
 from shared.domain.verdict import Judgement, Sample
-from shared.ports import HistoryEntry, RecommenderStore, Record, Registry, ResourceStore, RouteStore, Version
+from shared.ports import HistoryEntry, RecommenderStore, Record, Registry, ResourceStore, RouteStore, StageOutputs, Version
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 123457, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -95,6 +96,19 @@ class ResourceStoreSuite:
         store.commit(store.get("ro-3"), full_status(), due_at=NOW, entry=entry, finished=True, clear_request=False)
         assert store.oldest_active("films") == "ro-2"
         assert store.oldest_active("books") is None
+
+    def test_the_queue_is_every_unfinished_row_and_says_which_have_begun(self, store: Rows) -> None:
+        for id in ("ro-1", "ro-2", "ro-3", "ro-4"):
+            store.create(replace(rollout(id), priority=int(id[-1])), "ada")
+        store.write_intent(store.get("ro-2"), {"next": {}, "effects": []})
+        moved(store, store.get("ro-3"), full_status())
+        store.commit(store.get("ro-4"), full_status(), due_at=NOW, entry=None, finished=True, clear_request=False)
+        found = sorted(store.queued(), key=lambda row: row.id)
+        assert [(row.id, row.recommender, row.priority, row.created_at, row.active) for row in found] == [
+            ("ro-1", "films", 1, NOW - SECOND, False),
+            ("ro-2", "films", 2, NOW - SECOND, True),
+            ("ro-3", "films", 3, NOW - SECOND, True),
+        ]
 
     def test_many_who_create_one_row_make_one(self, store: Rows) -> None:
         made = at_once(THREADS, lambda n: store.create(replace(rollout(), spec={"version": n}), f"thread {n}"))
@@ -389,6 +403,32 @@ class RegistrySuite:
 
             assert sorted(at_once(2, either)) == [False, True]
             assert (number in registry.collected("films")) != (f"tag-{number}" in registry.tags("films"))
+
+
+class StageOutputsSuite:
+    def output(self, **changes: Any) -> StageOutput:
+        return replace(StageOutput("films", "etl", "d1", {"code": "1.0", "data: a.csv": "1 byte"}, "r1-etl-1", NOW), **changes)
+
+    def test_what_was_put_is_found_by_its_digest_and_nowhere_else(self, outputs: StageOutputs) -> None:
+        assert outputs.find("films", "etl", "d1") is None
+        outputs.put(self.output())
+        assert outputs.find("films", "etl", "d1") == self.output()
+        for other in (("books", "etl", "d1"), ("films", "train", "d1"), ("films", "etl", "d2")):
+            assert outputs.find(*other) is None
+
+    def test_the_newest_attempt_stands_for_its_digest(self, outputs: StageOutputs) -> None:
+        outputs.put(self.output())
+        outputs.put(self.output(attempt="r2-etl-1", at=NOW + SECOND))
+        found = outputs.find("films", "etl", "d1")
+        assert found is not None
+        assert found.attempt == "r2-etl-1"
+
+    def test_the_newest_output_is_that_of_the_last_attempt_of_the_stage(self, outputs: StageOutputs) -> None:
+        assert outputs.newest("films", "etl") is None
+        outputs.put(self.output(at=NOW + SECOND))
+        outputs.put(self.output(digest="d2", attempt="r0-etl-1"))
+        outputs.put(self.output(stage="train", digest="d3", at=NOW + 2 * SECOND))
+        assert outputs.newest("films", "etl") == self.output(at=NOW + SECOND)
 
 
 class RouteStoreSuite:

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Engine, event, insert, select
 
 from services.store.engine import open_engine
+from services.store.outputs import SqlStageOutputs
 from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
@@ -31,6 +32,7 @@ from shared.testing.store_suite import (
     RegistrySuite,
     ResourceStoreSuite,
     RouteStoreSuite,
+    StageOutputsSuite,
     rollout,
     spec,
     version,
@@ -42,6 +44,12 @@ def engine(database_url: str) -> Iterator[Engine]:
     engine = open_engine(database_url)
     yield engine
     engine.dispose()
+
+
+class TestSqlStageOutputs(StageOutputsSuite):
+    @pytest.fixture
+    def outputs(self, engine: Engine) -> SqlStageOutputs:
+        return SqlStageOutputs(engine)
 
 
 class TestSqlResources(ResourceStoreSuite):

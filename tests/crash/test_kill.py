@@ -57,7 +57,7 @@ def test_a_platform_killed_in_training_and_in_its_canary_resumes_both(tmp_path: 
         until("the rollout's end", ended, 180)
         assert platform.get(f"/v1/rollouts/{rollout}")["state"] == "promoted"
         assert platform.get("/v1/recommenders/movies")["serving"]["stable"] == 2
-        assert published(home, second) == sorted(f"{stage}-1" for stage in STAGES)
+        assert published(home, second) == sorted(f"{stage}-1" for stage in STAGES if stage != "etl"), "the data hasn't changed"
         history = [entry["target"] for entry in platform.get(f"/v1/rollouts/{rollout}/events")["items"]]
         assert history.count("promoted") == 1
         assert all(versions == sorted(versions) for versions in crowd.variants.values()), "a user went back to the old version"
