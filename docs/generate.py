@@ -87,17 +87,22 @@ def access() -> str:
     rows.append("| role | what it may |\n| --- | --- |")
     rows += [f"| {role.value} | {DUTIES[role]} |" for role in Role]
     rows.append(_SCOPE)
-    rows.append("| route | " + " | ".join(role.value for role in Role) + " |\n| --- |" + " --- |" * len(Role))
+    rows.append("| route | " + " | ".join(role.value for role in Role) + " | audited |\n| --- |" + " --- |" * (len(Role) + 1))
     for one in table(ROOMS):
         marks = [("yes" if role in one.roles() else "") for role in Role]
         said = {ANYBODY: " (no token)", HOLDER: " (any token)"}.get(one.need, "")
-        rows.append(f"| `{one.method} {one.path}`{said} | {' | '.join(marks)} |")
+        rows.append(f"| `{one.method} {one.path}`{said} | {' | '.join(marks)} | {'yes' if one.audited else ''} |")
     return "\n".join(rows) + "\n"
 
 
 _SCOPE = """
 A token may be scoped to some recommenders. What it doesn't see doesn't exist for it: a path or an id of another recommender is
 answered like one that isn't there, and lists leave it out. A role that isn't enough is answered with 403, which says which one is.
+
+A write that is audited is entered before it is done, also when it is refused: time, holder, token, route, path, recommender, answer, the
+reason that was given; never a body. One that can't be entered isn't done. Recommendations and events are data, not decisions:
+they stand in the event log. Requests without a good token are counted (`eyas_api_refusals_total`), since anybody could fill a table
+with them.
 """
 
 GENERATED = {"access.md": access, "state-machines.md": state_machines, "spec.schema.json": schema, "spec.md": reference}

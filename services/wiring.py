@@ -37,6 +37,7 @@ from services.listening import LOOPBACK, bind
 from services.monitor.signals import Monitor
 from services.settings import Settings
 from services.sources import code_version
+from services.store.audit import SqlAudit
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
 from services.store.outputs import SqlStageOutputs
@@ -131,6 +132,7 @@ class Platform:
             clock=clock,
             token=home.token(),
             tokens=SqlTokens(engine),
+            audit=SqlAudit(engine),
             drift=monitor.drift,
             kpis=monitor.kpis,
             wake=self._control.wake,

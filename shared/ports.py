@@ -239,6 +239,46 @@ class TokenStore(Protocol):
         """For good; one that is revoked already stays as it is."""
 
 
+@dataclass(frozen=True)
+class Audited:
+    """One write that somebody asked for, refused ones too. `status` is None until it was answered: for ever, if the process died."""
+
+    at: datetime
+    actor: str
+    token: str
+    action: str
+    """Method and route, such as 'POST /v1/runs/{id}:cancel'."""
+    target: str
+    """The path that was asked for, quoted."""
+    recommender: str | None = None
+    status: int | None = None
+    detail: str = ""
+    seq: int = 0
+
+
+class AuditLog(Protocol):
+    """Appended before the write starts, so that nothing is done that isn't written here."""
+
+    def begin(self, entry: Audited) -> int:
+        """Durable when it returns; gives the entry's number."""
+
+    def end(self, seq: int, status: int, recommender: str | None, detail: str) -> None:
+        """What became of it."""
+
+    def list(
+        self,
+        *,
+        recommenders: frozenset[str] | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+        before: int | None = None,
+    ) -> Sequence[Audited]:
+        """The newest first; `recommenders` None is all entries, else those that concern one of them; `until` is excluded."""
+
+
 class Executor(Protocol):
     """Runs stages. A name is used once; starting it again adopts what is there."""
 

@@ -14,17 +14,22 @@ recommender that a body names, `who.sees(name)` is for lists. What a token doesn
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, HTTPException, Request
 from fastapi.routing import APIRoute
-from starlette.types import Receive, Scope, Send
+from starlette.concurrency import run_in_threadpool
+from starlette.types import Message, Receive, Scope, Send
 
 from shared.domain.access import INCLUDES, Principal, Role, may
-from shared.domain.errors import Forbidden, no_such
-from shared.ports import Record, ResourceStore
+from shared.domain.errors import EyasError, Forbidden, Invalid, no_such
+from shared.ports import Audited, Record, ResourceStore
+
+log = logging.getLogger(__name__)
 
 S = TypeVar("S")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,6 +51,7 @@ class Caller:
 
     principal: Principal
     recommender: str | None = None
+    detail: str = ""
 
     @property
     def name(self) -> str:
@@ -60,6 +66,10 @@ class Caller:
         if not self.sees(recommender):
             raise no_such("recommender", recommender)
         self.recommender = recommender
+
+    def says(self, reason: str) -> None:
+        """What the caller gave as the reason, for the audit log."""
+        self.detail = reason
 
     def row(self, what: str, store: ResourceStore[S], id: str) -> Record[S]:
         """A row by its id; of a recommender that the token doesn't see, it doesn't exist."""
@@ -96,17 +106,71 @@ class Guarded(APIRoute):
         self.audited: bool = not self.verbs <= _SAFE and rest["openapi_extra"].get(_AUDITED, True)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.need != ANYBODY and scope["method"] in self.verbs:
+        if self.need == ANYBODY or scope["method"] not in self.verbs:
+            await super().handle(scope, receive, send)
+        elif not self.audited:
             self._check(caller_of(scope), scope)
-        await super().handle(scope, receive, send)
+            await super().handle(scope, receive, send)
+        else:
+            await self._audited(scope, receive, send)
+
+    async def _audited(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The entry is durable before anything is done, and has its outcome before the answer leaves.
+
+        A write that can't be entered isn't done. One whose outcome can't be entered has been done: it is answered as it is, and
+        its entry goes on saying that the outcome is unknown.
+        """
+        caller, parts = caller_of(scope), scope["app"].state.parts
+        action, target = f"{scope['method']} {self.path_format}", quote(scope["path"], safe="/:", errors="replace")[:500]
+        named = scope["path_params"].get("name")
+        entry = Audited(parts.clock.now(), caller.name, caller.principal.token_id, action, target, _short(named))
+        seq = await run_in_threadpool(parts.audit.begin, entry)
+        ended = False
+
+        async def end(status: int) -> None:
+            nonlocal ended
+            if ended:
+                return
+            ended = True
+            try:
+                about = _short(caller.recommender or named)
+                await run_in_threadpool(parts.audit.end, seq, status, about, caller.detail.replace("\0", "")[:500])
+            except EyasError as error:
+                log.error("the outcome of audit entry %d (%s, %d) is not recorded: %s", seq, action, status, error)
+
+        async def recording(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await end(message["status"])
+            await send(message)
+
+        try:
+            self._check(caller, scope)
+            await super().handle(scope, receive, recording)
+        except Exception as error:
+            await end(_status(error))
+            raise
 
     def _check(self, caller: Caller, scope: Scope) -> None:
+        if "\0" in scope["path"]:  # which no name has, and not every database takes
+            raise HTTPException(404)
+        if b"%00" in scope["query_string"]:
+            raise Invalid("the query holds a NUL character, which no name or id has")
         if isinstance(self.need, Role) and not may(caller.principal, self.need):
             enough = [role.value for role in Role if self.need in INCLUDES[role]]
             raise Forbidden(f"this needs the role {' or '.join(enough)}; the token has {caller.principal.role.value}")
         name = scope["path_params"].get("name")
         if name is not None:
             caller.enters(name)
+
+
+def _status(error: Exception) -> int:
+    if isinstance(error, HTTPException):
+        return error.status_code
+    return error.status if isinstance(error, EyasError) else 500
+
+
+def _short(text: str | None) -> str | None:
+    return None if text is None else text.replace("\0", "")[:100]
 
 
 class Room:

@@ -8,7 +8,7 @@ from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.security import HTTPBearer
 
-from services.api import events, health, problems, recommend, recommenders, retraining, rollouts, runs, serving, versions
+from services.api import audit, events, health, problems, recommend, recommenders, retraining, rollouts, runs, serving, tokens, versions
 from services.api.access import Room
 from services.api.auth import Auth
 from services.api.limits import BodyLimit, LastCatch
@@ -26,6 +26,8 @@ ROOMS: tuple[Room, ...] = (
     recommend.room,
     events.room,
     serving.room,
+    tokens.room,
+    audit.room,
 )
 """Every route of the API; its permission table is made of them."""
 

@@ -36,6 +36,7 @@ def ask(
     verb: str,
     why: Why | None,
 ) -> Record[S]:
+    who.says(why.reason if why else "")
     record = who.row(what, store, id)
     state = record.status.state
     possible = requests(table, state)

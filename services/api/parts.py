@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 from services.gateway import Gateway
 from shared.ports import (
     ArtifactStore,
+    AuditLog,
     Clock,
     Executor,
     HitRate,
@@ -42,6 +43,7 @@ class Parts:
     token: str
     """The one that the platform starts with: an admin's, in no table."""
     tokens: TokenStore
+    audit: AuditLog
     drift: Callable[[str], Mapping[str, float]]
     """By feature, the population stability index; empty while there are too few events."""
     kpis: Callable[[str, timedelta], Mapping[int, HitRate]]

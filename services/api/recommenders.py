@@ -90,6 +90,7 @@ def get_recommender(parts: With, name: str) -> ServingRecommender:
 @room.post("/v1/recommenders/{name}:rollback", Role.OPERATOR, status_code=202)
 def rollback(parts: With, who: Who, name: str, why: Because = None) -> RolledBack:
     """Every user goes to a version that has proven itself: an active rollout is aborted, else the previous stable version returns."""
+    who.says(why.reason if why else "")
     parts.recommenders.get(name)
     route = parts.routes.get(name)
     if route is None:

@@ -55,6 +55,7 @@ def start_run(parts: Parts, who: Caller, recommender: Recommender, mode: Mode, c
 @room.post("/v1/recommenders/{name}/runs", Role.OPERATOR, status_code=202)
 def create_run(parts: With, who: Who, name: str, start: Start | None = None) -> RunView:
     wanted = start or Start()
+    who.says(wanted.reason)
     started = start_run(parts, who, parts.recommenders.get(name), wanted.mode, wanted.reason or f"asked by {who.name}")
     return _view(parts, started)
 

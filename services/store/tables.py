@@ -187,7 +187,7 @@ audit = Table(
     Column("action", Text, nullable=False),  # method and route, such as 'POST /v1/runs/{id}:cancel'
     Column("target", Text, nullable=False),  # the path that was asked for
     Column("recommender", Text),
-    Column("status", Integer, nullable=False),
+    Column("status", Integer),  # null until it is answered
     Column("detail", Text, nullable=False),
     Index("audit_of", "recommender", "seq"),
     sqlite_autoincrement=True,

@@ -1,16 +1,17 @@
-"""What every store of tokens must do, and a fake that does it."""
+"""What every store of tokens and every audit log must do, and fakes that do it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from shared.domain.access import Role, Token, digest, token_text
 from shared.domain.errors import Conflict, NotFound, no_such
-from shared.ports import TokenStore
+from shared.ports import Audited, AuditLog, TokenStore
 from shared.testing.store_suite import THREADS, at_once
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 123457, tzinfo=UTC)
@@ -48,6 +49,89 @@ class FakeTokens:
         if self.get(id).revoked_at is None:
             self.rows[id] = replace(self.rows[id], revoked_at=now, revoked_by=actor)
         return self.rows[id]
+
+
+class FakeAudit:
+    """An AuditLog in memory."""
+
+    def __init__(self) -> None:
+        self.rows: list[Audited] = []
+
+    def begin(self, entry: Audited) -> int:
+        self.rows.append(replace(entry, seq=len(self.rows) + 1))
+        return len(self.rows)
+
+    def end(self, seq: int, status: int, recommender: str | None, detail: str) -> None:
+        if self.rows[seq - 1].status is None:
+            self.rows[seq - 1] = replace(self.rows[seq - 1], status=status, recommender=recommender, detail=detail)
+
+    def list(
+        self,
+        *,
+        recommenders: frozenset[str] | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+        before: int | None = None,
+    ) -> Sequence[Audited]:
+        found = [
+            one
+            for one in reversed(self.rows)
+            if (recommenders is None or one.recommender in recommenders)
+            and actor in (None, one.actor)
+            and action in (None, one.action)
+            and (since is None or one.at >= since)
+            and (until is None or one.at < until)
+            and (before is None or one.seq < before)
+        ]
+        return found[:limit]
+
+
+def entry(number: int = 0, **changes: object) -> Audited:
+    made = Audited(NOW + number * HOUR, "ada", "t0001", "POST /v1/runs/{id}:cancel", f"/v1/runs/r{number}:cancel", "films")
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+class AuditLogSuite:
+    @pytest.mark.requirement("C-01")
+    def test_an_entry_is_there_before_its_outcome_is(self, audit: AuditLog) -> None:
+        seq = audit.begin(entry(recommender=None))
+        assert audit.list() == [entry(recommender=None, seq=seq)]
+        audit.end(seq, 202, "films", "too slow: über 5 %")
+        assert audit.list() == [entry(seq=seq, status=202, detail="too slow: über 5 %")]
+
+    def test_an_outcome_is_written_once(self, audit: AuditLog) -> None:
+        seq = audit.begin(entry())
+        audit.end(seq, 202, "films", "first")
+        audit.end(seq, 500, None, "second")
+        assert [(one.status, one.detail) for one in audit.list()] == [(202, "first")]
+
+    def test_entries_are_found_by_what_they_say(self, audit: AuditLog) -> None:
+        seqs = [
+            audit.begin(entry(0)),
+            audit.begin(entry(1, actor="bob")),
+            audit.begin(entry(2, recommender="books")),
+            audit.begin(entry(3, recommender=None, action="POST /v1/tokens")),
+        ]
+
+        def found(**wanted: Any) -> list[int]:
+            return [seqs.index(one.seq) for one in audit.list(**wanted)]
+
+        assert found() == [3, 2, 1, 0]
+        assert found(actor="bob") == [1]
+        assert found(recommenders=frozenset({"films"})) == [1, 0]
+        assert found(recommenders=frozenset({"films", "books"})) == [2, 1, 0]
+        assert found(recommenders=frozenset()) == []
+        assert found(action="POST /v1/tokens") == [3]
+        assert found(since=NOW + HOUR, until=NOW + 3 * HOUR) == [2, 1]
+        assert found(limit=2) == [3, 2]
+        assert found(limit=2, before=seqs[2]) == [1, 0]
+
+    def test_entries_made_at_once_have_numbers_of_their_own(self, audit: AuditLog) -> None:
+        assert len(set(at_once(THREADS, lambda number: audit.begin(entry(number))))) == THREADS
+        assert len(audit.list()) == THREADS
 
 
 class TokenStoreSuite:

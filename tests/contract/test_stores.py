@@ -10,6 +10,7 @@ from datetime import datetime
 import pytest
 from sqlalchemy import Engine, event, insert, select
 
+from services.store.audit import SqlAudit
 from services.store.engine import open_engine
 from services.store.outputs import SqlStageOutputs
 from services.store.recommenders import SqlRecommenders
@@ -24,7 +25,7 @@ from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import RunStatus
 from shared.ports import Record
-from shared.testing.access_suite import FakeTokens, TokenStoreSuite
+from shared.testing.access_suite import AuditLogSuite, FakeAudit, FakeTokens, TokenStoreSuite
 from shared.testing.store_suite import (
     NOW,
     SECOND,
@@ -193,6 +194,18 @@ class TestSqlTokens(TokenStoreSuite):
     @pytest.fixture
     def tokens(self, engine: Engine) -> SqlTokens:
         return SqlTokens(engine)
+
+
+class TestSqlAudit(AuditLogSuite):
+    @pytest.fixture
+    def audit(self, engine: Engine) -> SqlAudit:
+        return SqlAudit(engine)
+
+
+class TestFakeAudit(AuditLogSuite):
+    @pytest.fixture
+    def audit(self) -> FakeAudit:
+        return FakeAudit()
 
 
 class TestFakeTokens(TokenStoreSuite):

@@ -24,7 +24,7 @@ from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import RunStatus, StageDone
 from shared.ports import HistoryEntry, HitRate, Recommender, Record, ServerInfo, Version
-from shared.testing.access_suite import FakeTokens
+from shared.testing.access_suite import FakeAudit, FakeTokens
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TOKEN = "a-token"
@@ -238,7 +238,7 @@ class World:
         self.runs, self.rollouts, self.retrainers = Rows("run"), Rows("rollout"), Rows("retrainer")
         self.registry, self.routes, self.server, self.gateway, self.executor = Registry(), Routes(), Server(), Gateway(), Executor()
         self.manifests = {}
-        self.tokens = FakeTokens()
+        self.tokens, self.audit = FakeTokens(), FakeAudit()
         self.waiting = []
         self.woken = 0
         self.app = create_app(self._parts())
@@ -264,6 +264,7 @@ class World:
             clock=SimpleNamespace(now=lambda: NOW + timedelta(microseconds=next(ticks))),
             token=TOKEN,
             tokens=self.tokens,
+            audit=self.audit,
             drift=lambda name: {"genres": 0.31},
             kpis=lambda name, window: {2: HitRate(100, 25)},
             wake=wake,

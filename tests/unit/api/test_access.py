@@ -7,15 +7,17 @@ import pytest
 from services.api.access import ANYBODY, FRAMEWORK, HOLDER, Guarded, Permission, Room, table
 from services.api.app import ROOMS
 from services.api.auth import OPEN
-from shared.domain.access import Role
+from shared.domain.access import Role, Token
+from tests.unit.api.conftest import NOW, World
 
 TABLE = table(ROOMS)
 WORDS = {"{name}": "m", "{verb}": "pause", "{version}": "1", "{tag}": "champion"}
-ROWS = {"/v1/runs/": "r1", "/v1/rollouts/": "r1-rollout"}
+ROWS = {"/v1/runs/": "r1", "/v1/rollouts/": "r1-rollout", "/v1/tokens/": "t0"}
 """What `{id}` means under each prefix: a row of recommender 'm' that the world below has."""
 BODIES = {
     ("POST", "/v1/events"): {"events": [{"recommender": "m", "user": 1, "item": 2}]},
     ("POST", "/v1/recommend/{name}"): {"user": 1},
+    ("POST", "/v1/tokens"): {"name": "new", "role": "client", "recommenders": ["m"]},
 }
 """Good bodies of the routes that read the recommender, or its row, from or after their body."""
 SPECS = {("POST", "/v1/recommenders"), ("PUT", "/v1/recommenders/{name}"), ("POST", "/v1/recommenders:validate")}
@@ -38,6 +40,7 @@ def world(world):
     world.add_run("r1", "train")
     world.add_rollout()
     world.add_retrainer()
+    world.tokens.add(Token("t0", "shop", "", Role.CLIENT, frozenset({"m"}), NOW, "owner"))
     world.add_version()
     world.registry.tag("m", 1, "champion", None, "owner")
     world.route(stable=1)
@@ -113,8 +116,6 @@ def test_what_a_token_does_not_see_does_not_exist_for_it(world, spec_text, row: 
 
 def _elsewhere(row, role, spec_text):
     """The same question where there is no such thing, put by somebody who sees everything. (Whoever applies a spec makes it.)"""
-    from tests.unit.api.conftest import World
-
     world = World()
     creates = row.path in ("/v1/recommenders", "/v1/recommenders/{name}") and row.method in ("POST", "PUT")
     if row.method == "POST" and row.path == "/v1/events":

@@ -96,7 +96,7 @@ def _access() -> None:
         sa.Column("action", sa.Text(), nullable=False),
         sa.Column("target", sa.Text(), nullable=False),
         sa.Column("recommender", sa.Text()),
-        sa.Column("status", sa.Integer(), nullable=False),
+        sa.Column("status", sa.Integer()),
         sa.Column("detail", sa.Text(), nullable=False),
         sqlite_autoincrement=True,
     )

@@ -1,0 +1,158 @@
+"""Tokens: made, listed, revoked; and who the caller is.
+
+A scoped admin manages the tokens whose scope lies within its own. The secret is in one answer, the one that makes the token.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from fastapi import Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from services.api.access import HOLDER, Caller, Room, Who
+from services.api.parts import Parts, With
+from services.api.views import Page
+from shared.contracts.quantities import parse_duration
+from shared.contracts.spec import NAME
+from shared.domain.access import OWNER, RESERVED, Role, Token, digest, may_grant, token_text
+from shared.domain.errors import Conflict, Forbidden, Invalid, no_such
+from shared.domain.ids import new_id
+
+room = Room("access")
+
+_LABEL = re.compile(r"[a-z0-9][a-z0-9._@-]{0,59}")
+_LONGEST = timedelta(days=3660)
+
+
+class NewToken(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(max_length=60, description="Who holds it: for histories and the audit log.", examples=["shop", "ada@example.org"])
+    role: Role
+    recommenders: Annotated[list[str], Field(max_length=1000)] | None = Field(None, description="Its scope; null is all of them.")
+    expires_in: str | None = Field("90d", max_length=20, description="Such as 12h or 90d; null: never.")
+
+
+class TokenView(BaseModel):
+    id: str
+    name: str
+    role: Role
+    recommenders: list[str] | None
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    revoked_by: str | None
+
+    @classmethod
+    def of(cls, token: Token) -> TokenView:
+        scope = None if token.recommenders is None else sorted(token.recommenders)
+        fields = {name: getattr(token, name) for name in cls.model_fields if name != "recommenders"}
+        return cls(recommenders=scope, **fields)
+
+
+class MadeToken(BaseModel):
+    about: TokenView
+    token: str = Field(description="Shown this once: only its digest is kept.")
+
+
+class Self(BaseModel):
+    name: str
+    token: str = Field(description="The token's id.")
+    role: Role
+    recommenders: list[str] | None = Field(description="Null: all of them.")
+    expires_at: datetime | None
+
+
+@room.get("/v1/whoami", HOLDER)
+def whoami(who: Who) -> Self:
+    me = who.principal
+    scope = None if me.recommenders is None else sorted(me.recommenders)
+    return Self(name=me.name, token=me.token_id, role=me.role, recommenders=scope, expires_at=me.expires_at)
+
+
+@room.get("/v1/tokens", Role.ADMIN)
+def list_tokens(
+    parts: With, who: Who, limit: Annotated[int, Query(ge=1, le=200)] = 50, before: Annotated[str | None, Query(max_length=120)] = None
+) -> Page[TokenView]:
+    """The newest first, revoked and expired ones too."""
+    found = parts.tokens.list(limit=limit + 1, before=before)
+    items = [TokenView.of(one) for one in found[:limit] if _manages(who, one)]
+    return Page(items=items, next=found[limit - 1].id if len(found) > limit else None)
+
+
+@room.post("/v1/tokens", Role.ADMIN, status_code=201)
+def create_token(parts: With, who: Who, new: NewToken, response: Response) -> MadeToken:
+    """Nobody makes a token that is mightier, wider or longer-lived than the own one."""
+    now = parts.clock.now()
+    scope, expires_at = _scope(new.recommenders), _expiry(new.expires_in, now)
+    who.says(f"{new.role.value} '{_label(new.name)}' for {', '.join(sorted(scope)) if scope is not None else 'all recommenders'}")
+    if not may_grant(who.principal, new.role, scope, expires_at):
+        raise Forbidden("a token can't be mightier than the one that makes it: not in role, in recommenders, or by expiring later")
+    id = new_id("t", now, secrets.randbits(30))
+    text = token_text(id, secrets.token_bytes(32))
+    token = Token(id, new.name, digest(text), new.role, scope, now, who.name, expires_at)
+    parts.tokens.add(token)
+    response.headers["Cache-Control"] = "no-store"
+    return MadeToken(about=TokenView.of(token), token=text)
+
+
+@room.get("/v1/tokens/{id}", Role.ADMIN)
+def get_token(parts: With, who: Who, id: str) -> TokenView:
+    return TokenView.of(_managed(parts, who, id))
+
+
+@room.delete("/v1/tokens/{id}", Role.ADMIN)
+def revoke_token(parts: With, who: Who, id: str) -> TokenView:
+    """For good, from the next request on; revoking it again changes nothing."""
+    if id == OWNER.token_id:
+        raise Conflict("the token that the platform starts with is revoked by deleting its file, or changing its Secret, and starting anew")
+    _managed(parts, who, id)
+    return TokenView.of(parts.tokens.revoke(id, parts.clock.now(), who.name))
+
+
+def _managed(parts: Parts, who: Caller, id: str) -> Token:
+    token = parts.tokens.get(id)
+    if not _manages(who, token):
+        raise no_such("token", id)
+    return token
+
+
+def _manages(who: Caller, token: Token) -> bool:
+    own = who.principal.recommenders
+    return own is None or (token.recommenders is not None and token.recommenders <= own)
+
+
+def _label(name: str) -> str:
+    if not _LABEL.fullmatch(name):
+        raise Invalid("name: lower-case letters, digits, dots, dashes, underscores and @, a letter or digit first, at most 60")
+    if name in RESERVED:
+        raise Invalid(f"name: '{name}' means somebody else in histories; choose another")
+    return name
+
+
+def _scope(names: list[str] | None) -> frozenset[str] | None:
+    if names is None:
+        return None
+    if not names:
+        raise Invalid("recommenders: name at least one, or leave it out for all of them")
+    for index, name in enumerate(names):
+        if not NAME.fullmatch(name):
+            raise Invalid(f"recommenders.{index}: {name[:80]!r} is no recommender's name")
+    return frozenset(names)
+
+
+def _expiry(said: str | None, now: datetime) -> datetime | None:
+    if said is None:
+        return None
+    try:
+        life = parse_duration(said)
+    except (ValueError, OverflowError) as error:
+        raise Invalid(f"expires_in: {error}") from None
+    if not timedelta(0) < life <= _LONGEST:
+        raise Invalid(f"expires_in: expected more than nothing and at most {_LONGEST.days} days, got '{said}'")
+    return now + life
