@@ -6,7 +6,7 @@ suite a port and a fake that passes it. A port is here when something calls it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -64,21 +64,47 @@ class HistoryEntry:
     actor: str
 
 
+@dataclass(frozen=True)
+class Due:
+    """A row whose time has come, as little of it as tells whether to look at it."""
+
+    id: str
+    revision: int
+
+
 class ResourceStore(Protocol[S]):
     """Rows of one kind (runs, rollouts or retrainers), with compare-and-swap and a history."""
 
     def create(self, record: Record[S], actor: str) -> Record[S]:
         """Inserts; a row with that id is adopted: returned as it stands."""
 
-    def get(self, id: str) -> Record[S]: ...
+    def get(self, id: str) -> Record[S]:
+        """Unreadable, if its row is from code that is newer than this."""
 
-    def due(self, now: datetime, limit: int) -> Sequence[Record[S]]:
-        """Rows that aren't finished and whose time has come, the longest waiting first."""
+    def due(self, now: datetime, limit: int, holder: str | None = None) -> Sequence[Due]:
+        """Rows that aren't finished and whose time has come, the longest waiting first; with a holder: those that it holds."""
+
+    def claim(self, holder: str, now: datetime, replicas: int) -> int:
+        """Makes the holder's share of the unfinished rows its own: so many of those that no live replica holds that it has one
+        part in `replicas` of all; what it holds beyond that it lets go. Returns how many rows changed hands.
+
+        A replica lives while it holds the lease `replica_lease(holder)`. A claim only saves double work and leaves `revision`
+        as it is: whoever commits is still checked by that. What is settled is not written again.
+        """
 
     def list(
-        self, recommender: str | None = None, *, active: bool | None = None, limit: int = 100, before: str | None = None
+        self,
+        recommender: str | None = None,
+        *,
+        active: bool | None = None,
+        states: Collection[str] | None = None,
+        limit: int = 100,
+        before: str | None = None,
     ) -> Sequence[Record[S]]:
-        """The newest first (by created_at, then id); `before` is the id of the last row of the previous page."""
+        """The newest first (by created_at, then id); `before` is the id of the last row of the previous page.
+
+        A row that can't be read is left out, which is said in the log: it hides no other.
+        """
 
     def oldest_active(self, recommender: str) -> str | None:
         """The id of the unfinished row that was created first: whose turn it is."""
@@ -98,6 +124,27 @@ class ResourceStore(Protocol[S]):
         """Leaves a request for the reconciler and makes the row due; a request that is still open is a Conflict."""
 
     def history(self, id: str) -> Sequence[HistoryEntry]: ...
+
+
+class Leases(Protocol):
+    """What only one at a time holds, until it lets go or its term is over. Clocks of holders should agree to a small part of a term."""
+
+    def hold(self, name: str, holder: str, now: datetime, term: timedelta) -> bool:
+        """Takes a lease that is free or over, or renews one's own, until `now + term`; false while another holds it."""
+
+    def release(self, name: str, holder: str) -> None:
+        """Lets go at once; what another holds stays as it is."""
+
+    def live(self, prefix: str, now: datetime) -> Sequence[str]:
+        """The names of leases that begin so and are held now, sorted."""
+
+
+REPLICAS = "replica/"
+
+
+def replica_lease(holder: str) -> str:
+    """The lease that a control plane holds as long as it lives."""
+    return REPLICAS + holder
 
 
 RunStore = ResourceStore[RunStatus]

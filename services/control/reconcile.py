@@ -1,8 +1,9 @@
 """The one loop behind everything that lives long.
 
-A pass over a row: load it -> observe (read-only) -> decide (pure) -> write the intent -> act -> commit by compare-and-swap
--> metrics. Whoever dies anywhere leaves a row that says what was under way; effects are idempotent, so the next pass does
-them again and commits once. A pass that finds nothing to do writes nothing.
+The due rows are told by id and revision; one that rests isn't even read. A pass over a row: load it -> observe (read-only)
+-> decide (pure) -> write the intent -> act -> commit by compare-and-swap -> metrics. Whoever dies anywhere leaves a row that
+says what was under way; effects are idempotent, so the next pass does them again and commits once. A commit whose outcome
+nobody knows, for the database went away in that moment, is one of those deaths. A pass that finds nothing to do writes nothing.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar
 
+from services.control.replica import Replica
 from shared.contracts.codec import decode, encode
-from shared.domain.errors import Conflict, EyasError
+from shared.domain.errors import Conflict, EyasError, Unreadable
 from shared.domain.machine import Decision, HasState, Machine, Request
-from shared.ports import Clock, HistoryEntry, Record, ResourceStore
+from shared.ports import Clock, Due, HistoryEntry, Record, ResourceStore
 from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -28,6 +30,7 @@ E = TypeVar("E")
 
 _IDLE = timedelta(seconds=1)
 _BACKOFF_LIMIT = 30.0
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class Kind(Protocol[S, O, E]):
@@ -66,48 +69,65 @@ class _Look:
 class Reconciler(Generic[S, O, E]):
     """Passes over the due rows of one kind."""
 
-    def __init__(self, kind: Kind[S, O, E], clock: Clock) -> None:
+    def __init__(self, kind: Kind[S, O, E], clock: Clock, replica: Replica | None = None) -> None:
+        """With a replica: over those rows that it has claimed; without one, over all."""
         self._kind = kind
         self._clock = clock
+        self._replica = replica
         self._looks: dict[str, _Look] = {}
 
     def tick(self, limit: int = 10_000) -> int:
         """One pass over every row that is due; returns how many rows were written. A row that rests stays due: the limit is for all."""
         now = self._clock.now()
-        records = self._kind.store.due(now, limit)
-        self._looks = {record.id: self._looks[record.id] for record in records if record.id in self._looks}
-        return sum(self._guarded(record, now) for record in records if self._is_due(record, now))
+        holder = None
+        if self._replica is not None:
+            if not self._replica.alive:
+                return 0
+            holder = self._replica.holder
+            self._kind.store.claim(holder, now, self._replica.count())
+        rows = self._kind.store.due(now, limit, holder)
+        self._looks = {row.id: self._looks[row.id] for row in rows if row.id in self._looks}
+        return sum(self._guarded(row, now) for row in rows if self._is_due(row, now))
 
-    def _is_due(self, record: Record[S], now: datetime) -> bool:
+    def _is_due(self, row: Due, now: datetime) -> bool:
         """A row whose last pass found nothing rests, in memory alone, unless somebody has written it since."""
-        look = self._looks.get(record.id)
-        return look is None or look.revision != record.revision or look.again <= now
+        look = self._looks.get(row.id)
+        return look is None or look.revision != row.revision or look.again <= now
 
-    def _guarded(self, record: Record[S], now: datetime) -> bool:
+    def _guarded(self, row: Due, now: datetime) -> bool:
         began = time.monotonic()
         name = self._kind.machine.name
         try:
+            record = self._kind.store.get(row.id)
             return self.reconcile(record, now)
         except Conflict:
-            log.debug("%s %s: changed meanwhile, looking again", name, record.id)
+            log.debug("%s %s: changed meanwhile, looking again", name, row.id)
+        except Unreadable as error:
+            self._leave(row, error)
         except Exception as error:
-            self._fault(record, now, error)
+            self._fault(row, now, error)
         finally:
             metrics.RECONCILE_SECONDS.labels(name).observe(time.monotonic() - began)
         return False
 
-    def _fault(self, record: Record[S], now: datetime, error: Exception) -> None:
-        look = self._looks.get(record.id)
+    def _leave(self, row: Due, error: Unreadable) -> None:
+        """Nothing is to be done until somebody writes the row, so it is said once."""
+        self._looks[row.id] = _Look(row.revision, _NEVER)
+        metrics.RECONCILE_FAULTS.labels(self._kind.machine.name).inc()
+        log.error("%s; it is left as it is", error)
+
+    def _fault(self, row: Due, now: datetime, error: Exception) -> None:
+        look = self._looks.get(row.id)
         faults = look.faults + 1 if look else 1
         rest = min(0.25 * 2**faults, _BACKOFF_LIMIT)
-        current = self._kind.store.get(record.id).revision
-        self._looks[record.id] = _Look(current, now + timedelta(seconds=rest), faults)
+        current = self._kind.store.get(row.id).revision
+        self._looks[row.id] = _Look(current, now + timedelta(seconds=rest), faults)
         metrics.RECONCILE_FAULTS.labels(self._kind.machine.name).inc()
         name = self._kind.machine.name
         if isinstance(error, EyasError):
-            log.warning("%s %s: %s; again in %.1f s", name, record.id, error, rest)
+            log.warning("%s %s: %s; again in %.1f s", name, row.id, error, rest)
         else:
-            log.exception("%s %s: unexpected error; again in %.1f s", name, record.id, rest)
+            log.exception("%s %s: unexpected error; again in %.1f s", name, row.id, rest)
 
     def reconcile(self, record: Record[S], now: datetime) -> bool:
         """One pass over one row; true if it was written."""

@@ -7,20 +7,39 @@ pass makes that pass's commit a Conflict and is never lost, and two controllers 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, insert, literal, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    and_,
+    case,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    tuple_,
+    union_all,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
-from services.store.tables import history, resources
+from services.store.tables import history, leases, resources
 from shared.contracts.codec import decode, encode
-from shared.domain.errors import Conflict, no_such
+from shared.domain.errors import Conflict, Unreadable, no_such
 from shared.domain.machine import HasState, Request
 from shared.domain.queue import Queued
-from shared.ports import HistoryEntry, Record
+from shared.ports import REPLICAS, Due, HistoryEntry, Record
+
+log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=HasState)
 
@@ -33,6 +52,7 @@ class SqlResources(Generic[S]):
         self._reads = engine.execution_options(read_only=True)
         self._kind = kind
         self._status_type = status_type
+        self._unreadable: dict[str, int] = {}
 
     def create(self, record: Record[S], actor: str) -> Record[S]:
         try:
@@ -49,35 +69,67 @@ class SqlResources(Generic[S]):
             raise no_such(self._kind, id)
         return found
 
-    def due(self, now: datetime, limit: int) -> Sequence[Record[S]]:
-        query = (
-            select(resources)
-            .where(resources.c.kind == self._kind, resources.c.finished.is_(False), resources.c.due_at <= now)
-            .order_by(resources.c.due_at, resources.c.id)
-            .limit(limit)
-        )
+    def due(self, now: datetime, limit: int, holder: str | None = None) -> Sequence[Due]:
+        query = select(resources.c.id, resources.c.revision).where(self._unfinished, resources.c.due_at <= now)
+        if holder is not None:
+            query = query.where(resources.c.holder == holder)
         with self._reads.connect() as connection:
-            return [self._record(row) for row in connection.execute(query)]
+            found = connection.execute(query.order_by(resources.c.due_at, resources.c.id).limit(limit))
+            return [Due(row.id, row.revision) for row in found]
+
+    def claim(self, holder: str, now: datetime, replicas: int) -> int:
+        free = _free(now)
+        counts = select(
+            func.count().label("all"),
+            func.coalesce(func.sum(case((resources.c.holder == holder, 1), else_=0)), 0).label("mine"),
+            func.coalesce(func.sum(case((free, 1), else_=0)), 0).label("free"),
+        ).where(self._unfinished)
+        with self._reads.connect() as connection:
+            seen = connection.execute(counts).one()
+        share = -(-seen.all // max(replicas, 1))
+        if seen.mine > share:
+            held = select(resources.c.id).where(self._unfinished, resources.c.holder == holder)
+            return self._hand(held.order_by(resources.c.due_at.desc(), resources.c.id.desc()), seen.mine - share, None)
+        if seen.free and seen.mine < share:
+            wanted = select(resources.c.id).where(self._unfinished, free).order_by(resources.c.due_at, resources.c.id)
+            return self._hand(wanted, share - seen.mine, holder)
+        return 0
 
     def list(
-        self, recommender: str | None = None, *, active: bool | None = None, limit: int = 100, before: str | None = None
+        self,
+        recommender: str | None = None,
+        *,
+        active: bool | None = None,
+        states: Collection[str] | None = None,
+        limit: int = 100,
+        before: str | None = None,
     ) -> Sequence[Record[S]]:
-        query = select(resources).where(resources.c.kind == self._kind)
+        """Each state is asked for by itself, so that every part comes from an index in its order, however many rows there are."""
+        here = [resources.c.kind == self._kind]
         if recommender is not None:
-            query = query.where(resources.c.recommender == recommender)
+            here.append(resources.c.recommender == recommender)
         if active is not None:
-            query = query.where(resources.c.finished.is_(not active))
+            here.append(resources.c.finished.is_(not active))
         if before is not None:
-            last = self.get(before)
-            place = tuple_(literal(last.created_at, resources.c.created_at.type), literal(last.id))
-            query = query.where(tuple_(resources.c.created_at, resources.c.id) < place)
-        query = query.order_by(resources.c.created_at.desc(), resources.c.id.desc()).limit(limit)
+            here.append(tuple_(resources.c.created_at, resources.c.id) < self._place(before))
+        query = _newest(here, limit)
+        if states is not None:
+            parts = [select(_newest([*here, resources.c.state == state], limit).subquery()) for state in sorted(set(states))]
+            if not parts:
+                return []
+            rows_of_all = union_all(*parts).subquery()
+            query = select(rows_of_all).order_by(rows_of_all.c.created_at.desc(), rows_of_all.c.id.desc()).limit(limit)
         with self._reads.connect() as connection:
-            return [self._record(row) for row in connection.execute(query)]
+            rows = connection.execute(query).all()
+        return [found for found in map(self._readable, rows) if found is not None]
 
     def oldest_active(self, recommender: str) -> str | None:
-        here = (resources.c.kind == self._kind, resources.c.recommender == recommender, resources.c.finished.is_(False))
-        query = select(resources.c.id).where(*here).order_by(resources.c.created_at, resources.c.id).limit(1)
+        query = (
+            select(resources.c.id)
+            .where(self._unfinished, resources.c.recommender == recommender)
+            .order_by(resources.c.created_at, resources.c.id)
+            .limit(1)
+        )
         with self._reads.connect() as connection:
             return connection.execute(query).scalar()
 
@@ -127,6 +179,25 @@ class SqlResources(Generic[S]):
             self.get(id)
         return found
 
+    @property
+    def _unfinished(self) -> ColumnElement[bool]:
+        return and_(resources.c.kind == self._kind, resources.c.finished.is_(False))
+
+    def _hand(self, rows: Select[tuple[str]], count: int, holder: str | None) -> int:
+        """Rows that somebody is writing just now are left for the next time."""
+        chosen = rows.limit(count).with_for_update(skip_locked=True).cte("chosen")  # chosen once, whatever the plan
+        with self._engine.begin() as connection:
+            here = (resources.c.kind == self._kind, resources.c.id.in_(select(chosen.c.id)))
+            return len(connection.execute(update(resources).where(*here).values(holder=holder).returning(resources.c.id)).all())
+
+    def _place(self, id: str) -> ColumnElement[Any]:
+        """Of a row among those that are listed."""
+        with self._reads.connect() as connection:
+            created_at = connection.execute(select(resources.c.created_at).where(*self._named(id))).scalar()
+        if created_at is None:
+            raise no_such(self._kind, id)
+        return tuple_(literal(created_at, resources.c.created_at.type), literal(id))
+
     def _named(self, id: str) -> builtins.list[ColumnElement[bool]]:
         return [resources.c.kind == self._kind, resources.c.id == id]
 
@@ -168,7 +239,26 @@ class SqlResources(Generic[S]):
         values = {"at": entry.at, "source": entry.source, "target": entry.target, "reason": entry.reason, "actor": entry.actor}
         connection.execute(insert(history).values(kind=self._kind, id=id, **values))
 
+    def _readable(self, row: Row[Any]) -> Record[S] | None:
+        """None where the row can't be read, which is said once of each revision."""
+        try:
+            return self._record(row)
+        except Unreadable as error:
+            if self._unreadable.get(row.id) != row.revision:
+                self._unreadable[row.id] = row.revision
+                log.error("left out of a list: %s", error)
+            return None
+
     def _record(self, row: Row[Any]) -> Record[S]:
+        try:
+            return self._decoded(row)
+        except ValueError as error:
+            said = " ".join(str(error).split())[:300]
+            raise Unreadable(
+                f"{self._kind} '{row.id}' ({row.state}) is stored in a form that this version of the platform can't read: {said}"
+            ) from error
+
+    def _decoded(self, row: Row[Any]) -> Record[S]:
         return Record(
             id=row.id,
             recommender=row.recommender,
@@ -181,6 +271,16 @@ class SqlResources(Generic[S]):
             intent=row.intent,
             priority=row.priority,
         )
+
+
+def _newest(here: Sequence[ColumnElement[bool]], limit: int) -> Select[Any]:
+    return select(resources).where(*here).order_by(resources.c.created_at.desc(), resources.c.id.desc()).limit(limit)
+
+
+def _free(now: datetime) -> ColumnElement[bool]:
+    """Held by nobody, or by a replica that is gone."""
+    living = select(leases.c.name).where(leases.c.name == literal(REPLICAS) + resources.c.holder, leases.c.until > now)
+    return or_(resources.c.holder.is_(None), ~living.exists())
 
 
 def _request(request: Request | None) -> Any:

@@ -37,7 +37,7 @@ resources = Table(
     Column("recommender", Text, nullable=False),
     Column("spec", Json, nullable=False),
     Column("status", Json, nullable=False),
-    Column("state", Text, nullable=False),  # of the status, for people who read the table
+    Column("state", Text, nullable=False),  # of the status, so that lists can be narrowed to it
     Column("intent", Json),
     Column("asked", Json),
     Column("revision", Integer, nullable=False),
@@ -49,6 +49,10 @@ resources = Table(
     Index("resources_due", "kind", "finished", "due_at", "id"),
     Index("resources_newest", "kind", "created_at", "id"),
     Index("resources_newest_of", "kind", "recommender", "created_at", "id"),
+    Index("resources_active", "kind", "finished", "created_at", "id"),
+    Index("resources_active_of", "kind", "recommender", "finished", "created_at", "id"),
+    Index("resources_state", "kind", "state", "created_at", "id"),
+    Index("resources_state_of", "kind", "recommender", "state", "created_at", "id"),
 )
 
 history = Table(

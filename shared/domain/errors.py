@@ -56,6 +56,12 @@ class IllegalTransition(EyasError):
     kind = "illegal-transition"
 
 
+class Unreadable(EyasError):
+    """Something stored that this version of the platform can't read: a newer one wrote it, or it is damaged."""
+
+    kind = "unreadable"
+
+
 class Unavailable(EyasError):
     """A part that is needed doesn't answer: trying again later can help."""
 

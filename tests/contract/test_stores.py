@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, insert, select
+from sqlalchemy import Engine, event, insert, select, update
 
 from services.store.audit import SqlAudit
 from services.store.engine import open_engine
+from services.store.leases import SqlLeases
 from services.store.outputs import SqlStageOutputs
 from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
-from services.store.tables import recommender_history, recommenders, route_history
+from services.store.tables import recommender_history, recommenders, resources, route_history
 from services.store.tokens import SqlTokens
-from shared.domain.errors import Conflict, Damaged
+from shared.domain.errors import Conflict, Damaged, Unreadable
 from shared.domain.retrainer import RetrainerStatus
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
@@ -29,6 +31,8 @@ from shared.testing.access_suite import AuditLogSuite, FakeAudit, FakeTokens, To
 from shared.testing.store_suite import (
     NOW,
     SECOND,
+    ClaimSuite,
+    LeasesSuite,
     RecommenderStoreSuite,
     RegistrySuite,
     ResourceStoreSuite,
@@ -38,6 +42,69 @@ from shared.testing.store_suite import (
     spec,
     version,
 )
+
+
+def many(engine: Engine, count: int) -> None:
+    """Rows of ten recommenders: most have ended, one in a hundred is at work."""
+    status = {"state": "promoted"}
+    rows = [
+        {
+            "kind": "rollout",
+            "id": f"ro-{n}",
+            "recommender": f"films-{n % 10}",
+            "spec": {"version": n},
+            "status": status,
+            "state": "promoted" if n % 100 else "canary",
+            "revision": 1,
+            "finished": bool(n % 100),
+            "created_at": NOW - n * SECOND,
+            "due_at": NOW,
+        }
+        for n in range(count)
+    ]
+    with engine.begin() as connection:
+        connection.execute(insert(resources), rows)
+        if engine.dialect.name == "postgresql":
+            connection.exec_driver_sql("ANALYZE resources")
+
+
+def statements(engine: Engine, act: Callable[[], object]) -> list[tuple[str, Any]]:
+    asked: list[tuple[str, Any]] = []
+
+    def note(_c: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if "BEGIN" not in statement:
+            asked.append((statement, parameters))
+
+    event.listen(engine, "before_cursor_execute", note)
+    act()
+    event.remove(engine, "before_cursor_execute", note)
+    return asked
+
+
+def plans(engine: Engine, act: Callable[[], object]) -> list[str]:
+    """How the database answers what `act` asks."""
+    found: list[str] = []
+    for statement, parameters in statements(engine, act):
+        with engine.connect() as connection:
+            if engine.dialect.name == "sqlite":
+                found += [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+            else:
+                found += connection.exec_driver_sql(f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {statement}", parameters).scalars()
+    return found
+
+
+def assert_flat(engine: Engine, plan: list[str], narrowed: bool) -> None:
+    """Nothing reads, and nothing sorts, more rows than a few: the work doesn't grow with the table."""
+    said = "\n".join(plan)
+    if engine.dialect.name == "sqlite":
+        read = [step for step in plan if "resources" in step]
+        assert read, said
+        assert all("SEARCH" in step and "INDEX" in step for step in read), said
+        assert not narrowed or "(kind=?)" not in said, said
+    else:
+        assert "Seq Scan" not in said, said
+        assert all(int(rows) <= 1000 for rows in re.findall(r"rows=(\d+)", said)), said
+        assert all(int(rows) <= 1000 for rows in re.findall(r"Removed by Filter: (\d+)", said)), said
 
 
 @pytest.fixture
@@ -64,7 +131,7 @@ class TestSqlResources(ResourceStoreSuite):
         retrainers.create(Record("films", "films", {}, RetrainerStatus(fired=4), NOW, NOW), "eyas")
         assert retrainers.get("films").status.fired == 4
         assert [record.status.state for record in store.list()] == ["pending"]
-        assert [record.status.state for record in retrainers.due(NOW, 10)] == ["watching"]
+        assert [row.id for row in retrainers.due(NOW, 10)] == ["films"]
         assert [entry.actor for entry in store.history("films")] == ["ada"]
 
     def test_a_time_without_a_zone_is_refused(self, store: SqlResources[RolloutStatus]) -> None:
@@ -77,6 +144,64 @@ class TestSqlResources(ResourceStoreSuite):
         other = open_engine(database_url)
         assert SqlResources(other, "rollout", RolloutStatus).get("ro-1") == rollout()
         other.dispose()
+
+    def test_a_row_that_cannot_be_read_hides_no_other(
+        self, engine: Engine, store: SqlResources[RolloutStatus], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for id in ("ro-1", "ro-2"):
+            store.create(rollout(id), "ada")
+        with engine.begin() as connection:
+            connection.execute(update(resources).where(resources.c.id == "ro-1").values(status={"state": "pending", "step": "many"}))
+        for _ in range(2):
+            assert [record.id for record in store.list()] == ["ro-2"]
+        assert caplog.text.count("rollout 'ro-1' (pending) is stored in a form that this version of the platform can't read") == 1
+        assert [row.id for row in store.due(NOW, 10)] == ["ro-1", "ro-2"]
+        with pytest.raises(Unreadable, match="ro-1"):
+            store.get("ro-1")
+        assert store.list(before="ro-1") == []
+
+    def test_lists_are_read_from_an_index_however_many_rows_there_are(self, engine: Engine, store: SqlResources[RolloutStatus]) -> None:
+        many(engine, 20_000)
+        lists: list[dict[str, Any]] = [
+            {},
+            {"active": True},
+            {"active": False},
+            {"states": ["promoted"]},
+            {"states": ["paused", "canary", "unknown"]},
+            {"before": "ro-100"},
+            {"states": ["aborted", "promoted"], "before": "ro-100"},
+        ]
+        for recommender in (None, "films-3"):
+            for asked in lists:
+                plan = plans(engine, lambda asked=asked, recommender=recommender: store.list(recommender, limit=5, **asked))  # type: ignore[misc]
+                assert_flat(engine, plan, narrowed=bool(recommender or asked))
+        assert_flat(engine, plans(engine, lambda: store.oldest_active("films-3")), narrowed=True)
+        assert_flat(engine, plans(engine, lambda: store.due(NOW, 5)), narrowed=True)
+
+
+class TestSqlClaims(ClaimSuite):
+    @pytest.fixture
+    def store(self, engine: Engine) -> SqlResources[RolloutStatus]:
+        return SqlResources(engine, "rollout", RolloutStatus)
+
+    @pytest.fixture
+    def leases(self, engine: Engine) -> SqlLeases:
+        return SqlLeases(engine)
+
+    def test_claiming_what_is_settled_writes_nothing(self, engine: Engine, store: SqlResources[RolloutStatus], leases: SqlLeases) -> None:
+        self.live(leases, "a", "b")
+        self.fill(store, 5)
+        for holder in "ab":
+            store.claim(holder, NOW, 2)
+        asked = statements(engine, lambda: [store.claim(holder, NOW, 2) for holder in "ab"])
+        assert [statement for statement, _ in asked if "UPDATE" in statement] == []
+        assert len(asked) == 2
+
+
+class TestSqlLeases(LeasesSuite):
+    @pytest.fixture
+    def leases(self, engine: Engine) -> SqlLeases:
+        return SqlLeases(engine)
 
 
 class TestSqlRecommenders(RecommenderStoreSuite):

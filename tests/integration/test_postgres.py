@@ -17,7 +17,10 @@ from sqlalchemy import Engine, text
 
 from services.store.engine import open_engine
 from services.store.migrate import upgrade
+from services.store.resources import SqlResources
 from shared.domain.errors import Invalid, Unavailable, Unsupported
+from shared.domain.rollout import RolloutStatus
+from shared.testing.store_suite import NOW, rollout
 from shared.testing.waiting import wait_for
 from tests.postgres import GUARDED, PASSWORD, Server, postgres_server
 
@@ -167,6 +170,16 @@ def test_two_writers_that_wait_for_each_other_are_parted(engine: Engine) -> None
         said = sorted(pool.map(lambda names: write(*names), (("a", "b"), ("b", "a"))))
     assert said[0] == ""
     assert "waited for each other" in said[1]
+
+
+def test_a_claim_leaves_a_row_that_is_being_written_to_the_next_time(engine: Engine) -> None:
+    store = SqlResources(engine, "rollout", RolloutStatus)
+    for n in range(3):
+        store.create(rollout(f"ro-{n}"), "ada")
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE resources SET revision = 7 WHERE id = 'ro-1'"))
+        assert store.claim("a", NOW, 1) == 2
+    assert store.claim("a", NOW, 1) == 1
 
 
 @pytest.mark.parametrize(("setting", "said"), [("lock_timeout", "other writers took"), ("statement_timeout", "the statement took")])

@@ -85,6 +85,16 @@ def test_a_death_at_any_transition_changes_nothing_about_the_end(new_world: NewW
             deeds.disturbed(life, dying(life.kind, number, point), expected)
 
 
+@pytest.mark.parametrize("life", [REGISTERED, PROMOTED], ids=str)
+def test_nor_does_one_on_postgresql(new_postgres_world: NewWorld, life: Life) -> None:
+    """A sample: each transition, at another point each time; a death, then a rival."""
+    deeds = Deeds(new_postgres_world, Parts())
+    expected, moves = deeds.undisturbed(life)
+    for number, move in enumerate(moves):
+        deeds.disturbed(life, dying(life.kind, number, move.points[number % len(move.points)]), expected)
+        deeds.disturbed(life, rivalled(life, number, move.points[-1 - number % len(move.points)]), expected)
+
+
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("life", [REGISTERED, PROMOTED, *RETRAINERS], ids=str)
 def test_a_second_controller_in_the_middle_of_any_transition_changes_nothing(new_world: NewWorld, life: Life, point: str) -> None:

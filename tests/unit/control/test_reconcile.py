@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event, update
 
 from services.control.reconcile import Reconciler
+from services.store.resources import SqlResources
+from services.store.tables import resources
 from shared.domain.errors import Conflict, Unavailable
-from shared.domain.machine import Decision, Edge, Machine
+from shared.domain.machine import Decision, Edge, Machine, Request
 from shared.domain.retrainer import RetrainerStatus
 from shared.domain.run import STAGES, Job
 from shared.ports import Record
+from shared.telemetry import metrics
 from tests.unit.control.world import NAME, NOW, Fate, World
 
 
@@ -132,7 +136,7 @@ class Toy:
     effect_type: Any = str
 
     def __init__(self, world: World) -> None:
-        self.store = world.retrainers
+        self.store: SqlResources[RetrainerStatus] = world.retrainers
         self.looks: list[str] = []
         self.faults: dict[str, Exception] = {}
         self.decision: Callable[[RetrainerStatus], Decision[RetrainerStatus, str]] = Decision
@@ -240,3 +244,74 @@ def test_a_lost_race_is_not_a_fault(world: World, caplog: pytest.LogCaptureFixtu
     reconciler.tick()
     assert toy.looks == ["a", "a"]
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_a_row_that_rests_is_not_even_read(world: World) -> None:
+    toy = Toy(world)
+    for id in ("a", "b"):
+        toy.add(id)
+    reconciler = Reconciler(toy, world.clock)
+    reconciler.tick()
+    read: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("SELECT"):
+            read.append(statement)
+
+    event.listen(world.engine, "before_cursor_execute", note)
+    reconciler.tick()
+    assert len(read) == 1
+    assert "resources.spec" not in read[0]
+    assert "resources.status" not in read[0]
+    toy.store.ask("a", Request("trigger", "ada"), NOW)
+    read.clear()
+    reconciler.tick()
+    assert toy.looks == ["a", "b", "a"]
+    assert len(read) == 2, "what is due, and the one row that has changed"
+
+
+def test_a_row_that_cannot_be_read_stops_nothing_but_itself_and_is_said_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    toy = Toy(world)
+    for id in ("a", "b", "c"):
+        toy.add(id)
+    with world.engine.begin() as connection:
+        connection.execute(update(resources).where(resources.c.id == "b").values(status={"state": "watching", "fired": "often"}))
+    before = metrics.RECONCILE_FAULTS.labels("toy")._value.get()
+    reconciler = Reconciler(toy, world.clock)
+    for _ in range(50):
+        reconciler.tick()
+        world.clock.pass_by(seconds=10)
+    assert toy.looks == ["a", "c"] * 50
+    assert caplog.text.count("retrainer 'b' (watching) is stored in a form that this version of the platform can't read") == 1
+    assert metrics.RECONCILE_FAULTS.labels("toy")._value.get() == before + 1
+    with world.engine.begin() as connection:
+        mended = {"status": {"state": "watching"}, "revision": 1}
+        connection.execute(update(resources).where(resources.c.id == "b").values(mended))
+    reconciler.tick()
+    assert toy.looks[-3:] == ["a", "b", "c"]
+
+
+class Uncertain(SqlResources[RetrainerStatus]):
+    """Commits, and then says that it doesn't know: the connection was lost in that moment."""
+
+    faults = 1
+
+    def commit(self, *arguments: Any, **values: Any) -> Record[RetrainerStatus]:
+        written = super().commit(*arguments, **values)
+        if self.faults:
+            self.faults -= 1
+            raise Unavailable("the connection was lost")
+        return written
+
+
+def test_a_commit_of_unknown_outcome_is_read_again_and_not_done_twice(world: World) -> None:
+    toy = Toy(world)
+    toy.store = Uncertain(world.engine, "retrainer", RetrainerStatus)
+    toy.add("a")
+    toy.decision = lambda status: Decision(RetrainerStatus(fired=1) if not status.fired else status)
+    reconciler = Reconciler(toy, world.clock)
+    assert reconciler.tick() == 0
+    world.clock.pass_by(seconds=1)
+    assert reconciler.tick() == 0
+    assert toy.store.get("a").status.fired == 1
+    assert toy.store.get("a").revision == 1

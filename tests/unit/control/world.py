@@ -1,12 +1,12 @@
 """A control plane that may die at any point, and the world around it, which goes on: stages, servers, gateways, users, people.
 
-What outlives a death is the World's: the database file, the artifacts, the jobs, the model server, the clock. A Plane is one
+What outlives a death is the World's: the database, the artifacts, the jobs, the model server, the clock. A Plane is one
 life of the control plane over it. Nothing runs by itself: a round lets the world do its part, ticks the plane, and moves the clock.
 """
 
 from __future__ import annotations
 
-import shutil
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,18 +14,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 
 from services.control.bases import Bases
 from services.control.placement import Placement
 from services.control.reconcile import Reconciler
+from services.control.replica import Replica
 from services.control.retrainers import Retrainers
 from services.control.rollouts import Rollouts
 from services.control.runs import Runs
 from services.control.turns import Turns
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
-from services.store.engine import open_engine, sqlite_url
+from services.store.engine import open_engine
+from services.store.leases import SqlLeases
 from services.store.outputs import SqlStageOutputs
 from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
@@ -49,6 +51,7 @@ S = TypeVar("S", bound=HasState)
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NAME = "films"
 ROUNDS = 150
+WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|TRUNCATE)\b(?! SKIP)")
 POINTS = ("before intent", "after intent", "after the effect", "before commit", "after commit")
 METRICS: Mapping[str, Mapping[str, float]] = {"evaluate": {"candidate.auc": 0.8}, "verify": {"parity": 1e-7}}
 
@@ -225,7 +228,7 @@ class Parts:
 class Plane:
     """One life of the control plane."""
 
-    def __init__(self, world: World, fate: Fate) -> None:
+    def __init__(self, world: World, fate: Fate, holder: str | None = None) -> None:
         engine = world.open()
         parts, clock = world.parts, world.clock
         registry, routes = parts.registry(engine, fate), parts.routes(engine, fate)
@@ -240,11 +243,14 @@ class Plane:
         rollouts = Rollouts(self.rollouts, routes, world.server, kpis, self.placement, clock)
         retrainers = Retrainers(self.retrainers, self.runs, self.rollouts, recommenders, routes, world.signals, clock)
         self.ensure = retrainers.ensure
+        self.replica = None if holder is None else Replica(holder, SqlLeases(engine), clock)
+        if self.replica is not None:
+            self.replica.beat()
         self._ticks: dict[str, Callable[[], object]] = {
-            "run": Reconciler(runs, clock).tick,
-            "rollout": Reconciler(rollouts, clock).tick,
+            "run": Reconciler(runs, clock, self.replica).tick,
+            "rollout": Reconciler(rollouts, clock, self.replica).tick,
             "placement": self.placement.tick,
-            "retrainer": Reconciler(retrainers, clock).tick,
+            "retrainer": Reconciler(retrainers, clock, self.replica).tick,
         }
 
     def tick(self, *kinds: str) -> None:
@@ -257,11 +263,12 @@ class Plane:
 class World:
     """Everything that outlives the control plane; its own stores are those of the API and of the gateways."""
 
-    def __init__(self, folder: Path, database: Path, parts: Parts | None = None) -> None:
+    def __init__(self, folder: Path, url: str, parts: Parts | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.database = folder / "eyas.db"
-        shutil.copyfile(database, self.database)
+        self.url = url
+        self.writes: list[str] = []
+        """Every statement that wrote, or tried to."""
         self.parts = parts or Parts()
         self.clock = Clock()
         self.artifacts = FsspecArtifacts(str(folder / "artifacts"))
@@ -293,18 +300,23 @@ class World:
         self._came: set[int] = set()
 
     def open(self) -> Engine:
-        engine = open_engine(sqlite_url(self.database))
+        engine = open_engine(self.url)
+        event.listen(engine, "before_cursor_execute", self._note)
         self._engines.append(engine)
         return engine
+
+    def _note(self, _connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if WRITES.search(statement):
+            self.writes.append(statement)
 
     def close(self) -> None:
         for engine in self._engines:
             engine.dispose()
 
-    def plane(self, fate: Fate | None = None) -> Plane:
+    def plane(self, fate: Fate | None = None, holder: str | None = None) -> Plane:
         fate = fate or Fate("none")
         self.executor.fate = fate
-        return Plane(self, fate)
+        return Plane(self, fate, holder)
 
     # People
 

@@ -20,6 +20,7 @@ _SEQUENCE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 def upgrade() -> None:
     _replicas()
+    _lists()
     _stages()
     _tags()
     _access()
@@ -39,6 +40,12 @@ def _replicas() -> None:
         sa.Column("holder", sa.Text(), nullable=False),
         sa.Column("until", _INSTANT, nullable=False),
     )
+
+
+def _lists() -> None:
+    for name, narrowed in (("active", "finished"), ("state", "state")):
+        op.create_index(f"resources_{name}", "resources", ["kind", narrowed, "created_at", "id"])
+        op.create_index(f"resources_{name}_of", "resources", ["kind", "recommender", narrowed, "created_at", "id"])
 
 
 def _stages() -> None:
