@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 
-from shared.domain.errors import Conflict
+from shared.domain.errors import Conflict, Invalid
 
 log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
 
 
-def bind(what: str, wanted: int | None, default: int) -> socket.socket:
-    """A listening address on the loopback interface: `wanted` or nothing, else `default`, else any free port."""
+def reachable(host: str) -> str:
+    """Where a process of this machine finds what listens at `host`."""
+    return LOOPBACK if host == "0.0.0.0" else host  # noqa: S104  it is compared, not bound
+
+
+def bind(what: str, wanted: int | None, default: int, host: str = LOOPBACK) -> socket.socket:
+    """A listening port at `host`: `wanted` or nothing, else `default`, else any free one."""
     if wanted is not None:
         try:
-            return _bound(wanted)
+            return _bound(host, wanted)
         except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise Invalid(f"{host} is no address of this machine: {what} can't listen there") from None
             raise Conflict(f"port {wanted} for {what} is not free ({error.strerror}); choose another, or 0 for any") from None
     try:
-        return _bound(default)
-    except OSError:
-        taken = _bound(0)
+        return _bound(host, default)
+    except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise Invalid(f"{host} is no address of this machine: {what} can't listen there") from None
+        taken = _bound(host, 0)
         log.warning("port %d for %s is taken: using %d", default, what, taken.getsockname()[1])
         return taken
 
 
-def _bound(port: int) -> socket.socket:
+def _bound(host: str, port: int) -> socket.socket:
     # The protocol is named, or asyncio leaves Nagle's algorithm on and each answer waits 40 ms for an acknowledgement.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((LOOPBACK, port))
+        listener.bind((host, port))
         listener.listen(1024)
     except OSError:
         listener.close()

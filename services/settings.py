@@ -1,17 +1,30 @@
-"""The operator's settings: from the environment (`EYAS_...`) or the command line, read by wiring alone."""
+"""The operator's settings: from the environment (`EYAS_...`) or the command line, read by wiring alone.
+
+Secrets come by file or by the environment and never by the command line; no message repeats one.
+"""
 
 from __future__ import annotations
 
+import ipaddress
+import re
+import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from shared.domain.errors import Invalid
 
 _PREFIX = "EYAS_"
+_ADDRESS = re.compile(r"([a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?):([0-9]{1,5})")
+_REPLICA = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+_SECRETS = frozenset({"database_url", "database_password"})
+_METRICS = 8002
+
+Role = Literal["all", "control", "gateway"]
 
 
 def _paths(value: Any) -> Any:
@@ -23,15 +36,83 @@ def _paths(value: Any) -> Any:
     return [one for one in value.split(":") if one]
 
 
-class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore")
+def _host(value: str) -> str:
+    try:
+        return str(ipaddress.IPv4Address(value))
+    except ValueError:
+        raise ValueError("an IPv4 address is expected, such as 127.0.0.1, or 0.0.0.0 for all of this machine's") from None
 
-    home: Path = Field(Path("var/eyas"), description="The one folder that holds all state.")
+
+def _triton(value: str) -> str:
+    found = _ADDRESS.fullmatch(value)
+    if value != "embedded" and (not found or not 0 < int(found[3]) < 65536):
+        raise ValueError("'embedded' or the address of a Triton's gRPC is expected, such as eyas-triton:8001")
+    return value
+
+
+def _replica(value: str) -> str:
+    if not _REPLICA.fullmatch(value):
+        raise ValueError("lower-case letters, digits, dots and dashes are expected, at most 63, as in a pod's name")
+    return value
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore", hide_input_in_errors=True)
+
+    role: Role = Field("all", description="What this process is: all of the platform, its control plane, or one of its gateways.")
+    home: Path = Field(Path("var/eyas"), description="The folder that holds all state that isn't put elsewhere.")
+    host: Annotated[str, AfterValidator(_host)] = Field("127.0.0.1", description="The address to listen at.")
     port: int | None = Field(None, ge=0, le=65535, description="Of the API; 8080, or a free one where that is taken.")
     metrics_port: int | None = Field(None, ge=0, le=65535, description="Of /metrics; 9090, or a free one where that is taken.")
     data_roots: Annotated[list[Path], NoDecode, BeforeValidator(_paths)] = Field(
         default_factory=list, description="Folders that specs may read data from, ':' between them; the working folder's `data` if none."
     )
+    database_url: SecretStr | None = Field(None, description="sqlite:///FILE or postgresql://...; eyas.db in the home if absent.")
+    database_password: SecretStr | None = Field(None, description="Of the database URL, where that has none.")
+    database_password_file: Path | None = Field(None, description="A file that holds it, instead.")
+    artifacts_url: str | None = Field(None, description="A folder or any URL that fsspec knows; artifacts/ in the home if absent.")
+    executor: Literal["local", "kubernetes"] = Field("local", description="Where stages run.")
+    jobs_file: Path | None = Field(None, description="What the Jobs of executor=kubernetes look like.")
+    triton: Annotated[str, AfterValidator(_triton)] = Field(
+        "embedded", description="'embedded', or HOST:PORT of a Triton that reads the same model repository."
+    )
+    triton_metrics: str | None = Field(None, description="URL of that Triton's metrics; port 8002 of its host if absent.")
+    triton_home: Path | None = Field(None, description="The folder with the model repository; triton/ in the home if absent.")
+    token_file: Path | None = Field(None, description="A file with the API's first token; made in the home if absent.")
+    replica: Annotated[str, AfterValidator(_replica)] | None = Field(
+        None, description="This process's name among its like, such as its pod's; the machine's if absent."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Settings:
+        if self.role != "all" and self.triton == "embedded":
+            raise ValueError(f"a platform in parts shares one Triton: the role '{self.role}' needs EYAS_TRITON, its HOST:PORT")
+        if self.role == "gateway" and self.token_file is None:
+            raise ValueError("a gateway needs the token of its control plane: set EYAS_TOKEN_FILE")
+        if self.executor == "kubernetes" and self.jobs_file is None:
+            raise ValueError("executor=kubernetes needs to know what its Jobs look like: set EYAS_JOBS_FILE")
+        if self.database_password is not None and self.database_password_file is not None:
+            raise ValueError("set EYAS_DATABASE_PASSWORD or EYAS_DATABASE_PASSWORD_FILE, not both")
+        return self
+
+    @property
+    def owns_home(self) -> bool:
+        """Whether nobody else may use the home: with a database server, several control planes do; gateways only read it."""
+        url = self.database_url.get_secret_value() if self.database_url else "sqlite:"
+        return self.role == "all" or (self.role == "control" and url.startswith("sqlite"))
+
+    @property
+    def name(self) -> str:
+        return self.replica or socket.gethostname().lower()
+
+    @property
+    def triton_metrics_url(self) -> str:
+        return self.triton_metrics or f"http://{urlsplit(f'//{self.triton}').hostname}:{_METRICS}/metrics"
+
+    def password(self) -> str | None:
+        if self.database_password_file is None:
+            return self.database_password.get_secret_value() if self.database_password else None
+        return read_secret(self.database_password_file, "database_password_file")
 
     max_runs: int = Field(4, ge=1, le=1000, description="Runs that are active at once, of all recommenders.")
 
@@ -41,10 +122,29 @@ class Settings(BaseSettings):
         try:
             return cls(**given)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            field = str(first["loc"][0])
-            named = field if field in given else _PREFIX + field.upper()
-            said = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
-            raise Invalid(f"{named}: {said}, got {str(first['input'])[:80]!r}") from None
+            raise Invalid(_said(error, given)) from None
         except SettingsError as error:
             raise Invalid(f"the environment's {_PREFIX} variables: {error}") from None
+
+
+def read_secret(path: Path, what: str) -> str:
+    """One line of a file, without the white space around it."""
+    try:
+        found = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise Invalid(f"{_PREFIX}{what.upper()}: {path} can't be read: {why}") from None
+    if not found or len(found.splitlines()) > 1:
+        raise Invalid(f"{_PREFIX}{what.upper()}: {path} must hold one line, found {'none' if not found else 'more'}")
+    return found
+
+
+def _said(error: ValidationError, given: Mapping[str, Any]) -> str:
+    first = error.errors(include_url=False)[0]
+    said = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+    if not first["loc"]:
+        return said
+    field = str(first["loc"][0])
+    named = field if field in given else _PREFIX + field.upper()
+    got = "" if field in _SECRETS else f", got {str(first['input'])[:80]!r}"
+    return f"{named}: {said}{got}"

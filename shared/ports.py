@@ -374,7 +374,12 @@ class ServerInfo:
     """The repository index: name, version, state."""
 
 
-class ModelServer(Protocol):
+class Scorer(Protocol):
+    def score(self, recommender: str, number: int, feed: Mapping[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+        """One score a row; Unavailable when the version doesn't answer."""
+
+
+class ModelServer(Scorer, Protocol):
     """Triton, whatever form it has. Versions stand side by side; the caller always names one."""
 
     def place(self, recommender: str, units: Sequence[ServedUnit]) -> Mapping[int, str]:
@@ -385,9 +390,6 @@ class ModelServer(Protocol):
 
     def answering(self, recommender: str) -> frozenset[int]:
         """The versions that answered a real inference just now."""
-
-    def score(self, recommender: str, number: int, feed: Mapping[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-        """One score a row; Unavailable when the version doesn't answer."""
 
     def successes(self) -> Mapping[tuple[str, int], int]:
         """Successful requests of (recommender, version) so far, over restarts and removals of versions."""

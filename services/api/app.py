@@ -12,23 +12,23 @@ from services.api import audit, events, health, problems, recommend, recommender
 from services.api.access import Room
 from services.api.auth import Auth
 from services.api.limits import BodyLimit, LastCatch
-from services.api.parts import Parts
+from services.api.parts import Door, Parts
+from services.gateway import Gateway
 from shared import __version__
 from shared.contracts.spec import RecommenderSpec
 
-ROOMS: tuple[Room, ...] = (
-    health.room,
+CONTROL: tuple[Room, ...] = (
     recommenders.room,
     versions.room,
     runs.room,
     rollouts.room,
     retraining.room,
-    recommend.room,
-    events.room,
     serving.room,
     tokens.room,
     audit.room,
 )
+ONLINE: tuple[Room, ...] = (recommend.room, events.room)
+ROOMS: tuple[Room, ...] = (health.room, *CONTROL, *ONLINE)
 """Every route of the API; its permission table is made of them."""
 
 _PLACE = "#/components/schemas/{model}"
@@ -49,15 +49,16 @@ _PROBLEM = {
 }
 
 
-def create_app(parts: Parts) -> FastAPI:
+def create_app(door: Door, parts: Parts | None, gateway: Gateway | None) -> FastAPI:
+    """The rooms of what the process has: the control plane's, the online ones, or both."""
     app = FastAPI(title="Eyas", version=__version__, description="Trains recommenders and lets them fly a little further at a time.")
-    app.state.parts = parts
+    app.state.door, app.state.parts, app.state.gateway = door, parts, gateway
     problems.install(app)
     said_in_openapi = [Depends(HTTPBearer(auto_error=False))]
-    for room in ROOMS:
+    for room in (health.room, *(CONTROL if parts else ()), *(ONLINE if gateway else ())):
         app.include_router(room.router, dependencies=None if room is health.room else said_in_openapi)
     app.add_middleware(BodyLimit)
-    app.add_middleware(Auth, bootstrap=parts.token, tokens=parts.tokens, clock=parts.clock)
+    app.add_middleware(Auth, bootstrap=door.token, tokens=door.tokens, clock=door.clock)
     app.add_middleware(LastCatch)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.api.access import Room, Who
-from services.api.parts import With
+from services.api.parts import Online
 from shared.contracts.events import Interaction
 from shared.domain.access import Role
 
@@ -26,7 +26,7 @@ class Taken(BaseModel):
 
 
 @room.post("/v1/events", Role.CLIENT, audited=False, status_code=202)
-def take(parts: With, who: Who, batch: Batch) -> Taken:
+def take(gateway: Online, who: Who, batch: Batch) -> Taken:
     """All or none: one bad event refuses the batch, and the problem names it."""
-    found = parts.gateway.record(batch.events, who.sees)
+    found = gateway.record(batch.events, who.sees)
     return Taken(accepted=found.accepted, hits=found.hits)

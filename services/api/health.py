@@ -6,7 +6,7 @@ from fastapi import Response
 from pydantic import BaseModel
 
 from services.api.access import ANYBODY, Room
-from services.api.parts import With
+from services.api.parts import AtDoor
 from services.api.problems import problem
 
 room = Room("health")
@@ -26,8 +26,8 @@ def healthz() -> Alive:
 
 
 @room.get("/readyz", ANYBODY, response_model=Ready)
-def readyz(parts: With) -> Ready | Response:
-    waiting = list(parts.ready())
+def readyz(door: AtDoor) -> Ready | Response:
+    waiting = list(door.ready())
     if not waiting:
         return Ready()
     return problem("not-ready", 503, f"not ready yet: {', '.join(waiting)}", {"Retry-After": "1"}, ready=False, waiting=waiting)

@@ -28,7 +28,21 @@ from shared.ports import (
 
 
 @dataclass(frozen=True)
+class Door:
+    """What every process has that answers requests: who may come in, and whether it can do its work."""
+
+    clock: Clock
+    token: str
+    """The one that the platform starts with: an admin's, in no table."""
+    tokens: TokenStore
+    ready: Callable[[], Sequence[str]]
+    """What isn't ready yet; empty when all is."""
+
+
+@dataclass(frozen=True)
 class Parts:
+    """The control plane's."""
+
     recommenders: RecommenderStore
     runs: RunStore
     rollouts: RolloutStore
@@ -38,10 +52,7 @@ class Parts:
     executor: Executor
     artifacts: ArtifactStore
     server: ModelServer
-    gateway: Gateway
     clock: Clock
-    token: str
-    """The one that the platform starts with: an admin's, in no table."""
     tokens: TokenStore
     audit: AuditLog
     drift: Callable[[str], Mapping[str, float]]
@@ -50,8 +61,6 @@ class Parts:
     """By version, what its answers earned in the newest closed stretch of time."""
     wake: Callable[[], None]
     """Tells the control loop that there is something to do."""
-    ready: Callable[[], Sequence[str]]
-    """What isn't ready yet; empty when all is."""
 
 
 def _parts(request: Request) -> Parts:
@@ -59,4 +68,16 @@ def _parts(request: Request) -> Parts:
     return parts
 
 
+def _door(request: Request) -> Door:
+    door: Door = request.app.state.door
+    return door
+
+
+def _gateway(request: Request) -> Gateway:
+    gateway: Gateway = request.app.state.gateway
+    return gateway
+
+
 With = Annotated[Parts, Depends(_parts)]
+AtDoor = Annotated[Door, Depends(_door)]
+Online = Annotated[Gateway, Depends(_gateway)]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.api.access import Room
-from services.api.parts import With
+from services.api.parts import Online
 from shared.contracts.events import Key
 from shared.domain.access import Role
 
@@ -37,8 +37,8 @@ class AnswerView(BaseModel):
 
 
 @room.post("/v1/recommend/{name}", Role.CLIENT, audited=False)
-def recommend(parts: With, name: str, ask: Ask) -> AnswerView:
-    answer = parts.gateway.recommend(name, ask.user, ask.k, ask.exclude)
+def recommend(gateway: Online, name: str, ask: Ask) -> AnswerView:
+    answer = gateway.recommend(name, ask.user, ask.k, ask.exclude)
     return AnswerView(
         request_id=answer.request_id,
         recommender=answer.recommender,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -47,7 +47,21 @@ def up(
     """Start the platform on this machine. It stays until it is interrupted."""
     from services.wiring import serve
 
-    raise typer.Exit(serve(home or default_home(), port, metrics_port, list(data_root or [])))
+    given = {"role": "all", "home": home or default_home(), "port": port, "metrics_port": metrics_port, "data_roots": data_root or None}
+    raise typer.Exit(serve(given))
+
+
+@app.command("serve")
+def serve_role(
+    role: Annotated[Literal["control", "gateway"], typer.Option(help="Which part.", show_default=False)],
+    host: Annotated[str | None, typer.Option(help="The address to listen at; 127.0.0.1 when absent.", show_default=False)] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Of the API; 8080, or a free one, when absent.")] = None,
+    metrics_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Of /metrics; 9090, or a free one, when absent.")] = None,
+) -> None:
+    """Start one part of a platform, as a cluster does. What else it needs stands in the environment (EYAS_...)."""
+    from services.wiring import serve
+
+    raise typer.Exit(serve({"role": role, "host": host, "port": port, "metrics_port": metrics_port}))
 
 
 _COMMANDS: tuple[Callable[..., None], ...] = (

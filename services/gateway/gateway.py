@@ -23,7 +23,7 @@ from shared.contracts.events import Impression, Interaction
 from shared.domain.errors import Unavailable
 from shared.domain.ids import new_id
 from shared.domain.route import Variant, choose
-from shared.ports import ArtifactStore, Clock, EventLog, ModelServer, RecommenderStore, Registry, RouteStore
+from shared.ports import ArtifactStore, Clock, EventLog, RecommenderStore, Registry, RouteStore, Scorer
 from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Gateway:
         routes: RouteStore,
         registry: Registry,
         artifacts: ArtifactStore,
-        server: ModelServer,
+        server: Scorer,
         events: EventLog,
         recommenders: RecommenderStore,
         clock: Clock,

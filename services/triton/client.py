@@ -16,13 +16,21 @@ from shared.domain.errors import Unavailable
 T = TypeVar("T")
 LOAD_TIMEOUT = 300.0
 ASK_TIMEOUT = 5.0
+# A server that comes back is found within a second; gRPC's own patience grows to two minutes. Messages have no limit of size.
+_CHANNEL = [
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
 
 
 class Client:
     """Safe to share between threads: each call is one request on one channel, which gRPC multiplexes."""
 
     def __init__(self, address: str, metrics_url: str) -> None:
-        self._client = InferenceServerClient(address)
+        self._client = InferenceServerClient(address, channel_args=_CHANNEL)
         self._metrics_url = metrics_url
 
     def infer(self, model: str, version: int, inputs: Sequence[InferInput], output: str, timeout: float) -> np.ndarray[Any, Any]:
@@ -56,7 +64,7 @@ class Client:
 
     def metrics(self) -> str:
         try:
-            with urllib.request.urlopen(self._metrics_url, timeout=ASK_TIMEOUT) as answer:  # noqa: S310  our own loopback URL
+            with urllib.request.urlopen(self._metrics_url, timeout=ASK_TIMEOUT) as answer:  # noqa: S310  our own Triton's URL
                 return str(answer.read().decode())
         except (urllib.error.URLError, OSError) as error:
             raise Unavailable(f"Triton's metrics don't answer: {error}") from None

@@ -1,7 +1,7 @@
 """A real tritonserver as a process of this machine: started, watched, started again, and ended without a trace.
 
-It binds loopback, dies with its owner (the shim), and belongs to a process group of its own, so its Python stubs can be ended
-with it. Several may live side by side: each has its own folder, ports and mark.
+It binds loopback unless told otherwise, dies with its owner (the shim), and belongs to a process group of its own, so its Python
+stubs can be ended with it. Several may live side by side: each has its own folder, ports and mark.
 """
 
 from __future__ import annotations
@@ -32,9 +32,12 @@ _POLL = 0.02
 
 
 class EmbeddedTriton:
-    """Owns one tritonserver. `home` holds its repository (`models/`), its backends and its log."""
+    """Owns one tritonserver. `home` holds its repository (`models/`), its backends and its log.
 
-    def __init__(self, home: Path, *, start_timeout: float = 60.0) -> None:
+    `ports` are those of gRPC and of the metrics; two free ones if none are given.
+    """
+
+    def __init__(self, home: Path, *, start_timeout: float = 60.0, listen: str = "127.0.0.1", ports: tuple[int, int] | None = None) -> None:
         self.home = home.absolute()
         self.repository = self.home / "models"
         self.log = self.home / "triton.log"
@@ -43,18 +46,30 @@ class EmbeddedTriton:
         self._timeout = start_timeout
         self._process: subprocess.Popen[bytes] | None = None
         self._mark = new_mark()
-        self._ports = (0, 0)
+        self._listen = listen
+        self._given = ports
+        self._ports = ports or (0, 0)
         self._lock = threading.RLock()
         # The kernel ends the server when the thread that forked it ends: one thread, as old as this object.
         self._nursery = ThreadPoolExecutor(max_workers=1, thread_name_prefix="triton")
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self._ports[0]}"
+        return f"{self._near}:{self._ports[0]}"
 
     @property
     def metrics_url(self) -> str:
-        return f"http://127.0.0.1:{self._ports[1]}/metrics"
+        return f"http://{self._near}:{self._ports[1]}/metrics"
+
+    @property
+    def _near(self) -> str:
+        """Where this process reaches it."""
+        return "127.0.0.1" if self._listen == "0.0.0.0" else self._listen  # noqa: S104  it is compared, not bound
+
+    @property
+    def ports(self) -> tuple[int, int]:
+        """Of gRPC and of the metrics."""
+        return self._ports
 
     @property
     def pid(self) -> int | None:
@@ -75,7 +90,7 @@ class EmbeddedTriton:
             self.repository.mkdir(parents=True, exist_ok=True)
             wheel.lay_out(self.home / "backends")
             for _ in range(_TRIES):  # a port that was free may be taken when the server gets there
-                self._ports = _free_ports()
+                self._ports = self._given or _free_ports()
                 written = self.log.stat().st_size if self.log.exists() else 0
                 self._process = self._nursery.submit(self._spawn, wheel.server, wheel.environment()).result()
                 if self._answers():
@@ -131,9 +146,9 @@ class EmbeddedTriton:
                     "--exit-timeout-secs=5",
                     "--allow-http=false",
                     "--allow-gpu-metrics=false",
-                    "--grpc-address=127.0.0.1",
+                    f"--grpc-address={self._listen}",
                     f"--grpc-port={grpc}",
-                    "--metrics-address=127.0.0.1",
+                    f"--metrics-address={self._listen}",
                     f"--metrics-port={metrics}",
                 ],
                 cwd=self.home,
@@ -148,7 +163,7 @@ class EmbeddedTriton:
         """Waits until it is ready; False if it ended, or took too long."""
         deadline = time.monotonic() + self._timeout
         while self.alive and time.monotonic() < deadline:
-            if _listens(self._ports[0]) and _listens(self._ports[1]):
+            if all(_listens(self._near, port) for port in self._ports):
                 client = Client(self.address, self.metrics_url)
                 try:
                     if client.ready():
@@ -188,10 +203,10 @@ def _free_ports() -> tuple[int, int]:
         return first.getsockname()[1], second.getsockname()[1]
 
 
-def _listens(port: int) -> bool:
+def _listens(host: str, port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        return probe.connect_ex((host, port)) == 0
 
 
 def _reason(said: str) -> str:

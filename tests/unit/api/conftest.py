@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from services.api.app import create_app
-from services.api.parts import Parts
+from services.api.parts import Door, Parts
 from services.gateway import Answer, Recorded
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest
@@ -241,15 +241,19 @@ class World:
         self.tokens, self.audit = FakeTokens(), FakeAudit()
         self.waiting = []
         self.woken = 0
-        self.app = create_app(self._parts())
+        ticks = itertools.count()
+        self.clock = SimpleNamespace(now=lambda: NOW + timedelta(microseconds=next(ticks)))
+        self.app = create_app(self.door(), self.parts(), self.gateway)
         self.stranger = Client(self.app)
         self.client = Client(self.app, headers={"Authorization": f"Bearer {TOKEN}"})
 
-    def _parts(self):
+    def door(self):
+        return Door(self.clock, TOKEN, self.tokens, lambda: self.waiting)
+
+    def parts(self):
         def wake():
             self.woken += 1
 
-        ticks = itertools.count()
         return Parts(
             recommenders=self.recommenders,
             runs=self.runs,
@@ -260,15 +264,12 @@ class World:
             executor=self.executor,
             artifacts=SimpleNamespace(manifest=self.manifests.get),
             server=self.server,
-            gateway=self.gateway,
-            clock=SimpleNamespace(now=lambda: NOW + timedelta(microseconds=next(ticks))),
-            token=TOKEN,
+            clock=self.clock,
             tokens=self.tokens,
             audit=self.audit,
             drift=lambda name: {"genres": 0.31},
             kpis=lambda name, window: {2: HitRate(100, 25)},
             wake=wake,
-            ready=lambda: self.waiting,
         )
 
     def holder(self, role, recommenders=None, **changes):

@@ -205,7 +205,19 @@ def test_up_hands_its_options_to_the_platform_and_ends_with_its_code(eyas, home,
     monkeypatch.setitem(sys.modules, "services.wiring", fake)
     monkeypatch.setattr("services.wiring", fake, raising=False)
     assert eyas("up", "--port", "0", "--data-root", "a", "--data-root", "b").exit_code == 7
-    assert called == [(home, 0, None, [Path("a"), Path("b")])]
+    roots = [Path("a"), Path("b")]
+    assert called == [({"role": "all", "home": home, "port": 0, "metrics_port": None, "data_roots": roots},)]
+
+
+def test_serve_starts_one_part_and_knows_no_other_words(eyas, monkeypatch):
+    called = []
+    fake = SimpleNamespace(serve=lambda given: called.append(given) or 0)
+    monkeypatch.setitem(sys.modules, "services.wiring", fake)
+    monkeypatch.setattr("services.wiring", fake, raising=False)
+    assert eyas("serve", "--role", "gateway", "--host", "0.0.0.0", "--port", "8080").exit_code == 0
+    assert called == [{"role": "gateway", "host": "0.0.0.0", "port": 8080, "metrics_port": None}]
+    assert eyas("serve", "--role", "all").exit_code == 2
+    assert eyas("serve").exit_code == 2
 
 
 def test_the_commands_need_no_platform_code_to_be_listed(eyas):

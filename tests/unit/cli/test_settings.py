@@ -35,3 +35,72 @@ def test_what_is_given_has_the_last_word(monkeypatch):
     monkeypatch.setenv("EYAS_DATA_ROOTS", "/a")
     found = Settings.read({"port": 2, "data_roots": [Path("/with:colon")]})
     assert (found.port, found.data_roots) == (2, [Path("/with:colon")])
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("EYAS_ROLE", "both", "'all', 'control' or 'gateway'"),
+        ("EYAS_HOST", "localhost", "an IPv4 address is expected"),
+        ("EYAS_TRITON", "http://triton:8001", "the address of a Triton's gRPC is expected"),
+        ("EYAS_TRITON", "triton:0", "the address of a Triton's gRPC is expected"),
+        ("EYAS_TRITON", "triton:65536", "the address of a Triton's gRPC is expected"),
+        ("EYAS_EXECUTOR", "docker", "'local' or 'kubernetes'"),
+        ("EYAS_REPLICA", "Pod_1", "as in a pod's name"),
+    ],
+)
+def test_what_roles_are_told_is_checked(monkeypatch, variable, value, said):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(Invalid, match=f"^{variable}: .*{said}.*{value}"):
+        Settings.read({})
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"EYAS_ROLE": "gateway", "EYAS_TOKEN_FILE": "t"}, "the role 'gateway' needs EYAS_TRITON"),
+        ({"EYAS_ROLE": "control"}, "the role 'control' needs EYAS_TRITON"),
+        ({"EYAS_ROLE": "gateway", "EYAS_TRITON": "t:8001"}, "set EYAS_TOKEN_FILE"),
+        ({"EYAS_EXECUTOR": "kubernetes"}, "set EYAS_JOBS_FILE"),
+        ({"EYAS_DATABASE_PASSWORD": "a", "EYAS_DATABASE_PASSWORD_FILE": "b"}, "not both"),
+    ],
+)
+def test_what_does_not_fit_together_is_one_line(monkeypatch, environment, said):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Invalid) as caught:
+        Settings.read({})
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_message_repeats_a_secret(monkeypatch, tmp_path):
+    monkeypatch.setenv("EYAS_DATABASE_URL", "postgresql://eyas:hunter2@db/eyas")
+    monkeypatch.setenv("EYAS_DATABASE_PASSWORD", "hunter3")
+    assert "hunter" not in repr(Settings.read({}))
+    monkeypatch.setenv("EYAS_ROLE", "control")
+    with pytest.raises(Invalid) as caught:
+        Settings.read({})
+    assert "hunter" not in str(caught.value)
+
+
+def test_a_password_may_come_by_file(monkeypatch, tmp_path):
+    file = tmp_path / "password"
+    monkeypatch.setenv("EYAS_DATABASE_PASSWORD_FILE", str(file))
+    with pytest.raises(Invalid, match=r"^EYAS_DATABASE_PASSWORD_FILE: .* can't be read: No such file"):
+        Settings.read({}).password()
+    file.write_text("one\ntwo\n")
+    with pytest.raises(Invalid, match="must hold one line, found more") as caught:
+        Settings.read({}).password()
+    assert "two" not in str(caught.value)
+    file.write_text("hunter2\n")
+    assert Settings.read({}).password() == "hunter2"
+
+
+def test_only_a_control_plane_on_a_file_owns_its_home(monkeypatch):
+    monkeypatch.setenv("EYAS_TRITON", "triton:8001")
+    monkeypatch.setenv("EYAS_TOKEN_FILE", "t")
+    owns = {role: Settings.read({"role": role}).owns_home for role in ("all", "control", "gateway")}
+    assert owns == {"all": True, "control": True, "gateway": False}
+    assert not Settings.read({"role": "control", "database_url": "postgresql://db/eyas"}).owns_home
+    assert Settings.read({}).triton_metrics_url == "http://triton:8002/metrics"

@@ -1,0 +1,41 @@
+"""A Triton that somebody else runs, and that reads models from a folder that both see."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from services.triton.boot import announced
+from shared.domain.errors import Unavailable
+
+
+class RemoteTriton:
+    """Implements Host. `home` is the folder that the server was started on (services.triton.serve)."""
+
+    def __init__(self, address: str, metrics_url: str, home: Path) -> None:
+        self.address = address
+        self.metrics_url = metrics_url
+        self.repository = home.absolute() / "models"
+        self._home = home
+        self._lock = threading.Lock()
+        self._life = announced(home)
+        self._generation = 1 if self._life else 0
+
+    @property
+    def generation(self) -> int:
+        """Looks whether a new life was announced: a small file, read at every placement."""
+        with self._lock:
+            found = announced(self._home)
+            if found is not None and found != self._life:
+                self._life = found
+                self._generation += 1
+            return self._generation
+
+    def ensure_running(self) -> bool:
+        """Starting it again is its owner's work: it can only be waited for."""
+        before = self._generation
+        if self.generation == 0:
+            raise Unavailable(
+                f"no Triton has announced itself in {self._home} yet: is the server at {self.address} started on that folder?"
+            )
+        return self._generation != before

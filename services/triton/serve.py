@@ -1,0 +1,106 @@
+"""A Triton of its own, in the foreground: for a container, or beside a platform that is told its address.
+
+    python -m services.triton.serve --home FOLDER --host 0.0.0.0 --grpc 8001 --metrics 8002 --health 8003
+
+It is started again if it dies, and each start is announced beside the repository (services.triton.boot). `/` of the health port
+answers 200 while the server answers, 503 otherwise. SIGTERM and SIGINT end all of it; nothing is left in shared memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from services.triton.boot import announce
+from services.triton.client import Client
+from services.triton.embedded import EmbeddedTriton
+from services.triton.residue import sweep_all
+from shared.domain.errors import EyasError
+from shared.telemetry import logs
+
+log = logging.getLogger("services.triton.serve")
+_WATCH = 0.5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m services.triton.serve")
+    parser.add_argument("--home", type=Path, required=True, help="the folder with the model repository")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen at")
+    parser.add_argument("--grpc", type=int, default=8001, help="port")
+    parser.add_argument("--metrics", type=int, default=8002, help="port")
+    parser.add_argument("--health", type=int, default=8003, help="port")
+    parser.add_argument("--alone", action="store_true", help="nobody else uses this /dev/shm: what a former life left there is removed")
+    asked = parser.parse_args()
+    logs.configure()
+    ending = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ending.set())
+    try:
+        with ExitStack() as undo:
+            _serve(asked, ending, undo)
+    except (EyasError, OSError) as error:
+        sys.stderr.write(f"triton: {error}\n")
+        sys.exit(1)
+    log.info("stopped")
+
+
+def _serve(asked: argparse.Namespace, ending: threading.Event, undo: ExitStack) -> None:
+    asked.home.mkdir(parents=True, exist_ok=True)
+    if asked.alone:
+        sweep_all()
+    triton = EmbeddedTriton(asked.home, listen=asked.host, ports=(asked.grpc, asked.metrics))
+    undo.callback(triton.stop)
+    client = Client(triton.address, triton.metrics_url)
+    health = ThreadingHTTPServer((asked.host, asked.health), _health_of(client))
+    undo.callback(health.server_close)
+    undo.callback(health.shutdown)
+    threading.Thread(target=health.serve_forever, name="health", daemon=True).start()
+    triton.start()
+    undo.callback(client.close)  # before the server, or it waits for its clients
+    announce(asked.home)
+    log.info("ready: gRPC on %s:%d, metrics on %d, health on %d, home %s", asked.host, *triton.ports, asked.health, triton.home)
+    while not ending.wait(_WATCH):
+        if triton.ensure_running():
+            log.warning("Triton had died: it was started again")
+            announce(asked.home)
+        _reap(triton.pid)
+    log.info("stopping")
+
+
+def _health_of(client: Client) -> type[BaseHTTPRequestHandler]:
+    class Health(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if client.ready() else 503)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """A probe every few seconds is no news."""
+
+    return Health
+
+
+def _reap(server: int | None) -> None:
+    """As process 1 of a container it is given every orphan: stubs of a server that died."""
+    if os.getpid() != 1:
+        return
+    while True:
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if found is None or found.si_pid == server:  # the server's end is its owner's to see
+            return
+        os.waitpid(found.si_pid, 0)
+
+
+if __name__ == "__main__":
+    main()

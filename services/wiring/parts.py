@@ -1,0 +1,59 @@
+"""The choices that settings make: where stages run, and which Triton serves."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from services.executors.local import LocalExecutor
+from services.home import Home
+from services.settings import Settings
+from services.triton.embedded import EmbeddedTriton
+from services.triton.host import Host
+from services.triton.model_server import TritonServer
+from services.triton.remote import RemoteTriton
+from services.triton.repository import ModelRepository
+from services.triton.scorer import TritonScorer
+from services.wiring.state import State
+from shared.contracts.stage import Files
+from shared.ports import Executor
+
+STAGES = {
+    "etl": "pipelines.stages.etl",
+    "train": "pipelines.stages.train",
+    "evaluate": "pipelines.stages.evaluate",
+    "export": "pipelines.stages.export",
+    "verify": "services.triton.verify",
+}
+
+
+def executor(settings: Settings, home: Home, undo: ExitStack) -> Executor:
+    local = LocalExecutor(home.work, STAGES)
+    undo.callback(local.close)
+    return local
+
+
+def model_server(settings: Settings, home: Home, state: State, undo: ExitStack) -> TritonServer:
+    """For whoever places versions: the owner of the repository."""
+    folder = settings.triton_home or home.triton
+    host: Host
+    if settings.triton == "embedded":
+        embedded = EmbeddedTriton(folder)
+        undo.callback(embedded.stop)
+        embedded.start()
+        host = embedded
+    else:
+        host = RemoteTriton(settings.triton, settings.triton_metrics_url, folder)
+    server = TritonServer(host, ModelRepository(folder, state.artifacts))
+    undo.callback(server.close)
+    return server
+
+
+def scorer(settings: Settings, state: State, undo: ExitStack) -> TritonScorer:
+    """For whoever only asks."""
+
+    def files_of(recommender: str, number: int) -> Files:
+        return state.registry.get(recommender, number).files
+
+    found = TritonScorer(settings.triton, settings.triton_metrics_url, files_of, state.artifacts)
+    undo.callback(found.close)
+    return found

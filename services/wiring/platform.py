@@ -1,0 +1,106 @@
+"""The parts of one process, by its role: the loops that it runs and the doors that it opens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from services.api.parts import Door, Parts
+from services.control.bases import Bases
+from services.control.loop import Loop
+from services.control.placement import Placement
+from services.control.reconcile import Reconciler
+from services.control.retrainers import Retrainers
+from services.control.rollouts import Rollouts
+from services.control.runs import Runs
+from services.control.turns import Turns
+from services.gateway import Gateway
+from services.home import Home
+from services.monitor.signals import Monitor
+from services.settings import Settings
+from services.sources import code_version
+from services.triton.model_server import TritonServer
+from services.wiring import parts
+from services.wiring.state import State
+from shared.datafiles import DataFiles
+from shared.ports import Scorer
+
+
+class Platform:
+    """Everything of one process but its listening sockets."""
+
+    def __init__(self, settings: Settings, home: Home, token: str, data_roots: tuple[str, ...], undo: ExitStack) -> None:
+        state = State(settings, home, undo)
+        self._loops: list[Loop] = []
+        self._waiting: list[Callable[[], Sequence[str]]] = []
+        self.parts: Parts | None = None
+        self.gateway: Gateway | None = None
+        scorer: Scorer
+        if settings.role == "gateway":
+            scorer = parts.scorer(settings, state, undo)
+        else:
+            scorer = server = parts.model_server(settings, home, state, undo)
+            self.parts = self._control(settings, home, state, server, data_roots, undo)
+        if settings.role != "control":
+            self.gateway = self._gateway(state, scorer, "embedded" if settings.role == "all" else settings.name)
+        self.door = Door(state.clock, token, state.tokens, self._missing)
+        undo.callback(self._stop)
+
+    def start(self) -> None:
+        for loop in self._loops:
+            loop.start()
+
+    def _control(
+        self, settings: Settings, home: Home, state: State, server: TritonServer, data_roots: tuple[str, ...], undo: ExitStack
+    ) -> Parts:
+        executor = parts.executor(settings, home, undo)
+        clock = state.clock
+        monitor = Monitor(state.recommenders, state.routes, state.registry, state.kpis, state.events, state.artifacts, clock)
+        placement = Placement(state.routes, state.rollouts, state.registry, server, clock)
+        bases = Bases(state.runs, state.registry, state.artifacts, state.outputs, DataFiles(data_roots), code_version())
+        turns = Turns(state.runs, clock, settings.max_runs)
+        runs = Runs(state.rollouts, executor, state.events, clock, data_roots, bases, turns)
+        rollouts = Rollouts(state.rollouts, state.routes, server, state.kpis, placement, clock)
+        retrainers = Retrainers(state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes, monitor, clock)
+        steps: list[Callable[[], object]] = [
+            server.ensure_running,
+            Reconciler(runs, clock).tick,
+            Reconciler(rollouts, clock).tick,
+            placement.tick,
+            retrainers.ensure,
+            Reconciler(retrainers, clock).tick,
+        ]
+        control = Loop("control", steps, 0.2)
+        self._loops += [control, Loop("monitor", [monitor.export, placement.export], 2.0)]
+        self._waiting.append(state.missing)
+        return Parts(
+            recommenders=state.recommenders,
+            runs=state.runs,
+            rollouts=state.rollouts,
+            retrainers=state.retrainers,
+            registry=state.registry,
+            routes=state.routes,
+            executor=executor,
+            artifacts=state.artifacts,
+            server=server,
+            clock=clock,
+            tokens=state.tokens,
+            audit=state.audit,
+            drift=monitor.drift,
+            kpis=monitor.kpis,
+            wake=control.wake,
+        )
+
+    def _gateway(self, state: State, scorer: Scorer, id: str) -> Gateway:
+        gateway = Gateway(state.routes, state.registry, state.artifacts, scorer, state.events, state.recommenders, state.clock, id)
+        self._loops.append(Loop("gateway", [gateway.refresh], 0.1))
+        # One that lost the database goes on with its last routes; one that never had any takes no traffic.
+        self._waiting.append(lambda: [] if gateway.ready else ["the gateway has not read its routes yet"])
+        return gateway
+
+    def _missing(self) -> Sequence[str]:
+        return [one for waiting in self._waiting for one in waiting()]
+
+    def _stop(self) -> None:
+        for loop in self._loops:
+            loop.stop()

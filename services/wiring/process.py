@@ -1,0 +1,90 @@
+"""One process of the platform, from its settings to its end.
+
+It owns the order of things. Up: home locked, state migrated, Triton answers, loops run, then traffic. Down: traffic ends
+first, then the loops, the stages, Triton; nothing outlives the process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from prometheus_client import start_http_server
+
+from services.api.app import create_app
+from services.home import Endpoint, Home
+from services.listening import bind, reachable
+from services.settings import Settings, read_secret
+from services.wiring.platform import Platform
+from shared.domain.errors import Conflict
+from shared.telemetry import logs
+
+log = logging.getLogger(__name__)
+
+
+def serve(given: Mapping[str, Any]) -> int:
+    """Runs until SIGINT or SIGTERM. What isn't given (None) comes from the environment (`EYAS_...`)."""
+    settings = Settings.read({name: value for name, value in given.items() if value is not None})
+    logs.configure()
+    os.umask(0o077)  # what users liked is nobody else's business on a shared machine
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: what has been started is stopped
+    try:
+        with ExitStack() as undo:
+            _serve(settings, undo)
+    except KeyboardInterrupt:
+        log.info("interrupted while starting")
+    log.info("stopped")
+    return 0
+
+
+def _serve(settings: Settings, undo: ExitStack) -> None:
+    began = time.monotonic()
+    home = Home(settings.home)
+    if settings.owns_home:
+        home.open()
+        undo.callback(home.close)
+    token = home.token() if settings.token_file is None else read_secret(settings.token_file, "token_file")
+    listener = undo.enter_context(bind("the API", settings.port, 8080, settings.host))
+    metrics_url = _export_metrics(settings, undo)
+    platform = Platform(settings, home, token, _data_roots(settings), undo)
+    app = create_app(platform.door, platform.parts, platform.gateway)
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=10))
+    platform.start()
+    url = f"http://{reachable(settings.host)}:{listener.getsockname()[1]}"
+    if settings.owns_home:
+        home.announce(Endpoint(url, metrics_url, os.getpid()))
+    what = "" if settings.role == "all" else f" as {settings.role} {settings.name}"
+    log.info("ready%s in %.1f s: %s (metrics on %s, home %s)", what, time.monotonic() - began, url, metrics_url, home.folder)
+    # uvicorn handles signals only while it runs, and raises what it caught once more when it has shut down.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: setattr(server, "should_exit", True))
+    server.run(sockets=[listener])
+    log.info("stopping")
+
+
+def _data_roots(settings: Settings) -> tuple[str, ...]:
+    roots = tuple(str(root.absolute()) for root in settings.data_roots or [Path("data")])
+    for root in roots if settings.role != "gateway" else ():
+        if not Path(root).is_dir():
+            log.warning("data root %s is not a folder: specs can't read anything there until it is", root)
+    return roots
+
+
+def _export_metrics(settings: Settings, undo: ExitStack) -> str:
+    with bind("/metrics", settings.metrics_port, 9090, settings.host) as probe:
+        port = probe.getsockname()[1]
+    try:
+        server, thread = start_http_server(port, settings.host)
+    except OSError as error:
+        raise Conflict(f"port {port} for /metrics is not free ({error.strerror}); choose another with --metrics-port") from None
+    undo.callback(thread.join, 5)
+    undo.callback(server.server_close)
+    undo.callback(server.shutdown)
+    return f"http://{reachable(settings.host)}:{port}/metrics"

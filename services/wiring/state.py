@@ -1,0 +1,62 @@
+"""What every role reads and writes: the database's stores, the events, the artifacts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+
+from services.eventlog.kpis import SqlKpis
+from services.eventlog.sql import SqlEventLog
+from services.home import Home
+from services.settings import Settings
+from services.store.audit import SqlAudit
+from services.store.engine import open_engine, sqlite_url
+from services.store.migrate import upgrade
+from services.store.outputs import SqlStageOutputs
+from services.store.recommenders import SqlRecommenders
+from services.store.registry import SqlRegistry
+from services.store.resources import SqlResources
+from services.store.routes import SqlRoutes
+from services.store.tokens import SqlTokens
+from shared.artifacts import FsspecArtifacts
+from shared.domain.errors import EyasError
+from shared.domain.retrainer import RetrainerStatus
+from shared.domain.rollout import RolloutStatus
+from shared.domain.run import RunStatus
+
+
+class SystemClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+class State:
+    """Whoever opens it first brings the database up to date; the others wait for that and find nothing to do."""
+
+    def __init__(self, settings: Settings, home: Home, undo: ExitStack) -> None:
+        self.clock = SystemClock()
+        url = settings.database_url.get_secret_value() if settings.database_url else sqlite_url(home.database)
+        engine = open_engine(url)
+        undo.callback(engine.dispose)
+        upgrade(engine)
+        self.runs = SqlResources(engine, "run", RunStatus)
+        self.rollouts = SqlResources(engine, "rollout", RolloutStatus)
+        self.retrainers = SqlResources(engine, "retrainer", RetrainerStatus)
+        self.recommenders = SqlRecommenders(engine)
+        self.registry = SqlRegistry(engine)
+        self.routes = SqlRoutes(engine)
+        self.outputs = SqlStageOutputs(engine)
+        self.tokens = SqlTokens(engine)
+        self.audit = SqlAudit(engine)
+        self.events = SqlEventLog(engine)
+        self.kpis = SqlKpis(engine)
+        self.artifacts = FsspecArtifacts(settings.artifacts_url or str(home.artifacts))
+
+    def missing(self) -> Sequence[str]:
+        """What of it doesn't answer now."""
+        try:
+            self.routes.all()
+        except EyasError as error:
+            return [str(error)]
+        return []

@@ -1,0 +1,189 @@
+"""The platform in parts, as a cluster runs it: a Triton, a control plane and a gateway, each a process of its own on shared folders."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.support import checked, leftovers, until
+from tests.worlds import spec, write_world
+
+TOKEN = "a-token-of-the-test"
+
+
+class Part:
+    """One process; its log tells where it listens."""
+
+    def __init__(self, name: str, command: Sequence[str], folder: Path, **environment: str) -> None:
+        self.name = name
+        self.command = [sys.executable, "-m", *command]
+        self.log = folder / f"{name}.log"
+        self.environment = os.environ | environment
+        self.start()
+
+    def start(self) -> None:
+        self._offset = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def said(self) -> str:
+        return self.log.read_text()[self._offset :]
+
+    def ready(self) -> re.Match[str]:
+        def probe() -> re.Match[str] | None:
+            assert self.process.poll() is None, f"{self.name} ended:\n{self.said()}"
+            return re.search(r"ready(?: as \w+ \S+ in [0-9.]+ s)?: (\S+)", self.said())
+
+        return until(f"{self.name} is ready", probe)
+
+    def url(self) -> str:
+        return self.ready()[1]
+
+    def stop(self) -> int:
+        children = psutil.Process(self.process.pid).children(recursive=True) if self.process.poll() is None else []
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(timeout=60)
+        _, alive = psutil.wait_procs(children, timeout=10)
+        assert not alive, f"outlived {self.name}: {alive}"
+        return code
+
+
+class Parts:
+    def __init__(self, folder: Path) -> None:
+        self.data = folder / "data"
+        home = folder / "home"
+        write_world(self.data)
+        (folder / "token").write_text(f"{TOKEN}\n")
+        self.ports = free_ports(3)
+        grpc, metrics, health = (str(port) for port in self.ports)
+        where = ["--grpc", grpc, "--metrics", metrics, "--health", health]
+        self.triton = Part("triton", ["services.triton.serve", "--home", str(home / "triton"), *where], folder)
+        shared = {
+            "EYAS_HOME": str(home),
+            "EYAS_DATABASE_URL": f"sqlite:///{home}/eyas.db",
+            "EYAS_TRITON": f"127.0.0.1:{grpc}",
+            "EYAS_TRITON_METRICS": f"http://127.0.0.1:{metrics}/metrics",
+            "EYAS_TOKEN_FILE": str(folder / "token"),
+            "EYAS_DATA_ROOTS": str(self.data),
+        }
+        serve = ["services.cli.main", "serve", "--port", "0", "--metrics-port", "0", "--role"]
+        self.control = Part("control", [*serve, "control"], folder, **shared, EYAS_REPLICA="control-1")
+        self.gateway = Part("gateway", [*serve, "gateway"], folder, **shared, EYAS_REPLICA="gateway-1")
+        self.parts = (self.gateway, self.control, self.triton)
+
+    def client(self, part: Part) -> httpx.Client:
+        return httpx.Client(base_url=part.url(), headers={"Authorization": f"Bearer {TOKEN}"}, timeout=20)
+
+    def recommend(self, user: int = 3) -> dict:
+        with self.client(self.gateway) as client:
+            return checked(client.post("/v1/recommend/movies", json={"user": user, "k": 5}))
+
+    def wait_for_an_answer_of_the_model(self) -> dict:
+        def probe() -> dict | None:
+            answer = self.recommend()
+            return answer if answer["fallback"] is None else None
+
+        return until("the model answers", probe)
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    found = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return found
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
+    before = set(leftovers("eyas_"))
+    running = Parts(tmp_path_factory.mktemp("parts"))
+    yield running
+    assert {part.name: part.stop() for part in running.parts} == {"gateway": 0, "control": 0, "triton": 0}
+    assert set(leftovers("eyas_")) <= before
+
+
+@pytest.mark.requirement("C-05")
+def test_a_run_becomes_a_version_that_the_gateway_answers_with(parts: Parts) -> None:
+    with parts.client(parts.control) as control:
+        until("the control plane is ready", lambda: control.get("/readyz").is_success)
+        checked(control.post("/v1/recommenders", json=spec(parts.data)))
+        run = checked(control.get("/v1/recommenders/movies/runs"))["items"][0]["id"]  # the first one begins by itself
+        rollout = f"{run}-rollout"
+
+        def promoted() -> bool:
+            state = checked(control.get(f"/v1/runs/{run}"))
+            assert state["state"] not in ("rejected", "failed", "cancelled"), f"{state}\n{parts.control.said()}"
+            found = control.get(f"/v1/rollouts/{rollout}")
+            return found.is_success and found.json()["state"] == "promoted"
+
+        until("the first version is promoted", promoted, 180)
+    answer = parts.wait_for_an_answer_of_the_model()
+    assert answer["version"] == 1
+    assert len(answer["items"]) == 5
+    event = {"recommender": "movies", "user": 3, "item": answer["items"][0]["item"], "value": 5, "request_id": answer["request_id"]}
+    with parts.client(parts.gateway) as gateway:
+        assert checked(gateway.post("/v1/events", json={"events": [event]})) == {"accepted": 1, "hits": 1}
+
+
+def test_a_triton_that_died_is_given_back_its_versions(parts: Parts) -> None:
+    before = parts.wait_for_an_answer_of_the_model()
+    server = next(child for child in psutil.Process(parts.triton.process.pid).children() if "tritonserver" in child.name())
+    server.kill()
+    assert parts.recommend()["items"], "popular items at least, whatever Triton does"
+    until("Triton was started again", lambda: "it was started again" in parts.triton.said())
+    assert parts.wait_for_an_answer_of_the_model()["version"] == before["version"]
+
+
+def test_a_triton_in_a_new_place_of_the_same_folder_is_found(parts: Parts) -> None:
+    assert parts.triton.stop() == 0
+    assert parts.recommend()["fallback"] == "scoring unavailable"
+    parts.triton.start()
+    parts.triton.ready()
+    assert parts.wait_for_an_answer_of_the_model()["version"] == 1
+
+
+def test_a_gateway_goes_on_without_its_control_plane_and_the_next_one_takes_over(parts: Parts) -> None:
+    assert parts.control.stop() == 0
+    assert parts.recommend()["fallback"] is None
+    parts.control.start()
+    with parts.client(parts.control) as control:
+        until("the control plane is ready", lambda: control.get("/readyz").is_success)
+        assert [one["version"] for one in checked(control.get("/v1/recommenders/movies/versions"))["items"]] == [1]
+    assert parts.wait_for_an_answer_of_the_model()["version"] == 1
+
+
+def test_a_second_control_plane_on_the_same_file_is_refused(parts: Parts) -> None:
+    second = subprocess.run(parts.control.command, env=parts.control.environment, capture_output=True, text=True, timeout=60, check=False)
+    assert second.returncode != 0
+    assert "is in use by another platform" in second.stderr + second.stdout
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "services.triton.serve", "--home", str(tmp_path), "--health", port]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "Address already in use" in ended.stderr
