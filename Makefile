@@ -47,8 +47,8 @@ install-check: setup ## the control side alone, in an environment of its own: no
 	@$(BIN)/uv pip install --quiet --python var/install-check/bin/python .
 	@cd var && install-check/bin/python ../tests/control_side.py
 
-crash: setup ## kill -9 in the middle of things, all rounds
-	@$(BIN)/python -m pytest -q tests/crash
+crash: setup ## kill -9 in the middle of things, races and restarts of the database, at full size (EYAS_SCALE=0.04 for a sample)
+	@EYAS_SCALE=$${EYAS_SCALE:-1} $(BIN)/python -m pytest -q --timeout=1800 tests/crash
 
 bench-start: setup ## start-up time, and resident memory by process
 	@$(BIN)/python -m benchmarks.start
