@@ -6,11 +6,11 @@ suite a port and a fake that passes it. A port is here when something calls it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from shared.contracts.events import Impression, Interaction
 from shared.contracts.spec import RecommenderSpec
@@ -208,6 +208,9 @@ class Registry(Protocol):
 
     def tags(self, recommender: str) -> Mapping[str, int]: ...
 
+    def everything(self) -> Sequence[Version]:
+        """Of all recommenders; Damaged if any row was tampered with, for who collects must know every reference."""
+
     def collect(self, recommender: str, number: int, now: datetime) -> bool:
         """Marks the version's files as given up, for good; false, and no mark, where a tag or the present route names it."""
 
@@ -346,6 +349,9 @@ class ArtifactStore(Protocol):
 
     def put(self, path: Path) -> File: ...
 
+    def pin(self, attempt: str, files: Iterable[File]) -> None:
+        """Keeps an attempt's inputs from being collected until its run has ended; NotFound where one isn't there."""
+
     def fetch(self, file: File, to: Path) -> Path: ...
 
     def read(self, file: File) -> bytes: ...
@@ -356,6 +362,69 @@ class ArtifactStore(Protocol):
     def publish(self, manifest: Manifest) -> None: ...
 
     def manifest(self, attempt: str) -> Manifest | None: ...
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A blob by its digest, or a manifest by its attempt."""
+
+    name: str
+    size: int
+    written_at: datetime
+
+
+@dataclass(frozen=True)
+class Pin:
+    """Somebody is about to need these blobs, for that attempt."""
+
+    name: str
+    attempt: str
+    blobs: frozenset[str]
+    written_at: datetime
+
+
+Shelf = Literal["manifests", "blobs"]
+
+
+@dataclass(frozen=True)
+class Discarded:
+    shelf: Shelf
+    name: str
+    size: int
+    at: datetime
+    place: str
+
+
+class Attic(Protocol):
+    """What the collector sees of an artifact store, and the few things that it does there."""
+
+    def pins(self) -> Sequence[Pin]: ...
+
+    def shelf(self, shelf: Shelf) -> Sequence[Stored]: ...
+
+    def trash(self) -> Sequence[Discarded]: ...
+
+    def named(self, attempt: str) -> frozenset[str]:
+        """The blobs that a manifest names, wherever it lies; Damaged where it can't be read."""
+
+    def discard(self, shelf: Shelf, one: Stored, now: datetime) -> bool:
+        """Moves it to the trash; false where it was written anew since it was seen, or is gone."""
+
+    def restore(self, one: Discarded) -> None: ...
+
+    def erase(self, one: Discarded) -> None: ...
+
+    def unpin(self, pin: Pin) -> None: ...
+
+
+class Leftovers(Protocol):
+    """Rows that serve for a while."""
+
+    def reusable(self) -> frozenset[str]:
+        """The attempts that a later run may reuse."""
+
+    def forget(self, outputs_before: datetime, answers_before: datetime) -> int:
+        """Deletes what is older: from the index of reusable stages, and of the answers to requests that may be sent again."""
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,9 @@ class Runs:
     def act(self, record: Record[RunStatus], following: RunStatus, effect: domain.RunEffect) -> None:
         if isinstance(effect, StartStage):
             if self._artifacts.manifest(effect.attempt) is None and self._executor.observe(effect.attempt) is None:
-                self._executor.start(self._stage(record, following, effect))
+                stage = self._stage(record, following, effect)
+                self._artifacts.pin(stage.attempt, [file for files in stage.inputs.values() for file in files.values()])
+                self._executor.start(stage)
         elif isinstance(effect, StopStage):
             self._executor.stop(effect.attempt)
         elif isinstance(effect, RegisterVersion):

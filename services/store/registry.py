@@ -82,6 +82,11 @@ class SqlRegistry:
         with self._reads.connect() as connection:
             return {row.tag: row.number for row in connection.execute(query)}
 
+    def everything(self) -> Sequence[Version]:
+        with self._reads.connect() as connection:
+            rows = connection.execute(select(versions).order_by(versions.c.recommender, versions.c.number)).all()
+        return [_version(row) for row in rows]
+
     def collect(self, recommender: str, number: int, now: datetime) -> bool:
         tagged = select(version_tags).where(version_tags.c.recommender == recommender, version_tags.c.number == number)
         named = or_(routes.c.stable == number, routes.c.candidate == number)

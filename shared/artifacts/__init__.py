@@ -1,5 +1,6 @@
-"""Content-addressed files on fsspec: written once, checked at every read, published by a manifest."""
+"""Content-addressed files on fsspec: written once, checked at every read, published by a manifest, collected when unneeded."""
 
+from shared.artifacts.attic import FsspecAttic
 from shared.artifacts.store import FsspecArtifacts
 
-__all__ = ["FsspecArtifacts"]
+__all__ = ["FsspecArtifacts", "FsspecAttic"]

@@ -2,14 +2,20 @@
 
 A file is complete or absent (written beside its place, then moved), so a reader never meets half of one. A manifest
 is written last: what no manifest names was never published. Names are checked, so no value of a user's becomes a path.
+
+Garbage is collected at any time (docs/adr/0011-collection.md). So whoever is going to need files *pins* them first, and then
+looks whether they are there: the collector moves first and then looks for pins, so one of the two notices the other.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import fsspec
@@ -17,7 +23,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from shared.contracts.stage import File, Manifest
 from shared.contracts.strict import read
-from shared.domain.errors import Conflict, Damaged, NotFound
+from shared.domain.errors import Conflict, Damaged, NotFound, Unavailable
 
 _ATTEMPT = re.compile(r"[a-z0-9][a-z0-9-]{0,120}")
 _CHUNK = 1 << 20
@@ -32,7 +38,7 @@ class FsspecArtifacts:
         self._root = str(root).rstrip("/")
 
     def put(self, path: Path) -> File:
-        """Stores a local file; equal content is stored once, and what was damaged since is written anew."""
+        """Stores a local file; equal content is stored once, and what was damaged since is written anew. Its age begins again."""
         digest = hashlib.sha256()
         size = 0
         with path.open("rb") as stream:
@@ -41,21 +47,34 @@ class FsspecArtifacts:
                 size += len(chunk)
         file = File(sha256=digest.hexdigest(), size=size)
         target = self._blob(file)
-        if not self._intact(target, file):
+        if not self._renewed(target, file):
             self._write(target, path)
         return file
+
+    def pin(self, attempt: str, files: Iterable[File]) -> None:
+        """Keeps the inputs of an attempt until its run has ended; NotFound where one isn't there."""
+        wanted = list(files)
+        self._write_pin(self._pin(attempt, "inputs"), attempt, wanted)
+        for file in wanted:
+            if not self._fs.exists(self._blob(file)):
+                raise NotFound(f"artifact {file.sha256[:12]}, which {attempt} needs, is not in {self.url}")
 
     def _damaged(self, file: File) -> Damaged:
         what = f"artifact {file.sha256[:12]} in {self.url}"
         return Damaged(f"{what} is damaged: its content doesn't match its address; a fresh run of the same data writes it anew")
 
-    def _intact(self, target: str, file: File) -> bool:
-        if not self._fs.exists(target) or self._fs.size(target) != file.size:
+    def _renewed(self, target: str, file: File) -> bool:
+        """Whether the content is there already, now as if it were new. Elsewhere than on a disk, checking costs as much as writing."""
+        if not isinstance(self._fs, LocalFileSystem):
             return False
         digest = hashlib.sha256()
-        with self._fs.open(target, "rb") as stream:
-            while chunk := stream.read(_CHUNK):
-                digest.update(chunk)
+        try:
+            with Path(target).open("rb") as stream:
+                while chunk := stream.read(_CHUNK):
+                    digest.update(chunk)
+            os.utime(target)
+        except FileNotFoundError:  # never there, or collected just now
+            return False
         return digest.hexdigest() == file.sha256
 
     def fetch(self, file: File, to: Path) -> Path:
@@ -92,13 +111,29 @@ class FsspecArtifacts:
 
     def publish(self, manifest: Manifest) -> None:
         """Publishes an attempt: once. A second manifest of the same attempt is refused."""
+        for _ in self.publishing(manifest):
+            pass
+
+    def publishing(self, manifest: Manifest) -> Iterator[str]:
+        """`publish`, step by step: pin, look, publish, unpin. In no other order is it safe from the collector."""
         target = self._manifest(manifest.attempt)
         if self._fs.exists(target):
             raise Conflict(f"attempt {manifest.attempt} is published already")
-        for name, file in manifest.files.items():
-            if not self._fs.exists(self._blob(file)):
-                raise NotFound(f"manifest of {manifest.attempt} names '{name}', which is not in {self.url}")
-        self._write_bytes(target, manifest.model_dump_json(indent=1).encode())
+        pin = self._pin(manifest.attempt, secrets.token_hex(4))
+        self._write_pin(pin, manifest.attempt, manifest.files.values())
+        yield "pinned"
+        try:
+            for name, file in manifest.files.items():
+                if not self._fs.exists(self._blob(file)):
+                    raise NotFound(f"manifest of {manifest.attempt} names '{name}', which is not in {self.url}")
+                yield "looked"
+            if not self._fs.exists(pin):
+                raise Unavailable(f"attempt {manifest.attempt} took so long to publish that its files may have been collected")
+            self._create(target, manifest.model_dump_json(indent=1).encode(), manifest.attempt)
+            yield "published"
+        finally:
+            with suppress(FileNotFoundError):
+                self._fs.rm_file(pin)
 
     def manifest(self, attempt: str) -> Manifest | None:
         try:
@@ -114,6 +149,29 @@ class FsspecArtifacts:
         if not _ATTEMPT.fullmatch(attempt):
             raise NotFound(f"no attempt is called {attempt!r}")
         return f"{self._root}/manifests/{attempt}.json"
+
+    def _pin(self, attempt: str, purpose: str) -> str:
+        self._manifest(attempt)
+        return f"{self._root}/pins/{attempt}.{purpose}.json"
+
+    def _write_pin(self, pin: str, attempt: str, files: Iterable[File]) -> None:
+        document = {"attempt": attempt, "blobs": sorted({file.sha256 for file in files})}
+        self._write_bytes(pin, json.dumps(document).encode())
+
+    def _create(self, target: str, content: bytes, attempt: str) -> None:
+        """Writes what isn't there yet: of two who try, one succeeds."""
+        try:
+            if isinstance(self._fs, LocalFileSystem):
+                part = self._beside(target)
+                self._fs.pipe_file(part, content)
+                try:
+                    os.link(part, target)
+                finally:
+                    Path(part).unlink()
+            else:
+                self._fs.pipe_file(target, content, mode="create")
+        except FileExistsError:
+            raise Conflict(f"attempt {attempt} is published already") from None
 
     def _write(self, target: str, path: Path) -> None:
         part = self._beside(target)
