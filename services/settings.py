@@ -9,6 +9,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
+from shared.contracts.quantities import Duration
 from shared.domain.errors import Invalid
 
 _PREFIX = "EYAS_"
@@ -114,6 +116,10 @@ class Settings(BaseSettings):
             return self.database_password.get_secret_value() if self.database_password else None
         return read_secret(self.database_password_file, "database_password_file")
 
+    keep_versions: int = Field(10, ge=1, le=10_000, description="The newest versions of each recommender that are kept in any case.")
+    keep_served: Duration = Field(timedelta(days=30), description="How long a version is kept after it left the route, such as 30d.")
+    keep_runs: Duration = Field(timedelta(days=30), description="How long what an ended run published is kept, such as 30d.")
+    collect_every: int = Field(60, ge=0, le=10_000, description="Minutes between collections of garbage; 0: never by itself.")
     max_runs: int = Field(4, ge=1, le=1000, description="Runs that are active at once, of all recommenders.")
 
     @classmethod

@@ -363,6 +363,12 @@ class ArtifactStore(Protocol):
 
     def manifest(self, attempt: str) -> Manifest | None: ...
 
+    def keep_log(self, attempt: str, path: Path) -> None:
+        """Keeps what an attempt printed, for when the place where it ran is gone."""
+
+    def kept_log(self, attempt: str, offset: int, most: int) -> bytes | None:
+        """At most `most` bytes of it, from a byte offset on; None if none is kept."""
+
 
 @dataclass(frozen=True)
 class Stored:

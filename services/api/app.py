@@ -8,7 +8,7 @@ from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.security import HTTPBearer
 
-from services.api import audit, events, health, problems, recommend, recommenders, retraining, rollouts, runs, serving, tokens, versions
+from services.api import audit, events, gc, health, problems, recommend, recommenders, retraining, rollouts, runs, serving, tokens, versions
 from services.api.access import Room
 from services.api.auth import Auth
 from services.api.limits import BodyLimit, LastCatch
@@ -20,6 +20,7 @@ from shared.contracts.spec import RecommenderSpec
 CONTROL: tuple[Room, ...] = (
     recommenders.room,
     versions.room,
+    gc.room,
     runs.room,
     rollouts.room,
     retraining.room,

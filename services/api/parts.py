@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from services.gateway import Gateway
+from shared.domain.retention import Sweep
 from shared.ports import (
     ArtifactStore,
     AuditLog,
@@ -59,6 +60,8 @@ class Parts:
     """By feature, the population stability index; empty while there are too few events."""
     kpis: Callable[[str, timedelta], Mapping[int, HitRate]]
     """By version, what its answers earned in the newest closed stretch of time."""
+    collect: Callable[[bool], Sweep]
+    """Collects garbage; or, if true, only says what would go."""
     wake: Callable[[], None]
     """Tells the control loop that there is something to do."""
 

@@ -74,6 +74,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     registry.tag,
     registry.untag,
     registry.history,
+    registry.gc,
     recommenders.rollback,
     online.recommend,
     online.events,

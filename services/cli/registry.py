@@ -76,6 +76,29 @@ def history(
     show_table(("GENERATION", "SINCE", "UNTIL", "STABLE", "CANDIDATE", "WEIGHT", "BY", "REASON"), rows, empty)
 
 
+def gc(
+    ctx: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Collect garbage now: versions beyond those to keep, what old runs published, files that nothing names."""
+    found = client(ctx).post(f"/v1/gc?dry_run={str(dry_run).lower()}")
+    if as_json:
+        show_json(found)
+        return
+    would = "would go" if dry_run else "went"
+    typer.echo(
+        f"{len(found['versions'])} versions, {len(found['attempts'])} attempts and {found['blobs']} files {would} to the trash", nl=False
+    )
+    typer.echo(f" ({_mebibytes(found['bytes'])}); the trash {'would free' if dry_run else 'freed'} {_mebibytes(found['erased_bytes'])}")
+    for one in found["versions"]:
+        typer.echo(f"{one['recommender']} version {one['version']}")
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"
+
+
 def _candidate(metrics: dict[str, float]) -> str:
     """The model's own numbers, not its baseline's."""
     own = {name.removeprefix("candidate."): value for name, value in metrics.items() if name.startswith("candidate.")}

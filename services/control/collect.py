@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 
@@ -26,6 +26,7 @@ from shared.domain.naming import aliases
 from shared.domain.retention import (
     AttemptFacts,
     Retention,
+    Sweep,
     VersionFacts,
     attempts_to_go,
     blobs_to_go,
@@ -39,23 +40,6 @@ from shared.ports import Attic, Clock, Discarded, Leftovers, Pin, Record, Regist
 log = logging.getLogger(__name__)
 
 _ALL = 1_000_000
-
-
-@dataclass
-class Sweep:
-    """What a sweep did, or would do."""
-
-    versions: list[tuple[str, int]] = field(default_factory=list)
-    attempts: list[str] = field(default_factory=list)
-    blobs: int = 0
-    bytes: int = 0
-    """Of the blobs that went to the trash."""
-    restored: int = 0
-    erased: int = 0
-    erased_bytes: int = 0
-    """What was freed: what had lain in the trash for the grace."""
-    rows: int = 0
-    """Of the index of reusable stages, and of kept answers."""
 
 
 @dataclass(frozen=True)
@@ -256,6 +240,10 @@ class Collector:
                 continue
         for record in records:
             needed |= {done.attempt for done in record.status.stages}
+        for record in known.active.values():
+            needed |= {str(kept["attempt"]) for kept in record.spec.get("adopt", {}).values()}  # of the run that it retries
+            if record.status.basis is not None and record.status.basis.attempt:
+                needed.add(record.status.basis.attempt)
         return frozenset(needed)
 
     def _files(self, known: _Known, pins: Iterable[Pin], attempts: Iterable[str], now: datetime) -> frozenset[str]:

@@ -80,8 +80,16 @@ def engine(spec: StageSpec) -> str:
     return "triton" if spec.stage == "verify" else spec.recommender.model.framework
 
 
-def manifest(spec: StageSpec, file: File, settings: JobSettings, modules: Mapping[str, str]) -> dict[str, Any]:
-    """`file` is the stage spec's document in the artifact store; `modules` says which module runs a stage."""
+@dataclass(frozen=True)
+class Stored:
+    """The stage spec's document, in the artifact store."""
+
+    url: str
+    file: File
+
+
+def manifest(spec: StageSpec, stored: Stored, settings: JobSettings, modules: Mapping[str, str]) -> dict[str, Any]:
+    """`modules` says which module runs a stage."""
     module = modules.get(spec.stage)
     if module is None:
         raise Invalid(f"stage '{spec.stage}' can't run here: no module is known for it (known: {', '.join(sorted(modules))})")
@@ -96,7 +104,7 @@ def manifest(spec: StageSpec, file: File, settings: JobSettings, modules: Mappin
         "ttlSecondsAfterFinished": math.ceil(settings.ttl.total_seconds()),
         "template": {
             "metadata": {"labels": labels, "annotations": annotations},
-            "spec": _pod(spec, settings, wanted, limit) | {"containers": [_container(spec, file, settings, wanted, module)]},
+            "spec": _pod(spec, settings, wanted, limit) | {"containers": [_container(spec, stored, settings, wanted, module)]},
         },
     }
     if wanted.processes > 1:
@@ -153,9 +161,9 @@ def _pod(spec: StageSpec, settings: JobSettings, wanted: Needs, limit: int) -> d
     return pod | {key: value for key, value in more.items() if value}
 
 
-def _container(spec: StageSpec, file: File, settings: JobSettings, wanted: Needs, module: str) -> dict[str, Any]:
+def _container(spec: StageSpec, stored: Stored, settings: JobSettings, wanted: Needs, module: str) -> dict[str, Any]:
     amounts = {"cpu": write_cpu(wanted.cpu), "memory": write_memory(wanted.memory)} | ({GPU: str(wanted.gpu)} if wanted.gpu else {})
-    launch = ["--module", module, "--artifacts", spec.artifacts, "--spec", f"{file.sha256}:{file.size}", "--scratch", SCRATCH]
+    launch = ["--module", module, "--artifacts", stored.url, "--spec", f"{stored.file.sha256}:{stored.file.size}", "--scratch", SCRATCH]
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": settings.image(engine(spec)),

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from services.executors.processes import Child, Nursery
+from services.executors.text import exit_reason, whole_characters
 from shared.contracts.stage import StageSpec
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.run import Job
@@ -88,7 +89,7 @@ class LocalExecutor:
         code = int(end["code"])
         if end["closed"] and code != 0:
             return Job("lost", "the platform was stopped while it ran")
-        return Job("succeeded") if code == 0 else Job("failed", _why(code, folder / "log.txt"))
+        return Job("succeeded") if code == 0 else Job("failed", _why(code, folder / "log.txt"), "crash")
 
     def stop(self, attempt: str) -> None:
         self._folder(attempt)
@@ -105,7 +106,7 @@ class LocalExecutor:
                 piece = stream.read(_LOG_PIECE)
         except FileNotFoundError:
             return "", offset
-        piece = _whole_characters(piece)
+        piece = whole_characters(piece)
         return piece.decode(errors="replace"), start + len(piece)
 
     def close(self) -> None:
@@ -148,16 +149,4 @@ def _why(code: int, log: Path) -> str:
         return f"killed by signal {-code}"
     with log.open("rb") as stream:
         stream.seek(max(0, log.stat().st_size - _TAIL))
-        lines = [line.strip() for line in stream.read().decode(errors="replace").splitlines() if line.strip()]
-    return f"exit code {code}: {lines[-1]}" if lines else f"exit code {code}, and it printed nothing"
-
-
-def _whole_characters(piece: bytes) -> bytes:
-    """Leaves a character of UTF-8 that isn't complete yet for the next read."""
-    for back in range(1, min(4, len(piece)) + 1):
-        lead = piece[-back]
-        if lead & 0b1100_0000 == 0b1000_0000:
-            continue
-        length = 4 if lead >= 0xF0 else 3 if lead >= 0xE0 else 2 if lead >= 0xC0 else 1
-        return piece[:-back] if length > back else piece
-    return piece
+        return exit_reason(code, stream.read().decode(errors="replace"))

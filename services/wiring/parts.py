@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from services.control.collect import Collector
 from services.executors.local import LocalExecutor
 from services.home import Home
 from services.settings import Settings
@@ -14,7 +15,9 @@ from services.triton.remote import RemoteTriton
 from services.triton.repository import ModelRepository
 from services.triton.scorer import TritonScorer
 from services.wiring.state import State
+from shared.artifacts import FsspecAttic
 from shared.contracts.stage import Files
+from shared.domain.retention import Retention
 from shared.ports import Executor
 
 STAGES = {
@@ -46,6 +49,12 @@ def model_server(settings: Settings, home: Home, state: State, undo: ExitStack) 
     server = TritonServer(host, ModelRepository(folder, state.artifacts))
     undo.callback(server.close)
     return server
+
+
+def collector(settings: Settings, state: State) -> Collector:
+    wish = Retention(settings.keep_versions, settings.keep_served, settings.keep_runs)
+    stores = (state.registry, state.routes, state.runs, state.rollouts, state.leftovers)
+    return Collector(FsspecAttic(state.artifacts.url), *stores, state.clock, wish)
 
 
 def scorer(settings: Settings, state: State, undo: ExitStack) -> TritonScorer:

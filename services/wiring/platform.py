@@ -72,6 +72,9 @@ class Platform:
         ]
         control = Loop("control", steps, 0.2)
         self._loops += [control, Loop("monitor", [monitor.export, placement.export], 2.0)]
+        collector = parts.collector(settings, state)
+        if settings.collect_every:
+            self._loops.append(Loop("collector", [collector.sweep], settings.collect_every * 60))
         self._waiting.append(state.missing)
         return Parts(
             recommenders=state.recommenders,
@@ -88,6 +91,7 @@ class Platform:
             audit=state.audit,
             drift=monitor.drift,
             kpis=monitor.kpis,
+            collect=lambda dry: collector.preview() if dry else collector.sweep(),
             wake=control.wake,
         )
 

@@ -12,6 +12,7 @@ from services.home import Home
 from services.settings import Settings
 from services.store.audit import SqlAudit
 from services.store.engine import open_engine, sqlite_url
+from services.store.leftovers import SqlLeftovers
 from services.store.migrate import upgrade
 from services.store.outputs import SqlStageOutputs
 from services.store.recommenders import SqlRecommenders
@@ -47,6 +48,7 @@ class State:
         self.registry = SqlRegistry(engine)
         self.routes = SqlRoutes(engine)
         self.outputs = SqlStageOutputs(engine)
+        self.leftovers = SqlLeftovers(engine)
         self.tokens = SqlTokens(engine)
         self.audit = SqlAudit(engine)
         self.events = SqlEventLog(engine)

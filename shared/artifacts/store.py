@@ -142,13 +142,33 @@ class FsspecArtifacts:
             return None
         return read(Manifest, json.loads(content), f"manifest of {attempt}")
 
+    def keep_log(self, attempt: str, path: Path) -> None:
+        """Keeps what an attempt printed; a log that is kept already is replaced."""
+        self._write(self._log(attempt), path)
+
+    def kept_log(self, attempt: str, offset: int, most: int) -> bytes | None:
+        """At most `most` bytes of an attempt's log, from a byte offset on; None if none is kept."""
+        try:
+            with self._fs.open(self._log(attempt), "rb") as stream:
+                stream.seek(offset)
+                content: bytes = stream.read(most)
+                return content
+        except FileNotFoundError:
+            return None
+
+    def _log(self, attempt: str) -> str:
+        return self._of_attempt("logs", attempt, "txt")
+
     def _blob(self, file: File) -> str:
         return f"{self._root}/blobs/{file.sha256[:2]}/{file.sha256}"
 
     def _manifest(self, attempt: str) -> str:
+        return self._of_attempt("manifests", attempt, "json")
+
+    def _of_attempt(self, folder: str, attempt: str, suffix: str) -> str:
         if not _ATTEMPT.fullmatch(attempt):
             raise NotFound(f"no attempt is called {attempt!r}")
-        return f"{self._root}/manifests/{attempt}.json"
+        return f"{self._root}/{folder}/{attempt}.{suffix}"
 
     def _pin(self, attempt: str, purpose: str) -> str:
         self._manifest(attempt)

@@ -27,7 +27,7 @@ class Unsupported(Invalid):
 
 
 class Forbidden(EyasError):
-    """The token is good, and its role isn't enough."""
+    """The token is good, and its role or its scope isn't enough."""
 
     kind = "forbidden"
     status = 403

@@ -7,7 +7,7 @@ Pure. Whoever calls it reads references after ages, and looks once more after it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 
@@ -25,6 +25,23 @@ class Retention:
     """Nothing younger goes, and nothing leaves the trash sooner. Longer than anybody takes from looking something up to naming it."""
     answers: timedelta = timedelta(days=1)
     """How long a request may be sent again under its idempotency key."""
+
+
+@dataclass
+class Sweep:
+    """What a sweep did, or would do."""
+
+    versions: list[tuple[str, int]] = field(default_factory=list)
+    attempts: list[str] = field(default_factory=list)
+    blobs: int = 0
+    bytes: int = 0
+    """Of the blobs that went to the trash."""
+    restored: int = 0
+    erased: int = 0
+    erased_bytes: int = 0
+    """What was freed: what had lain in the trash for the grace."""
+    rows: int = 0
+    """Of the index of reusable stages, and of kept answers."""
 
 
 @dataclass(frozen=True)

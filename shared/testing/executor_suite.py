@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Literal, Protocol
 
+import pytest
+
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import StageSpec
+from shared.domain.errors import Invalid
 from shared.domain.run import Job
 from shared.ports import Executor
 from shared.testing.waiting import wait_for
 
-Behaviour = Literal["works", "succeeds", "fails"]
+Behaviour = Literal["works", "talks", "succeeds", "fails"]
 
 
 class Bench(Protocol):
@@ -18,8 +21,12 @@ class Bench(Protocol):
 
     executor: Executor
 
+    def again(self) -> Executor:
+        """Another executor of the same place: the platform, started anew. The bench closes it."""
+
     def behave(self, attempt: str, how: Behaviour) -> None:
-        """Says what an attempt will do: before it is started. `works` goes on until it is stopped; `succeeds` prints 'hello wörld'
+        """Says what an attempt will do: before it is started. `works` goes on until it is stopped, and so does
+        `talks`, which prints 'at work' first; `succeeds` prints 'hello wörld'
         and exits 0; `fails` prints 'no such file' and exits 1."""
 
     def starts(self, attempt: str) -> int:
@@ -34,7 +41,10 @@ class ExecutorSuite:
     def test_a_started_attempt_runs(self, bench: Bench) -> None:
         bench.behave("r1-etl-1", "works")
         bench.executor.start(stage_spec("r1-etl-1"))
-        assert bench.executor.observe("r1-etl-1") == Job("running")
+        job = bench.executor.observe("r1-etl-1")
+        assert job is not None, "it was started, and is known from then on"
+        assert job.phase in ("waiting", "running")
+        runs(bench.executor, "r1-etl-1")
 
     def test_an_attempt_that_ends_well_has_succeeded(self, bench: Bench) -> None:
         bench.behave("r1-etl-1", "succeeds")
@@ -45,13 +55,15 @@ class ExecutorSuite:
         bench.behave("r1-etl-1", "fails")
         bench.executor.start(stage_spec("r1-etl-1"))
         job = ended(bench.executor, "r1-etl-1")
-        assert job == Job("failed", "exit code 1: no such file")
+        assert job == Job("failed", "exit code 1: no such file", "crash")
 
     def test_starting_a_running_attempt_again_adopts_it(self, bench: Bench) -> None:
         bench.behave("r1-etl-1", "works")
         bench.executor.start(stage_spec("r1-etl-1"))
         bench.executor.start(stage_spec("r1-etl-1"))
-        assert bench.executor.observe("r1-etl-1") == Job("running")
+        runs(bench.executor, "r1-etl-1")
+        bench.executor.start(stage_spec("r1-etl-1"))
+        runs(bench.executor, "r1-etl-1")
         wait_for(lambda: bench.starts("r1-etl-1") == 1)
 
     def test_starting_an_ended_attempt_again_runs_nothing(self, bench: Bench) -> None:
@@ -91,7 +103,7 @@ class ExecutorSuite:
             bench.behave(attempt, "works")
             bench.executor.start(stage_spec(attempt))
         bench.executor.stop("r1-etl-1")
-        assert bench.executor.observe("r2-etl-1") == Job("running")
+        runs(bench.executor, "r2-etl-1")
 
     def test_a_log_is_read_on_from_where_it_was_left(self, bench: Bench) -> None:
         bench.behave("r1-etl-1", "succeeds")
@@ -101,6 +113,33 @@ class ExecutorSuite:
         assert text == "hello wörld\n"
         assert bench.executor.log("r1-etl-1", offset) == ("", offset)
         assert bench.executor.log("r1-etl-1", 6) == ("wörld\n", offset)
+
+    def test_what_an_attempt_printed_before_it_was_stopped_stays(self, bench: Bench) -> None:
+        bench.behave("r1-etl-1", "talks")
+        bench.executor.start(stage_spec("r1-etl-1"))
+        wait_for(lambda: bench.executor.log("r1-etl-1")[0] == "at work\n")
+        bench.executor.stop("r1-etl-1")
+        assert bench.executor.log("r1-etl-1")[0] == "at work\n"
+
+    def test_an_end_and_its_log_are_still_known_after_a_restart(self, bench: Bench) -> None:
+        bench.behave("r1-etl-1", "fails")
+        bench.executor.start(stage_spec("r1-etl-1"))
+        job = ended(bench.executor, "r1-etl-1")
+        later = bench.again()
+        assert later.observe("r1-etl-1") == job
+        assert later.log("r1-etl-1") == bench.executor.log("r1-etl-1")
+        later.start(stage_spec("r1-etl-1"))
+        assert later.observe("r1-etl-1") == job
+        assert bench.starts("r1-etl-1") == 1
+
+    @pytest.mark.parametrize("attempt", ["../outside", "r1/etl", "R1", "", "."])
+    def test_no_name_leads_elsewhere(self, bench: Bench, attempt: str) -> None:
+        with pytest.raises(Invalid):
+            bench.executor.observe(attempt)
+        with pytest.raises(Invalid):
+            bench.executor.log(attempt)
+        with pytest.raises(Invalid):
+            bench.executor.stop(attempt)
 
 
 def stage_spec(attempt: str, stage: str = "etl", artifacts: str = "memory://", **more: Any) -> StageSpec:
@@ -121,10 +160,22 @@ def small_spec() -> RecommenderSpec:
     )
 
 
+def runs(executor: Executor, attempt: str) -> None:
+    """An executor may have to wait before it runs something; it never ends meanwhile."""
+
+    def begun() -> bool:
+        job = executor.observe(attempt)
+        assert job is not None
+        assert job.phase in ("waiting", "running"), job
+        return job == Job("running")
+
+    wait_for(begun)
+
+
 def ended(executor: Executor, attempt: str) -> Job:
     def over() -> Job | None:
         job = executor.observe(attempt)
-        return None if job is None or job.phase == "running" else job
+        return None if job is None or job.phase in ("waiting", "running") else job
 
     job = wait_for(over)
     assert isinstance(job, Job)

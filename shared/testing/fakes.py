@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from shared.contracts.stage import StageSpec
-from shared.domain.errors import Unavailable
+from shared.domain.errors import Invalid, Unavailable
 from shared.domain.run import Job
 from shared.ports import ServedUnit, ServerInfo
 
@@ -30,16 +31,16 @@ class FakeExecutor:
             self._jobs[spec.attempt] = Job("running")
 
     def observe(self, attempt: str) -> Job | None:
-        return self._jobs.get(attempt)
+        return self._jobs.get(_named(attempt))
 
     def stop(self, attempt: str) -> None:
-        job = self._jobs.get(attempt)
+        job = self._jobs.get(_named(attempt))
         if job is not None and job.phase == "running":
             self.stopped.append(attempt)
             self.end(attempt, Job("failed", "killed by signal 15"))
 
     def log(self, attempt: str, offset: int = 0) -> tuple[str, int]:
-        content = self._logs.get(attempt, b"")[offset:]
+        content = self._logs.get(_named(attempt), b"")[offset:]
         return content.decode(), offset + len(content)
 
     def say(self, attempt: str, text: str) -> None:
@@ -47,6 +48,12 @@ class FakeExecutor:
 
     def end(self, attempt: str, job: Job) -> None:
         self._jobs[attempt] = job
+
+
+def _named(attempt: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", attempt):
+        raise Invalid(f"{attempt!r} can't name an attempt")
+    return attempt
 
 
 def user_plus_number_times_item(unit: ServedUnit, feed: Feed) -> np.ndarray[Any, Any]:

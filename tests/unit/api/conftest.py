@@ -19,6 +19,7 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest
 from shared.domain.access import Role, Token, digest, token_text
 from shared.domain.errors import Conflict, Invalid, NotFound, Unavailable
+from shared.domain.retention import Sweep
 from shared.domain.retrainer import RetrainerStatus
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
@@ -240,6 +241,7 @@ class World:
         self.manifests = {}
         self.tokens, self.audit = FakeTokens(), FakeAudit()
         self.waiting = []
+        self.swept = []
         self.woken = 0
         ticks = itertools.count()
         self.clock = SimpleNamespace(now=lambda: NOW + timedelta(microseconds=next(ticks)))
@@ -269,6 +271,7 @@ class World:
             audit=self.audit,
             drift=lambda name: {"genres": 0.31},
             kpis=lambda name, window: {2: HitRate(100, 25)},
+            collect=self.collect,
             wake=wake,
         )
 
@@ -280,6 +283,10 @@ class World:
         fields = {"created_at": NOW, "created_by": "owner"} | changes
         self.tokens.add(Token(f"t{number:016d}", f"holder-{number}", digest(text), Role(role), scope, **fields))
         return Client(self.app, headers={"Authorization": f"Bearer {text}"})
+
+    def collect(self, dry):
+        self.swept.append(dry)
+        return Sweep(versions=[("m", 1)], attempts=["r1-etl-1"], blobs=3, bytes=7)
 
     def add_recommender(self, **changes):
         return self.recommenders.put(RecommenderSpec.model_validate(document(**changes)), NOW, "operator")

@@ -103,3 +103,10 @@ def test_what_served_at_a_time_is_one_entry_or_none(past, client, problem):
     for wrong in ("yesterday", "2026-01-01T12:00:00", ""):
         assert "at" in problem(client.get(f"/v1/recommenders/m/history?at={wrong}"), 422, "invalid")
     problem(client.get("/v1/recommenders/x/history"), 404, "not-found")
+
+
+def test_garbage_is_collected_on_demand_and_previewed(world, client):
+    found = client.post("/v1/gc?dry_run=true").json()
+    assert (found["dry_run"], found["versions"], found["blobs"], found["bytes"]) == (True, [{"recommender": "m", "version": 1}], 3, 7)
+    assert client.post("/v1/gc").json()["dry_run"] is False
+    assert world.swept == [True, False]

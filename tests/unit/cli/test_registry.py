@@ -50,3 +50,13 @@ def test_the_history_is_shown_and_asked_for_a_time(platform, eyas):
     assert platform.asked[-1].url.params["at"] == "2026-01-01T12:00:00Z"
     platform.says("GET /v1/recommenders/m/history", {"items": [], "next": None})
     assert eyas("history", "m").stdout == "m served nothing yet\n"
+
+
+def test_a_collection_is_previewed(platform, eyas):
+    counts = {"blobs": 3, "bytes": 1 << 21, "erased_bytes": 0}
+    platform.says("POST /v1/gc", {"versions": [{"recommender": "m", "version": 1}], "attempts": ["r1-etl-1"], **counts})
+    assert eyas("gc", "--dry-run").stdout.splitlines() == [
+        "1 versions, 1 attempts and 3 files would go to the trash (2.0 MiB); the trash would free 0.0 MiB",
+        "m version 1",
+    ]
+    assert platform.asked[-1].url.query == b"dry_run=true"

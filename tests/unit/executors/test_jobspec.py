@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.executors.jobsettings import JobSettings, read_settings
-from services.executors.jobspec import LONGEST_NAME, job_name, manifest, selector
+from services.executors.jobspec import LONGEST_NAME, Stored, job_name, manifest, selector
 from shared.contracts.spec import TrainResources
 from shared.contracts.stage import File, StageSpec
 from shared.contracts.strict import read
 from shared.domain.errors import Invalid
 from shared.testing.executor_suite import stage_spec
 
-FILE = File(sha256="ab" * 32, size=321)
+FILE = Stored("s3://eyas", File(sha256="ab" * 32, size=321))
 MODULES = {stage: f"stages.{stage}" for stage in ("etl", "train", "evaluate", "export", "verify")}
 SETTINGS: dict[str, Any] = {"namespace": "eyas", "images": {"default": "eyas:1"}}
 FULL: dict[str, Any] = {
@@ -199,7 +199,7 @@ def test_placement_of_all_stages_and_of_one_add_up() -> None:
 
 def test_the_spec_comes_through_the_artifact_store() -> None:
     assert container_of(made())["command"] == [
-        "python", "-P", "-m", "shared.pod", "--module", "stages.train", "--artifacts", "memory://",
+        "python", "-P", "-m", "shared.pod", "--module", "stages.train", "--artifacts", "s3://eyas",
         "--spec", f"{'ab' * 32}:321", "--scratch", "/scratch",
     ]  # fmt: skip
 

@@ -1,0 +1,52 @@
+"""Garbage collection on demand; by itself it happens as often as the operator says."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import BaseModel, Field
+
+from services.api.access import Room, Who
+from services.api.parts import With
+from shared.domain.access import Role
+from shared.domain.errors import Forbidden
+
+room = Room("operations")
+
+
+class CollectedVersion(BaseModel):
+    recommender: str
+    version: int
+
+
+class Collection(BaseModel):
+    dry_run: bool
+    versions: list[CollectedVersion] = Field(description="Their files are given up; number, metrics and lineage stay.")
+    attempts: list[str] = Field(description="Of ended runs: what they published is given up.")
+    blobs: int = Field(description="Files that go to the trash.")
+    bytes: int
+    restored: int = Field(description="What came back from the trash, since it is named by now.")
+    erased: int = Field(description="What had lain in the trash long enough and is gone for good.")
+    erased_bytes: int
+    rows: int = Field(description="Entries that were forgotten of the index of reusable stages and of repeated requests.")
+
+
+@room.post("/v1/gc", Role.ADMIN)
+def collect(parts: With, who: Who, dry_run: Annotated[bool, Query(description="Only say what would go in the end.")] = False) -> Collection:
+    """Of all recommenders at once, for they share files: a token that is scoped to some of them can't ask for it."""
+    if who.principal.recommenders is not None:
+        raise Forbidden("a collection is of all recommenders, and this token is scoped to some: use one without a scope")
+    done = parts.collect(dry_run)
+    versions = [CollectedVersion(recommender=name, version=number) for name, number in done.versions]
+    return Collection(
+        dry_run=dry_run,
+        versions=versions,
+        attempts=done.attempts,
+        blobs=done.blobs,
+        bytes=done.bytes,
+        restored=done.restored,
+        erased=done.erased,
+        erased_bytes=done.erased_bytes,
+        rows=done.rows,
+    )

@@ -1,0 +1,223 @@
+"""What a Job and its pods mean: pure, from the cluster's own objects to the executor's word, with a reason for people.
+
+One Job is one attempt. A pod that is taken away ends the attempt, even where an old cluster puts another one in its place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from services.executors.jobspec import CONTAINER
+from services.executors.text import exit_reason
+from shared.domain.run import Fault, Job
+
+Object = Mapping[str, Any]
+
+STOPPED = Job("failed", "killed by signal 15: it was asked to stop")
+_IMAGE = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable", "ImageInspectError"}
+)
+_UNMADE = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+_UNSTARTED = frozenset({"StartError", "ContainerCannotRun"})
+_SHORT = re.compile(r"\d+ Insufficient ([\w./-]+)")
+_NODES = re.compile(r"0/(\d+) nodes are available: (.*?)\.?\s*(?:preemption: .*)?", re.DOTALL)
+_QUOTA = re.compile(r"exceeded quota: (.+?), requested: (.+), used: (.+), limited: (.+)", re.DOTALL)
+_OVER_ITS_LIMIT = re.compile(r"exceed(?:s|ed) (?:the|its) .*limit")
+_SLACK = timedelta(seconds=5)
+_SHOWN = 400
+
+
+def state(job: Object, pods: Sequence[Object], now: datetime) -> Job:
+    """`pods` are all that were ever seen of this Job, those that are gone as they were last seen."""
+    pods = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
+    condition = _true(job, "Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
+    if condition is not None and condition["type"] in ("Complete", "SuccessCriteriaMet"):
+        return Job("succeeded")
+    several = int(job["spec"].get("completions") or 1) > 1
+    ends = [end for pod in pods if (end := _end(job, pod)) is not None]
+    bad = next((end for end in ends if end.phase != "succeeded"), None)
+    if bad is not None:
+        return _overdue(job, now) or bad if bad.phase == "lost" else bad
+    if ends and not several:
+        return ends[0]
+    if condition is not None:
+        return _ended_without_a_pod(job, condition, pods)
+    if "deletionTimestamp" in job["metadata"]:
+        return Job("lost", "its Job was deleted", "evicted")
+    if not several and len(pods) > 1:
+        return Job("lost", "its pod was taken away while it ran", "evicted")
+    if job["spec"].get("suspend"):
+        return Job("waiting", "its Job is suspended")
+    if not pods:
+        return Job("waiting", "its pod is not made yet")
+    alive = [_alive(pod) for pod in pods]
+    return next((one for one in alive if one.phase == "waiting"), alive[0])
+
+
+def gone(seen: Job) -> Job:
+    """Of a Job that isn't there any more, whose last state was `seen`."""
+    return seen if seen.phase not in ("waiting", "running") else Job("lost", "its Job was deleted while it worked", "evicted")
+
+
+def explain(seen: Job, events: Sequence[Object]) -> Job:
+    """A waiting attempt with what the cluster's warnings say of it, the newest first."""
+    said = [(str(event.get("reason", "")), _line(str(event.get("message", "")))) for event in events]
+    refused = next((message for reason, message in said if reason == "FailedCreate"), None)
+    if seen.reason == "its pod is not made yet" and refused is not None:
+        return Job("waiting", *_refused(refused))
+    if seen.fault == "image" and seen.reason.endswith(_NO_CAUSE):
+        cause = next((message for reason, message in said if reason == "Failed" and "pull" in message and "Error: " not in message), None)
+        return Job("waiting", f"{seen.reason.removesuffix(_NO_CAUSE)}: {cause}", "image") if cause else seen
+    if seen.reason == _BEING_MADE:
+        cause = next((message for reason, message in said if reason.startswith("Failed")), None)
+        return Job("waiting", f"{_BEING_MADE}: {cause}") if cause else seen
+    return seen
+
+
+_NO_CAUSE = " (the cluster tries again)"
+_BEING_MADE = "its container is being made"
+
+
+def _refused(message: str) -> tuple[str, Fault | None]:
+    quota = _QUOTA.search(message)
+    if quota:
+        name, requested, used, limited = (part.strip() for part in quota.groups())
+        return f"quota '{name}' is exceeded: it asks for {requested}; used {used} of {limited}", "quota"
+    if "quota" in message:
+        return f"the quota forbids its pod: {message}", "quota"
+    return f"its pod can't be made: {message}", None
+
+
+def _ended_without_a_pod(job: Object, condition: Object, pods: Sequence[Object]) -> Job:
+    """The Job has failed, and no pod says why."""
+    if condition.get("reason") == "DeadlineExceeded":
+        return _deadline(job)
+    if pods:
+        return _alive(pods[0])  # the news of its pod are on their way
+    return Job("lost", "its pod is gone", "evicted")
+
+
+def _overdue(job: Object, now: datetime) -> Job | None:
+    """A cluster that ends an overdue Job deletes the pod before it says why."""
+    started, limit = _time(job.get("status", {}).get("startTime")), job["spec"].get("activeDeadlineSeconds")
+    if started is None or limit is None or now < started + timedelta(seconds=int(limit)) - _SLACK:
+        return None
+    return _deadline(job)
+
+
+def _deadline(job: Object) -> Job:
+    return Job("failed", f"had not ended {job['spec'].get('activeDeadlineSeconds')} s after it was asked for, waiting included", "deadline")
+
+
+def _end(job: Object, pod: Object) -> Job | None:
+    """How this pod ended, if it did."""
+    status, metadata = pod.get("status", {}), pod["metadata"]
+    phase, why, message = status.get("phase"), status.get("reason", ""), _line(status.get("message", ""))
+    if phase == "Succeeded":
+        return Job("succeeded")
+    if phase != "Failed":
+        return Job("lost", "its pod was deleted while it worked", "evicted") if "deletionTimestamp" in metadata else None
+    if why == "DeadlineExceeded":
+        return Job("failed", f"ran longer than {pod['spec'].get('activeDeadlineSeconds')} s ({_field(job, 'timeout')})", "deadline")
+    if why == "Evicted" and _OVER_ITS_LIMIT.search(message):
+        return Job("failed", f"used more disk than it may: {message}", "crash")
+    disrupted = _true(pod, "DisruptionTarget")
+    if disrupted is not None or why:
+        said = message or _line((disrupted or {}).get("message", "")) or str(why)
+        return Job("lost", f"its node gave it up: {said}", "evicted")
+    return _exited(job, pod)
+
+
+def _exited(job: Object, pod: Object) -> Job:
+    ended = (_container(pod).get("state") or {}).get("terminated") or {}
+    code, message = int(ended.get("exitCode", -1)), str(ended.get("message", ""))
+    if ended.get("reason") == "OOMKilled":
+        return Job("failed", f"out of memory: it needs more than its limit of {_limit(pod, 'memory')} ({_field(job, 'memory')})", "memory")
+    if _taken_away(pod, _time(ended.get("finishedAt"))):
+        return Job("lost", "its pod was deleted while it worked", "evicted")
+    if not ended:
+        return Job("failed", "its pod failed without a word", "crash")
+    if ended.get("reason") in _UNSTARTED:
+        return Job("failed", f"its container can't start: {_line(message)}", "crash")
+    if 128 < code <= 192:
+        return Job("failed", f"killed by signal {code - 128}", "crash")
+    return Job("failed", exit_reason(code, message), "crash")
+
+
+def _taken_away(pod: Object, finished: datetime | None) -> bool:
+    """Whether it ended because it was deleted, not before."""
+    deleted = _time(pod["metadata"].get("deletionTimestamp"))
+    if deleted is None:
+        return False
+    asked = deleted - timedelta(seconds=int(pod["metadata"].get("deletionGracePeriodSeconds") or 0))
+    return finished is None or finished >= asked
+
+
+def _alive(pod: Object) -> Job:
+    """Of a pod that has not ended."""
+    if pod.get("status", {}).get("phase", "Pending") != "Pending":
+        running = (_container(pod).get("state") or {}).get("running") or {}
+        return Job("running", since=_time(running.get("startedAt")))
+    scheduled = next((one for one in _conditions(pod) if one["type"] == "PodScheduled"), None)
+    if scheduled is None or scheduled["status"] != "True":
+        if scheduled is not None and scheduled.get("reason") == "Unschedulable":
+            return Job("waiting", _short_of(pod, _line(scheduled.get("message", ""))), "unschedulable")
+        return Job("waiting", _line((scheduled or {}).get("message", "")) or "waits for a node")
+    waiting = (_container(pod).get("state") or {}).get("waiting") or {}
+    why, message = waiting.get("reason", ""), _line(waiting.get("message", ""))
+    image = next((one["image"] for one in pod["spec"]["containers"] if one["name"] == CONTAINER), "")
+    if why in _IMAGE:
+        cause = _NO_CAUSE if not message or message.startswith("Back-off") else f": {message}"
+        return Job("waiting", f"its image {image} can't be fetched{cause}", "image")
+    if why in _UNMADE:
+        return Job("waiting", f"its container can't be made: {message}")
+    return Job("waiting", _BEING_MADE)
+
+
+def _short_of(pod: Object, message: str) -> str:
+    """The scheduler's words: which resource no node has free."""
+    match = _NODES.fullmatch(message)
+    short = list(dict.fromkeys(_SHORT.findall(message)))
+    if match is None or not short:
+        return f"waits for a node: {message}"
+    wanted = " and ".join(f"{_limit(pod, name, 'requests')} {name}" for name in short)
+    others = [part.strip() for part in re.split(r",\s+(?=\d+ )", match[2]) if not _SHORT.search(part)]
+    besides = f" (besides: {', '.join(others)})" if others else ""
+    them = "it" if len(short) == 1 else "both" if len(short) == 2 else "all"
+    return f"waits for a node with {wanted}: 0 of {match[1]} nodes has {them} free{besides}"
+
+
+def _field(job: Object, name: str) -> str:
+    """The field of the spec that a user can raise."""
+    return f"resources.{job['metadata'].get('labels', {}).get('eyas.dev/stage', 'STAGE')}.{name}"
+
+
+def _limit(pod: Object, name: str, kind: str = "limits") -> str:
+    amounts: Object = next((one.get("resources", {}).get(kind, {}) for one in pod["spec"]["containers"] if one["name"] == CONTAINER), {})
+    return str(amounts.get(name, "?"))
+
+
+def _container(pod: Object) -> Object:
+    statuses: Sequence[Object] = pod.get("status", {}).get("containerStatuses") or ()
+    return next((one for one in statuses if one["name"] == CONTAINER), {})
+
+
+def _conditions(thing: Object) -> Sequence[Object]:
+    found: Sequence[Object] = thing.get("status", {}).get("conditions") or ()
+    return found
+
+
+def _true(thing: Object, *types: str) -> Object | None:
+    return next((one for one in _conditions(thing) if one["type"] in types and one["status"] == "True"), None)
+
+
+def _time(value: Any) -> datetime | None:
+    return datetime.fromisoformat(str(value)) if value else None
+
+
+def _line(message: Any) -> str:
+    said = " ".join(str(message or "").split())
+    return said if len(said) <= _SHOWN else f"{said[:_SHOWN]}..."

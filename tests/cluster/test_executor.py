@@ -1,0 +1,15 @@
+"""The Executor suite on a real cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.testing.executor_suite import ExecutorSuite
+from tests.cluster.conftest import Place
+
+
+@pytest.mark.requirement("C-02")
+class TestKubernetesExecutor(ExecutorSuite):
+    @pytest.fixture
+    def bench(self, place: Place) -> Place:
+        return place

@@ -1,0 +1,312 @@
+"""What is collected and what never is: by rule, then over random histories against an oracle."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from shared.artifacts import FsspecArtifacts, FsspecAttic
+from shared.contracts.stage import File, digest_of
+from shared.domain.errors import Damaged, NotFound
+from shared.domain.retention import Retention, VersionFacts, versions_to_go
+from shared.domain.route import Route
+from shared.ports import Version
+from tests.unit.control.collecting import DAY, HOUR, Heap
+
+pytestmark = pytest.mark.requirement("G-11")
+
+
+@pytest.fixture
+def heap():  # type: ignore[no-untyped-def]
+    made = Heap()
+    yield made
+    made.close()
+
+
+def version(heap: Heap, number: int, file: File) -> None:
+    files = {"model.onnx": file}
+    heap.rows.versions.append(Version("films", number, f"r{number}", digest_of(files), files, {}, {}, None, heap.clock.now()))
+
+
+def registered(heap: Heap, number: int) -> File:
+    """A run that has ended with a version."""
+    etl, model = heap.put(f"rows {number}"), heap.put(f"model {number}")
+    heap.publish(f"r{number}-etl-1", etl)
+    heap.publish(f"r{number}-export-1", model)
+    heap.rows.run(f"r{number}", "registered", [f"r{number}-etl-1", f"r{number}-export-1"])
+    version(heap, number, model)
+    return model
+
+
+def sweeps(heap: Heap) -> None:
+    """Until nothing more can go: what a manifest in the trash names goes after it."""
+    for _ in range(4):
+        heap.pass_by(2 * DAY)  # the grace is no shorter than the stages of the runs under way may take
+        heap.collector().sweep()
+
+
+def test_what_nobody_names_goes_by_way_of_the_trash(heap: Heap) -> None:
+    file = heap.put("nobody's")
+    heap.pass_by(HOUR / 2)
+    assert heap.collector().sweep().blobs == 0
+    heap.pass_by(HOUR)
+    assert heap.collector().sweep().blobs == 1
+    assert (heap.has(file), heap.names("trash")) == (False, {file.sha256})
+    heap.pass_by(2 * HOUR)
+    done = heap.collector().sweep()
+    assert (done.erased, done.erased_bytes, heap.names("trash")) == (1, file.size, set())
+
+
+def test_putting_content_again_makes_it_young(heap: Heap) -> None:
+    file = heap.put("content")
+    heap.pass_by(2 * HOUR)
+    heap.put("content")
+    heap.pass_by(HOUR / 2)
+    assert heap.collector().sweep().blobs == 0
+    assert heap.has(file)
+
+
+def test_old_versions_go_and_stay_in_the_registry_while_named_ones_keep_their_files(heap: Heap) -> None:
+    models = {number: registered(heap, number) for number in range(1, 7)}
+    heap.rows.route, heap.rows.before, heap.rows.tagged = Route(2), 1, {"champion": 3}
+    heap.rows.run("r9", "train", serving=4)
+    heap.pass_by(3 * DAY)
+    would = heap.collector().preview()
+    assert would.versions == [("films", 5)]
+    assert heap.rows.marks == {}
+    done = heap.collector().sweep()
+    assert (done.versions, would.attempts) == ([("films", 5)], done.attempts)
+    assert (would.blobs, would.bytes) == (2, models[5].size + len("rows 5"))
+    sweeps(heap)
+    assert {number for number, file in models.items() if not heap.has(file)} == {5}
+    assert [one.number for one in heap.rows.versions] == [1, 2, 3, 4, 5, 6]
+    assert "r5-etl-1.json" not in heap.names("manifests")
+    assert "r4-etl-1.json" in heap.names("manifests")  # a warm start from version 4 reads it
+
+
+def test_equal_content_stays_as_long_as_anybody_names_it(heap: Heap) -> None:
+    shared = heap.put("shared")
+    for number in (1, 2):
+        heap.publish(f"r{number}-export-1", shared)
+        heap.rows.run(f"r{number}", "registered", [f"r{number}-export-1"])
+        version(heap, number, shared)
+    heap.pass_by(3 * DAY)
+    assert heap.collector().sweep().versions == [("films", 1)]
+    sweeps(heap)
+    assert heap.has(shared)
+
+
+def test_inputs_stay_pinned_until_the_run_has_ended(heap: Heap) -> None:
+    file = heap.put("events")
+    heap.rows.run("r1")
+    heap.store.pin("r1-etl-1", [file])
+    heap.pass_by(30 * DAY)
+    sweeps(heap)
+    assert heap.has(file)
+    heap.rows.run("r1", "cancelled")
+    sweeps(heap)
+    assert not heap.has(file)
+    assert heap.names("pins") == set()
+    with pytest.raises(NotFound):
+        heap.store.pin("r1-etl-2", [file])
+
+
+def test_what_a_retried_run_takes_over_stays(heap: Heap) -> None:
+    file = heap.put("rows")
+    heap.publish("r1-etl-1", file)
+    heap.rows.run("r1", "failed", ["r1-etl-1"])
+    heap.rows.run("r2", "pending")
+    record = heap.rows.runs["r2"]
+    heap.rows.runs["r2"] = replace(record, spec={**record.spec, "adopt": {"etl": {"attempt": "r1-etl-1"}}})
+    heap.pass_by(9 * DAY)
+    sweeps(heap)
+    assert heap.has(file)
+    heap.rows.run("r2", "cancelled")
+    sweeps(heap)
+    assert not heap.has(file)
+
+
+def test_what_another_platform_published_in_the_same_store_stays(heap: Heap) -> None:
+    file = heap.put("somebody else's")
+    heap.publish("x1-etl-1", file)
+    heap.pass_by(99 * DAY)
+    sweeps(heap)
+    assert heap.has(file)
+
+
+def test_a_manifest_that_is_named_again_comes_back_with_its_files(heap: Heap) -> None:
+    file = heap.put("rows")
+    heap.publish("r1-etl-1", file)
+    heap.rows.run("r1", "failed", ["r1-etl-1"])
+    heap.pass_by(9 * DAY)
+    assert heap.collector().sweep().attempts == ["r1-etl-1"]
+    assert heap.store.manifest("r1-etl-1") is None
+    heap.rows.outputs.add("r1-etl-1")
+    assert heap.collector().sweep().restored == 1
+    assert heap.store.manifest("r1-etl-1") is not None
+    assert heap.has(file)
+
+
+def test_nothing_goes_while_a_reference_cannot_be_read(heap: Heap) -> None:
+    file = heap.put("rows")
+    heap.publish("r1-etl-1", file)
+    other = heap.put("nobody's")
+    heap.store._write_bytes(heap.store._manifest("r1-etl-1"), b'{"half": ')
+    heap.pass_by(9 * DAY)
+    with pytest.raises(Damaged, match="r1-etl-1"):
+        heap.collector().sweep()
+    assert heap.has(other)
+
+
+def test_a_folder_on_a_disk_is_collected_too(tmp_path: Path) -> None:
+    heap = Heap()
+    heap.url = str(tmp_path / "store")
+    heap.store = FsspecArtifacts(heap.url)
+    source = tmp_path / "content"
+    files = []
+    for text in ("kept", "nobody's", "pinned"):
+        source.write_text(text)
+        files.append(heap.store.put(source))
+    kept, nobodys, pinned = files
+    heap.rows.run("r1")
+    heap.store.publish(heap.manifest("r1-etl-1", kept))
+    heap.store.pin("r1-train-1", [pinned])
+    assert heap.collector().sweep().blobs == 0
+    old = time.time() - 86400
+    for path in (tmp_path / "store").rglob("*"):
+        os.utime(path, (old, old))
+    assert heap.collector().sweep().blobs == 1
+    assert [one.name for one in FsspecAttic(heap.url).trash()] == [nobodys.sha256]
+    heap.clock.time += timedelta(hours=9)
+    assert heap.collector().sweep().erased == 1
+    assert heap.store.read(kept) == b"kept"
+    assert heap.store.read(pinned) == b"pinned"
+    assert list((tmp_path / "store" / "trash").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "facts"),
+    [(3, {}), (1, {"holders": ("serving",)}), (1, {"left_at": timedelta(hours=5)}), (1, {"created_at": timedelta(minutes=5)})],
+    ids=["among the newest", "named", "served lately", "young"],
+)
+def test_a_version_stays_for_each_reason_alone(number, facts) -> None:  # type: ignore[no-untyped-def]
+    now = Heap().clock.now()
+    ages = {name: now - value if isinstance(value, timedelta) else value for name, value in facts.items()}
+    others = [VersionFacts(other, now - 99 * DAY) for other in (1, 2, 3) if other != number]
+    wish = Retention(versions=1, served=DAY, runs=DAY, grace=HOUR)
+    going = versions_to_go([*others, VersionFacts(number, **{"created_at": now - 99 * DAY, **ages})], wish, now)
+    assert number not in going
+    assert set(going) == {one.number for one in others if one.number != 3}
+
+
+class Histories(RuleBasedStateMachine):
+    """Runs that put, publish, end and register; routes and tags that move; collections, whole or cut off; and time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heap = Heap()
+        self.count = 0
+        self.published: dict[str, File] = {}
+
+    @rule(content=st.integers(0, 3), inputs=st.booleans())
+    def start(self, content: int, inputs: bool) -> None:
+        self.count += 1
+        run = f"r{self.count}"
+        file = self.heap.put(f"content {content}")
+        self.heap.rows.run(run)
+        if inputs:
+            self.heap.store.pin(f"{run}-etl-1", [file])
+            self.heap.stamp()
+
+    @rule(content=st.integers(0, 3), pick=st.integers(0, 9))
+    def publish(self, content: int, pick: int) -> None:
+        active = sorted(one.id for one in self.heap.rows.list())
+        attempts = [f"{run}-export-1" for run in active if f"{run}-export-1" not in self.published]
+        if attempts:
+            attempt = attempts[pick % len(attempts)]
+            file = self.heap.put(f"content {content}")
+            self.heap.publish(attempt, file)
+            self.published[attempt] = file
+
+    @rule(pick=st.integers(0, 9), registers=st.booleans())
+    def end(self, pick: int, registers: bool) -> None:
+        active = sorted(one.id for one in self.heap.rows.list())
+        if not active:
+            return
+        run = active[pick % len(active)]
+        attempt = f"{run}-export-1"
+        stages = [attempt] if attempt in self.published else []
+        if stages and registers:
+            files = {"model.onnx": self.published[attempt]}
+            number = len(self.heap.rows.versions) + 1
+            self.heap.rows.versions.append(Version("films", number, run, digest_of(files), files, {}, {}, None, self.heap.clock.now()))
+        self.heap.rows.run(run, "registered" if stages and registers else "failed", stages)
+
+    @rule(pick=st.integers(0, 9), tag=st.booleans())
+    def name(self, pick: int, tag: bool) -> None:
+        rows = self.heap.rows
+        free = [one.number for one in rows.versions if one.number not in rows.marks]
+        if not free:
+            return
+        number = free[pick % len(free)]
+        if tag:
+            rows.tagged["champion"] = number
+        else:
+            if rows.route is not None and rows.route.stable != number:
+                rows.gone[rows.route.stable] = self.heap.clock.now()
+                rows.before = rows.route.stable
+            rows.gone.pop(number, None)
+            rows.route = Route(number)
+
+    @rule(hours=st.sampled_from([1, 2, 30, 80]))
+    def time(self, hours: int) -> None:
+        self.heap.pass_by(hours * HOUR)
+
+    @rule(steps=st.integers(0, 60))
+    def collect(self, steps: int) -> None:
+        """It may die after any step."""
+        from shared.domain.retention import Sweep
+
+        under_way = self.heap.collector().steps(Sweep())
+        for _ in zip(range(steps), under_way, strict=False):
+            pass
+        under_way.close()
+        self.heap.stamp()
+
+    @invariant()
+    def nothing_that_is_needed_is_missing(self) -> None:
+        rows = self.heap.rows
+        kept = [one for one in rows.versions if one.number not in rows.marks]
+        for one in kept:
+            assert all(self.heap.has(file) for file in one.files.values()), f"version {one.number}"
+            assert self.heap.store.manifest(f"{one.run}-export-1") is not None
+        for attempt, file in self.published.items():
+            if self.heap.store.manifest(attempt) is not None:
+                assert self.heap.has(file), attempt
+            assert rows.runs[attempt.split("-")[0]].status.state != "etl" or self.heap.store.manifest(attempt) is not None
+
+    def teardown(self) -> None:
+        """In the end everything goes that nobody needs, and nothing else."""
+        rows = self.heap.rows
+        for run in [one.id for one in rows.list()]:
+            rows.run(run, "cancelled", [])
+        self.heap.pass_by(9 * DAY)
+        for _ in range(2):
+            sweeps(self.heap)
+        self.nothing_that_is_needed_is_missing()
+        needed = {file.sha256 for one in rows.versions if one.number not in rows.marks for file in one.files.values()}
+        assert self.heap.names("blobs") == needed
+        assert self.heap.names("trash") == self.heap.names("pins") == set()
+        self.heap.close()
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(max_examples=100, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
