@@ -5,7 +5,7 @@ UV_VERSION := 0.13.8
 export PYTHONUTF8 := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test up lint format install-check crash bench bench-start lock doctor clean
+.PHONY: help setup demo test up lint format install-check test-cluster crash bench bench-start lock doctor clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ install-check: setup ## the control side alone, in an environment of its own: no
 	@rm -rf var/install-check && $(BIN)/uv venv --quiet --python $(BIN)/python var/install-check
 	@$(BIN)/uv pip install --quiet --python var/install-check/bin/python .
 	@cd var && install-check/bin/python ../tests/control_side.py
+
+test-cluster: setup ## the tests on a real cluster (KUBECONFIG says which; its node must be this machine)
+	@EYAS_TEST_CLUSTER=1 $(BIN)/python -m pytest -q tests/cluster
 
 crash: setup ## kill -9 in the middle of things, races and restarts of the database, at full size (EYAS_SCALE=0.04 for a sample)
 	@EYAS_SCALE=$${EYAS_SCALE:-1} $(BIN)/python -m pytest -q --timeout=1800 tests/crash

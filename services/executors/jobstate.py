@@ -22,7 +22,7 @@ _IMAGE = frozenset(
 )
 _UNMADE = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _UNSTARTED = frozenset({"StartError", "ContainerCannotRun"})
-_SHORT = re.compile(r"\d+ Insufficient ([\w./-]+)")
+_SHORT = re.compile(r"\d+ Insufficient ([\w./-]*\w)")
 _NODES = re.compile(r"0/(\d+) nodes are available: (.*?)\.?\s*(?:preemption: .*)?", re.DOTALL)
 _QUOTA = re.compile(r"exceeded quota: (.+?), requested: (.+), used: (.+), limited: (.+)", re.DOTALL)
 _OVER_ITS_LIMIT = re.compile(r"exceed(?:s|ed) (?:the|its) .*limit")

@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 import queue
+import re
 import socket
 import tempfile
 import threading
@@ -44,6 +45,7 @@ _QUICK = (3.0, 10.0)
 _LOG_PIECE = 1 << 20
 _NO_LOG = b"unable to retrieve container logs for "
 """What the kubelet gives for the log of a container that it has removed already."""
+_POSTSCRIPT = re.compile(rb"rpc error: code = NotFound desc = [^\n]*\n?\Z")
 MOST_LOG = 256 << 20
 """The most of a log that is kept."""
 _WATCH_SECONDS = 55
@@ -68,9 +70,9 @@ class Cluster:
         except NotFound:
             return None
 
-    def delete(self, name: str, uid: str, propagation: str) -> None:
-        """Exactly that Job; one that is gone or was replaced is left alone."""
-        options = {"propagationPolicy": propagation, "preconditions": {"uid": uid}}
+    def delete(self, name: str, uid: str) -> None:
+        """Exactly that Job, and its pods after it; one that is gone or was replaced is left alone."""
+        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         with contextlib.suppress(NotFound, Conflict):
             self._json(self._jobs.delete_namespaced_job, name, self._namespace, body=options)
 
@@ -255,11 +257,11 @@ class KubernetesExecutor:
         with self._last_words(attempt, seen, bound):
             _remember(self._stopped, attempt, None)
             try:
-                self._cluster.delete(name, job["metadata"]["uid"], "Foreground")
+                self._cluster.delete(name, job["metadata"]["uid"])
             except EyasError:
                 del self._stopped[attempt]
                 raise
-            self._await_end(name, job["metadata"]["uid"], bound)
+            self._await_end(name, bound)
 
     def log(self, attempt: str, offset: int = 0) -> tuple[str, int]:
         name, offset = job_name(attempt), max(offset, 0)
@@ -311,14 +313,13 @@ class KubernetesExecutor:
         """An attempt that is lost works no more, whatever its cluster puts in the place of its pod."""
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
         if uid not in self._left and "deletionTimestamp" not in job["metadata"]:
-            self._cluster.delete(name, uid, "Background")
+            self._cluster.delete(name, uid)
             _remember(self._left, uid, None)
 
-    def _await_end(self, name: str, uid: str, bound: float) -> None:
+    def _await_end(self, name: str, bound: float) -> None:
         end, pause = time.monotonic() + bound, 0.05
         while time.monotonic() < end:
-            job = self._cluster.get(name)
-            if job is None or job["metadata"]["uid"] != uid:
+            if all(pod["status"].get("phase") in ("Succeeded", "Failed") for pod in self._cluster.pods(name)):
                 return
             time.sleep(pause)
             pause = min(pause * 1.5, 0.5)
@@ -371,6 +372,8 @@ class KubernetesExecutor:
                 except Unavailable:
                     if not follow:
                         raise  # all of it, or another try; of a pod that is going away there is no other
+            if follow:
+                _cut_postscript(path)
             if path.stat().st_size:
                 self._artifacts.keep_log(attempt, path)
 
@@ -383,6 +386,16 @@ class KubernetesExecutor:
             if len(found) >= _LOG_PIECE:
                 break
         return found[:_LOG_PIECE]
+
+
+def _cut_postscript(path: Path) -> None:
+    """A kubelet that loses a container while its log is followed writes so into the log."""
+    with path.open("r+b") as stream:
+        start = max(0, path.stat().st_size - 1024)
+        stream.seek(start)
+        said = _POSTSCRIPT.search(stream.read())
+        if said:
+            stream.truncate(start + said.start())
 
 
 def _first(seen: Seen) -> str | None:

@@ -1,0 +1,250 @@
+"""What the cluster's objects mean, on objects of the shape that a cluster gives."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from services.executors.jobstate import explain, gone, state
+from shared.domain.run import Job
+
+NOW = datetime(2026, 11, 21, 12, 10, tzinfo=UTC)
+AT = "2026-11-21T12:05:40Z"
+FAILED = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}
+
+
+def job(*conditions: dict[str, Any], stage: str = "train", completions: int = 1, **metadata: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "r1-train-1", "uid": "j1", "labels": {"eyas.dev/stage": stage}, **metadata},
+        "spec": {"completions": completions, "activeDeadlineSeconds": 7200},
+        "status": {"startTime": AT, "conditions": list(conditions)},
+    }
+
+
+def pod(phase: str = "Pending", created: str = AT, **more: Any) -> dict[str, Any]:
+    container = {"name": "stage", "image": "eyas:1", "resources": {"limits": LIMITS, "requests": LIMITS}}
+    status = {key: value for key, value in more.items() if key in ("reason", "message", "conditions")} | {"phase": phase}
+    if "state" in more:
+        status["containerStatuses"] = [{"name": "stage", "state": more["state"]}]
+    metadata = {key: value for key, value in more.items() if key.startswith("deletion")}
+    return {
+        "metadata": {"name": "p", "creationTimestamp": created, **metadata},
+        "spec": {"containers": [container], "activeDeadlineSeconds": 3600},
+        "status": status,
+    }
+
+
+LIMITS = {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "1"}
+SCHEDULED = {"type": "PodScheduled", "status": "True"}
+
+
+def exited(code: int, message: str = "", reason: str = "Error", finished: str = "2026-11-21T12:05:46Z") -> dict[str, Any]:
+    return {"terminated": {"exitCode": code, "reason": reason, "message": message, "startedAt": AT, "finishedAt": finished}}
+
+
+def unscheduled(message: str) -> dict[str, Any]:
+    return pod(conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}])
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return pod(conditions=[SCHEDULED], state={"waiting": {"reason": reason, "message": message}})
+
+
+CASES: list[tuple[str, dict[str, Any], list[dict[str, Any]], Job]] = [
+    ("no pod yet", job(), [], Job("waiting", "its pod is not made yet")),
+    ("no node yet", job(), [pod()], Job("waiting", "waits for a node")),
+    ("being made", job(), [waiting("ContainerCreating")], Job("waiting", "its container is being made")),
+    ("runs", job(), [pod("Running", state={"running": {"startedAt": AT}})], Job("running")),
+    ("succeeded, told by the pod", job(), [pod("Succeeded", state=exited(0))], Job("succeeded")),
+    ("succeeded, told by the Job alone", job({"type": "Complete", "status": "True"}), [], Job("succeeded")),
+    (
+        "exit code",
+        job(FAILED),
+        [pod("Failed", state=exited(1, "hello\nno such file\n\n"))],
+        Job("failed", "exit code 1: no such file", "crash"),
+    ),
+    ("silent", job(), [pod("Failed", state=exited(2))], Job("failed", "exit code 2, and it printed nothing", "crash")),
+    ("killed", job(), [pod("Failed", state=exited(137))], Job("failed", "killed by signal 9", "crash")),
+    (
+        "no interpreter",
+        job(),
+        [pod("Failed", state=exited(128, 'exec: "python": not found', "StartError"))],
+        Job("failed", 'its container can\'t start: exec: "python": not found', "crash"),
+    ),
+    (
+        "out of memory",
+        job(FAILED),
+        [pod("Failed", state=exited(137, reason="OOMKilled"))],
+        Job("failed", "out of memory: it needs more than its limit of 16Gi (resources.train.memory)", "memory"),
+    ),
+    (
+        "too slow",
+        job(FAILED),
+        [pod("Failed", reason="DeadlineExceeded", message="Pod was active on the node longer than ...", state=exited(143))],
+        Job("failed", "ran longer than 3600 s (resources.train.timeout)", "deadline"),
+    ),
+    (
+        "waited too long",
+        job({"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}),
+        [],
+        Job("failed", "had not ended 7200 s after it was asked for, waiting included", "deadline"),
+    ),
+    (
+        "a GPU is short",
+        job(),
+        [unscheduled("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")],
+        Job("waiting", "waits for a node with 1 nvidia.com/gpu: 0 of 1 nodes has it free", "unschedulable"),
+    ),
+    (
+        "two things are short, and there are taints",
+        job(),
+        [
+            unscheduled(
+                "0/5 nodes are available: 1 Insufficient memory, 2 Insufficient nvidia.com/gpu, 2 node(s) had untolerated taint {a: b}. "
+                "preemption: 0/5 nodes are available: 5 No preemption victims found for incoming pod."
+            )
+        ],
+        Job(
+            "waiting",
+            "waits for a node with 16Gi memory and 1 nvidia.com/gpu: 0 of 5 nodes has both free"
+            " (besides: 2 node(s) had untolerated taint {a: b})",
+            "unschedulable",
+        ),
+    ),
+    (
+        "no node is wanted by its selector",
+        job(),
+        [unscheduled("0/1 nodes are available: 1 node(s) didn't match node selector.")],
+        Job("waiting", "waits for a node: 0/1 nodes are available: 1 node(s) didn't match node selector.", "unschedulable"),
+    ),
+    (
+        "no image, with its cause",
+        job(),
+        [waiting("ErrImagePull", 'failed to resolve "eyas:1": connection refused')],
+        Job("waiting", 'its image eyas:1 can\'t be fetched: failed to resolve "eyas:1": connection refused', "image"),
+    ),
+    (
+        "no image, for a while",
+        job(),
+        [waiting("ImagePullBackOff", 'Back-off pulling image "eyas:1"')],
+        Job("waiting", "its image eyas:1 can't be fetched (the cluster tries again)", "image"),
+    ),
+    (
+        "a Secret is missing",
+        job(),
+        [waiting("CreateContainerConfigError", 'secret "s3" not found')],
+        Job("waiting", 'its container can\'t be made: secret "s3" not found'),
+    ),
+    (
+        "evicted",
+        job(FAILED),
+        [pod("Failed", reason="Evicted", message="The node was low on resource: memory. Container stage exceeds its request of 0. ")],
+        Job("lost", "its node gave it up: The node was low on resource: memory. Container stage exceeds its request of 0.", "evicted"),
+    ),
+    (
+        "its own disk use",
+        job(FAILED),
+        [pod("Failed", reason="Evicted", message='Usage of EmptyDir volume "scratch" exceeds the limit "20Gi".')],
+        Job("failed", 'used more disk than it may: Usage of EmptyDir volume "scratch" exceeds the limit "20Gi".', "crash"),
+    ),
+    (
+        "preempted",
+        job(FAILED),
+        [pod("Failed", conditions=[{"type": "DisruptionTarget", "status": "True", "message": "preempted by a pod"}], state=exited(143))],
+        Job("lost", "its node gave it up: preempted by a pod", "evicted"),
+    ),
+    (
+        "being deleted",
+        job(),
+        [pod("Running", deletionTimestamp="2026-11-21T12:06:25Z", deletionGracePeriodSeconds=30)],
+        Job("lost", "its pod was deleted while it worked", "evicted"),
+    ),
+    (
+        "deleted, and it ended of that",
+        job(FAILED),
+        [pod("Failed", state=exited(143), deletionTimestamp="2026-11-21T12:06:10Z", deletionGracePeriodSeconds=30)],
+        Job("lost", "its pod was deleted while it worked", "evicted"),
+    ),
+    (
+        "ended, then removed",
+        job(FAILED),
+        [pod("Failed", state=exited(1, "no such file"), deletionTimestamp="2026-11-21T12:09:10Z", deletionGracePeriodSeconds=0)],
+        Job("failed", "exit code 1: no such file", "crash"),
+    ),
+    (
+        "replaced by an old cluster",
+        job(),
+        [
+            pod("Running", created="2026-11-21T12:06:00Z", state={"running": {"startedAt": AT}}),
+            pod("Running", deletionTimestamp="2026-11-21T12:06:25Z"),
+        ],
+        Job("lost", "its pod was deleted while it worked", "evicted"),
+    ),
+    ("its pod is gone", job(FAILED), [], Job("lost", "its pod is gone", "evicted")),
+    ("the Job's news run ahead of its pod's", job(FAILED), [pod("Running", state={"running": {"startedAt": AT}})], Job("running")),
+    ("suspended", {**job(), "spec": {"suspend": True}}, [], Job("waiting", "its Job is suspended")),
+    ("deleted", job(deletionTimestamp=AT), [pod("Running")], Job("lost", "its Job was deleted", "evicted")),
+    ("one of several waits", job(completions=2), [pod("Running"), pod()], Job("waiting", "waits for a node")),
+    ("one of several is done", job(completions=2), [pod("Running"), pod("Succeeded", state=exited(0))], Job("running")),
+    (
+        "one of several failed",
+        job(completions=2),
+        [pod("Running"), pod("Failed", state=exited(3, "rank 1: no peers"))],
+        Job("failed", "exit code 3: rank 1: no peers", "crash"),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("of", "pods", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_a_job_means(of: dict[str, Any], pods: list[dict[str, Any]], expected: Job) -> None:
+    assert state(of, pods, NOW) == expected
+
+
+def test_work_begins_when_its_container_does() -> None:
+    assert state(job(), [pod("Running", state={"running": {"startedAt": AT}})], NOW).since == datetime(2026, 11, 21, 12, 5, 40, tzinfo=UTC)
+
+
+def test_a_pod_that_an_overdue_job_takes_away_met_a_deadline() -> None:
+    deleted = [pod(deletionTimestamp="2026-11-21T14:05:40Z")]
+    later = datetime(2026, 11, 21, 14, 5, 41, tzinfo=UTC)
+    assert state(job(), deleted, later).fault == "deadline"
+    assert state(job(), deleted, NOW).fault == "evicted"
+
+
+def event(reason: str, message: str) -> dict[str, str]:
+    return {"reason": reason, "message": message}
+
+
+def test_an_exceeded_quota_says_which_and_by_how_much() -> None:
+    said = (
+        'Error creating: pods "r1-train-1-x" is forbidden: exceeded quota: tight, '
+        "requested: limits.memory=16Gi, used: limits.memory=0, limited: limits.memory=1Gi"
+    )
+    found = explain(state(job(), [], NOW), [event("FailedCreate", said)])
+    expected = "quota 'tight' is exceeded: it asks for limits.memory=16Gi; used limits.memory=0 of limits.memory=1Gi"
+    assert found == Job("waiting", expected, "quota")
+
+
+def test_other_refusals_of_a_pod_are_told_as_they_are() -> None:
+    found = explain(state(job(), [], NOW), [event("FailedCreate", 'Error creating: serviceaccount "x" not found')])
+    assert found == Job("waiting", 'its pod can\'t be made: Error creating: serviceaccount "x" not found')
+
+
+def test_the_cause_of_a_missing_image_is_found_in_the_warnings() -> None:
+    seen = state(job(), [waiting("ImagePullBackOff", 'Back-off pulling image "eyas:1"')], NOW)
+    found = explain(seen, [event("Failed", "Error: ImagePullBackOff"), event("Failed", 'Failed to pull image "eyas:1": unauthorized')])
+    assert found == Job("waiting", 'its image eyas:1 can\'t be fetched: Failed to pull image "eyas:1": unauthorized', "image")
+    assert explain(seen, []) == seen
+
+
+def test_a_volume_that_cannot_be_mounted_is_told() -> None:
+    found = explain(state(job(), [waiting("ContainerCreating")], NOW), [event("FailedMount", 'secret "keys" not found')])
+    assert found == Job("waiting", 'its container is being made: secret "keys" not found')
+
+
+def test_a_job_that_is_gone_keeps_its_end_and_loses_its_work() -> None:
+    assert gone(Job("succeeded")) == Job("succeeded")
+    assert gone(Job("failed", "exit code 1: x", "crash")) == Job("failed", "exit code 1: x", "crash")
+    assert gone(Job("running")) == Job("lost", "its Job was deleted while it worked", "evicted")
