@@ -14,6 +14,7 @@ from shared.domain.errors import Conflict, Unavailable
 from shared.domain.run import Job
 from shared.ports import Executor
 from shared.testing.executor_suite import ended, runs, stage_spec
+from shared.testing.waiting import wait_for
 from tests.cluster.conftest import Place, hook, run
 
 pytestmark = pytest.mark.requirement("C-02")
@@ -190,7 +191,8 @@ def test_two_control_planes_see_each_others_jobs_at_once(place: Place) -> None:
     assert other.observe(ATTEMPT) is not None
     other.start(stage_spec(ATTEMPT))
     runs(other, ATTEMPT)
-    assert place.starts(ATTEMPT) == 1
+    wait_for(lambda: place.starts(ATTEMPT) == 1)
+    assert len(place.pods(ATTEMPT)) == 1
 
 
 def test_a_job_of_that_name_that_is_not_ours_is_never_adopted(place: Place) -> None:
