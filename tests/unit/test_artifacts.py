@@ -75,3 +75,17 @@ def test_an_attempt_publishes_once_and_only_what_is_there(store: FsspecArtifacts
 def test_no_attempt_leads_out_of_the_store(store: FsspecArtifacts, attempt: str) -> None:
     with pytest.raises(NotFound):
         store.manifest(attempt)
+
+
+def test_a_log_is_kept_by_its_attempt_and_read_from_anywhere(store: FsspecArtifacts, source: Path) -> None:
+    assert store.kept_log("r1-train-1", 0, 100) is None
+    store.keep_log("r1-train-1", source)
+    assert store.kept_log("r1-train-1", 0, 100) == b"a model"
+    assert store.kept_log("r1-train-1", 2, 3) == b"mod"
+    assert store.kept_log("r1-train-1", 99, 3) == b""
+    source.write_bytes(b"another")
+    store.keep_log("r1-train-1", source)
+    assert store.kept_log("r1-train-1", 0, 100) == b"another"
+    for name in ("../outside", "r1/etl", ""):
+        with pytest.raises(NotFound):
+            store.kept_log(name, 0, 1)
