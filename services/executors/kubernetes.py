@@ -212,7 +212,10 @@ class KubernetesExecutor:
         with tempfile.TemporaryDirectory(prefix="eyas-spec-") as folder:
             path = Path(folder) / "spec.json"
             path.write_text(spec.model_dump_json(by_alias=True, indent=1))
-            body = manifest(spec, Stored(self._artifacts.url, self._artifacts.put(path)), self._settings, self._modules)
+            file = self._artifacts.put(path)
+        body = manifest(spec, Stored(self._artifacts.url, file), self._settings, self._modules)
+        # Its pod may wait for days; until its run has ended nothing that it will read is collected.
+        self._artifacts.pin(spec.attempt, [file, *(one for files in spec.inputs.values() for one in files.values())])
         try:
             self._tracker.add(self._cluster.create(body))
         except Conflict:
