@@ -50,8 +50,9 @@ install-check: setup ## the control side alone, in an environment of its own: no
 test-cluster: setup ## the tests on a real cluster (KUBECONFIG says which; its node must be this machine)
 	@EYAS_TEST_CLUSTER=1 $(BIN)/python -m pytest -q tests/cluster
 
-crash: setup ## kill -9 in the middle of things, races and restarts of the database, at full size (EYAS_SCALE=0.04 for a sample)
-	@EYAS_SCALE=$${EYAS_SCALE:-1} $(BIN)/python -m pytest -q --timeout=1800 tests/crash
+crash: setup ## kill -9 at every point of every transition, races, restarts of the database, at full size; writes var/crash/matrix.json
+	@$(BIN)/python -m tests.crash.matrix --mutants --to var/crash/matrix.json
+	@EYAS_SCALE=$${EYAS_SCALE:-1} $(BIN)/python -m pytest -q --timeout=1800 tests/crash --ignore=tests/crash/test_matrix.py
 
 bench-start: setup ## start-up time, and resident memory by process
 	@$(BIN)/python -m benchmarks.start
