@@ -92,6 +92,7 @@ class Platform:
             drift=monitor.drift,
             kpis=monitor.kpis,
             collect=lambda dry: collector.preview() if dry else collector.sweep(),
+            watch=retrainers.look,
             wake=control.wake,
         )
 
