@@ -2,10 +2,13 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 UV_VERSION := 0.13.8
+IMAGE ?= eyas:0.1.0
+BASE ?= python:3.11-slim
+IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test up lint format install-check test-cluster crash bench bench-start lock doctor clean
+.PHONY: help setup demo test up lint format install-check image chart test-cluster crash bench bench-start lock doctor clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -47,6 +50,14 @@ install-check: setup ## the control side alone, in an environment of its own: no
 	@$(BIN)/uv pip install --quiet --python var/install-check/bin/python .
 	@cd var && install-check/bin/python ../tests/control_side.py
 
+image: ## the platform's image: IMAGE names it, BASE what it is built on, IMAGE_BUILD the builder
+	@rm -rf var/image && mkdir -p var/image/images && cp images/Containerfile .dockerignore pyproject.toml README.md LICENSE var/image/
+	@cp images/requirements.lock var/image/images/ && cp -r shared services pipelines var/image/ && find var/image -name __pycache__ -prune -exec rm -rf {} +
+	@$(IMAGE_BUILD) $(IMAGE) var/image --build-arg BASE=$(BASE)
+
+chart: setup ## lints and renders the chart by a real Helm (HELM names it, or PATH)
+	@$(BIN)/python -m pytest -q tests/chart
+
 test-cluster: setup ## the tests on a real cluster (KUBECONFIG says which; its node must be this machine)
 	@EYAS_TEST_CLUSTER=1 $(BIN)/python -m pytest -q tests/cluster
 
@@ -64,6 +75,7 @@ doctor: setup ## what this machine has and lacks
 
 lock: setup ## resolves requirements.lock anew
 	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --all-extras --group dev pyproject.toml -o requirements.lock
+	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --constraint requirements.lock --extra pipelines --extra triton --extra cluster pyproject.toml -o images/requirements.lock
 
 clean: ## removes the virtual environment and everything that was written
 	rm -rf .venv var .mypy_cache .pytest_cache .ruff_cache

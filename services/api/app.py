@@ -8,23 +8,7 @@ from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.security import HTTPBearer
 
-from services.api import (
-    alerts,
-    audit,
-    events,
-    gc,
-    health,
-    problems,
-    recommend,
-    recommenders,
-    retraining,
-    rollouts,
-    runs,
-    serving,
-    tokens,
-    triggers,
-    versions,
-)
+from services.api import audit, events, gc, health, problems, recommend, recommenders, retraining, rollouts, runs, serving, tokens, versions
 from services.api.access import Room
 from services.api.auth import Auth
 from services.api.limits import BodyLimit, LastCatch
@@ -40,8 +24,6 @@ CONTROL: tuple[Room, ...] = (
     runs.room,
     rollouts.room,
     retraining.room,
-    triggers.room,
-    alerts.room,
     serving.room,
     tokens.room,
     audit.room,

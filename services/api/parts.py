@@ -11,7 +11,6 @@ from fastapi import Depends, Request
 
 from services.gateway import Gateway
 from shared.domain.retention import Sweep
-from shared.domain.retrainer import RetrainerObservation
 from shared.ports import (
     ArtifactStore,
     AuditLog,
@@ -63,8 +62,6 @@ class Parts:
     """By version, what its answers earned in the newest closed stretch of time."""
     collect: Callable[[bool], Sweep]
     """Collects garbage; or, if true, only says what would go."""
-    watch: Callable[[str], RetrainerObservation]
-    """What the triggers of a recommender look at, as it is now."""
     wake: Callable[[], None]
     """Tells the control loop that there is something to do."""
 

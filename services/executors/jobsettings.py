@@ -87,10 +87,10 @@ class SecretVariable(Strict):
 class Owner(Strict):
     """What the Jobs go away with: the control plane's Deployment."""
 
-    kind: str = Field("Deployment", description="Its kind.")
-    api_version: str = Field("apps/v1", alias="apiVersion", description="Its kind's version.")
+    kind: Literal["Deployment"] = Field("Deployment", description="Its kind.")
+    api_version: Literal["apps/v1"] = Field("apps/v1", alias="apiVersion", description="Its kind's version.")
     name: Subdomain = Field(description="Its name; of the same namespace.")
-    uid: str = Field(min_length=1, description="Its uid.")
+    uid: str | None = Field(None, min_length=1, description="Its uid; the cluster is asked for it at start if it isn't given.")
 
 
 class StageDefaults(Strict):

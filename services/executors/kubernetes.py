@@ -3,7 +3,8 @@
 The cluster is the memory: a Job is created once under its attempt's name, adopted by whoever starts it again, and read back
 after any restart of the control plane. The spec reaches the pod, and its log outlives it, through the artifact store.
 
-Rights that it needs in its namespace: jobs create, get, list, watch, delete; pods list, watch; pods/log get; events list.
+Rights that it needs in its namespace: jobs create, get, list, watch, delete; pods list, watch; pods/log get; events list; and
+deployments get of the owner whose uid isn't given.
 """
 
 from __future__ import annotations
@@ -55,10 +56,18 @@ class Cluster:
     """The calls of the API, in our errors. Objects are the API's own JSON: newer fields are neither lost nor invented."""
 
     def __init__(self, api: client.ApiClient, settings: JobSettings) -> None:
-        self._jobs, self._core = client.BatchV1Api(api), client.CoreV1Api(api)
+        self._jobs, self._core, self._apps = client.BatchV1Api(api), client.CoreV1Api(api), client.AppsV1Api(api)
         self._namespace, self._selector = settings.namespace, selector(settings)
         self._open: set[urllib3.HTTPResponse] = set()
         self._lock = threading.Lock()
+
+    def with_owner(self, settings: JobSettings) -> JobSettings:
+        """The settings with the uid of their owner, without which nothing can be its dependent."""
+        owner = settings.owner
+        if owner is None or owner.uid is not None:
+            return settings
+        found = self._json(self._apps.read_namespaced_deployment, owner.name, self._namespace)
+        return settings.model_copy(update={"owner": owner.model_copy(update={"uid": found["metadata"]["uid"]})})
 
     def create(self, body: Object) -> Object:
         """Conflict if the name is taken."""

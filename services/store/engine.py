@@ -18,16 +18,18 @@ def sqlite_url(path: Path) -> str:
     return URL.create("sqlite", database=str(path)).render_as_string()
 
 
-def open_engine(url: str) -> Engine:
+def open_engine(url: str, password: str | None = None) -> Engine:
     """An engine to be shared by any number of threads; `dispose()` closes its connections.
 
     A transaction that only reads says so with the execution option `read_only`: it sees one state of the database and
-    waits for nobody. No message repeats the URL, for it may hold a password.
+    waits for nobody. No message repeats the URL, for it may hold a password; one that is given apart goes into it here.
     """
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         raise Invalid(f"the database URL can't be read: {_EXPECTED}") from None
+    if password is not None:
+        parsed = parsed.set(password=password)
     if parsed.drivername in ("sqlite", "sqlite+pysqlite"):
         return sqlite.open_engine(parsed)
     if parsed.drivername in ("postgresql", "postgresql+psycopg", "postgres"):

@@ -29,7 +29,16 @@ STAGES = {
 }
 
 
-def executor(settings: Settings, home: Home, undo: ExitStack) -> Executor:
+def executor(settings: Settings, home: Home, state: State, undo: ExitStack) -> Executor:
+    if settings.executor == "kubernetes" and settings.jobs_file is not None:
+        from services.executors.jobsettings import read_settings
+        from services.executors.kubernetes import KubernetesExecutor, connect
+
+        jobs = read_settings(settings.jobs_file)
+        cluster = connect(jobs)
+        found = KubernetesExecutor(cluster, cluster.with_owner(jobs), state.artifacts, STAGES)
+        undo.callback(found.close)
+        return found
     local = LocalExecutor(home.work, STAGES)
     undo.callback(local.close)
     return local

@@ -10,6 +10,7 @@ from services.control.bases import Bases
 from services.control.loop import Loop
 from services.control.placement import Placement
 from services.control.reconcile import Reconciler
+from services.control.replica import Replica
 from services.control.retrainers import Retrainers
 from services.control.rollouts import Rollouts
 from services.control.runs import Runs
@@ -53,7 +54,7 @@ class Platform:
     def _control(
         self, settings: Settings, home: Home, state: State, server: TritonServer, data_roots: tuple[str, ...], undo: ExitStack
     ) -> Parts:
-        executor = parts.executor(settings, home, undo)
+        executor = parts.executor(settings, home, state, undo)
         clock = state.clock
         monitor = Monitor(state.recommenders, state.routes, state.registry, state.kpis, state.events, state.artifacts, clock)
         placement = Placement(state.routes, state.rollouts, state.registry, server, clock)
@@ -62,13 +63,13 @@ class Platform:
         runs = Runs(state.rollouts, executor, state.events, clock, data_roots, bases, turns)
         rollouts = Rollouts(state.rollouts, state.routes, server, state.kpis, placement, clock)
         retrainers = Retrainers(state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes, monitor, clock)
+        replica = self._replica(settings, state, undo)
         steps: list[Callable[[], object]] = [
-            server.ensure_running,
-            Reconciler(runs, clock).tick,
-            Reconciler(rollouts, clock).tick,
-            placement.tick,
+            # Who places versions also leads the rollouts: it alone knows what was placed.
+            *_by_one(replica, "serving", server.ensure_running, Reconciler(rollouts, clock).tick, placement.tick),
+            Reconciler(runs, clock, replica).tick,
             retrainers.ensure,
-            Reconciler(retrainers, clock).tick,
+            Reconciler(retrainers, clock, replica).tick,
         ]
         control = Loop("control", steps, 0.2)
         self._loops += [control, Loop("monitor", [monitor.export, placement.export], 2.0)]
@@ -92,7 +93,6 @@ class Platform:
             drift=monitor.drift,
             kpis=monitor.kpis,
             collect=lambda dry: collector.preview() if dry else collector.sweep(),
-            watch=retrainers.look,
             wake=control.wake,
         )
 
@@ -103,9 +103,23 @@ class Platform:
         self._waiting.append(lambda: [] if gateway.ready else ["the gateway has not read its routes yet"])
         return gateway
 
+    def _replica(self, settings: Settings, state: State, undo: ExitStack) -> Replica | None:
+        """One of several control planes; none where the home is this process's own."""
+        if settings.owns_home:
+            return None
+        replica = Replica(settings.name, state.leases, state.clock)
+        undo.callback(replica.close)
+        self._loops.append(Loop("heart", [replica.beat], replica.beat_every.total_seconds()))
+        return replica
+
     def _missing(self) -> Sequence[str]:
         return [one for waiting in self._waiting for one in waiting()]
 
     def _stop(self) -> None:
         for loop in self._loops:
             loop.stop()
+
+
+def _by_one(replica: Replica | None, name: str, *steps: Callable[[], object]) -> tuple[Callable[[], object], ...]:
+    """Steps that one control plane at a time does."""
+    return tuple(replica.single(name, step) for step in steps) if replica else steps

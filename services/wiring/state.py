@@ -12,6 +12,7 @@ from services.home import Home
 from services.settings import Settings
 from services.store.audit import SqlAudit
 from services.store.engine import open_engine, sqlite_url
+from services.store.leases import SqlLeases
 from services.store.leftovers import SqlLeftovers
 from services.store.migrate import upgrade
 from services.store.outputs import SqlStageOutputs
@@ -38,7 +39,7 @@ class State:
     def __init__(self, settings: Settings, home: Home, undo: ExitStack) -> None:
         self.clock = SystemClock()
         url = settings.database_url.get_secret_value() if settings.database_url else sqlite_url(home.database)
-        engine = open_engine(url)
+        engine = open_engine(url, settings.password())
         undo.callback(engine.dispose)
         upgrade(engine)
         self.runs = SqlResources(engine, "run", RunStatus)
@@ -50,6 +51,7 @@ class State:
         self.outputs = SqlStageOutputs(engine)
         self.leftovers = SqlLeftovers(engine)
         self.tokens = SqlTokens(engine)
+        self.leases = SqlLeases(engine)
         self.audit = SqlAudit(engine)
         self.events = SqlEventLog(engine)
         self.kpis = SqlKpis(engine)

@@ -18,7 +18,7 @@ import pytest
 from tests.support import checked, leftovers, until
 from tests.worlds import spec, write_world
 
-TOKEN = "a-token-of-the-test-that-is-long-enough"
+TOKEN = "a-token-of-the-test"
 
 
 class Part:

@@ -20,7 +20,7 @@ from shared.contracts.stage import Manifest
 from shared.domain.access import Role, Token, digest, token_text
 from shared.domain.errors import Conflict, Invalid, NotFound, Unavailable
 from shared.domain.retention import Sweep
-from shared.domain.retrainer import RetrainerObservation, RetrainerStatus
+from shared.domain.retrainer import RetrainerStatus
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import RunStatus, StageDone
@@ -243,7 +243,6 @@ class World:
         self.waiting = []
         self.swept = []
         self.woken = 0
-        self.seen = RetrainerObservation(serving=True)
         ticks = itertools.count()
         self.clock = SimpleNamespace(now=lambda: NOW + timedelta(microseconds=next(ticks)))
         self.app = create_app(self.door(), self.parts(), self.gateway)
@@ -273,7 +272,6 @@ class World:
             drift=lambda name: {"genres": 0.31},
             kpis=lambda name, window: {2: HitRate(100, 25)},
             collect=self.collect,
-            watch=lambda name: self.seen,
             wake=wake,
         )
 
@@ -306,8 +304,8 @@ class World:
     def add_version(self, number=1, run="r1"):
         self.registry.rows.append(Version("m", number, run, "d", {}, {"candidate.hr@10": 0.4}, {"mode": "full"}, None, NOW))
 
-    def add_retrainer(self, state="watching", **status):
-        return self.retrainers.create(Record("m", "m", {}, RetrainerStatus(state=state, **status), NOW, NOW), "eyas")
+    def add_retrainer(self, state="watching"):
+        return self.retrainers.create(Record("m", "m", {}, RetrainerStatus(state=state), NOW, NOW), "eyas")
 
     def add_manifest(self, attempt, **metrics):
         run, stage, _ = attempt.split("-")

@@ -1,0 +1,194 @@
+"""What the chart renders: accepted by real schemas, restricted everywhere, and what the platform understands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from services.executors.jobsettings import read_settings
+from shared import __version__
+from tests.chart.helm import CHART, run, template, values
+
+VERSIONS = ("1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
+CASES: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "one node": {"volume": {"hostPath": "/srv/eyas"}},
+    "all said": {
+        "image": {"repository": "registry.example/eyas", "tag": "7", "pullSecrets": ["pull"]},
+        "identity": {"user": 1_000_650_000, "group": 1_000_650_000},
+        "token": {"existingSecret": "first", "key": "value"},
+        "database": {"existingSecret": "postgres"},
+        "volume": {"existingClaim": "mine"},
+        "control": {"replicas": 3},
+        "gateway": {"replicas": 2},
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    },
+}
+
+
+def kinds(objects: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:
+    return {one["metadata"]["name"]: one for one in objects if one["kind"] == kind}
+
+
+def pods(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {name: one["spec"]["template"]["spec"] for name, one in kinds(objects, "Deployment").items()}
+
+
+def test_helm_finds_nothing_wrong() -> None:
+    assert "0 chart(s) failed" in run("lint", "--strict", str(CHART))
+
+
+@pytest.mark.requirement("C-07")
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_understands_every_object(case: str, version: str) -> None:
+    objects = template(**CASES[case])
+    assert len(kinds(objects, "Deployment")) == 3
+    for one in objects:
+        kubernetes_validate.validate(one, version, strict=True)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_pod_is_restricted(case: str) -> None:
+    for name, pod in pods(template(**CASES[case])).items():
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert isinstance(pod["securityContext"]["runAsUser"], int)
+        assert pod["enableServiceLinks"] is False  # or a Service called 'eyas' would set EYAS_PORT
+        assert pod["automountServiceAccountToken"] is name.endswith("-control")
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "privileged": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert {"startupProbe", "livenessProbe", "readinessProbe"} <= container.keys()
+            assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+            assert "memory" in container["resources"]["limits"]
+
+
+def test_the_control_plane_alone_has_rights_and_few() -> None:
+    objects = template()
+    (role,) = kinds(objects, "Role").values()
+    (binding,) = kinds(objects, "RoleBinding").values()
+    assert [one["name"] for one in binding["subjects"]] == ["eyas-control"]
+    rights = {resource: set(rule["verbs"]) for rule in role["rules"] for resource in rule["resources"]}
+    assert rights == {
+        "jobs": {"create", "get", "list", "watch", "delete"},
+        "pods": {"get", "list", "watch"},
+        "pods/log": {"get"},
+        "events": {"list"},
+        "deployments": {"get"},
+    }
+    assert not any("*" in rule["verbs"] + rule["resources"] + rule["apiGroups"] for rule in role["rules"])
+    assert not kinds(objects, "ClusterRole")
+    accounts = {name: pod["serviceAccountName"] for name, pod in pods(objects).items()}
+    assert accounts == {"eyas-control": "eyas-control", "eyas-gateway": "eyas-stages", "eyas-triton": "eyas-stages"}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_platform_understands_the_settings_of_its_jobs(case: str, tmp_path: Path) -> None:
+    objects = template(**CASES[case])
+    (found,) = kinds(objects, "ConfigMap").values()
+    file = tmp_path / "jobs.yaml"
+    file.write_text(found["data"]["jobs.yaml"])
+    settings = read_settings(file)
+    pod = pods(objects)["eyas-control"]
+    assert settings.namespace == "there"
+    assert settings.service_account in kinds(objects, "ServiceAccount")
+    assert settings.images["default"] == pod["containers"][0]["image"]
+    assert (settings.identity.user, settings.identity.group) == (pod["securityContext"]["runAsUser"], pod["securityContext"]["fsGroup"])
+    assert settings.owner is not None
+    assert settings.owner.name in kinds(objects, "Deployment")
+    (volume,) = settings.volumes
+    (state,) = [one for one in pod["volumes"] if one["name"] == "state"]
+    assert volume.mount == "/var/lib/eyas"
+    assert volume.host_path == state.get("hostPath", {}).get("path")
+    assert volume.claim == state.get("persistentVolumeClaim", {}).get("claimName")
+
+
+def test_what_the_chart_does_not_decide_is_handed_on(tmp_path: Path) -> None:
+    (found,) = kinds(template(jobs={"settings": {"ttl": "1h", "environment": {"A": "b"}}}), "ConfigMap").values()
+    (tmp_path / "jobs.yaml").write_text(found["data"]["jobs.yaml"])
+    settings = read_settings(tmp_path / "jobs.yaml")
+    assert settings.ttl.total_seconds() == 3600
+    assert settings.environment == {"A": "b"}
+
+
+def test_services_choose_the_pods_of_their_part_and_name_the_protocol() -> None:
+    objects = template()
+    labels = {name: one["spec"]["template"]["metadata"]["labels"] for name, one in kinds(objects, "Deployment").items()}
+    for name, service in kinds(objects, "Service").items():
+        chosen = [part for part, found in labels.items() if service["spec"]["selector"].items() <= found.items()]
+        assert chosen == [name]
+        assert all(port["protocol"] == "TCP" for port in service["spec"]["ports"])
+        assert service["spec"].get("type", "ClusterIP") == "ClusterIP"
+
+
+def test_only_this_release_asks_triton() -> None:
+    (policy,) = kinds(template(), "NetworkPolicy").values()
+    asked = policy["spec"]["ingress"][0]
+    assert [one["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for one in asked["from"]] == ["control", "gateway"]
+    assert asked["ports"] == [{"port": 8001, "protocol": "TCP"}]
+
+
+def test_other_jobs_settings_restart_the_control_plane() -> None:
+    def checksum(**given: Any) -> str:
+        control = kinds(template(**given), "Deployment")["eyas-control"]
+        return str(control["spec"]["template"]["metadata"]["annotations"]["checksum/jobs"])
+
+    assert checksum() == checksum()
+    assert checksum() != checksum(jobs={"settings": {"ttl": "1h"}})
+
+
+def test_a_token_is_made_unless_a_secret_is_named() -> None:
+    (made,) = kinds(template(), "Secret").values()
+    (other,) = kinds(template(), "Secret").values()
+    assert made["metadata"]["name"] == "eyas-token"
+    assert made["data"]["token"] != other["data"]["token"]
+    assert not kinds(template(token={"existingSecret": "mine"}), "Secret")
+
+
+def test_passwords_come_by_reference_alone() -> None:
+    objects = template(database={"existingSecret": "postgres"})
+    for part in ("eyas-control", "eyas-gateway"):
+        env = {one["name"]: one for one in pods(objects)[part]["containers"][0]["env"]}
+        assert env["EYAS_DATABASE_URL"]["valueFrom"] == {"secretKeyRef": {"name": "postgres", "key": "url"}}
+        assert env["EYAS_DATABASE_PASSWORD"]["valueFrom"]["secretKeyRef"]["optional"] is True
+    assert kinds(objects, "Deployment")["eyas-control"]["spec"]["strategy"]["type"] == "RollingUpdate"
+    assert kinds(template(), "Deployment")["eyas-control"]["spec"]["strategy"]["type"] == "Recreate"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"imagee": {}}, "imagee"),
+        ({"control": {"replica": 2}}, "replica"),
+        ({"identity": {"user": 0}}, "user"),
+        ({"volume": {"hostPath": "relative"}}, "hostPath"),
+        ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
+        ({"control": {"replicas": 2}}, "several control planes need database.existingSecret"),
+        ({"volume": {"hostPath": "/a", "existingClaim": "b"}}, "name existingClaim or hostPath, not both"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(given: dict[str, Any], said: str) -> None:
+    assert said in run("template", "eyas", str(CHART), *values(given), fails=True)
+
+
+def test_two_releases_share_nothing() -> None:
+    def names(release: str) -> set[tuple[str, str]]:
+        return {(one["kind"], one["metadata"]["name"]) for one in template(release)}
+
+    assert not names("eyas") & names("second")
+    assert all(name.startswith("second-eyas") for _, name in names("second"))
+
+
+def test_the_chart_is_of_this_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == __version__

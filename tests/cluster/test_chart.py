@@ -1,0 +1,231 @@
+"""The chart on a real cluster, by a real Helm: install, a run as real Jobs, a recommendation over HTTP, and nothing left behind.
+
+EYAS_TEST_PLATFORM_IMAGE is the platform's image (`make image`), HELM the program. What each step took is printed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from kubernetes import client, config
+
+from demo import datasets, specs
+from tests.support import checked, until
+from tests.worlds import spec, write_world
+
+ROOT = Path(__file__).parents[2]
+USER = 65532
+IMAGE = "the platform's image: build it with `make image`, and name it by EYAS_TEST_PLATFORM_IMAGE"
+SMALL = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+
+
+def wanted(name: str, how: str) -> str:
+    found = os.environ.get(name, "")
+    if not found:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{name} isn't set: {how}")
+        pytest.skip(f"{name} isn't set: {how}")
+    return found
+
+
+class Release:
+    """One installation in a namespace of its own; its volume is a folder of this machine, which must be the node."""
+
+    def __init__(self, helm: str, image: str, kubeconfig: str) -> None:
+        self.helm, self.image = helm, image
+        self.namespace = f"eyas-chart-{secrets.token_hex(3)}"
+        self.volume = Path(tempfile.mkdtemp(prefix="eyas-chart-"))
+        self.data = self.volume / "data"
+        self.data.mkdir()
+        config.load_kube_config(kubeconfig)
+        self.core, self.jobs, self.apps = client.CoreV1Api(), client.BatchV1Api(), client.AppsV1Api()
+        self.core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=self.namespace)))
+
+    def run(self, *arguments: str) -> str:
+
+        command = [self.helm, *arguments, "--namespace", self.namespace]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}\n{self.told()}"
+        return ended.stdout
+
+    def install(self) -> str:
+        for one in (self.volume, *self.volume.rglob("*")):
+            os.chown(one, USER, USER)
+        repository, _, tag = self.image.rpartition(":")
+        stage = {"cpu": "500m", "memory": "3Gi"}
+        values = {
+            "image": {"repository": repository, "tag": tag},
+            "volume": {"hostPath": str(self.volume)},
+            "control": {"resources": SMALL},
+            "gateway": {"resources": SMALL},
+            "triton": {"resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}}},
+            "jobs": {"stages": dict.fromkeys(("etl", "train", "evaluate", "export", "verify"), stage)},
+        }
+        file = self.volume / "values.yaml"
+        file.write_text(yaml.safe_dump(values))
+        return self.run("install", "eyas", str(ROOT / "helm/eyas"), "--values", str(file), "--wait", "--timeout", "10m")
+
+    def client(self, part: str) -> httpx.Client:
+        service = self.core.read_namespaced_service(f"eyas-{part}", self.namespace)
+        secret = self.core.read_namespaced_secret("eyas-token", self.namespace)
+        token = base64.b64decode(secret.data["token"]).decode()
+        return httpx.Client(base_url=f"http://{service.spec.cluster_ip}:8080", headers={"Authorization": f"Bearer {token}"}, timeout=30)
+
+    def pods(self) -> dict[str, str]:
+        return {one.metadata.name: one.status.phase for one in self.core.list_namespaced_pod(self.namespace).items}
+
+    def job_names(self) -> list[str]:
+        return [one.metadata.name for one in self.jobs.list_namespaced_job(self.namespace).items]
+
+    def told(self) -> str:
+        """What everybody said, for a failure's message."""
+        lines = [f"pods: {self.pods()}"]
+        for name in self.pods():
+            try:
+                lines += [f"--- {name}", self.core.read_namespaced_pod_log(name, self.namespace, tail_lines=25)]
+            except client.ApiException as error:
+                lines.append(f"no log: {error.reason}")
+        return "\n".join(lines)
+
+    def remove(self) -> None:
+        self.core.delete_namespace(self.namespace)
+        shutil.rmtree(self.volume, ignore_errors=True)
+
+
+@pytest.fixture
+def release() -> Iterator[Release]:
+    kubeconfig = wanted("KUBECONFIG", "a cluster whose node is this machine")
+    helm = shutil.which(wanted("HELM", "the helm program"))
+    assert helm, f"HELM: there is no {os.environ['HELM']}"
+    found = Release(helm, wanted("EYAS_TEST_PLATFORM_IMAGE", IMAGE), kubeconfig)
+    try:
+        yield found
+    finally:
+        found.remove()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.took: dict[str, float] = {}
+
+    @contextmanager
+    def measures(self, what: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.took[what] = time.monotonic() - began
+
+    def say(self, title: str) -> None:
+        print(f"\n{title}: " + ", ".join(f"{what} {seconds / 60:.2f} min" for what, seconds in self.took.items()))  # noqa: T201
+
+
+def run_to_promotion(release: Release, document: dict[str, Any], seconds: float) -> dict[str, Any]:
+    with release.client("control") as control:
+        checked(control.post("/v1/recommenders", json=document))
+        (run,) = checked(control.get("/v1/recommenders/movies/runs"))["items"]
+
+        def promoted() -> bool:
+            state = checked(control.get(f"/v1/runs/{run['id']}"))
+            assert state["state"] not in ("rejected", "failed", "cancelled"), f"{state}\n{release.told()}"
+            rollout = control.get(f"/v1/rollouts/{run['id']}-rollout")
+            return rollout.is_success and rollout.json()["state"] == "promoted"
+
+        until_told(release, "the first version is promoted", promoted, seconds)
+        return dict(checked(control.get(f"/v1/runs/{run['id']}")))
+
+
+def until_told(release: Release, what: str, probe: Callable[[], Any], seconds: float) -> Any:
+    try:
+        return until(what, probe, seconds)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{release.told()}") from None
+
+
+def answer_of(release: Release, user: int) -> dict[str, Any]:
+    with release.client("gateway") as gateway:
+
+        def answered() -> dict[str, Any] | None:
+            found = gateway.post("/v1/recommend/movies", json={"user": user, "k": 5})
+            return found.json() if found.is_success and found.json()["fallback"] is None else None
+
+        return dict(until_told(release, "the gateway answers with the model", answered, 60))
+
+
+def uninstall(release: Release) -> None:
+    release.run("uninstall", "eyas", "--wait", "--timeout", "5m")
+    until_told(release, "no Job and no pod is left", lambda: not release.pods() and not release.job_names(), 120)
+    for listing in (release.core.list_namespaced_service, release.core.list_namespaced_persistent_volume_claim):
+        assert not listing(release.namespace).items
+    assert not [one for one in release.core.list_namespaced_secret(release.namespace).items if one.type == "Opaque"]
+
+
+@pytest.mark.requirement("C-02", "C-07")
+@pytest.mark.timeout(1800)
+def test_installed_by_helm_a_run_as_jobs_becomes_an_answer_and_nothing_is_left(release: Release) -> None:
+    clock = Clock()
+    write_world(release.data)
+    with clock.measures("install"):
+        said = release.install()
+    assert "port-forward service/eyas-control" in said
+    with clock.measures("run"):
+        run = run_to_promotion(release, _on_the_volume(spec(release.data), release), 900)
+    assert run["state"] == "registered"
+    assert len(release.job_names()) == 5
+    with clock.measures("first answer"):
+        answer = answer_of(release, 3)
+    assert answer["version"] == 1
+    assert len(answer["items"]) == 5
+    event = {"recommender": "movies", "user": 3, "item": answer["items"][0]["item"], "value": 5, "request_id": answer["request_id"]}
+    with release.client("gateway") as gateway:
+        assert checked(gateway.post("/v1/events", json={"events": [event]})) == {"accepted": 1, "hits": 1}
+        assert gateway.get("/v1/recommenders").status_code == 404
+    _upgrade_keeps_the_token(release)
+    with clock.measures("Triton's restart"):
+        release.core.delete_collection_namespaced_pod(release.namespace, label_selector="app.kubernetes.io/component=triton")
+        until_told(release, "there is a new Triton", lambda: len([n for n in release.pods() if "triton" in n]) == 1, 120)
+        assert answer_of(release, 3)["version"] == 1
+    with clock.measures("uninstall"):
+        uninstall(release)
+    clock.say("small world")
+
+
+@pytest.mark.requirement("C-02")
+@pytest.mark.timeout(1800)
+def test_the_demos_run_as_real_jobs_to_a_registered_version(release: Release) -> None:
+    clock = Clock()
+    world = datasets.world_of(1)
+    files = datasets.make(world, release.data, time.time(), 1)
+    with clock.measures("install"):
+        release.install()
+    with clock.measures("run"):
+        run = run_to_promotion(release, _on_the_volume(specs.learning_from(files.full, files.items), release), 1500)
+    assert run["state"] == "registered"
+    with clock.measures("first answer"):
+        assert answer_of(release, int(world.user_ids[0]))["version"] == 1
+    with clock.measures("uninstall"):
+        uninstall(release)
+    clock.say("the demo's data")
+
+
+def _on_the_volume(document: dict[str, Any], release: Release) -> dict[str, Any]:
+    """The spec as pods read it: the volume is mounted elsewhere there."""
+    return dict(json.loads(json.dumps(document).replace(str(release.volume), "/var/lib/eyas")))
+
+
+def _upgrade_keeps_the_token(release: Release) -> None:
+    before = release.core.read_namespaced_secret("eyas-token", release.namespace).data
+    release.run("upgrade", "eyas", str(ROOT / "helm/eyas"), "--reuse-values", "--wait", "--timeout", "5m")
+    assert release.core.read_namespaced_secret("eyas-token", release.namespace).data == before
