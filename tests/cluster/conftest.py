@@ -66,14 +66,12 @@ else:
 """
 
 
-@pytest.fixture(scope="session")
-def kubeconfig() -> str:
-    path = os.environ.get("KUBECONFIG", "")
-    if not path:
+def need_a_cluster() -> None:
+    """Called by each module before its tests: said once, not once a test."""
+    if not os.environ.get("KUBECONFIG"):
         if os.environ.get("EYAS_TEST_CLUSTER"):
-            pytest.fail(MISSING)
-        pytest.skip(MISSING)
-    return path
+            raise RuntimeError(MISSING)
+        pytest.skip(MISSING, allow_module_level=True)
 
 
 class Place:
@@ -147,10 +145,10 @@ class Place:
 
 
 @pytest.fixture
-def place(kubeconfig: str) -> Iterator[Place]:
+def place() -> Iterator[Place]:
     folder = Path(tempfile.mkdtemp(prefix="eyas-cluster-"))
     folder.chmod(0o755)
-    place = Place(kubeconfig, folder)
+    place = Place(os.environ["KUBECONFIG"], folder)
     try:
         yield place
     finally:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shared.testing.executor_suite import ExecutorSuite
-from tests.cluster.conftest import Place
+from tests.cluster.conftest import Place, need_a_cluster
+
+need_a_cluster()
 
 
 @pytest.mark.requirement("C-02")

@@ -15,7 +15,9 @@ from shared.domain.run import Job
 from shared.ports import Executor
 from shared.testing.executor_suite import ended, runs, stage_spec
 from shared.testing.waiting import wait_for
-from tests.cluster.conftest import Place, hook, run
+from tests.cluster.conftest import Place, hook, need_a_cluster, run
+
+need_a_cluster()
 
 pytestmark = pytest.mark.requirement("C-02")
 ATTEMPT = "r1-etl-1"
