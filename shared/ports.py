@@ -120,6 +120,9 @@ class ResourceStore(Protocol[S]):
     ) -> Record[S]:
         """Writes the status, clears the intent and, if told so, the request; appends to the history."""
 
+    def prioritise(self, record: Record[S], priority: int, entry: HistoryEntry) -> Record[S]:
+        """Another place in the queue, for a row that is as it was read."""
+
     def ask(self, id: str, request: Request, now: datetime) -> Record[S]:
         """Leaves a request for the reconciler and makes the row due; a request that is still open is a Conflict."""
 

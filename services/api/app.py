@@ -8,7 +8,22 @@ from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.security import HTTPBearer
 
-from services.api import audit, events, gc, health, problems, recommend, recommenders, retraining, rollouts, runs, serving, tokens, versions
+from services.api import (
+    audit,
+    events,
+    gc,
+    health,
+    planning,
+    problems,
+    recommend,
+    recommenders,
+    retraining,
+    rollouts,
+    runs,
+    serving,
+    tokens,
+    versions,
+)
 from services.api.access import Room
 from services.api.auth import Auth
 from services.api.limits import BodyLimit, LastCatch
@@ -22,6 +37,7 @@ CONTROL: tuple[Room, ...] = (
     versions.room,
     gc.room,
     runs.room,
+    planning.room,
     rollouts.room,
     retraining.room,
     serving.room,

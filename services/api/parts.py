@@ -10,7 +10,10 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from services.gateway import Gateway
+from shared.domain.queue import Turn
 from shared.domain.retention import Sweep
+from shared.domain.reuse import RunForecast
+from shared.domain.run import RunStatus
 from shared.ports import (
     ArtifactStore,
     AuditLog,
@@ -19,6 +22,7 @@ from shared.ports import (
     HitRate,
     ModelServer,
     RecommenderStore,
+    Record,
     Registry,
     RetrainerStore,
     RolloutStore,
@@ -62,6 +66,10 @@ class Parts:
     """By version, what its answers earned in the newest closed stretch of time."""
     collect: Callable[[bool], Sweep]
     """Collects garbage; or, if true, only says what would go."""
+    turns: Callable[[], Mapping[str, Turn]]
+    """By unfinished run: whether it may work, and else for what it waits."""
+    plan: Callable[[Record[RunStatus]], RunForecast]
+    """What a run that is in no store yet would do."""
     wake: Callable[[], None]
     """Tells the control loop that there is something to do."""
 

@@ -9,9 +9,11 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, Field
 
 from shared.contracts.stage import Files
+from shared.domain.queue import Turn
+from shared.domain.reuse import Basis, part
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
-from shared.domain.run import RunStatus
+from shared.domain.run import STAGES, RunStatus, StageDone
 from shared.domain.verdict import Sample
 from shared.ports import HistoryEntry, Recommender, Record, RouteEntry, Version
 
@@ -78,9 +80,25 @@ class Valid(BaseModel):
 
 class StageView(BaseModel):
     stage: str
-    attempt: str
+    attempt: str = Field(description="The one that published it: of an earlier run where it is reused.")
     started_at: datetime
     ended_at: datetime
+    reused: bool
+    why: str = Field(description="Why it was reused, or why it ran.")
+    digest: str | None = Field(description="Of what it was made of; null where that can't stand for a later stage.")
+
+    @classmethod
+    def of(cls, done: StageDone) -> StageView:
+        basis = done.basis or Basis()
+        return cls(
+            stage=done.stage,
+            attempt=done.attempt,
+            started_at=done.started_at,
+            ended_at=done.ended_at,
+            reused=done.reused,
+            why=basis.why,
+            digest=basis.digest or None,
+        )
 
 
 class GateView(BaseModel):
@@ -97,7 +115,15 @@ class RunView(BaseModel):
     mode: str
     cause: str
     created_at: datetime
+    priority: int = Field(description="Higher goes first among those that wait.")
+    position: int | None = Field(description="In the queue for a free place; null if it waits for something else, or not at all.")
     attempt: int = Field(description="Of the stage under way.")
+    why: str = Field(description="Why the stage under way runs, or is reused.")
+    retry_at: datetime | None = Field(description="When the next attempt starts, after the pause that follows a fault.")
+    dead_letter: bool = Field(description="It gave up: out of attempts or of patience. `:retry` goes on from where it ended.")
+    retry_of: str | None = Field(description="The run that it goes on from.")
+    asked_by: str | None
+    lineage: dict[str, Any] = Field(description="What it was made of: spec, data, code, seeds, and the versions that it knew.")
     asked: str | None = Field(description="What was asked of it and isn't answered yet.")
     stages: list[StageView]
     gates: list[GateView]
@@ -106,24 +132,48 @@ class RunView(BaseModel):
     rollout: str | None
 
     @classmethod
-    def of(cls, record: Record[RunStatus], metrics: Mapping[str, float], version: int | None, rollout: str | None) -> RunView:
-        status = record.status
+    def of(
+        cls, record: Record[RunStatus], metrics: Mapping[str, float], version: int | None, rollout: str | None, turn: Turn | None = None
+    ) -> RunView:
+        status, spec = record.status, record.spec
+        waits = turn.said if turn is not None and status.state == "pending" else None
         return cls(
             id=record.id,
             recommender=record.recommender,
             state=status.state,
-            reason=status.reason,
+            reason=waits or status.reason,
             mode=record.spec["mode"],
             cause=record.spec["cause"],
             created_at=record.created_at,
+            priority=record.priority,
+            position=turn.position if turn is not None else None,
             attempt=status.attempt,
+            why=status.basis.why if status.basis is not None and status.state in STAGES else "",
+            retry_at=status.retry_at,
+            dead_letter=status.dead_letter,
+            retry_of=spec.get("retry_of"),
+            asked_by=spec.get("by"),
+            lineage=_lineage(record),
             asked=record.asked.verb if record.asked else None,
-            stages=[StageView.model_validate(done, from_attributes=True) for done in status.stages],
+            stages=[StageView.of(done) for done in status.stages],
             gates=[GateView.model_validate(found, from_attributes=True) for found in status.gates],
             metrics=dict(metrics),
             version=version,
             rollout=rollout,
         )
+
+
+def _lineage(record: Record[RunStatus]) -> dict[str, Any]:
+    """As far as it is known by now; the version that it registers has all of it."""
+    parts = {name: value for done in record.status.stages[:1] if done.basis is not None for name, value in done.basis.parts.items()}
+    return {
+        "spec_generation": record.spec["generation"],
+        "spec_digest": part(record.spec["document"]),
+        "serving": record.spec["serving"],
+        "code": parts.get("code"),
+        "data": {name.removeprefix("data: "): value for name, value in parts.items() if name.startswith("data: ")},
+        "seeds": {"train": record.spec["document"].get("model", {}).get("train", {}).get("seed")},
+    }
 
 
 class VersionView(BaseModel):

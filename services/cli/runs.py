@@ -22,12 +22,14 @@ def run(
     name: Name,
     mode: Annotated[Literal["full", "warm"], typer.Option(help="`warm` starts from the serving version's weights.")] = "full",
     reason: Reason = "",
+    priority: Annotated[int, typer.Option(min=-100, max=100, help="Higher goes first among the runs that wait.")] = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run every stage, though nothing may have changed.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Until it has ended; exit code 1 unless it registered a version.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Start a run."""
     http = client(ctx)
-    found = http.post(paths.recommender(name, "/runs"), {"mode": mode, "reason": reason})
+    found = http.post(paths.recommender(name, "/runs"), {"mode": mode, "reason": reason, "priority": priority, "fresh": fresh})
     if not as_json:
         typer.echo(f"run {found['id']} started")
     if wait:
@@ -38,9 +40,15 @@ def run(
         raise typer.Exit(1)
 
 
-def runs(ctx: typer.Context, name: Name, limit: Annotated[int, typer.Option(min=1, max=200)] = 20, as_json: AsJson = False) -> None:
+def runs(
+    ctx: typer.Context,
+    name: Name,
+    limit: Annotated[int, typer.Option(min=1, max=200)] = 20,
+    dead_letter: Annotated[bool, typer.Option("--dead-letter", help="Only runs that gave up: `eyas retry` goes on with one.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """List runs, the newest first."""
-    found = client(ctx).get(paths.recommender(name, "/runs"), limit=limit)
+    found = client(ctx).get(paths.recommender(name, "/runs"), limit=limit, dead_letter="true" if dead_letter else None)
     if as_json:
         show_json(found)
         return
@@ -55,6 +63,74 @@ def cancel(ctx: typer.Context, id: RunId, reason: Reason = "") -> None:
     """End a run before its time."""
     client(ctx).post(paths.run(id, ":cancel"), {"reason": reason})
     typer.echo(f"run {id}: asked to end")
+
+
+def retry(
+    ctx: typer.Context,
+    id: RunId,
+    stage: Annotated[
+        str | None, typer.Option("--from", help="The first stage that runs again; the one that it ended in if absent.")
+    ] = None,
+    reason: Reason = "",
+) -> None:
+    """Start a new run that goes on from where one ended, with what that had published."""
+    found = client(ctx).post(paths.run(id, ":retry"), {"from": stage, "reason": reason})
+    typer.echo(f"run {found['id']} started")
+
+
+def prioritise(
+    ctx: typer.Context,
+    id: RunId,
+    priority: Annotated[int, typer.Argument(min=-100, max=100, help="Higher goes first.", show_default=False)],
+    reason: Reason = "",
+) -> None:
+    """Give a run that waits another place in the queue."""
+    found = client(ctx).post(paths.run(id, ":prioritise"), {"priority": priority, "reason": reason})
+    typer.echo(f"run {id}: priority {found['priority']}" + (f", {found['reason']}" if found["reason"] else ""))
+
+
+def plan(
+    ctx: typer.Context,
+    name: Name,
+    mode: Annotated[Literal["full", "warm"], typer.Option(help="`warm` starts from the serving version's weights.")] = "full",
+    as_json: AsJson = False,
+) -> None:
+    """Show what a run would do now: which stages run, and which are reused. Nothing is started."""
+    found = client(ctx).post(paths.recommender(name, ":plan"), {"mode": mode})
+    if as_json:
+        show_json(found)
+        return
+    show_table(
+        ("STAGE", "DOES", "ATTEMPT", "WHY"), [(one["stage"], one["does"], one["attempt"], one["why"]) for one in found["stages"]], ""
+    )
+    typer.echo(f"gates: {'; '.join(found['gates']) or 'none'}")
+    typer.echo(f"queue: {found['waits'] or 'it could begin at once'}")
+
+
+def compare(
+    ctx: typer.Context,
+    id: RunId,
+    other: Annotated[str, typer.Argument(metavar="OTHER", callback=paths.checked_id, help="The other run's id.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Show in what two runs differ, and what that made of their numbers."""
+    found = client(ctx).get(paths.run(id, "/compare"), **{"with": other})
+    if as_json:
+        show_json(found)
+        return
+    differing = [(f"spec: {one['path']}", one["left"], one["right"]) for one in found["spec"]]
+    differing += [(one["path"], one["left"], one["right"]) for one in found["lineage"]]
+    show_table(("WHAT", id, other), differing, "spec, data and code are the same")
+    numbers = [(one["metric"], one["left"], one["right"], one["change"]) for one in found["metrics"]]
+    show_table(("METRIC", id, other, "CHANGE"), numbers, "neither has measured anything")
+    gates = [(one["gate"], *((one[side] or {}).get("verdict") for side in ("left", "right"))) for one in found["gates"]]
+    show_table(("GATE", id, other), gates, "neither has met a gate")
+    seconds = [(one["stage"], _took(one, "left"), _took(one, "right")) for one in found["stages"]]
+    show_table(("SECONDS OF", id, other), seconds, "neither has published a stage")
+
+
+def _took(stage: Any, side: str) -> Any:
+    return "reused" if stage[side] and stage[side]["reused"] else stage[f"{side}_seconds"]
 
 
 def logs(

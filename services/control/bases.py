@@ -16,7 +16,7 @@ from shared.domain.run import RunStatus, StageDone
 from shared.launch import adopted
 from shared.ports import ArtifactStore, DataSource, Record, Registry, RunStore, StageOutputs
 
-_DATA = "data: "
+_DATA, _INPUT = "data: ", "input: "
 
 
 class Bases:
@@ -57,12 +57,26 @@ class Bases:
             return replace(found, why=f"what {equal.attempt} published is gone")
         return replace(found, attempt=equal.attempt, why=f"nothing has changed since {equal.attempt}", since=equal.at)
 
-    def _parts(self, record: Record[RunStatus], spec: RecommenderSpec, stage: str, done: Sequence[StageDone]) -> dict[str, str]:
-        parts = stage_parts(spec, stage) | {"code": self._code, "mode": record.spec["mode"]}
-        parts |= {f"input: {origin}": f"sha256:{digest_of(files)}" for origin, files in self.inputs(record, spec, stage, done).items()}
-        return parts | (self._data_parts(record, spec) if stage == "etl" else {})
+    def changed(self, record: Record[RunStatus], stage: str) -> str | None:
+        """Why a stage runs, as far as that can be said before its inputs are there; None where they decide."""
+        if record.spec.get("fresh"):
+            return "asked to run everything anew"
+        newest = self._outputs.newest(record.recommender, stage)
+        own = self._own_parts(record, spec_of(record), stage)
+        if newest is None:
+            return why_not(own, None)
+        known = replace(newest, parts={name: value for name, value in newest.parts.items() if not name.startswith(_INPUT)})
+        return why_not(own, known) if known.parts != own else None
 
-    def _data_parts(self, record: Record[RunStatus], spec: RecommenderSpec) -> dict[str, str]:
+    def _own_parts(self, record: Record[RunStatus], spec: RecommenderSpec, stage: str) -> dict[str, str]:
+        return stage_parts(spec, stage) | {"code": self._code, "mode": record.spec["mode"]}
+
+    def _parts(self, record: Record[RunStatus], spec: RecommenderSpec, stage: str, done: Sequence[StageDone]) -> dict[str, str]:
+        parts = self._own_parts(record, spec, stage)
+        parts |= {f"{_INPUT}{origin}": f"sha256:{digest_of(files)}" for origin, files in self.inputs(record, spec, stage, done).items()}
+        return parts | (self.data_parts(record, spec) if stage == "etl" else {})
+
+    def data_parts(self, record: Record[RunStatus], spec: RecommenderSpec) -> dict[str, str]:
         return {f"{_DATA}{name}": mark for uri in _uris(record, spec) for name, mark in self._data.fingerprint(uri).items()}
 
     def inputs(self, record: Record[RunStatus], spec: RecommenderSpec, stage: str, done: Sequence[StageDone]) -> dict[str, Files]:
@@ -85,7 +99,7 @@ class Bases:
         if status.state != "etl" or status.basis is None or status.basis.attempt:
             return True
         before = {name: mark for name, mark in status.basis.parts.items() if name.startswith(_DATA)}
-        return before == self._data_parts(record, spec_of(record))
+        return before == self.data_parts(record, spec_of(record))
 
     def intact(self, attempt: str) -> Manifest | None:
         """What an attempt has published, if all of it is still there and it was no refusal."""

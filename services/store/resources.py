@@ -156,6 +156,12 @@ class SqlResources(Generic[S]):
                 self._append(connection, record.id, entry)
         return replace(record, status=status, intent=None, asked=asked, due_at=due_at, revision=record.revision + 1)
 
+    def prioritise(self, record: Record[S], priority: int, entry: HistoryEntry) -> Record[S]:
+        with self._engine.begin() as connection:
+            self._advance(connection, record, priority=priority)
+            self._append(connection, record.id, entry)
+        return replace(record, priority=priority, revision=record.revision + 1)
+
     def ask(self, id: str, request: Request, now: datetime) -> Record[S]:
         """A row that has ended takes no request: nobody would ever read it."""
         with self._engine.begin() as connection:

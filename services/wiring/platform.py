@@ -9,6 +9,7 @@ from services.api.parts import Door, Parts
 from services.control.bases import Bases
 from services.control.loop import Loop
 from services.control.placement import Placement
+from services.control.planning import Planner
 from services.control.reconcile import Reconciler
 from services.control.replica import Replica
 from services.control.retrainers import Retrainers
@@ -59,7 +60,7 @@ class Platform:
         monitor = Monitor(state.recommenders, state.routes, state.registry, state.kpis, state.events, state.artifacts, clock)
         placement = Placement(state.routes, state.rollouts, state.registry, server, clock)
         bases = Bases(state.runs, state.registry, state.artifacts, state.outputs, DataFiles(data_roots), code_version())
-        turns = Turns(state.runs, clock, settings.max_runs)
+        turns, planner = Turns(state.runs, clock, settings.max_runs), Planner(state.runs, bases, clock, settings.max_runs)
         runs = Runs(state.rollouts, executor, state.events, clock, data_roots, bases, turns)
         rollouts = Rollouts(state.rollouts, state.routes, server, state.kpis, placement, clock)
         retrainers = Retrainers(state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes, monitor, clock)
@@ -93,6 +94,8 @@ class Platform:
             drift=monitor.drift,
             kpis=monitor.kpis,
             collect=lambda dry: collector.preview() if dry else collector.sweep(),
+            turns=planner.turns,
+            plan=planner.plan,
             wake=control.wake,
         )
 

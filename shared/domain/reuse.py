@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 NEVER: Mapping[str, str] = {"verify": "it measures this machine"}
 """Stages that always run, and why."""
@@ -43,6 +43,26 @@ class StageOutput:
     parts: Mapping[str, str]
     attempt: str
     at: datetime
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """What a stage of a run that isn't there yet would do. "open": it depends on what the stages before it publish."""
+
+    stage: str
+    does: Literal["run", "reuse", "open"]
+    attempt: str | None
+    why: str
+
+
+@dataclass(frozen=True)
+class RunForecast:
+    """`waits`: for what it would wait now; None if it could begin at once."""
+
+    waits: str | None
+    stages: tuple[Foreseen, ...]
+    gates: tuple[str, ...]
+    data: Mapping[str, str]
 
 
 def digest(stage: str, parts: Mapping[str, str]) -> str:

@@ -19,8 +19,10 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest
 from shared.domain.access import Role, Token, digest, token_text
 from shared.domain.errors import Conflict, Invalid, NotFound, Unavailable
+from shared.domain.queue import Queued, admit
 from shared.domain.retention import Sweep
 from shared.domain.retrainer import RetrainerStatus
+from shared.domain.reuse import Foreseen, RunForecast
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import RunStatus, StageDone
@@ -83,13 +85,15 @@ class Rows:
             raise NotFound(f"no {self.what} is called '{id}'")
         return self.rows[id]
 
-    def list(self, recommender=None, *, active=None, limit=100, before=None):
+    def list(self, recommender=None, *, active=None, states=None, limit=100, before=None):
         found = sorted((one for one in self.rows.values() if one.recommender == recommender), key=lambda one: (one.created_at, one.id))[
             ::-1
         ]
         if active is not None:
             ended = ("registered", "rejected", "failed", "cancelled", "promoted", "rolled_back", "aborted")
             found = [one for one in found if (one.status.state not in ended) == active]
+        if states is not None:
+            found = [one for one in found if one.status.state in states]
         if before is not None:
             found = found[[one.id for one in found].index(before) + 1 :]
         return found[:limit]
@@ -99,6 +103,14 @@ class Rows:
             raise Conflict(f"{self.what} '{id}' still has a request open")
         self.rows[id] = replace(self.rows[id], asked=request)
         return self.rows[id]
+
+    def queued(self):
+        return [Queued(one.id, one.recommender, one.priority, one.created_at, one.status.state != "pending") for one in self.rows.values()]
+
+    def prioritise(self, record, priority, entry):
+        self.rows[record.id] = replace(record, priority=priority)
+        self.said = entry
+        return self.rows[record.id]
 
     def history(self, id):
         return [HistoryEntry(NOW, "", "pending", "created", "operator")]
@@ -272,6 +284,8 @@ class World:
             drift=lambda name: {"genres": 0.31},
             kpis=lambda name, window: {2: HitRate(100, 25)},
             collect=self.collect,
+            turns=lambda: admit(self.runs.queued(), 1),
+            plan=self.plan,
             wake=wake,
         )
 
@@ -287,6 +301,14 @@ class World:
     def collect(self, dry):
         self.swept.append(dry)
         return Sweep(versions=[("m", 1)], attempts=["r1-etl-1"], blobs=3, bytes=7)
+
+    def plan(self, record):
+        self.planned = record
+        foreseen = (
+            Foreseen("etl", "reuse", "r1-etl-1", "nothing has changed since r1-etl-1"),
+            Foreseen("train", "open", None, "it depends"),
+        )
+        return RunForecast("waits for run r1", foreseen, ("auc at least 0.6",), {"a.csv": "1 byte"})
 
     def add_recommender(self, **changes):
         return self.recommenders.put(RecommenderSpec.model_validate(document(**changes)), NOW, "operator")

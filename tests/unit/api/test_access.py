@@ -11,16 +11,22 @@ from shared.domain.access import Role, Token
 from tests.unit.api.conftest import NOW, World
 
 TABLE = table(ROOMS)
-WORDS = {"{name}": "m", "{verb}": "pause", "{version}": "1", "{tag}": "champion"}
+WORDS = {"{name}": "m", "{verb}": "pause", "{version}": "1", "{tag}": "champion", "/compare": "/compare?with=r1"}
 ROWS = {"/v1/runs/": "r1", "/v1/rollouts/": "r1-rollout", "/v1/tokens/": "t0"}
 """What `{id}` means under each prefix: a row of recommender 'm' that the world below has."""
 BODIES = {
     ("POST", "/v1/events"): {"events": [{"recommender": "m", "user": 1, "item": 2}]},
     ("POST", "/v1/recommend/{name}"): {"user": 1},
     ("POST", "/v1/tokens"): {"name": "new", "role": "client", "recommenders": ["m"]},
+    ("POST", "/v1/runs/{id}:prioritise"): {"priority": 1},
 }
 """Good bodies of the routes that read the recommender, or its row, from or after their body."""
-SPECS = {("POST", "/v1/recommenders"), ("PUT", "/v1/recommenders/{name}"), ("POST", "/v1/recommenders:validate")}
+SPECS = {
+    ("POST", "/v1/recommenders"),
+    ("PUT", "/v1/recommenders/{name}"),
+    ("POST", "/v1/recommenders:validate"),
+    ("POST", "/v1/recommenders:plan"),
+}
 HIDDEN = {("POST", "/v1/events"): 422}
 """How a recommender that isn't there is refused where that isn't a 404."""
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shared.domain import rollout as rollouts
 from shared.domain import run as runs
 from shared.domain.gate import GateResult, Verdict
 from shared.domain.machine import Request
+from shared.domain.reuse import Basis
 from shared.domain.rollout import StepReport
+from shared.domain.run import RunStatus, StageDone
 from shared.domain.verdict import Judgement, Sample
+from tests.unit.api.conftest import NOW
 
 VERBS = ("pause", "resume", "promote", "abort")
 
@@ -157,3 +162,139 @@ def test_logs_are_those_of_the_stage_under_way_or_of_the_one_named(world, client
 def test_logs_of_a_run_that_has_ended_are_those_of_the_stage_that_it_ended_in(world, client, state, stages, attempt, named):
     world.add_run(state=state, stages=stages, attempt=attempt)
     assert client.get("/v1/runs/r1/logs").json()["attempt"] == named
+
+
+# The queue
+
+
+@pytest.mark.requirement("C-03")
+def test_a_run_that_waits_says_for_what_and_at_which_place(world, client):
+    world.add_recommender()
+    world.add_run("r0", "train")
+    world.runs.create(replace(world.runs.get("r0"), id="x1", recommender="books"), "ada")
+    found = client.post("/v1/recommenders/m/runs", json={"priority": 7}).json()
+    assert (found["priority"], found["reason"], found["position"]) == (7, "waits for run r0 of this recommender", None)
+    del world.runs.rows["r0"]
+    found = client.get(f"/v1/runs/{found['id']}").json()
+    assert (found["reason"], found["position"]) == ("first in the queue: 1 of 1 runs are active", 1)
+
+
+@pytest.mark.parametrize("priority", [-101, 101, 0.5, "high"])
+def test_a_priority_out_of_bounds_is_refused(world, client, problem, priority):
+    world.add_recommender()
+    assert "priority: " in problem(client.post("/v1/recommenders/m/runs", json={"priority": priority}), 422, "invalid")
+
+
+def test_a_run_that_waits_gets_another_place(world, client, problem):
+    world.add_run("r1")
+    found = client.post("/v1/runs/r1:prioritise", json={"priority": 50, "reason": "the shop is on fire"}).json()
+    assert found["priority"] == 50
+    assert world.runs.said.reason == "priority 0 -> 50, prioritise by owner: the shop is on fire"
+    world.add_run("r2", "train")
+    said = problem(client.post("/v1/runs/r2:prioritise", json={"priority": 50}), 409, "conflict")
+    assert "no longer in the queue" in said
+    assert world.runs.get("r2").priority == 0
+
+
+def test_runs_that_gave_up_are_told_from_those_that_were_refused(world, client):
+    world.add_recommender()
+    for number in range(9):
+        world.add_run(f"r{number}", "failed" if number % 2 else "registered", dead_letter=number in (1, 7))
+    found = client.get("/v1/recommenders/m/runs?dead_letter=true").json()["items"]
+    assert [(one["id"], one["dead_letter"]) for one in found] == [("r7", True), ("r1", True)]
+    assert [one["id"] for one in client.get("/v1/recommenders/m/runs?state=failed&dead_letter=false").json()["items"]] == ["r5", "r3"]
+    page = client.get("/v1/recommenders/m/runs?dead_letter=true&limit=1").json()
+    assert ([one["id"] for one in page["items"]], page["next"]) == (["r7"], "r7")
+    assert [one["id"] for one in client.get("/v1/recommenders/m/runs?dead_letter=true&limit=1&before=r7").json()["items"]] == ["r1"]
+
+
+# Retrying
+
+
+def test_a_retry_is_a_new_run_that_takes_over_what_was_published(world, client):
+    world.add_run("r1", "failed", stages=("etl", "train"), attempt=3, dead_letter=True)
+    response = client.post("/v1/runs/r1:retry", json={"reason": "the disk is larger now"})
+    assert response.status_code == 202
+    found = world.runs.get(response.json()["id"])
+    assert (found.status.state, found.spec["retry_of"], found.spec["from"], found.spec["cause"]) == (
+        "pending",
+        "r1",
+        "evaluate",
+        "the disk is larger now",
+    )
+    assert {stage: kept["attempt"] for stage, kept in found.spec["adopt"].items()} == {"etl": "r1-etl-1", "train": "r1-train-1"}
+    assert (found.spec["document"], found.spec["generation"]) == (world.runs.get("r1").spec["document"], 1)
+    assert response.json()["retry_of"] == "r1"
+    earlier = client.post("/v1/runs/r1:retry", json={"from": "train"}).json()
+    assert set(world.runs.get(earlier["id"]).spec["adopt"]) == {"etl"}
+
+
+@pytest.mark.parametrize(
+    ("state", "stages", "body", "status", "said"),
+    [
+        ("train", ("etl",), {}, 409, "is train and can be retried once it has ended"),
+        ("registered", runs.STAGES, {}, 409, "has registered its version"),
+        ("failed", ("etl",), {"from": "export"}, 409, "has published etl: it can be retried from etl or train"),
+        ("cancelled", (), {"from": "train"}, 409, "has published no stage: it can be retried from etl"),
+        ("failed", (), {"from": "cook"}, 422, "'etl', 'train', 'evaluate', 'export' or 'verify'"),
+    ],
+)
+def test_a_retry_that_can_not_be_says_what_can(world, client, problem, state, stages, body, status, said):
+    world.add_run("r1", state, stages=stages)
+    assert said in problem(client.post("/v1/runs/r1:retry", json=body), status, "conflict" if status == 409 else "invalid")
+    assert list(world.runs.rows) == ["r1"]
+
+
+def test_a_rejected_run_is_retried_from_the_stage_that_refused_it(world, client):
+    world.add_run("r1", "rejected", stages=("etl", "train", "evaluate"))
+    found = client.post("/v1/runs/r1:retry").json()
+    assert world.runs.get(found["id"]).spec["from"] == "evaluate"
+
+
+# Reuse, comparison, plans
+
+
+def test_a_run_shows_which_stages_it_reused_and_why(world, client):
+    basis = Basis("d1", {"code": "1.0"}, "r0-etl-1", "nothing has changed since r0-etl-1", NOW)
+    status = RunStatus(
+        "train", stages=(StageDone("etl", "r0-etl-1", NOW, NOW, basis),), basis=Basis(why="spec: model.train.epochs is 8, was 5")
+    )
+    world.add_run("r1")
+    world.runs.rows["r1"] = replace(world.runs.get("r1"), status=status)
+    found = client.get("/v1/runs/r1").json()
+    (etl,) = found["stages"]
+    assert (etl["reused"], etl["attempt"], etl["why"], etl["digest"]) == (True, "r0-etl-1", "nothing has changed since r0-etl-1", "d1")
+    assert found["why"] == "spec: model.train.epochs is 8, was 5"
+
+
+def test_two_runs_side_by_side(world, client, problem):
+    world.add_run("r1", "registered", stages=("etl", "train"), gates=(GateResult("auc at least 0.6", Verdict.PASS, "0.7"),))
+    world.add_run("r2", "rejected", stages=("etl",), gates=(GateResult("auc at least 0.6", Verdict.FAIL, "0.5"),))
+    document = {**world.runs.get("r2").spec["document"], "model": {"train": {"epochs": 9}}}
+    world.runs.rows["r2"] = replace(world.runs.get("r2"), spec={**world.runs.get("r2").spec, "document": document, "cause": "more epochs"})
+    world.add_manifest("r1-etl-1", **{"rows": 10.0, "only": 1.0})
+    world.add_manifest("r2-etl-1", **{"rows": 12.0})
+    found = client.get("/v1/runs/r1/compare?with=r2").json()
+    assert found["spec"] == [{"path": "model", "left": None, "right": {"train": {"epochs": 9}}}]
+    assert {"path": "cause", "left": "because", "right": "more epochs"} in found["lineage"]
+    assert found["metrics"] == [
+        {"metric": "only", "left": 1.0, "right": None, "change": None},
+        {"metric": "rows", "left": 10.0, "right": 12.0, "change": 2.0},
+    ]
+    (gate,) = found["gates"]
+    assert (gate["left"]["verdict"], gate["right"]["verdict"]) == ("pass", "fail")
+    assert [(one["stage"], one["left_seconds"], one["right_seconds"]) for one in found["stages"]] == [("etl", 0, 0), ("train", 0, None)]
+    problem(client.get("/v1/runs/r1/compare?with=r9"), 404, "not-found")
+
+
+def test_a_plan_says_what_would_be_done_and_writes_nothing(world, client, problem, spec_text):
+    world.add_recommender()
+    found = client.post("/v1/recommenders/m:plan", json={"priority": 3}).json()
+    assert [(one["stage"], one["does"]) for one in found["stages"]] == [("etl", "reuse"), ("train", "open")]
+    assert (found["waits"], found["applied"], found["data"]) == ("waits for run r1", True, {"a.csv": "1 byte"})
+    assert world.planned.priority == 3
+    problem(client.post("/v1/recommenders/m:plan", json={"mode": "warm"}), 409, "conflict")
+    new = client.post("/v1/recommenders:plan", content=spec_text.replace('"m"', '"fresh"'))
+    assert (new.status_code, new.json()["applied"], new.json()["recommender"]) == (200, False, "fresh")
+    assert world.runs.rows == {}
+    assert list(world.recommenders.rows) == ["m"]

@@ -51,7 +51,7 @@ def test_run_waits_and_shows_each_state_once(platform, eyas):
     result = eyas("run", "m", "--wait", "--mode", "warm", "--reason", "why not")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == ["run r1 started", "pending", "train", "registered  all gates passed"]
-    assert json.loads(platform.asked[0].content) == {"mode": "warm", "reason": "why not"}
+    assert json.loads(platform.asked[0].content) == {"mode": "warm", "reason": "why not", "priority": 0, "fresh": False}
 
 
 def test_a_run_that_registers_nothing_ends_the_command_with_one(platform, eyas):
@@ -225,3 +225,36 @@ def test_the_commands_need_no_platform_code_to_be_listed(eyas):
     assert result.exit_code == 0
     for name in ["up", "apply", "run", "runs", "logs", "versions", "rollout", "rollback", "recommend", "events", "drift", "doctor"]:
         assert f"  {name} " in result.stdout
+
+
+def test_retry_prioritise_plan_and_compare_ask_for_what_they_say(platform, eyas):
+    platform.says("POST /v1/runs/r1:retry", {**RUN, "id": "r2"}, status=202)
+    assert eyas("retry", "r1", "--from", "train").stdout == "run r2 started\n"
+    assert platform.body == {"from": "train", "reason": ""}
+    platform.says("POST /v1/runs/r1:prioritise", {**RUN, "priority": -5, "reason": "second in the queue"})
+    assert eyas("prioritise", "r1", "--", "-5").stdout == "run r1: priority -5, second in the queue\n"
+    stages = [{"stage": "etl", "does": "reuse", "attempt": "r0-etl-1", "why": "nothing has changed"}]
+    platform.says("POST /v1/recommenders/m:plan", {"stages": stages, "gates": ["auc at least 0.6"], "waits": None})
+    shown = eyas("plan", "m").stdout
+    assert "r0-etl-1  nothing has changed" in shown
+    assert "gates: auc at least 0.6\nqueue: it could begin at once\n" in shown
+
+
+def test_a_comparison_shows_what_differs_and_what_it_made_of_the_numbers(platform, eyas):
+    found = {
+        "spec": [{"path": "model.train.epochs", "left": 5, "right": 8}],
+        "lineage": [],
+        "metrics": [{"metric": "candidate.auc", "left": 0.5, "right": 0.75, "change": 0.25}],
+        "gates": [{"gate": "auc at least 0.6", "left": {"verdict": "fail"}, "right": None}],
+        "stages": [{"stage": "etl", "left": {"reused": True}, "right": {"reused": False}, "left_seconds": None, "right_seconds": 2.0}],
+    }
+    platform.says("GET /v1/runs/r1/compare", found)
+    lines = [line.split() for line in eyas("compare", "r1", "r2").stdout.splitlines()]
+    assert platform.asked[-1].url.query == b"with=r2"
+    for line in (
+        ["spec:", "model.train.epochs", "5", "8"],
+        ["candidate.auc", "0.5", "0.75", "0.25"],
+        ["auc", "at", "least", "0.6", "fail", "-"],
+        ["etl", "reused", "2"],
+    ):
+        assert line in lines

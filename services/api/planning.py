@@ -1,0 +1,186 @@
+"""What a run would do, and in what two runs differ: asked, and nothing written."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from services.api.access import Room, Who
+from services.api.bodies import SPEC_BODY, SpecBody
+from services.api.parts import Parts, With
+from services.api.runs import Priority, make_run, run_view
+from services.api.views import GateView, RunView, StageView
+from shared.domain.access import Role
+from shared.domain.compare import differences, numbers
+from shared.domain.errors import NotFound
+from shared.domain.retrainer import Mode
+from shared.domain.run import RunStatus
+from shared.launch import Terms
+from shared.ports import Recommender, Record
+
+room = Room("plans")
+
+
+class Asked(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    mode: Mode = Field("full", description="`warm` starts from the serving version's weights.")
+    priority: Priority = 0
+    fresh: bool = Field(False, description="Run every stage, though nothing may have changed.")
+
+
+class PlannedStage(BaseModel):
+    stage: str
+    does: Literal["run", "reuse", "open"] = Field(description="`open`: it depends on what the stages before it publish.")
+    attempt: str | None = Field(description="The one that would stand for it.")
+    why: str
+
+
+class PlanView(BaseModel):
+    recommender: str
+    mode: str
+    applied: bool = Field(description="Whether this spec is the one that is applied now.")
+    waits: str | None = Field(description="What the run would wait for; null if it could begin at once.")
+    stages: list[PlannedStage]
+    gates: list[str]
+    data: dict[str, str] = Field(description="The files that it would read, by what tells that they have changed.")
+    serving: int | None = Field(description="The version that it would be compared with, or started from.")
+
+
+class DifferenceView(BaseModel):
+    path: str
+    left: Any
+    right: Any
+
+
+class NumbersView(BaseModel):
+    metric: str
+    left: float | None
+    right: float | None
+    change: float | None = Field(description="Right less left.")
+
+
+class StagePair(BaseModel):
+    stage: str
+    left: StageView | None
+    right: StageView | None
+    left_seconds: float | None = Field(description="Of the run's own work; null where it was reused or not reached.")
+    right_seconds: float | None
+    parts: list[DifferenceView] = Field(description="In what the stage was made of something else.")
+
+
+class GatePair(BaseModel):
+    gate: str
+    left: GateView | None
+    right: GateView | None
+
+
+class Side(BaseModel):
+    id: str
+    recommender: str
+    state: str
+    reason: str
+    version: int | None
+
+
+class Comparison(BaseModel):
+    left: Side
+    right: Side
+    spec: list[DifferenceView]
+    lineage: list[DifferenceView] = Field(description="Data, code, mode, cause and the versions that each run knew.")
+    metrics: list[NumbersView]
+    gates: list[GatePair]
+    stages: list[StagePair]
+
+
+@room.post("/v1/recommenders/{name}:plan", Role.VIEWER, audited=False)
+def plan(parts: With, name: str, asked: Asked | None = None) -> PlanView:
+    """What a run would do now: which stages run, which are reused, and why. Writes nothing."""
+    return _plan(parts, parts.recommenders.get(name), asked or Asked(), applied=True)
+
+
+@room.post("/v1/recommenders:plan", Role.OPERATOR, audited=False, openapi_extra=SPEC_BODY)
+def plan_spec(parts: With, who: Who, spec: SpecBody, mode: Annotated[Mode, Query()] = "full") -> PlanView:
+    """The same for a spec that isn't applied, of a recommender that is new or not."""
+    who.enters(spec.name)
+    now = parts.clock.now()
+    try:
+        known = parts.recommenders.get(spec.name)
+    except NotFound:
+        known = Recommender(spec.name, 0, spec, now, now)
+    applied = known.generation > 0 and known.spec == spec
+    return _plan(parts, Recommender(spec.name, known.generation, spec, known.created_at, now), Asked(mode=mode), applied)
+
+
+def _plan(parts: Parts, recommender: Recommender, asked: Asked, applied: bool) -> PlanView:
+    run = make_run(parts, recommender, asked.mode, "a plan", Terms(priority=asked.priority, fresh=asked.fresh))
+    found = parts.plan(run)
+    return PlanView(
+        recommender=recommender.name,
+        mode=asked.mode,
+        applied=applied,
+        waits=found.waits,
+        stages=[PlannedStage.model_validate(one, from_attributes=True) for one in found.stages],
+        gates=list(found.gates),
+        data=dict(found.data),
+        serving=run.spec["serving"],
+    )
+
+
+@room.get("/v1/runs/{id}/compare", Role.VIEWER)
+def compare(
+    parts: With, who: Who, id: str, other: Annotated[str, Query(alias="with", max_length=120, description="The other run's id.")]
+) -> Comparison:
+    """In what two runs differ, and what that made of their numbers: this run is the left one."""
+    left, right = who.row("run", parts.runs, id), who.row("run", parts.runs, other)
+    views = run_view(parts, left), run_view(parts, right)
+    return Comparison(
+        left=_side(views[0]),
+        right=_side(views[1]),
+        spec=[
+            DifferenceView.model_validate(one, from_attributes=True) for one in differences(left.spec["document"], right.spec["document"])
+        ],
+        lineage=[DifferenceView.model_validate(one, from_attributes=True) for one in differences(_lineage(views[0]), _lineage(views[1]))],
+        metrics=[NumbersView.model_validate(one, from_attributes=True) for one in numbers(views[0].metrics, views[1].metrics)],
+        gates=_gates(*views),
+        stages=_stages(left, right, *views),
+    )
+
+
+def _side(view: RunView) -> Side:
+    return Side(id=view.id, recommender=view.recommender, state=view.state, reason=view.reason, version=view.version)
+
+
+def _lineage(view: RunView) -> dict[str, Any]:
+    return view.lineage | {"mode": view.mode, "cause": view.cause, "asked_by": view.asked_by, "retry_of": view.retry_of}
+
+
+def _gates(left: RunView, right: RunView) -> list[GatePair]:
+    sides = {gate.gate: gate for gate in left.gates}, {gate.gate: gate for gate in right.gates}
+    return [GatePair(gate=name, left=sides[0].get(name), right=sides[1].get(name)) for name in dict.fromkeys((*sides[0], *sides[1]))]
+
+
+def _stages(left: Record[RunStatus], right: Record[RunStatus], one: RunView, other: RunView) -> list[StagePair]:
+    sides = {done.stage: done for done in one.stages}, {done.stage: done for done in other.stages}
+    parts = [{done.stage: dict(done.basis.parts) if done.basis else {} for done in run.status.stages} for run in (left, right)]
+    return [
+        StagePair(
+            stage=name,
+            left=sides[0].get(name),
+            right=sides[1].get(name),
+            left_seconds=_seconds(sides[0].get(name)),
+            right_seconds=_seconds(sides[1].get(name)),
+            parts=[
+                DifferenceView(path=part, left=parts[0][name].get(part), right=parts[1][name].get(part))
+                for part in sorted({*parts[0].get(name, {}), *parts[1].get(name, {})})
+                if name in parts[0] and name in parts[1] and parts[0][name].get(part) != parts[1][name].get(part)
+            ],
+        )
+        for name in dict.fromkeys((*sides[0], *sides[1]))
+    ]
+
+
+def _seconds(stage: StageView | None) -> float | None:
+    return None if stage is None or stage.reused else (stage.ended_at - stage.started_at).total_seconds()

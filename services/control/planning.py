@@ -1,0 +1,55 @@
+"""What a run would do, asked before there is one: the same look at each stage that the run itself would take. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from services.control.bases import Bases, spec_of
+from shared.contracts.plans import run_plan
+from shared.domain.queue import Queued, Turn, admit
+from shared.domain.reuse import NEVER, Foreseen, RunForecast
+from shared.domain.run import STAGES, RunStatus, StageDone
+from shared.ports import Clock, Record, RunStore
+
+
+class Planner:
+    def __init__(self, runs: RunStore, bases: Bases, clock: Clock, limit: int) -> None:
+        self._runs = runs
+        self._bases = bases
+        self._clock = clock
+        self._limit = limit
+
+    def turns(self) -> Mapping[str, Turn]:
+        """The queue as it stands."""
+        return admit(self._runs.queued(), self._limit)
+
+    def plan(self, record: Record[RunStatus]) -> RunForecast:
+        """Of a run that is in no store."""
+        newcomer = Queued(record.id, record.recommender, record.priority, record.created_at)
+        turn = admit([*self._runs.queued(), newcomer], self._limit)[record.id]
+        spec = spec_of(record)
+        gates = tuple(str(gate) for gate in run_plan(spec).gates)
+        return RunForecast(turn.said, self._stages(record), gates, self._bases.data_parts(record, spec))
+
+    def _stages(self, record: Record[RunStatus]) -> tuple[Foreseen, ...]:
+        done: tuple[StageDone, ...] = ()
+        found: list[Foreseen] = []
+        for stage in STAGES:
+            unknown = next((one.stage for one in found if one.does != "reuse"), None)
+            if unknown is not None:
+                found.append(self._after(record, stage, unknown))
+                continue
+            basis = self._bases.of(record, stage, done)
+            found.append(Foreseen(stage, "reuse" if basis.attempt else "run", basis.attempt or None, basis.why))
+            now = self._clock.now()
+            done = (*done, StageDone(stage, basis.attempt, now, now, basis))
+        return tuple(found)
+
+    def _after(self, record: Record[RunStatus], stage: str, unknown: str) -> Foreseen:
+        """A stage whose inputs aren't there yet: what is known of the rest may be enough to say that it runs."""
+        if stage in NEVER:
+            return Foreseen(stage, "run", None, NEVER[stage])
+        why = self._bases.changed(record, stage)
+        if why is not None:
+            return Foreseen(stage, "run", None, why)
+        return Foreseen(stage, "open", None, f"runs if what {unknown} publishes is not what it was")
