@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from shared.contracts.plans import stage_parts
+from shared.contracts.plans import TAKES, stage_parts
 from shared.contracts.spec import MetricGate, RecommenderSpec
 from shared.contracts.stage import Files, Manifest, digest_of
 from shared.contracts.strict import read
@@ -80,8 +80,9 @@ class Bases:
         return {f"{_DATA}{name}": mark for uri in _uris(record, spec) for name, mark in self._data.fingerprint(uri).items()}
 
     def inputs(self, record: Record[RunStatus], spec: RecommenderSpec, stage: str, done: Sequence[StageDone]) -> dict[str, Files]:
-        """Files of earlier stages, and of the version that served when the run was asked for: to start from, or to compare with."""
-        inputs = {one.stage: published(self.artifacts, one.attempt).files for one in done}
+        """Files of the earlier stages that it reads, so that it can't depend on others, and of the version that served when the run was
+        asked for: to start from, or to compare with."""
+        inputs = {one.stage: published(self.artifacts, one.attempt).files for one in done if one.stage in TAKES[stage]}
         number = record.spec["serving"]
         if number is None:
             return inputs

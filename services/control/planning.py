@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from services.control.bases import Bases, spec_of
-from shared.contracts.plans import run_plan
+from shared.contracts.plans import TAKES, run_plan
 from shared.domain.queue import Queued, Turn, admit
 from shared.domain.reuse import NEVER, Foreseen, RunForecast
 from shared.domain.run import STAGES, RunStatus, StageDone
@@ -35,14 +35,15 @@ class Planner:
         done: tuple[StageDone, ...] = ()
         found: list[Foreseen] = []
         for stage in STAGES:
-            unknown = next((one.stage for one in found if one.does != "reuse"), None)
+            unknown = next((one.stage for one in found if one.stage in TAKES[stage] and one.does != "reuse"), None)
             if unknown is not None:
                 found.append(self._after(record, stage, unknown))
                 continue
             basis = self._bases.of(record, stage, done)
             found.append(Foreseen(stage, "reuse" if basis.attempt else "run", basis.attempt or None, basis.why))
-            now = self._clock.now()
-            done = (*done, StageDone(stage, basis.attempt, now, now, basis))
+            if basis.attempt:
+                now = self._clock.now()
+                done = (*done, StageDone(stage, basis.attempt, now, now, basis))
         return tuple(found)
 
     def _after(self, record: Record[RunStatus], stage: str, unknown: str) -> Foreseen:

@@ -35,6 +35,15 @@ READS: Mapping[str, tuple[str, ...]] = {
 }
 """What of the spec each stage reads, beside its input files; evaluate also the metrics that gates name."""
 
+TAKES: Mapping[str, tuple[str, ...]] = {
+    "etl": (),
+    "train": ("etl",),
+    "evaluate": ("etl", "train"),
+    "export": ("etl", "train"),
+    "verify": ("export",),
+}
+"""Of which earlier stages each one reads files."""
+
 
 def stage_parts(spec: RecommenderSpec, stage: str) -> dict[str, str]:
     """What a stage is made of as far as the spec says it, leaf by leaf."""

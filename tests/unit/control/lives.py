@@ -144,6 +144,38 @@ def gate_failed(stage: str) -> Callable[[World], None]:
     return prepare
 
 
+def after_another(*plays: tuple[str, str], **changes: Any) -> Callable[[World], None]:
+    """A first run has registered its version; the hero is the one after it."""
+
+    def prepare(world: World) -> None:
+        world.start_run("r0")
+        world.until(world.plane(), "registered", "run")
+        world.hero = ("", "")
+        run(*plays, **changes)(world)
+
+    return prepare
+
+
+def retried(stage: str | None = None) -> Callable[[World], None]:
+    def prepare(world: World) -> None:
+        world.plays["evaluate"] = ["crash"] * 3
+        world.start_run("r0")
+        world.until(world.plane(), "failed", "run")
+        world.data.marks["a.csv"] = "2 bytes"
+        world.plays.clear()
+        world.retry("r0", "r1", stage)
+
+    return prepare
+
+
+def waiting_for_another(world: World) -> None:
+    world.start_run("r0")
+    world.plane().tick("run")
+    world.hero = ("", "")
+    world.clock.pass_by(seconds=1)
+    world.start_run("r1")
+
+
 WHOLE = ("pending", "etl", "train", "evaluate", "export", "verify", "registered")
 RUNS = [
     Life("registered", "run", run(), WHOLE, ("run",)),
@@ -151,6 +183,15 @@ RUNS = [
     Life(
         "too slow once", "run", run(("train", "hang"), resources={"train": {"timeout": "3s"}}), (*WHOLE[:3], "train", *WHOLE[2:]), ("run",)
     ),
+    Life("crashed twice", "run", run(("train", "crash"), ("train", "crash")), (*WHOLE[:3], "train", *WHOLE[2:]), ("run",)),
+    Life("without a place at first", "run", run(("train", "starve")), WHOLE, ("run",)),
+    Life("evicted twice", "run", run(("train", "evict"), ("train", "evict")), (*WHOLE[:3], "train", *WHOLE[2:]), ("run",)),
+    Life("out of memory", "run", run(("train", "outgrow"), ("train", "outgrow")), (*WHOLE[:3], "train", "failed"), ("run",)),
+    Life("reusing all it can", "run", after_another(), WHOLE, ("run",)),
+    Life("reusing a part", "run", after_another(model={"train": {"epochs": 9}}), WHOLE, ("run",)),
+    Life("retried where it ended", "run", retried(), WHOLE, ("run",)),
+    Life("retried from its middle", "run", retried("train"), WHOLE, ("run",)),
+    Life("after another of its recommender", "run", waiting_for_another, WHOLE, ("run",)),
     Life("refused", "run", run(("evaluate", "refuse")), (*WHOLE[:4], "failed"), ("run",)),
     Life("crashed to the end", "run", run(*[("etl", "crash")] * 3), ("pending", "etl", "etl", "etl", "failed"), ("run",)),
     Life("rejected by a metric", "run", gate_failed("evaluate"), (*WHOLE[:4], "rejected"), ("run",)),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
+from shared.contracts.plans import TAKES
 from shared.domain.run import STAGES, Job, RunStatus
 from tests.unit.control.world import NAME, NOW, World
 
@@ -31,11 +33,11 @@ def test_every_effect_of_a_run_happens_once(world: World) -> None:
     assert [rollout.id for rollout in world.rollouts.list(NAME)] == ["r1-rollout"]
 
 
-def test_each_stage_gets_the_files_of_those_before_it(world: World) -> None:
+def test_each_stage_gets_the_files_of_those_that_it_reads_and_no_others(world: World) -> None:
     world.start_run()
     world.until(world.plane(), "registered", "run")
-    for number, one in enumerate(world.executor.started):
-        assert {name: sorted(files) for name, files in one.inputs.items()} == {stage: [f"{stage}.bin"] for stage in STAGES[:number]}
+    for one in world.executor.started:
+        assert {name: sorted(files) for name, files in one.inputs.items()} == {stage: [f"{stage}.bin"] for stage in TAKES[one.stage]}
         assert (one.run, one.mode, one.data_roots, one.artifacts) == ("r1", "full", ("/data",), world.artifacts.url)
 
 
@@ -180,3 +182,66 @@ def test_a_warm_run_gets_the_parents_files_and_the_events_since_its_snapshot(wor
     assert sorted(train.inputs) == ["etl", "parent"]
     assert sorted(evaluate.inputs) == ["etl", "train"]
     assert world.registry.get(NAME, 2).parent == 1
+
+
+# The queue
+
+
+@pytest.mark.requirement("C-03")
+def test_no_more_than_so_many_runs_work_at_once_and_the_higher_priority_goes_first(world: World) -> None:
+    world.max_runs = 2
+    plane = world.plane()
+    made = world.start_run("r0")
+    for number in range(1, 5):
+        world.runs.create(replace(made, id=f"r{number}", recommender=f"rec{number}", priority=number), "ada")
+    plane.tick("run")
+    assert set(world.executor.calls) == {"r4-etl-1", "r3-etl-1"}
+    assert world.runs.get("r0").status.reason == "2 of 2 runs are active"
+    assert plane.planner.turns()["r0"].said == "third in the queue: 2 of 2 runs are active"
+    for _ in range(60):
+        world.round(plane, "run")
+        assert sum(row.active for row in world.runs.queued()) <= 2
+    assert {run.status.state for run in world.runs.list()} == {"registered"}
+
+
+def test_a_thousand_waiting_runs_are_one_look_at_the_queue_and_written_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    plane = world.plane()
+    queued = plane.runs.queued
+    monkeypatch.setattr(plane.runs, "queued", lambda: (looks.append(1), queued())[1])
+    made = world.start_run("first")
+    for number in range(1000):
+        world.runs.create(replace(made, id=f"r{number:04}", recommender=f"rec{number:04}"), "ada")
+    world.clock.pass_by(seconds=1)
+    plane.tick("run")
+    assert len(looks) == 1
+    assert len(world.executor.calls) == 4
+    world.clock.pass_by(seconds=1)
+    revisions = {run.id: run.revision for run in world.runs.list(active=True, limit=2000) if run.status.state == "pending"}
+    world.round(plane, "run")
+    world.round(plane, "run")
+    assert {run.id: run.revision for run in world.runs.list(active=True, limit=2000) if run.status.state == "pending"} == revisions
+
+
+def test_a_control_plane_that_may_not_admit_lets_nobody_in(world: World) -> None:
+    world.admits = False
+    plane = world.plane()
+    world.start_run()
+    world.round(plane, "run")
+    assert (run_of(world).state, run_of(world).reason) == ("pending", "in the queue")
+    world.admits = True
+    world.until(plane, "registered", "run")
+
+
+@pytest.mark.requirement("C-02")
+def test_a_run_shows_what_its_job_waits_for_and_goes_on_when_it_has_its_place(world: World) -> None:
+    world.plays["train"] = ["starve"]
+    world.start_run()
+    plane = world.plane()
+    world.until(plane, "train", "run")
+    world.round(plane, "run")
+    assert run_of(world).reason == "train waits: no node has a GPU free"
+    world.round(plane, "run")
+    assert run_of(world).reason == ""
+    world.until(plane, "registered", "run")
+    assert [done.attempt for done in run_of(world).stages if done.stage == "train"] == ["r1-train-1"]

@@ -18,6 +18,7 @@ from sqlalchemy import Engine, event
 
 from services.control.bases import Bases
 from services.control.placement import Placement
+from services.control.planning import Planner
 from services.control.reconcile import Reconciler
 from services.control.replica import Replica
 from services.control.retrainers import Retrainers
@@ -42,7 +43,7 @@ from shared.domain.retrainer import RetrainerStatus
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import Job, RunStatus
-from shared.launch import new_run
+from shared.launch import Terms, new_run, retry_run
 from shared.ports import HistoryEntry, ModelServer, Record, Signals, Version
 from shared.testing.fakes import FakeExecutor, FakeModelServer
 
@@ -237,8 +238,9 @@ class Plane:
         self.rollouts: Rows[RolloutStatus] = parts.rows(engine, "rollout", RolloutStatus, fate)
         self.retrainers: Rows[RetrainerStatus] = parts.rows(engine, "retrainer", RetrainerStatus, fate)
         self.placement = Placement(routes, self.rollouts, registry, world.server, clock)
-        bases = Bases(self.runs, registry, world.artifacts, SqlStageOutputs(engine), world.data, "1.0 test")
-        turns = Turns(self.runs, clock, world.max_runs)
+        bases = self.bases = Bases(self.runs, registry, world.artifacts, SqlStageOutputs(engine), world.data, "1.0 test")
+        turns = Turns(self.runs, clock, world.max_runs, lambda: world.admits)
+        self.planner = Planner(self.runs, bases, clock, world.max_runs)
         runs = Runs(self.rollouts, world.executor, events, clock, ("/data",), bases, turns)
         rollouts = Rollouts(self.rollouts, routes, world.server, kpis, self.placement, clock)
         retrainers = Retrainers(self.retrainers, self.runs, self.rollouts, recommenders, routes, world.signals, clock)
@@ -278,6 +280,7 @@ class World:
         self.signals = Says()
         self.data = Data()
         self.max_runs = 4
+        self.admits = True
         self._engines: list[Engine] = []
         self.engine = engine = self.open()
         self.runs = SqlResources(engine, "run", RunStatus)
@@ -291,13 +294,14 @@ class World:
         self.script: list[tuple[str, Callable[[], object]]] = []
         """What happens, in this order, each when the hero has reached the state."""
         self.plays: dict[str, list[str]] = {}
-        """By stage, what becomes of its attempts: publish (also when nothing is said), crash, refuse, hang."""
+        """By stage, what becomes of its attempts: publish (also when nothing is said), crash, refuse, hang, starve, outgrow, evict."""
         self.metrics: dict[str, Mapping[str, float]] = dict(METRICS)
         self.gateways: tuple[str, ...] = ("gate-1",)
         self.users = 40
         """How many of each variant come under each generation of the route."""
         self.disliked: set[int] = set()
         self._came: set[int] = set()
+        self._starved: set[str] = set()
 
     def open(self) -> Engine:
         engine = open_engine(self.url)
@@ -324,11 +328,15 @@ class World:
         self.spec = spec(**changes)
         self.recommenders.put(self.spec, self.clock.now(), "ada")
 
-    def start_run(self, id: str = "r1", mode: Any = "full", serving: int | None = None) -> Record[RunStatus]:
+    def start_run(self, id: str = "r1", mode: Any = "full", serving: int | None = None, **terms: Any) -> Record[RunStatus]:
         self.recommenders.put(self.spec, self.clock.now(), "ada")
-        run = new_run(self.recommenders.get(NAME), id, mode, "a test", serving, self.clock.now())
+        run = new_run(self.recommenders.get(NAME), id, mode, "a test", serving, self.clock.now(), Terms("ada", **terms))
         self.hero = self.hero if self.hero[1] else ("run", id)
         return self.runs.create(run, "ada")
+
+    def retry(self, old: str, id: str, stage: str | None = None) -> Record[RunStatus]:
+        self.hero = ("run", id)
+        return self.runs.create(retry_run(self.runs.get(old), stage, id, "again", self.clock.now(), by="ada"), "ada")
 
     def start_rollout(self, version: int, id: str = "") -> Record[RolloutStatus]:
         id = id or f"o{version}"
@@ -391,7 +399,9 @@ class World:
         """Every attempt that runs ends as it is to end."""
         for one in self.executor.started:
             job = self.executor.observe(one.attempt)
-            if job is not None and job.phase == "running":
+            if job is not None and job.phase == "waiting":
+                self.executor.end(one.attempt, Job("running", since=self.clock.now()))
+            elif job is not None and job.phase == "running":
                 self._end(one, self._part(one))
 
     def _part(self, one: StageSpec) -> str:
@@ -401,6 +411,16 @@ class World:
 
     def _end(self, one: StageSpec, how: str) -> None:
         if how == "hang":
+            return
+        if how == "starve" and one.attempt not in self._starved:
+            self._starved.add(one.attempt)
+            self.executor.end(one.attempt, Job("waiting", "no node has a GPU free", "unschedulable"))
+            return
+        if how == "outgrow":
+            self.executor.end(one.attempt, Job("failed", "out of memory", "memory"))
+            return
+        if how == "evict":
+            self.executor.end(one.attempt, Job("failed", "its node was drained", "evicted"))
             return
         if how == "crash":
             self.executor.end(one.attempt, Job("failed", "killed by signal 9"))

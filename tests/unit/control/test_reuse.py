@@ -1,0 +1,228 @@
+"""Stages that needn't run again, runs that go on from where another ended, and what is said of both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shared.domain.run import STAGES, StageDone
+from shared.launch import new_run
+from tests.unit.control.world import NAME, World
+
+REUSABLE = STAGES[:-1]
+
+
+def lived(world: World, id: str, state: str = "registered", **terms: bool) -> dict[str, StageDone]:
+    """A run from its start to its end; its stages by name."""
+    world.hero = ("", "")
+    world.start_run(id, **terms)
+    world.until(world.plane(), state, "run")
+    world.clock.pass_by(seconds=1)
+    return stages(world, id)
+
+
+def stages(world: World, id: str) -> dict[str, StageDone]:
+    return {done.stage: done for done in world.runs.get(id).status.stages}
+
+
+def reused(found: dict[str, StageDone]) -> list[str]:
+    return [stage for stage, done in found.items() if done.reused]
+
+
+def why(done: StageDone) -> str:
+    assert done.basis is not None
+    return done.basis.why
+
+
+@pytest.mark.requirement("C-03")
+def test_an_equal_run_starts_no_job_but_that_which_measures_the_machine(world: World) -> None:
+    lived(world, "r1")
+    found = lived(world, "r2")
+    assert reused(found) == list(REUSABLE)
+    assert [found[stage].attempt for stage in REUSABLE] == [f"r1-{stage}-1" for stage in REUSABLE]
+    assert [attempt for attempt in world.executor.calls if attempt.startswith("r2")] == ["r2-verify-1"]
+    assert why(found["etl"]) == "nothing has changed since r1-etl-1"
+    assert why(found["verify"]) == "it measures this machine"
+    assert world.registry.get(NAME, 2).digest == world.registry.get(NAME, 1).digest
+
+
+def test_a_third_run_reuses_what_the_first_has_published(world: World) -> None:
+    lived(world, "r1")
+    lived(world, "r2")
+    assert lived(world, "r3")["train"].attempt == "r1-train-1"
+
+
+def test_only_what_a_change_touches_runs_and_says_what_changed(world: World) -> None:
+    lived(world, "r1")
+    world.apply(model={"train": {"epochs": 9}})
+    found = lived(world, "r2")
+    assert reused(found) == ["etl"]
+    assert why(found["train"]) == "spec: model.train.epochs is 9, was 5"
+    assert why(found["evaluate"]) == "input: train changed"
+    assert why(found["export"]) == "input: train changed; spec: model.train.epochs is 9, was 5"
+
+
+def test_changed_data_is_named(world: World) -> None:
+    lived(world, "r1")
+    world.data.marks["b.csv"] = "2 bytes"
+    found = lived(world, "r2")
+    assert reused(found) == []
+    assert why(found["etl"]) == "data: b.csv is 2 bytes, was 1 byte"
+
+
+def test_data_that_moves_while_it_is_read_is_reused_by_nobody(world: World) -> None:
+    world.start_run("r1")
+    plane = world.plane()
+    world.until(plane, "etl", "run")
+    world.data.marks["a.csv"] = "2 bytes"
+    world.until(plane, "registered", "run")
+    assert why(stages(world, "r1")["etl"]) == "nothing to reuse yet; the data changed while it was read"
+    world.data.marks["a.csv"] = "1 byte"
+    assert "etl" not in reused(lived(world, "r2"))
+
+
+def test_data_that_can_not_be_seen_is_read_anew(world: World) -> None:
+    lived(world, "r1")
+    world.data.marks.clear()
+    found = lived(world, "r2")
+    assert "etl" not in reused(found)
+    assert why(found["etl"]) == "its data can't be seen from here"
+
+
+def test_a_fresh_run_runs_everything_and_stands_for_later_ones(world: World) -> None:
+    lived(world, "r1")
+    found = lived(world, "r2", fresh=True)
+    assert reused(found) == []
+    assert {why(found[stage]) for stage in REUSABLE} == {"asked to run everything anew"}
+    assert lived(world, "r3")["etl"].attempt == "r2-etl-1"
+
+
+@pytest.mark.parametrize("what", ["manifests/r1-train-1.json", "blobs"])
+def test_what_is_gone_from_the_artifacts_is_made_again(world: World, what: str) -> None:
+    lived(world, "r1")
+    (file,) = world.artifacts.manifest("r1-train-1").files.values()  # type: ignore[union-attr]
+    root = Path(world.artifacts.url)
+    path = root / what if what != "blobs" else root / "blobs" / file.sha256[:2] / file.sha256
+    path.unlink()
+    found = lived(world, "r2")
+    assert found["etl"].reused
+    assert not found["train"].reused
+    assert why(found["train"]) == "what r1-train-1 published is gone"
+
+
+def test_a_damaged_manifest_is_as_good_as_none(world: World) -> None:
+    lived(world, "r1")
+    (Path(world.artifacts.url) / "manifests" / "r1-etl-1.json").write_text("{")
+    assert "etl" not in reused(lived(world, "r2"))
+
+
+def test_a_refusal_is_never_reused(world: World) -> None:
+    world.plays["train"] = ["refuse"]
+    lived(world, "r1", "failed")
+    world.plays.clear()
+    found = lived(world, "r2")
+    assert reused(found) == ["etl"]
+
+
+def test_a_gate_that_was_raised_judges_what_is_reused(world: World) -> None:
+    lived(world, "r1")
+    world.apply(gates=[{"metric": "auc", "min": 0.9}])
+    found = lived(world, "r2", "rejected")
+    assert reused(found) == ["etl", "train", "evaluate"]
+    assert "auc is 0.8 < 0.9" in world.runs.get("r2").status.reason
+
+
+def test_a_warm_run_takes_the_events_anew_each_time(world: World) -> None:
+    lived(world, "r1")
+    world.serve(1)
+    for id in ("r2", "r3"):
+        world.hero = ("", "")
+        world.start_run(id, mode="warm", serving=1)
+        world.until(world.plane(), "registered", "run")
+        assert why(stages(world, id)["etl"]) == "the platform's events are taken anew each time"
+
+
+# Retrying
+
+
+@pytest.mark.requirement("C-03")
+def test_a_retry_takes_over_what_was_published_whatever_has_changed_since(world: World) -> None:
+    world.plays["evaluate"] = ["crash"] * 3
+    lived(world, "r1", "failed")
+    assert world.runs.get("r1").status.dead_letter
+    world.data.marks["a.csv"] = "2 bytes"
+    world.plays.clear()
+    world.retry("r1", "r2")
+    world.until(world.plane(), "registered", "run")
+    found = stages(world, "r2")
+    assert [found[stage].attempt for stage in STAGES[:3]] == ["r1-etl-1", "r1-train-1", "r2-evaluate-1"]
+    assert why(found["etl"]) == "published by run r1"
+    version = world.registry.of_run("r2")
+    assert version is not None
+    assert (version.lineage["retry_of"], version.lineage["asked_by"]) == ("r1", "ada")
+    assert version.lineage["data"]["files"] == {"a.csv": "1 byte", "b.csv": "1 byte"}
+    assert version.lineage["snapshot"] == stages(world, "r1")["etl"].started_at.isoformat()
+
+
+def test_a_retry_whose_first_stage_is_gone_makes_everything_again(world: World) -> None:
+    world.plays["evaluate"] = ["refuse"]
+    lived(world, "r1", "failed")
+    world.plays.clear()
+    world.data.marks["a.csv"] = "2 bytes"
+    (Path(world.artifacts.url) / "manifests" / "r1-etl-1.json").unlink()
+    world.retry("r1", "r2")
+    world.until(world.plane(), "registered", "run")
+    assert reused(stages(world, "r2")) == [], "a model goes with its own features"
+
+
+# Lineage
+
+
+@pytest.mark.requirement("G-11")
+def test_a_version_says_where_everything_in_it_comes_from(world: World) -> None:
+    lived(world, "r1")
+    world.apply(model={"train": {"epochs": 9, "seed": 3}})
+    lived(world, "r2")
+    lineage = world.registry.get(NAME, 2).lineage
+    assert (lineage["spec_generation"], lineage["mode"], lineage["cause"], lineage["asked_by"]) == (2, "full", "a test", "ada")
+    assert (lineage["code"], lineage["seeds"], lineage["retry_of"]) == ("1.0 test", {"train": 3}, None)
+    assert lineage["data"]["files"] == {"a.csv": "1 byte", "b.csv": "1 byte"}
+    assert lineage["attempts"]["etl"]["reused"]
+    assert lineage["attempts"]["train"]["attempt"] == "r2-train-1"
+    assert lineage["spec_digest"] != world.registry.get(NAME, 1).lineage["spec_digest"]
+
+
+# Plans
+
+
+def foreseen(world: World) -> dict[str, tuple[str, str | None]]:
+    run = new_run(world.recommenders.get(NAME), "planned", "full", "a plan", None, world.clock.now())
+    return {one.stage: (one.does, one.attempt) for one in world.plane().planner.plan(run).stages}
+
+
+def test_a_plan_is_what_the_run_then_does(world: World) -> None:
+    world.apply()
+    assert {does for does, _ in foreseen(world).values()} == {"run"}
+    lived(world, "r1")
+    before = len(world.runs.list())
+    assert foreseen(world) == {stage: ("reuse", f"r1-{stage}-1") for stage in REUSABLE} | {"verify": ("run", None)}
+    world.apply(serve={"seen": "keep"})
+    plan = foreseen(world)
+    assert plan == {
+        "etl": ("reuse", "r1-etl-1"),
+        "train": ("reuse", "r1-train-1"),
+        "evaluate": ("run", None),
+        "export": ("reuse", "r1-export-1"),
+        "verify": ("run", None),
+    }
+    assert len(world.runs.list()) == before
+    assert reused(lived(world, "r2")) == ["etl", "train", "export"]
+    world.data.marks["a.csv"] = "2 bytes"
+    assert {stage: does for stage, (does, _) in foreseen(world).items()} == {
+        "etl": "run",
+        "train": "open",
+        "evaluate": "open",
+        "export": "open",
+        "verify": "run",
+    }
