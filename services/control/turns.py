@@ -2,51 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from shared.domain.queue import Turn, admit
 from shared.domain.run import RunStatus
-from shared.ports import Clock, Record, RunStore
+from shared.ports import Clock, Leases, Record, RunStore
 from shared.telemetry import metrics
 
 _FRESH = timedelta(milliseconds=200)
+_TERM = timedelta(seconds=6)
+_LEASE = "runs/admit"
 _ELSEWHERE = "in the queue"
+
+
+class Turnstile:
+    """Of several control planes one lets runs in at a time. It is held until what was let in has visibly begun, so that the next one
+    counts that; whoever dies in it holds the others up for its term."""
+
+    def __init__(self, leases: Leases, holder: str, clock: Clock) -> None:
+        self._leases = leases
+        self._holder = holder
+        self._clock = clock
+        self._until: datetime | None = None
+
+    @property
+    def held(self) -> bool:
+        """With time enough to start what is let in."""
+        return self._until is not None and self._clock.now() < self._until - _TERM / 2
+
+    def enter(self) -> bool:
+        now = self._clock.now()
+        self._until = now + _TERM if self._leases.hold(_LEASE, self._holder, now, _TERM) else None
+        return self.held
+
+    def leave(self) -> None:
+        if self._until is not None:
+            self._until = None
+            self._leases.release(_LEASE, self._holder)
 
 
 class Turns:
     """Remembers for a moment who may start, so that a thousand pending runs are one query; whoever was let in counts as active from
-    then on. Of several control planes only the one that `may_admit` lets anybody in."""
+    then on. Where there are several control planes, what a `stile` lets through is looked at anew."""
 
-    def __init__(self, store: RunStore, clock: Clock, limit: int, may_admit: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, store: RunStore, clock: Clock, limit: int, stile: Turnstile | None = None) -> None:
         self._store = store
         self._clock = clock
         self._limit = limit
-        self._may_admit = may_admit
+        self._stile = stile
         self._turns: Mapping[str, Turn] = {}
         self._looked: datetime | None = None
         self._let_in: set[str] = set()
 
     def wait(self, record: Record[RunStatus]) -> str | None:
         """What a pending run waits for; None when it may start now."""
-        if not self._may_admit():
-            self._let_in.clear()
-            self._looked = None
-            return record.status.reason or _ELSEWHERE
         now = self._clock.now()
         if self._looked is None or not timedelta(0) <= now - self._looked < _FRESH or record.id not in self._turns:
             self._look(now)
+            if self._stile is not None and not self._let_in:
+                self._stile.leave()
+        waits = self._waits(record)
+        if waits is not None:
+            return waits
+        if self._stile is not None and not self._stile.held:
+            if not self._stile.enter():
+                return record.status.reason or _ELSEWHERE
+            self._let_in.clear()  # others may have let somebody in since: the rows alone say who has begun
+            self._look(now)
+            waits = self._waits(record)
+            if waits is not None:
+                return waits
+        self._let_in.add(record.id)
+        return None
+
+    def _waits(self, record: Record[RunStatus]) -> str | None:
         turn = self._turns.get(record.id)
-        if turn is None:  # it has ended since it was read
-            return record.status.reason or _ELSEWHERE
-        if turn.waits is None:
-            self._let_in.add(record.id)
-        return turn.waits
+        return turn.waits if turn is not None else record.status.reason or _ELSEWHERE  # without one it has ended since it was read
 
     def _look(self, now: datetime) -> None:
         rows = self._store.queued()
-        self._let_in &= {row.id for row in rows}
+        self._let_in &= {row.id for row in rows if not row.active}
         self._turns = admit([replace(row, active=True) if row.id in self._let_in else row for row in rows], self._limit)
         self._looked = now
         active = sum(row.active for row in rows)

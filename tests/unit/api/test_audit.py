@@ -15,7 +15,13 @@ from tests.unit.api.test_access import BODIES, SPECS, ask
 pytestmark = pytest.mark.requirement("C-01")
 
 TABLE = table(ROOMS)
-DATA = {("POST", "/v1/events"), ("POST", "/v1/recommend/{name}"), ("POST", "/v1/recommenders:validate")}
+DATA = {
+    ("POST", "/v1/events"),
+    ("POST", "/v1/recommend/{name}"),
+    ("POST", "/v1/recommenders:validate"),
+    ("POST", "/v1/recommenders:plan"),
+    ("POST", "/v1/recommenders/{name}:plan"),
+}
 """What is no GET and changes no decision."""
 
 
@@ -126,7 +132,7 @@ def test_bodies_and_tokens_are_not_in_the_log(world, client, spec_text):
     assert text.rsplit("_", 1)[1] not in said
     assert "a.csv" not in said
     assert all(len(line.target) <= 500 and line.target.isprintable() for line in world.audit.list())
-    assert len(SPECS) == 3
+    assert len(SPECS) == 4
 
 
 def test_lines_are_found_by_actor_recommender_action_and_time(world, client):

@@ -169,11 +169,12 @@ def retried(stage: str | None = None) -> Callable[[World], None]:
 
 
 def waiting_for_another(world: World) -> None:
+    """Fresh: whether it could reuse what the other one published is lost with a death before that is written down."""
     world.start_run("r0")
     world.plane().tick("run")
     world.hero = ("", "")
     world.clock.pass_by(seconds=1)
-    world.start_run("r1")
+    world.start_run("r1", fresh=True)
 
 
 WHOLE = ("pending", "etl", "train", "evaluate", "export", "verify", "registered")

@@ -223,14 +223,40 @@ def test_a_thousand_waiting_runs_are_one_look_at_the_queue_and_written_once(worl
     assert {run.id: run.revision for run in world.runs.list(active=True, limit=2000) if run.status.state == "pending"} == revisions
 
 
-def test_a_control_plane_that_may_not_admit_lets_nobody_in(world: World) -> None:
-    world.admits = False
-    plane = world.plane()
+@pytest.mark.requirement("C-03")
+def test_several_control_planes_let_in_no_more_than_one_would(world: World) -> None:
+    """Each looks before the other has started what it let in."""
+    world.several, world.max_runs = True, 2
+    planes = [world.plane(), world.plane()]
+    made = world.start_run("r0")
+    for number in range(1, 6):
+        world.runs.create(replace(made, id=f"r{number}", recommender=f"rec{number % 3}"), "ada")
+    for round in range(120):
+        plane = planes[round % 2]
+        record = next((run for run in world.runs.list(active=True) if run.status.state == "pending" and run.intent is None), None)
+        if record is not None:
+            other = planes[1 - round % 2]
+            before = [row for row in world.runs.queued() if row.active]
+            mine, theirs = plane.turns.wait(record) is None, other.turns.wait(record) is None
+            assert not (mine and theirs), "both let it in"
+            assert len(before) + mine + theirs <= 2
+        world.round(plane, "run")
+        active = [row for row in world.runs.queued() if row.active]
+        assert len(active) <= 2
+        assert len({row.recommender for row in active}) == len(active)
+    assert {run.status.state for run in world.runs.list()} == {"registered"}
+
+
+def test_a_control_plane_that_died_in_the_turnstile_holds_the_others_up_for_its_term_only(world: World) -> None:
+    world.several = True
+    dead, alive = world.plane(), world.plane()
     world.start_run()
-    world.round(plane, "run")
+    assert dead.turns.wait(world.runs.get("r1")) is None
+    alive.tick("run")
     assert (run_of(world).state, run_of(world).reason) == ("pending", "in the queue")
-    world.admits = True
-    world.until(plane, "registered", "run")
+    world.clock.pass_by(seconds=6)
+    alive.tick("run")
+    assert run_of(world).state == "etl"
 
 
 @pytest.mark.requirement("C-02")

@@ -24,7 +24,7 @@ from services.control.replica import Replica
 from services.control.retrainers import Retrainers
 from services.control.rollouts import Rollouts
 from services.control.runs import Runs
-from services.control.turns import Turns
+from services.control.turns import Turns, Turnstile
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
 from services.store.engine import open_engine
@@ -239,7 +239,9 @@ class Plane:
         self.retrainers: Rows[RetrainerStatus] = parts.rows(engine, "retrainer", RetrainerStatus, fate)
         self.placement = Placement(routes, self.rollouts, registry, world.server, clock)
         bases = self.bases = Bases(self.runs, registry, world.artifacts, SqlStageOutputs(engine), world.data, "1.0 test")
-        turns = Turns(self.runs, clock, world.max_runs, lambda: world.admits)
+        self.turnstile = Turnstile(SqlLeases(engine), f"plane-{world.lives}", clock)
+        world.lives += 1
+        turns = self.turns = Turns(self.runs, clock, world.max_runs, self.turnstile if world.several else None)
         self.planner = Planner(self.runs, bases, clock, world.max_runs)
         runs = Runs(self.rollouts, world.executor, events, clock, ("/data",), bases, turns)
         rollouts = Rollouts(self.rollouts, routes, world.server, kpis, self.placement, clock)
@@ -280,7 +282,9 @@ class World:
         self.signals = Says()
         self.data = Data()
         self.max_runs = 4
-        self.admits = True
+        self.several = False
+        """Control planes at a time, each of which must know what the others let in."""
+        self.lives = 0
         self._engines: list[Engine] = []
         self.engine = engine = self.open()
         self.runs = SqlResources(engine, "run", RunStatus)
