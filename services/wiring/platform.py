@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
@@ -15,7 +16,7 @@ from services.control.replica import Replica
 from services.control.retrainers import Retrainers
 from services.control.rollouts import Rollouts
 from services.control.runs import Runs
-from services.control.turns import Turns
+from services.control.turns import Turns, Turnstile
 from services.gateway import Gateway
 from services.home import Home
 from services.monitor.signals import Monitor
@@ -60,7 +61,9 @@ class Platform:
         monitor = Monitor(state.recommenders, state.routes, state.registry, state.kpis, state.events, state.artifacts, clock)
         placement = Placement(state.routes, state.rollouts, state.registry, server, clock)
         bases = Bases(state.runs, state.registry, state.artifacts, state.outputs, DataFiles(data_roots), code_version())
-        turns, planner = Turns(state.runs, clock, settings.max_runs), Planner(state.runs, bases, clock, settings.max_runs)
+        # On a database of its own there may be other control planes; what admits is this process, whatever it is called.
+        stile = Turnstile(state.leases, secrets.token_hex(8), clock) if settings.database_url else None
+        turns, planner = Turns(state.runs, clock, settings.max_runs, stile), Planner(state.runs, bases, clock, settings.max_runs)
         runs = Runs(state.rollouts, executor, state.events, clock, data_roots, bases, turns)
         rollouts = Rollouts(state.rollouts, state.routes, server, state.kpis, placement, clock)
         retrainers = Retrainers(state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes, monitor, clock)

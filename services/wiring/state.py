@@ -50,6 +50,7 @@ class State:
         self.routes = SqlRoutes(engine)
         self.outputs = SqlStageOutputs(engine)
         self.leftovers = SqlLeftovers(engine)
+        self.leases = SqlLeases(engine)
         self.tokens = SqlTokens(engine)
         self.leases = SqlLeases(engine)
         self.audit = SqlAudit(engine)
