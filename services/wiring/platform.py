@@ -61,8 +61,7 @@ class Platform:
         monitor = Monitor(state.recommenders, state.routes, state.registry, state.kpis, state.events, state.artifacts, clock)
         placement = Placement(state.routes, state.rollouts, state.registry, server, clock)
         bases = Bases(state.runs, state.registry, state.artifacts, state.outputs, DataFiles(data_roots), code_version())
-        # On a database of its own there may be other control planes; what admits is this process, whatever it is called.
-        stile = Turnstile(state.leases, secrets.token_hex(8), clock) if settings.database_url else None
+        stile = None if settings.owns_home else Turnstile(state.leases, secrets.token_hex(8), clock)
         turns, planner = Turns(state.runs, clock, settings.max_runs, stile), Planner(state.runs, bases, clock, settings.max_runs)
         runs = Runs(state.rollouts, executor, state.events, clock, data_roots, bases, turns)
         rollouts = Rollouts(state.rollouts, state.routes, server, state.kpis, placement, clock)

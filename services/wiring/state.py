@@ -52,7 +52,6 @@ class State:
         self.leftovers = SqlLeftovers(engine)
         self.leases = SqlLeases(engine)
         self.tokens = SqlTokens(engine)
-        self.leases = SqlLeases(engine)
         self.audit = SqlAudit(engine)
         self.events = SqlEventLog(engine)
         self.kpis = SqlKpis(engine)
