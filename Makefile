@@ -58,7 +58,7 @@ image: ## the platform's image: IMAGE names it, BASE what it is built on, IMAGE_
 chart: setup ## lints and renders the chart by a real Helm (HELM names it, or PATH)
 	@$(BIN)/python -m pytest -q tests/chart
 
-test-cluster: setup ## the tests on a real cluster (KUBECONFIG says which; its node must be this machine)
+test-cluster: setup ## the tests on a real cluster (KUBECONFIG says which, its node is this machine; HELM; EYAS_TEST_PLATFORM_IMAGE)
 	@EYAS_TEST_CLUSTER=1 $(BIN)/python -m pytest -q tests/cluster
 
 crash: setup ## kill -9 at every point of every transition, races, restarts of the database, at full size; writes var/crash/matrix.json

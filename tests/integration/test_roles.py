@@ -15,6 +15,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.postgres import GUARDED, PASSWORD, Server
 from tests.support import checked, leftovers, until
 from tests.worlds import spec, write_world
 
@@ -66,7 +67,8 @@ class Part:
 
 
 class Parts:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, database: str | None = None, **more: str) -> None:
+        """On a database of its own, there are two control planes, each with a home."""
         self.data = folder / "data"
         home = folder / "home"
         write_world(self.data)
@@ -77,7 +79,10 @@ class Parts:
         self.triton = Part("triton", ["services.triton.serve", "--home", str(home / "triton"), *where], folder)
         shared = {
             "EYAS_HOME": str(home),
-            "EYAS_DATABASE_URL": f"sqlite:///{home}/eyas.db",
+            "EYAS_DATABASE_URL": database or f"sqlite:///{home}/eyas.db",
+            "EYAS_ARTIFACTS_URL": str(home / "artifacts"),
+            "EYAS_TRITON_HOME": str(home / "triton"),
+            **more,
             "EYAS_TRITON": f"127.0.0.1:{grpc}",
             "EYAS_TRITON_METRICS": f"http://127.0.0.1:{metrics}/metrics",
             "EYAS_TOKEN_FILE": str(folder / "token"),
@@ -87,6 +92,10 @@ class Parts:
         self.control = Part("control", [*serve, "control"], folder, **shared, EYAS_REPLICA="control-1")
         self.gateway = Part("gateway", [*serve, "gateway"], folder, **shared, EYAS_REPLICA="gateway-1")
         self.parts = (self.gateway, self.control, self.triton)
+        if database:
+            other = shared | {"EYAS_HOME": str(folder / "other")}
+            self.other = Part("other", [*serve, "control"], folder, **other, EYAS_REPLICA="control-2")
+            self.parts = (self.gateway, self.control, self.other, self.triton)
 
     def client(self, part: Part) -> httpx.Client:
         return httpx.Client(base_url=part.url(), headers={"Authorization": f"Bearer {TOKEN}"}, timeout=20)
@@ -122,8 +131,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
     assert set(leftovers("eyas_")) <= before
 
 
-@pytest.mark.requirement("C-05")
-def test_a_run_becomes_a_version_that_the_gateway_answers_with(parts: Parts) -> None:
+def first_version(parts: Parts) -> None:
     with parts.client(parts.control) as control:
         until("the control plane is ready", lambda: control.get("/readyz").is_success)
         checked(control.post("/v1/recommenders", json=spec(parts.data)))
@@ -137,6 +145,11 @@ def test_a_run_becomes_a_version_that_the_gateway_answers_with(parts: Parts) -> 
             return found.is_success and found.json()["state"] == "promoted"
 
         until("the first version is promoted", promoted, 180)
+
+
+@pytest.mark.requirement("C-05")
+def test_a_run_becomes_a_version_that_the_gateway_answers_with(parts: Parts) -> None:
+    first_version(parts)
     answer = parts.wait_for_an_answer_of_the_model()
     assert answer["version"] == 1
     assert len(answer["items"]) == 5
@@ -187,3 +200,29 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
     assert "Address already in use" in ended.stderr
+
+
+def test_of_two_control_planes_on_postgresql_the_other_one_goes_on_placing(tmp_path: Path, postgres: Server) -> None:
+    """Its password comes by a file, and stands in no log."""
+    if not postgres.execute(f"SELECT 1 FROM pg_roles WHERE rolname = '{GUARDED}'"):
+        postgres.execute(f"CREATE ROLE {GUARDED} LOGIN PASSWORD '{PASSWORD}'")
+    postgres.execute(f"CREATE DATABASE roles OWNER {GUARDED}")
+    (tmp_path / "password").write_text(PASSWORD)
+    parts = Parts(tmp_path, postgres.url("roles", GUARDED), EYAS_DATABASE_PASSWORD_FILE=str(tmp_path / "password"))
+    try:
+        parts.other.ready()
+        first_version(parts)
+        assert parts.wait_for_an_answer_of_the_model()["version"] == 1
+        (leader,) = [one for one in (parts.control, parts.other) if "placed movies" in one.said()]
+        heir = parts.other if leader is parts.control else parts.control
+        leader.process.kill()
+        leader.process.wait()
+        until("the other one places", lambda: "placed movies: versions 1" in heir.said(), 90)
+        assert parts.triton.stop() == 0
+        parts.triton.start()
+        parts.triton.ready()
+        assert parts.wait_for_an_answer_of_the_model()["version"] == 1
+        assert not [part.name for part in parts.parts if PASSWORD in part.log.read_text()]
+    finally:
+        codes = {part.name: part.stop() for part in parts.parts if part.process.poll() is None}
+    assert set(codes.values()) == {0}
