@@ -9,6 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.security import HTTPBearer
 
 from services.api import (
+    alerts,
     audit,
     events,
     gc,
@@ -22,6 +23,7 @@ from services.api import (
     runs,
     serving,
     tokens,
+    triggers,
     versions,
 )
 from services.api.access import Room
@@ -40,6 +42,8 @@ CONTROL: tuple[Room, ...] = (
     planning.room,
     rollouts.room,
     retraining.room,
+    triggers.room,
+    alerts.room,
     serving.room,
     tokens.room,
     audit.room,

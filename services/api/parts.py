@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 from services.gateway import Gateway
 from shared.domain.queue import Turn
 from shared.domain.retention import Sweep
+from shared.domain.retrainer import RetrainerObservation
 from shared.domain.reuse import RunForecast
 from shared.domain.run import RunStatus
 from shared.ports import (
@@ -70,6 +71,8 @@ class Parts:
     """By unfinished run: whether it may work, and else for what it waits."""
     plan: Callable[[Record[RunStatus]], RunForecast]
     """What a run that is in no store yet would do."""
+    watch: Callable[[str], RetrainerObservation]
+    """What the triggers of a recommender look at, as it is now."""
     wake: Callable[[], None]
     """Tells the control loop that there is something to do."""
 

@@ -21,15 +21,25 @@ room = Room("monitoring")
 _LONGEST = timedelta(days=366)
 
 
+class HeldView(BaseModel):
+    trigger: str
+    said: str = Field(description="Why it would have fired.")
+    by: str = Field(description="What held it back.")
+    since: datetime
+    dropped: bool = Field(description="Whether it was let go: a due time that starts no run any more.")
+
+
 class RetrainerView(BaseModel):
     state: str
     reason: str
     run: str | None
     until: datetime | None = Field(description="The end of the cooldown.")
+    held: list[HeldView] = Field(description="Triggers that would have fired, and what held them back.")
 
     @classmethod
     def of(cls, status: RetrainerStatus) -> RetrainerView:
-        return cls(state=status.state, reason=status.reason, run=status.run, until=status.until)
+        held = [HeldView.model_validate(one, from_attributes=True) for one in status.held]
+        return cls(state=status.state, reason=status.reason, run=status.run, until=status.until, held=held)
 
 
 class Drift(BaseModel):

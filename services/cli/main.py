@@ -84,6 +84,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     online.events,
     recommenders.kpis,
     recommenders.drift,
+    recommenders.triggers,
     recommenders.retrain,
     doctor.doctor,
 )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from services.cli import paths
 from services.cli.faults import Refused
-from services.cli.session import AsJson, Name, Reason, client, show_json, show_table
+from services.cli.session import AsJson, Name, Reason, client, show_json, show_table, when
 from shared.contracts.spec import parse_spec
 
 _KEPT_SMALL = 1 << 20
@@ -48,7 +48,39 @@ def drift(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     rows = sorted(found["psi"].items(), key=lambda pair: -pair[1])
     show_table(("FEATURE", "PSI"), rows, "too few events yet to say anything about drift")
     if found["retrainer"]:
-        typer.echo(f"retrainer: {found['retrainer']['state']}  {found['retrainer']['reason']}")
+        _show_retrainer(found["retrainer"])
+
+
+def triggers(
+    ctx: typer.Context,
+    name: Name,
+    history: Annotated[bool, typer.Option("--history", help="Show what fired, what was held back, and why.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=200, help="Lines of the history.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show what may start a retraining: what each trigger sees, what holds it back, when the schedule is due."""
+    if history:
+        page = client(ctx).get(paths.recommender(name, "/triggers/history"), limit=limit)
+        if as_json:
+            show_json(page)
+            return
+        lines = [(when(one["at"]), one["target"], one["reason"], one["actor"]) for one in page["items"]]
+        show_table(("AT", "STATE", "REASON", "BY"), lines, f"nothing has happened to the retrainer of {name} yet")
+        return
+    found = client(ctx).get(paths.recommender(name, "/triggers"))
+    if as_json:
+        show_json(found)
+        return
+    rows = [(one["trigger"], one["mode"], "yes" if one["fires"] else "no", one["found"], one["held_by"]) for one in found["triggers"]]
+    show_table(("TRIGGER", "MODE", "FIRES", "FOUND", "HELD BACK BY"), rows, f"the spec of {name} names no trigger: retrain by hand")
+    if found["schedule"]:
+        due = found["schedule"]
+        typer.echo(f"next: {when(due['next'])} UTC, {due['next_local']} in {due['timezone']}")
+    most = f" of at most {found['max_per_day']}" if found["max_per_day"] else ""
+    by = ", ".join(f"{one['trigger']} at {when(one['at'])}" for one in found["firings"])
+    typer.echo(f"in the last 24 hours: {len(found['firings'])}{most}" + (f" ({by})" if by else ""))
+    if found["retrainer"]:
+        _show_retrainer(found["retrainer"])
 
 
 def kpis(
@@ -67,6 +99,12 @@ def retrain(ctx: typer.Context, name: Name, reason: Reason = "") -> None:
     """Ask for a retraining. It starts as the spec says, as soon as nothing else is under way."""
     client(ctx).post(paths.recommender(name, ":retrain"), {"reason": reason})
     typer.echo(f"{name}: retraining asked for")
+
+
+def _show_retrainer(found: dict[str, Any]) -> None:
+    typer.echo(f"retrainer: {found['state']}  {found['reason']}")
+    for one in found["held"]:
+        typer.echo(f"{'let go' if one['dropped'] else 'held back'}: {one['trigger']} since {when(one['since'])}: {one['by']}")
 
 
 def read_text(file: Path) -> str:

@@ -98,6 +98,7 @@ class Platform:
             collect=lambda dry: collector.preview() if dry else collector.sweep(),
             turns=planner.turns,
             plan=planner.plan,
+            watch=retrainers.look,
             wake=control.wake,
         )
 

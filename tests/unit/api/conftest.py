@@ -21,7 +21,7 @@ from shared.domain.access import Role, Token, digest, token_text
 from shared.domain.errors import Conflict, Invalid, NotFound, Unavailable
 from shared.domain.queue import Queued, admit
 from shared.domain.retention import Sweep
-from shared.domain.retrainer import RetrainerStatus
+from shared.domain.retrainer import RetrainerObservation, RetrainerStatus
 from shared.domain.reuse import Foreseen, RunForecast
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
@@ -255,6 +255,7 @@ class World:
         self.waiting = []
         self.swept = []
         self.woken = 0
+        self.seen = RetrainerObservation(serving=True)
         ticks = itertools.count()
         self.clock = SimpleNamespace(now=lambda: NOW + timedelta(microseconds=next(ticks)))
         self.app = create_app(self.door(), self.parts(), self.gateway)
@@ -286,6 +287,7 @@ class World:
             collect=self.collect,
             turns=lambda: admit(self.runs.queued(), 1),
             plan=self.plan,
+            watch=lambda name: self.seen,
             wake=wake,
         )
 
@@ -326,8 +328,8 @@ class World:
     def add_version(self, number=1, run="r1"):
         self.registry.rows.append(Version("m", number, run, "d", {}, {"candidate.hr@10": 0.4}, {"mode": "full"}, None, NOW))
 
-    def add_retrainer(self, state="watching"):
-        return self.retrainers.create(Record("m", "m", {}, RetrainerStatus(state=state), NOW, NOW), "eyas")
+    def add_retrainer(self, state="watching", **status):
+        return self.retrainers.create(Record("m", "m", {}, RetrainerStatus(state=state, **status), NOW, NOW), "eyas")
 
     def add_manifest(self, attempt, **metrics):
         run, stage, _ = attempt.split("-")

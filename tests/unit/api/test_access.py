@@ -19,6 +19,17 @@ BODIES = {
     ("POST", "/v1/recommend/{name}"): {"user": 1},
     ("POST", "/v1/tokens"): {"name": "new", "role": "client", "recommenders": ["m"]},
     ("POST", "/v1/runs/{id}:prioritise"): {"priority": 1},
+    ("POST", "/v1/alerts"): {
+        "version": "4",
+        "alerts": [
+            {
+                "status": "firing",
+                "labels": {"alertname": "HitRateLow", "recommender": "m"},
+                "startsAt": "2026-01-01T00:00:00Z",
+                "fingerprint": "f1",
+            }
+        ],
+    },
 }
 """Good bodies of the routes that read the recommender, or its row, from or after their body."""
 SPECS = {

@@ -182,11 +182,38 @@ def test_a_bad_line_is_named_by_its_number_before_anything_is_sent(platform, eya
 
 
 def test_drift_shows_the_worst_first_and_the_retrainer(platform, eyas):
-    retrainer = {"state": "cooling", "reason": "version 3 promoted", "run": "r2", "until": None}
+    held = [{"trigger": "drift", "by": "it cools down", "since": "2026-01-01T00:00:00Z", "dropped": False, "said": "psi 0.4"}]
+    retrainer = {"state": "cooling", "reason": "version 3 promoted", "run": "r2", "until": None, "held": held}
     platform.says("GET /v1/recommenders/m/drift", {"psi": {"year": 0.01, "genres": 0.4}, "retrainer": retrainer})
     shown = eyas("drift", "m").stdout
     assert shown.index("genres") < shown.index("year")
     assert "retrainer: cooling  version 3 promoted" in shown
+    assert "held back: drift since 2026-01-01 00:00:00: it cools down" in shown
+
+
+@pytest.mark.requirement("C-03")
+def test_triggers_shows_what_may_start_a_retraining_and_when(platform, eyas):
+    one = {
+        "trigger": "kpi",
+        "mode": "full",
+        "fires": True,
+        "found": "it fell",
+        "value": -0.2,
+        "threshold": -0.1,
+        "held_by": "it cools down",
+    }
+    schedule = {"timezone": "Europe/Berlin", "next": "2026-01-02T02:00:00Z", "next_local": "2026-01-02T03:00:00+01:00"}
+    firing = {"at": "2026-01-01T00:00:00Z", "trigger": "kpi", "run": "m-retrain-1"}
+    retrainer = {"state": "cooling", "reason": "promoted", "run": "r2", "until": None, "held": []}
+    body = {"triggers": [one], "schedule": schedule, "max_per_day": 3, "firings": [firing], "retrainer": retrainer}
+    platform.says("GET /v1/recommenders/m/triggers", body)
+    shown = eyas("triggers", "m").stdout
+    assert "it cools down" in shown
+    assert "next: 2026-01-02 02:00:00 UTC, 2026-01-02T03:00:00+01:00 in Europe/Berlin" in shown
+    assert "in the last 24 hours: 1 of at most 3 (kpi at 2026-01-01 00:00:00)" in shown
+    line = {"at": "2026-01-01T00:00:00Z", "source": "watching", "target": "watching", "reason": "held back: run r1", "actor": "eyas"}
+    platform.says("GET /v1/recommenders/m/triggers/history", {"items": [line], "next": None})
+    assert "held back: run r1" in eyas("triggers", "m", "--history").stdout
 
 
 def test_cancel_retrain_and_kpis_ask_for_what_they_say(platform, eyas):

@@ -110,6 +110,7 @@ NAMED = [
     ["events", "*", "/dev/null"],
     ["kpis", "*"],
     ["drift", "*"],
+    ["triggers", "*"],
     ["retrain", "*"],
     ["cancel", "*"],
     ["retry", "*"],

@@ -6,16 +6,30 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import select
 
 from services.store.tables import history, resources, route_history
+from shared.domain.machine import Request
 from shared.domain.route import Route
 from shared.ports import Signals
 from tests.unit.control.world import NAME, ROUNDS, Death, Fate, Plane, World
 
-TIMES = {"since", "retry_at", "waiting_since", "step_since", "attempt_since", "sick_since", "started_at", "ended_at", "until"}
+TIMES = {
+    "at",
+    "settled",
+    "since",
+    "retry_at",
+    "waiting_since",
+    "step_since",
+    "attempt_since",
+    "sick_since",
+    "started_at",
+    "ended_at",
+    "until",
+}
 Fated = Callable[[World], Fate]
 
 
@@ -302,5 +316,36 @@ def drifting(world: World) -> None:
     world.script = [("retraining", lambda: setattr(world.signals, "now", Signals({})))]
 
 
-RETRAINERS = [Life("fired", "retrainer", drifting, ("watching", "retraining", "cooling", "watching"))]
+def scheduled(world: World) -> None:
+    """Due once: the next time is a day away."""
+    drifting(world)
+    world.signals.now = Signals({})
+    world.script = [("retraining", nothing)]
+    due = world.clock.now() + timedelta(minutes=1)
+    world.apply(retrain={"schedule": f"{due.minute} {due.hour} * * *", "mode": "warm", "cooldown": "10s"})
+
+
+def scheduled_while_busy(world: World) -> None:
+    """What is under way when it is due ends half a minute later."""
+
+    def end() -> None:
+        world.plays.clear()
+        world.runs.ask("by-hand", Request("cancel", "ada"), world.clock.now())
+
+    scheduled(world)
+    world.plays["etl"] = ["hang"]
+    started = [("watching", lambda: world.start_run("by-hand", mode="warm", serving=1)), *[("watching", nothing)] * 90]
+    world.script = [*started, ("watching", end)]
+
+
+def nothing() -> None:
+    """A round passes."""
+
+
+FIRED = ("watching", "retraining", "cooling", "watching")
+RETRAINERS = [
+    Life("fired", "retrainer", drifting, FIRED),
+    Life("scheduled", "retrainer", scheduled, FIRED),
+    Life("scheduled while busy", "retrainer", scheduled_while_busy, ("watching", *FIRED)),
+]
 LIVES = [*RUNS, *ROLLOUTS, *RETRAINERS]

@@ -111,6 +111,17 @@ def held_back(world: World) -> None:
     world.start_run("by-hand")
 
 
+def missed(world: World) -> None:
+    """Due, and over the maximum."""
+    fired(world)
+    world.apply(retrain={"schedule": "* * * * *", "timezone": "Europe/Berlin", "max_per_day": 1, "on": [{"drift": {}}], "cooldown": "1s"})
+    world.plays["etl"] = ["refuse"]
+    plane = world.plane()
+    world.until(plane, "retraining")
+    world.until(plane, "watching")
+    world.clock.pass_by(seconds=60)
+
+
 RESTS = [
     Rest("run", "pending", waiting),
     *(Rest("run", one, stage(one)) for one in STAGES),
@@ -125,6 +136,7 @@ RESTS = [
     Rest("rollout", "rolled_back", broken),
     Rest("retrainer", "watching", watching),
     Rest("retrainer", "watching", held_back),
+    Rest("retrainer", "watching", missed),
     Rest("retrainer", "retraining", fired),
     Rest("retrainer", "cooling", cooled),
 ]

@@ -211,3 +211,94 @@ def test_retrainings_are_counted_by_trigger_and_mode(world: World, plane: Plane)
     world.until(plane, "cooling")
     rounds(world, plane, 3)
     assert REGISTRY.get_sample_value("eyas_retrainings_total", labels) == before + 1
+
+
+def said(world: World) -> list[str]:
+    """The newest lines of the history first, of triggers alone."""
+    return [
+        entry.reason
+        for entry in reversed(world.retrainers.history(NAME))
+        if entry.reason.startswith(("schedule", "drift", "alert", "retrain"))
+    ]
+
+
+@pytest.mark.requirement("C-03")
+def test_a_schedule_that_was_due_while_nobody_was_there_starts_one_run(world: World, plane: Plane) -> None:
+    world.apply(retrain={"schedule": "*/5 * * * *", "timezone": "Australia/Lord_Howe", "mode": "warm", "schedule_mode": "full"})
+    rounds(world, plane, 2)
+    assert runs(world) == []
+    world.clock.pass_by(minutes=33)
+    plane = world.plane()
+    world.until(plane, "cooling")
+    rounds(world, plane, 5)
+    assert runs(world) == [FIRST]
+    found = world.runs.get(FIRST)
+    assert found.spec["mode"] == "full"
+    assert found.spec["cause"].startswith("schedule */5 * * * * (Australia/Lord_Howe): due 2026-01-01 12:")
+    assert status(world).firings[0].trigger == "schedule"
+
+
+@pytest.mark.requirement("C-03")
+def test_what_holds_a_schedule_back_is_in_the_history_once_and_counted(world: World, plane: Plane) -> None:
+    labels = {"recommender": NAME, "trigger": "schedule"}
+    before = REGISTRY.get_sample_value("eyas_retrainings_held_total", labels) or 0
+    world.apply(retrain={"schedule": "* * * * *", "max_per_day": 1, "cooldown": "1s", "on": []})
+    rounds(world, plane, 2)
+    world.plays["etl"] = ["hang"]
+    world.start_run("by-hand", mode="warm", serving=1)
+    world.clock.pass_by(minutes=2)
+    rounds(world, plane, 20)
+    assert [line.partition(", ")[2] for line in said(world)] == ["held back: run by-hand is under way"]
+    assert REGISTRY.get_sample_value("eyas_retrainings_held_total", labels) == before + 1
+    world.runs.ask("by-hand", Request("cancel", "ada"), world.clock.now())
+    world.plays.clear()
+    world.until(plane, "retraining")
+    world.until(plane, "watching")
+    world.clock.pass_by(minutes=1)
+    rounds(world, plane, 20)
+    assert ": 1 of 1 retrainings in 24 hours, the next from 2026-01-02 " in said(world)[0]
+    assert runs(world) == [FIRST, "by-hand"]
+    world.clock.pass_by(hours=24)
+    world.until(plane, "retraining")
+    assert len(runs(world)) == 3
+
+
+def test_a_schedule_that_changes_is_not_due_for_times_before(world: World, plane: Plane) -> None:
+    world.apply(retrain={"schedule": "0 3 * * *"})
+    rounds(world, plane, 2)
+    world.clock.pass_by(hours=10)
+    world.apply(retrain={"schedule": "0 14 * * *"})
+    rounds(world, plane, 5)
+    assert runs(world) == []
+    assert status(world).schedule == "0 14 * * * (UTC)"
+
+
+@pytest.mark.requirement("C-03")
+def test_new_events_start_a_run(world: World, plane: Plane) -> None:
+    world.apply(retrain={"on": [{"new_events": 1000}], "mode": "warm"})
+    world.signals.now = Signals({}, snapshot=world.clock.now(), events=999)
+    rounds(world, plane, 3)
+    assert runs(world) == []
+    world.signals.now = Signals({}, snapshot=world.clock.now(), events=1000)
+    rounds(world, plane, 2)
+    assert world.runs.get(FIRST).spec["cause"].startswith("new events: 1000 since ")
+
+
+@pytest.mark.requirement("C-03")
+def test_an_alert_is_answered_at_once_whatever_goes_on(world: World, plane: Plane) -> None:
+    world.apply(retrain={"on": [{"alert": {"names": ["A"]}}]})
+    world.plays["etl"] = ["hang"]
+    first = Request("alert", "alertmanager", "A: it is bad", "f1@t1")
+    world.retrainers.ask(NAME, first, world.clock.now())
+    rounds(world, plane, 2)
+    assert (runs(world), status(world).alerts) == ([FIRST], ("f1@t1",))
+    assert world.retrainers.history(NAME)[-1].actor == "alertmanager"
+    for key, line in (
+        ("f1@t1", "it has had its retraining"),
+        ("f2@t1", f"held back: run {FIRST} of the last retraining, or its rollout, is"),
+    ):
+        world.retrainers.ask(NAME, replace(first, key=key), world.clock.now())
+        rounds(world, plane, 2)
+        assert world.row().asked is None
+        assert line in said(world)[0]
+    assert runs(world) == [FIRST]

@@ -51,7 +51,7 @@ S = TypeVar("S", bound=HasState)
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NAME = "films"
-ROUNDS = 150
+ROUNDS = 200
 WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|TRUNCATE)\b(?! SKIP)")
 POINTS = ("before intent", "after intent", "after the effect", "before commit", "after commit")
 METRICS: Mapping[str, Mapping[str, float]] = {"evaluate": {"candidate.auc": 0.8}, "verify": {"parity": 1e-7}}

@@ -1,0 +1,113 @@
+"""Alertmanager's webhook: alerts that a recommender's spec lists start its retraining.
+
+Each alert is answered for itself: one that can't start anything doesn't stop the others, and Alertmanager, which would deliver
+the whole group again, isn't told of a fault. An alert that was held back may start a run when it is delivered again.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, BaseModel, Field
+
+from services.api.access import Caller, Room, Who
+from services.api.parts import Parts, With
+from shared.contracts.plans import retrain_plan
+from shared.domain.access import Role
+from shared.domain.errors import Conflict, NotFound
+from shared.domain.machine import Request
+from shared.domain.retrainer import blocked
+
+room = Room("monitoring")
+
+ACTOR = "alertmanager"
+_LONGEST_REASON = 300
+
+Text = Annotated[str, Field(max_length=4096)]
+Outcome = Literal["asked", "held back", "taken already", "resolved", "not listed", "unknown"]
+
+
+class Alert(BaseModel):
+    """What is read of an alert; whatever else Alertmanager sends is left aside."""
+
+    status: Literal["firing", "resolved"]
+    labels: dict[Text, Text]
+    annotations: dict[Text, Text] = Field({})
+    starts_at: AwareDatetime = Field(alias="startsAt")
+    fingerprint: str = Field(min_length=1, max_length=64)
+
+    @property
+    def key(self) -> str:
+        """The same for every delivery of this firing."""
+        return f"{self.fingerprint}@{self.starts_at.isoformat()}"
+
+    @property
+    def name(self) -> str:
+        return self.labels.get("alertname", "")
+
+    @property
+    def reason(self) -> str:
+        summary = self.annotations.get("summary") or self.annotations.get("description") or ""
+        said = " ".join(f"{self.name}: {summary}".split()) if summary else self.name
+        return said[:_LONGEST_REASON]
+
+
+class Webhook(BaseModel):
+    version: Literal["4"]
+    alerts: Annotated[list[Alert], Field(max_length=1000)]
+
+
+class AlertAnswer(BaseModel):
+    fingerprint: str
+    alertname: str
+    outcome: Outcome
+    detail: str
+
+
+class Answers(BaseModel):
+    alerts: list[AlertAnswer] = Field(description="One for each alert, in their order.")
+
+
+@room.post("/v1/alerts", Role.OPERATOR)
+def take(parts: With, who: Who, webhook: Webhook) -> Answers:
+    """Asks the retrainer of each firing alert's `recommender` label, if its spec's `retrain.on` lists the `alertname`."""
+    found = []
+    for one in webhook.alerts:
+        outcome, detail = _answer(parts, who, one)
+        found.append(AlertAnswer(fingerprint=one.fingerprint, alertname=one.name, outcome=outcome, detail=detail))
+    return Answers(alerts=found)
+
+
+def _answer(parts: Parts, who: Caller, alert: Alert) -> tuple[Outcome, str]:
+    if alert.status == "resolved":
+        return "resolved", "nothing to do"
+    name = alert.labels.get("recommender", "")
+    if not name:
+        return "unknown", "the alert has no label 'recommender'"
+    try:
+        spec = parts.recommenders.get(name).spec if who.sees(name) else None
+    except NotFound:
+        spec = None
+    if spec is None:
+        return "unknown", f"no recommender is called '{name[:80]}'"
+    plan = retrain_plan(spec)
+    if alert.name not in plan.alerts:
+        return "not listed", f"the spec of '{name}' has no such alert in retrain.on: [alert: {{names: [...]}}]"
+    try:
+        record = parts.retrainers.get(name)
+    except NotFound:
+        return "held back", f"the retrainer of '{name}' is just being made"
+    if alert.key in record.status.alerts:
+        return "taken already", "it has had its retraining"
+    if record.asked is not None:
+        same = record.asked.key == alert.key
+        return ("asked", "it is being looked at") if same else ("held back", f"another request is open ({record.asked.verb})")
+    now = parts.clock.now()
+    by = blocked("alert", record.status, parts.watch(name), plan, now)
+    if by is None or not any((one.key, one.by) == (alert.key, by) for one in record.status.held):  # else the history has it
+        try:
+            parts.retrainers.ask(name, Request("alert", ACTOR, alert.reason, alert.key), now)
+        except Conflict as error:
+            return "held back", str(error)
+        parts.wake()
+    return ("asked", "a retraining starts") if by is None else ("held back", by)

@@ -1,0 +1,128 @@
+"""What may start a retraining: what each trigger sees now, what would hold it back, and what became of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import BaseModel, Field
+
+from services.api.access import Room
+from services.api.parts import With
+from services.api.retraining import RetrainerView
+from services.api.views import EventView, Page
+from shared.contracts.plans import retrain_plan
+from shared.domain.access import Role
+from shared.domain.cron import zone
+from shared.domain.errors import NotFound
+from shared.domain.retrainer import (
+    Finding,
+    RetrainerObservation,
+    RetrainerStatus,
+    RetrainPlan,
+    Schedule,
+    blocked,
+    findings,
+    recent,
+)
+
+room = Room("monitoring")
+
+Limit = Annotated[int, Query(ge=1, le=200)]
+Before = Annotated[int | None, Query(ge=1, le=2**31 - 1, description="What the previous page gave as `next`.")]
+
+
+class TriggerView(BaseModel):
+    trigger: str
+    mode: str = Field(description="How it would retrain.")
+    fires: bool = Field(description="Whether it wants a retraining now.")
+    found: str
+    value: float | None
+    threshold: float | None
+    held_by: str | None = Field(description="What holds it back now, or would; null when it could start a run.")
+
+
+class ScheduleView(BaseModel):
+    cron: str
+    timezone: str
+    mode: str
+    misfire: str
+    next: datetime = Field(description="When it is due next, in UTC.")
+    next_local: str = Field(description="The same on the clock of the schedule's zone.")
+
+    @classmethod
+    def of(cls, schedule: Schedule, now: datetime) -> ScheduleView:
+        due = schedule.next(now)
+        return cls(
+            cron=schedule.cron.text,
+            timezone=schedule.zone,
+            mode=schedule.mode,
+            misfire=schedule.misfire,
+            next=due,
+            next_local=due.astimezone(zone(schedule.zone)).isoformat(),
+        )
+
+
+class FiringView(BaseModel):
+    at: datetime
+    trigger: str
+    run: str
+
+
+class Triggers(BaseModel):
+    retrainer: RetrainerView | None
+    triggers: list[TriggerView] = Field(description="Those of the spec, in the order in which they are answered.")
+    schedule: ScheduleView | None
+    max_per_day: int | None
+    firings: list[FiringView] = Field(description="Of the last 24 hours, the newest first.")
+
+
+@room.get("/v1/recommenders/{name}/triggers", Role.VIEWER)
+def triggers(parts: With, name: str) -> Triggers:
+    plan = retrain_plan(parts.recommenders.get(name).spec)
+    now = parts.clock.now()
+    try:
+        known = parts.retrainers.get(name).status
+    except NotFound:  # it is just being made
+        known = None
+    status, seen = known or RetrainerStatus(), parts.watch(name)
+    return Triggers(
+        retrainer=RetrainerView.of(known) if known else None,
+        triggers=[_view(one, status, seen, plan, now) for one in (*findings(status, seen, plan, now), *_alerts(plan))],
+        schedule=ScheduleView.of(plan.schedule, now) if plan.schedule else None,
+        max_per_day=plan.max_per_day,
+        firings=[FiringView.model_validate(one, from_attributes=True) for one in reversed(recent(status.firings, now))],
+    )
+
+
+@room.get("/v1/recommenders/{name}/triggers/history", Role.VIEWER)
+def history(parts: With, name: str, limit: Limit = 50, before: Before = None) -> Page[EventView]:
+    """What fired and why, what was held back by what, how retrainings ended; the newest first."""
+    parts.recommenders.get(name)
+    try:
+        entries = parts.retrainers.history(name)
+    except NotFound:
+        entries = ()
+    until = len(entries) if before is None else min(before - 1, len(entries))
+    since = max(until - limit, 0)
+    items = [EventView.model_validate(one, from_attributes=True) for one in reversed(entries[since:until])]
+    return Page(items=items, next=since + 1 if since else None)
+
+
+def _view(one: Finding, status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> TriggerView:
+    return TriggerView(
+        trigger=one.trigger,
+        mode=one.mode,
+        fires=one.fires,
+        found=one.said,
+        value=one.value,
+        threshold=one.threshold,
+        held_by=blocked(one.trigger, status, seen, plan, now),
+    )
+
+
+def _alerts(plan: RetrainPlan) -> list[Finding]:
+    if not plan.alerts:
+        return []
+    return [Finding("alert", False, plan.alert_mode or plan.mode, f"waits for {', '.join(sorted(plan.alerts))}")]
