@@ -10,7 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from shared.domain.access import OWNER, token_id, token_text
 from shared.domain.errors import Conflict, Invalid
+
+_SHORTEST = 32
+
+
+def check_first_token(token: str, place: str) -> None:
+    """What an admin comes in with can't be guessed, and is nobody else's."""
+    if len(token) < _SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
+        raise Invalid(f"{place} holds no token that is hard to guess: at least {_SHORTEST} printable characters without a space")
+    if token_id(token) not in (None, OWNER.token_id):
+        raise Invalid(f"{place} holds a token that was made for somebody: the platform needs one of its own to start with")
 
 
 @dataclass(frozen=True)
@@ -61,19 +72,26 @@ class Home:
             self._lock = None
 
     def token(self) -> str:
-        """Made at the first start, readable by its owner alone."""
+        """Made at the first start, readable by its owner alone.
+
+        Whoever deletes or changes the file has revoked it with the next start: it stands nowhere else.
+        """
         path = self.folder / "token"
         if not path.exists():
             part = path.with_suffix(".part")
             part.unlink(missing_ok=True)
             with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-                stream.write(secrets.token_urlsafe(32))
+                stream.write(token_text(OWNER.token_id, secrets.token_bytes(32)))
                 stream.flush()
                 os.fsync(stream.fileno())
             part.replace(path)
-        token = path.read_text().strip()
+        try:
+            token = path.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Invalid(f"{path} can't be read as a token: {getattr(error, 'strerror', None) or 'not text'}") from None
         if not token:
             raise Invalid(f"{path} is empty: delete it, and the next start makes a new token")
+        check_first_token(token, str(path))
         return token
 
     def announce(self, endpoint: Endpoint) -> None:

@@ -86,5 +86,5 @@ def _line(answer: httpx.Response, url: str) -> str:
     except (ValueError, KeyError, TypeError):
         return f"{url} answered {answer.status_code} without a word that Eyas would say: is it an Eyas platform?"
     if answer.status_code == 401:
-        return f"{url} refuses the token: name the file of the right one by --token-file"
+        return f"{url} refuses the token: name the file of the right one by --token-file ({detail})"
     return f"{kind}: {detail}"

@@ -30,6 +30,10 @@ def token(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not text"
         raise Refused(f"no token in {file} ({why}): start the platform with `eyas up`, or name its file by --token-file", 2) from None
+    return usable(found, str(file))
+
+
+def usable(found: str, place: str) -> str:
     if not found or not found.isascii() or not found.isprintable():
-        raise Refused(f"{file} holds no usable token", 2)
+        raise Refused(f"{place} holds no usable token", 2)
     return found

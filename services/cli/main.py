@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from services.cli import doctor, online, recommenders, registry, rollouts, runs
+from services.cli import access, doctor, online, recommenders, registry, rollouts, runs
 from services.cli.faults import Guarded
 from services.cli.home import default_home
 from services.cli.session import Session
@@ -31,8 +31,11 @@ def options(
     token_file: Annotated[
         Path | None, typer.Option(envvar="EYAS_TOKEN_FILE", help="The file with the token; the one in the platform's home, when absent.")
     ] = None,
+    token: Annotated[
+        str | None, typer.Option(envvar="EYAS_TOKEN", help="The token itself; better by the environment, for all see command lines.")
+    ] = None,
 ) -> None:
-    ctx.obj = Session(url, token_file)
+    ctx.obj = Session(url, token_file, token)
 
 
 @app.command()
@@ -86,11 +89,14 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     recommenders.drift,
     recommenders.triggers,
     recommenders.retrain,
+    access.whoami,
+    access.audit,
     doctor.doctor,
 )
 for command in _COMMANDS:
     app.command()(command)
 app.add_typer(rollouts.app, name="rollout")
+app.add_typer(access.app, name="tokens")
 
 
 def main() -> None:

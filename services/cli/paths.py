@@ -39,6 +39,10 @@ def run(id: str, rest: str = "") -> str:
     return f"/v1/runs/{quote(checked_id(id), safe='')}{rest}"
 
 
+def token(id: str) -> str:
+    return f"/v1/tokens/{quote(checked_id(id), safe='')}"
+
+
 def rollout(id: str, rest: str = "") -> str:
     return f"/v1/rollouts/{quote(checked_id(id), safe='')}{rest}"
 

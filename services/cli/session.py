@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from services.cli.client import Client
-from services.cli.home import default_home, endpoint, token
+from services.cli.home import default_home, endpoint, token, usable
 from services.cli.paths import checked_name
 
 _ENDLESS = 1_000_000
@@ -27,10 +27,14 @@ Reason = Annotated[str, typer.Option("--reason", help="Goes into the history.", 
 class Session:
     url: str | None = None
     token_file: Path | None = None
+    token: str | None = None
 
     def client(self) -> Client:
         home = default_home()
-        return Client(self.url or endpoint(home), token(self.token_file or home / "token"))
+        return Client(
+            self.url or endpoint(home),
+            usable(self.token, "--token or EYAS_TOKEN") if self.token else token(self.token_file or home / "token"),
+        )
 
 
 def client(ctx: typer.Context) -> Client:

@@ -19,7 +19,7 @@ import uvicorn
 from prometheus_client import start_http_server
 
 from services.api.app import create_app
-from services.home import Endpoint, Home
+from services.home import Endpoint, Home, check_first_token
 from services.listening import bind, reachable
 from services.settings import Settings, read_secret
 from services.wiring.platform import Platform
@@ -50,7 +50,7 @@ def _serve(settings: Settings, undo: ExitStack) -> None:
     if settings.owns_home:
         home.open()
         undo.callback(home.close)
-    token = home.token() if settings.token_file is None else read_secret(settings.token_file, "token_file")
+    token = _first_token(settings, home)
     listener = undo.enter_context(bind("the API", settings.port, 8080, settings.host))
     metrics_url = _export_metrics(settings, undo)
     platform = Platform(settings, home, token, _data_roots(settings), undo)
@@ -67,6 +67,14 @@ def _serve(settings: Settings, undo: ExitStack) -> None:
         signal.signal(number, lambda *_: setattr(server, "should_exit", True))
     server.run(sockets=[listener])
     log.info("stopping")
+
+
+def _first_token(settings: Settings, home: Home) -> str:
+    if settings.token_file is None:
+        return home.token()
+    token = read_secret(settings.token_file, "token_file")
+    check_first_token(token, str(settings.token_file))
+    return token
 
 
 def _data_roots(settings: Settings) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from tests.postgres import GUARDED, PASSWORD, Server
 from tests.support import checked, leftovers, until
 from tests.worlds import spec, write_world
 
-TOKEN = "a-token-of-the-test"
+TOKEN = "a-token-of-the-test-that-is-long-enough"
 
 
 class Part:

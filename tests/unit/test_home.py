@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from services.home import Home
+from services.home import Home, check_first_token
+from shared.domain.access import token_id, token_text
 from shared.domain.errors import Conflict, Invalid
 
 
@@ -14,7 +15,7 @@ def test_a_token_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     home.open()
     token = home.token()
-    assert len(token) > 30
+    assert token_id(token) == "bootstrap"
     assert home.token() == token
     assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "home/token").stat().st_mode & 0o777 == 0o600
@@ -25,6 +26,34 @@ def test_an_empty_token_is_said_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("")
     with pytest.raises(Invalid, match="token is empty: delete it"):
         Home(tmp_path).token()
+
+
+def test_a_deleted_token_is_gone_and_another_is_made(tmp_path: Path) -> None:
+    before = Home(tmp_path).token()
+    (tmp_path / "token").unlink()
+    assert Home(tmp_path).token() != before
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("admin", "hard to guess"),
+        ("x" * 31, "hard to guess"),
+        ("x" * 20 + " " + "x" * 20, "hard to guess"),
+        (token_text("t1", bytes(32)), "made for somebody"),
+    ],
+)
+def test_the_first_token_is_held_to_something(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "token").write_text(text)
+    with pytest.raises(Invalid, match=said):
+        Home(tmp_path).token()
+    with pytest.raises(Invalid, match=f"a Secret holds .*{said}"):
+        check_first_token(text, "a Secret")
+
+
+def test_a_token_of_an_older_form_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("x" * 43 + "\n")
+    assert Home(tmp_path).token() == "x" * 43
 
 
 def test_two_platforms_do_not_share_a_home(tmp_path: Path) -> None:

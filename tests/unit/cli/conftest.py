@@ -56,7 +56,7 @@ def home(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "token").write_text("a-token\n")
     monkeypatch.setenv("EYAS_HOME", str(folder))
-    for name in ("EYAS_URL", "EYAS_TOKEN_FILE", "EYAS_DEBUG"):
+    for name in ("EYAS_URL", "EYAS_TOKEN", "EYAS_TOKEN_FILE", "EYAS_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     return folder
 

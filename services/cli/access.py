@@ -1,0 +1,91 @@
+"""`tokens`, `whoami`, `audit`: who may do what, and who has done what."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from services.cli import paths
+from services.cli.faults import Guarded
+from services.cli.session import AsJson, client, show_json, show_table, when
+
+app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help="Tokens of the API: who may do what.")
+
+Limit = Annotated[int, typer.Option(min=1, max=200)]
+
+
+@app.command("list")
+def list_tokens(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
+    """List tokens, the newest first."""
+    found = client(ctx).get("/v1/tokens", limit=limit)
+    if as_json:
+        show_json(found)
+        return
+    rows = [
+        (one["id"], one["name"], one["role"], _scope(one), when(one["expires_at"]), when(one["revoked_at"]), one["created_by"])
+        for one in found["items"]
+    ]
+    show_table(("ID", "NAME", "ROLE", "RECOMMENDERS", "EXPIRES", "REVOKED", "MADE BY"), rows, "no token but the first one")
+
+
+@app.command()
+def create(
+    ctx: typer.Context,
+    holder: Annotated[str, typer.Argument(metavar="HOLDER", help="Who will hold it.", show_default=False)],
+    role: Annotated[str, typer.Option(help="client, viewer, operator or admin.", show_default=False)],
+    recommender: Annotated[list[str] | None, typer.Option(help="Its scope; repeatable; all when absent.", show_default=False)] = None,
+    expires_in: Annotated[str, typer.Option(help="Such as 12h or 90d, or never.")] = "90d",
+    as_json: AsJson = False,
+) -> None:
+    """Make a token. It is shown this once."""
+    body = {"name": holder, "role": role, "recommenders": recommender or None, "expires_in": None if expires_in == "never" else expires_in}
+    found = client(ctx).post("/v1/tokens", body)
+    if as_json:
+        show_json(found)
+        return
+    about = found["about"]
+    ends = f"until {when(about['expires_at'])}" if about["expires_at"] else "until it is revoked"
+    typer.echo(f"{about['id']}: {about['role']} '{about['name']}' of {_scope(about)}, {ends}; it is shown this once:", err=True)
+    typer.echo(found["token"])
+
+
+@app.command()
+def revoke(ctx: typer.Context, id: Annotated[str, typer.Argument(metavar="ID", callback=paths.checked_id, show_default=False)]) -> None:
+    """Revoke a token, for good and at once."""
+    found = client(ctx).delete(paths.token(id))
+    typer.echo(f"{found['id']} ('{found['name']}') was revoked at {when(found['revoked_at'])} by {found['revoked_by']}")
+
+
+def whoami(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Show what the token in use may do."""
+    found = client(ctx).get("/v1/whoami")
+    if as_json:
+        show_json(found)
+        return
+    ends = f", until {when(found['expires_at'])}" if found["expires_at"] else ""
+    typer.echo(f"{found['name']}: {found['role']} of {_scope(found)}{ends} (token {found['token']})")
+
+
+def audit(
+    ctx: typer.Context,
+    actor: Annotated[str | None, typer.Option(show_default=False)] = None,
+    recommender: Annotated[str | None, typer.Option(show_default=False)] = None,
+    since: Annotated[str | None, typer.Option(help="Such as 2026-01-31T12:00:00Z.", show_default=False)] = None,
+    until: Annotated[str | None, typer.Option(show_default=False)] = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show who asked for which write and how it was answered, the newest first."""
+    found = client(ctx).get("/v1/audit", actor=actor, recommender=recommender, since=since, until=until, limit=limit)
+    if as_json:
+        show_json(found)
+        return
+    rows = [
+        (when(one["at"]), one["actor"], one["action"], one["target"], one["status"] or "unknown", one["detail"]) for one in found["items"]
+    ]
+    show_table(("TIME", "ACTOR", "ACTION", "PATH", "ANSWER", "REASON"), rows, "nothing has been asked for yet")
+
+
+def _scope(one: dict[str, Any]) -> str:
+    return "all recommenders" if one["recommenders"] is None else ", ".join(one["recommenders"])
