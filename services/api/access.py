@@ -42,6 +42,7 @@ Need = Role | Literal["anybody", "any token"]
 
 _ROLE = "x-eyas-role"
 _AUDITED = "x-eyas-audited"
+_SCOPED = "x-eyas-scoped"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -104,6 +105,7 @@ class Guarded(APIRoute):
         super().__init__(path, endpoint, **rest)
         self.verbs = frozenset(self.methods or ())
         self.audited: bool = not self.verbs <= _SAFE and rest["openapi_extra"].get(_AUDITED, True)
+        self.scoped: bool = rest["openapi_extra"].get(_SCOPED, True)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.need == ANYBODY or scope["method"] not in self.verbs:
@@ -158,6 +160,8 @@ class Guarded(APIRoute):
         if isinstance(self.need, Role) and not may(caller.principal, self.need):
             enough = [role.value for role in Role if self.need in INCLUDES[role]]
             raise Forbidden(f"this needs the role {' or '.join(enough)}; the token has {caller.principal.role.value}")
+        if not self.scoped and caller.principal.recommenders is not None:
+            raise Forbidden("this concerns all recommenders, and the token is scoped to some: use one without a scope")
         name = scope["path_params"].get("name")
         if name is not None:
             caller.enters(name)
@@ -174,28 +178,36 @@ def _short(text: str | None) -> str | None:
 
 
 class Room:
-    """The routes of one handler module. `audited=False` is for what changes nothing although it isn't a GET, and for data."""
+    """The routes of one handler module. `audited=False` is for what changes nothing although it isn't a GET, and for data.
+
+    `scoped=False` is for what concerns all recommenders at once: a token that is scoped to some of them isn't enough for it.
+    """
 
     def __init__(self, tag: str) -> None:
         self.router = APIRouter(tags=[tag], route_class=Guarded)
 
-    def get(self, path: str, need: Need, **rest: Any) -> Callable[[F], F]:
-        return self._route("GET", path, need, True, rest)
+    def get(self, path: str, need: Need, scoped: bool = True, **rest: Any) -> Callable[[F], F]:
+        return self._route("GET", path, need, (True, scoped), rest)
 
-    def post(self, path: str, need: Need, audited: bool = True, **rest: Any) -> Callable[[F], F]:
-        return self._route("POST", path, need, audited, rest)
+    def post(self, path: str, need: Need, audited: bool = True, scoped: bool = True, **rest: Any) -> Callable[[F], F]:
+        return self._route("POST", path, need, (audited, scoped), rest)
 
-    def put(self, path: str, need: Need, audited: bool = True, **rest: Any) -> Callable[[F], F]:
-        return self._route("PUT", path, need, audited, rest)
+    def put(self, path: str, need: Need, audited: bool = True, scoped: bool = True, **rest: Any) -> Callable[[F], F]:
+        return self._route("PUT", path, need, (audited, scoped), rest)
 
-    def patch(self, path: str, need: Need, audited: bool = True, **rest: Any) -> Callable[[F], F]:
-        return self._route("PATCH", path, need, audited, rest)
+    def patch(self, path: str, need: Need, audited: bool = True, scoped: bool = True, **rest: Any) -> Callable[[F], F]:
+        return self._route("PATCH", path, need, (audited, scoped), rest)
 
-    def delete(self, path: str, need: Need, audited: bool = True, **rest: Any) -> Callable[[F], F]:
-        return self._route("DELETE", path, need, audited, rest)
+    def delete(self, path: str, need: Need, audited: bool = True, scoped: bool = True, **rest: Any) -> Callable[[F], F]:
+        return self._route("DELETE", path, need, (audited, scoped), rest)
 
-    def _route(self, method: str, path: str, need: Need, audited: bool, rest: dict[str, Any]) -> Callable[[F], F]:
-        extra = {**rest.pop("openapi_extra", {}), _ROLE: str(need)} | ({} if audited else {_AUDITED: False})
+    def _route(self, method: str, path: str, need: Need, flags: tuple[bool, bool], rest: dict[str, Any]) -> Callable[[F], F]:
+        audited, scoped = flags
+        extra = (
+            {**rest.pop("openapi_extra", {}), _ROLE: str(need)}
+            | ({} if audited else {_AUDITED: False})
+            | ({} if scoped else {_SCOPED: False})
+        )
         return self.router.api_route(path, methods=[method], openapi_extra=extra, **rest)
 
 
@@ -207,6 +219,7 @@ class Permission:
     path: str
     need: Need
     audited: bool
+    scoped: bool
 
     def roles(self) -> tuple[Role, ...]:
         if not isinstance(self.need, Role):
@@ -220,11 +233,11 @@ FRAMEWORK = ("/docs", "/docs/oauth2-redirect", "/openapi.json", "/redoc")
 
 def table(rooms: Iterable[Room]) -> tuple[Permission, ...]:
     found = [
-        Permission(method, route.path, route.need, route.audited)
+        Permission(method, route.path, route.need, route.audited, route.scoped)
         for room in rooms
         for route in room.router.routes
         if isinstance(route, Guarded)
         for method in sorted(route.verbs)
     ]
-    found += [Permission("GET", path, HOLDER, False) for path in FRAMEWORK]
+    found += [Permission("GET", path, HOLDER, False, True) for path in FRAMEWORK]
     return tuple(sorted(found, key=lambda one: (one.path, one.method)))
