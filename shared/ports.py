@@ -98,10 +98,14 @@ class ResourceStore(Protocol[S]):
         *,
         active: bool | None = None,
         states: Collection[str] | None = None,
+        among: Collection[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> Sequence[Record[S]]:
-        """The newest first (by created_at, then id); `before` is the id of the last row of the previous page.
+        """The newest first (by created_at, then id); `before` is the id of the last row of the previous page, `among` are names of
+        recommenders, `until` is excluded.
 
         A row that can't be read is left out, which is said in the log: it hides no other.
         """

@@ -20,9 +20,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, HTTPException, Request
+from fastapi import APIRouter, Depends, HTTPException, Request, params
+from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import QueryParams
 from starlette.types import Message, Receive, Scope, Send
 
 from shared.domain.access import INCLUDES, Principal, Role, may
@@ -104,6 +106,7 @@ class Guarded(APIRoute):
         self.need: Need = said if said in (ANYBODY, HOLDER) else Role(said)
         super().__init__(path, endpoint, **rest)
         self.verbs = frozenset(self.methods or ())
+        self._queries = frozenset(one.alias for one in get_flat_params(self.dependant) if isinstance(one.field_info, params.Query))
         self.audited: bool = not self.verbs <= _SAFE and rest["openapi_extra"].get(_AUDITED, True)
         self.scoped: bool = rest["openapi_extra"].get(_SCOPED, True)
 
@@ -165,6 +168,14 @@ class Guarded(APIRoute):
         name = scope["path_params"].get("name")
         if name is not None:
             caller.enters(name)
+        self._refuse_typos(QueryParams(scope["query_string"]))
+
+    def _refuse_typos(self, given: QueryParams) -> None:
+        """A filter that is written wrong must not show everything as if it were asked for."""
+        unknown = [name for name in given if name not in self._queries]
+        if unknown:
+            known = f"known here: {', '.join(sorted(self._queries))}" if self._queries else "this takes none"
+            raise Invalid(f"{unknown[0][:80]!r} is no query parameter of this; {known}")
 
 
 def _status(error: Exception) -> int:

@@ -9,25 +9,11 @@ from fastapi import Query
 from pydantic import AwareDatetime, BaseModel, Field
 
 from services.api.access import Room, Who
+from services.api.paging import Page, Pages
 from services.api.parts import With
-from services.api.views import Page
 from shared.domain.access import Role
 
 room = Room("access")
-
-Word = Annotated[str | None, Field(max_length=200)]
-
-
-class Wanted(BaseModel):
-    """The query."""
-
-    actor: Word = None
-    recommender: Word = None
-    action: Annotated[str | None, Field(max_length=200, description="Method and route, as the entries have it.")] = None
-    since: AwareDatetime | None = None
-    until: Annotated[AwareDatetime | None, Field(description="Excluded.")] = None
-    limit: Annotated[int, Field(ge=1, le=200)] = 50
-    before: Annotated[int | None, Field(ge=1, lt=2**63, description="The `seq` of the last one of the previous page.")] = None
 
 
 class AuditView(BaseModel):
@@ -43,19 +29,27 @@ class AuditView(BaseModel):
 
 
 @room.get("/v1/audit", Role.ADMIN)
-def read_audit(parts: With, who: Who, wanted: Annotated[Wanted, Query()]) -> Page[AuditView]:
+def list_audit(
+    parts: With,
+    who: Who,
+    pages: Pages,
+    actor: Annotated[str | None, Query(max_length=200, description="Who asked, by the token's name.")] = None,
+    recommender: Annotated[str | None, Query(max_length=200, description="What it was about.")] = None,
+    action: Annotated[str | None, Query(max_length=200, description="Method and route, as the entries have it.")] = None,
+    since: Annotated[AwareDatetime | None, Query(description="Included.")] = None,
+    until: Annotated[AwareDatetime | None, Query(description="Excluded.")] = None,
+) -> Page[AuditView]:
     """The newest first. A scoped admin reads what concerns its recommenders."""
     scope = who.principal.recommenders
-    if wanted.recommender is not None:
-        scope = frozenset({wanted.recommender}) if who.sees(wanted.recommender) else frozenset()
+    if recommender is not None:
+        scope = frozenset({recommender}) if who.sees(recommender) else frozenset()
     found = parts.audit.list(
         recommenders=scope,
-        actor=wanted.actor,
-        action=wanted.action,
-        since=wanted.since,
-        until=wanted.until,
-        limit=wanted.limit + 1,
-        before=wanted.before,
+        actor=actor,
+        action=action,
+        since=since,
+        until=until,
+        limit=pages.more,
+        before=pages.number,
     )
-    items = [AuditView.model_validate(one, from_attributes=True) for one in found[: wanted.limit]]
-    return Page(items=items, next=items[-1].seq if len(found) > wanted.limit else None)
+    return pages.page(found, lambda one: one.seq, lambda one: AuditView.model_validate(one, from_attributes=True))

@@ -10,15 +10,17 @@ from pydantic import BaseModel
 from services.api.access import Caller, Room, Who
 from services.api.asking import Because, ask
 from services.api.bodies import SPEC_BODY, SpecBody
+from services.api.paging import Page, Pages
 from services.api.parts import Parts, With
 from services.api.runs import start_run
-from services.api.views import AppliedRecommender, Page, RecommenderView, RouteView, ServingRecommender, Valid
+from services.api.views import AppliedRecommender, RecommenderView, RouteView, ServingRecommender, Valid
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.access import Role
 from shared.domain.errors import Conflict, Invalid
 from shared.domain.machine import Request
 from shared.domain.rollout import ANSWERS
 from shared.domain.route import Route
+from shared.ports import Recommender
 from shared.telemetry import metrics
 
 room = Room("recommenders")
@@ -73,18 +75,29 @@ def validate(spec: SpecBody) -> Valid:
 
 
 @room.get("/v1/recommenders", Role.VIEWER)
-def list_recommenders(parts: With, who: Who) -> Page[ServingRecommender]:
-    routes = parts.routes.all()
-    found = sorted((one for one in parts.recommenders.list() if who.sees(one.name)), key=lambda one: one.name)
-    return Page(
-        items=[ServingRecommender(**RecommenderView.fields(one), serving=_serving(routes.get(one.name))) for one in found], next=None
-    )
+def list_recommenders(
+    parts: With,
+    who: Who,
+    pages: Pages,
+    prefix: Annotated[str | None, Query(max_length=60, description="Of names that begin so.")] = None,
+    serving: Annotated[bool | None, Query(description="Only those that serve (true), or that don't yet (false).")] = None,
+) -> Page[ServingRecommender]:
+    """By name."""
+    routes, after = parts.routes.all(), pages.text
+    found = [
+        one
+        for one in sorted(parts.recommenders.list(), key=lambda one: one.name)
+        if who.sees(one.name)
+        and (after is None or one.name > after)
+        and one.name.startswith(prefix or "")
+        and (serving is None or serving == (one.name in routes))
+    ]
+    return pages.page(found, lambda one: one.name, lambda one: _view(one, routes.get(one.name)))
 
 
 @room.get("/v1/recommenders/{name}", Role.VIEWER)
 def get_recommender(parts: With, name: str) -> ServingRecommender:
-    one = parts.recommenders.get(name)
-    return ServingRecommender(**RecommenderView.fields(one), serving=_serving(parts.routes.get(name)))
+    return _view(parts.recommenders.get(name), parts.routes.get(name))
 
 
 @room.post("/v1/recommenders/{name}:rollback", Role.OPERATOR, status_code=202)
@@ -121,5 +134,5 @@ def schema() -> dict[str, Any]:
     return RecommenderSpec.model_json_schema()
 
 
-def _serving(route: Route | None) -> RouteView | None:
-    return RouteView.of(route) if route else None
+def _view(one: Recommender, route: Route | None) -> ServingRecommender:
+    return ServingRecommender(**RecommenderView.fields(one), serving=RouteView.of(route) if route else None)

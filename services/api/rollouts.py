@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from fastapi import Query
 
 from services.api.access import Room, Who
 from services.api.asking import Because, ask
+from services.api.paging import Page, Pages
 from services.api.parts import With
-from services.api.runs import Before, Limit
-from services.api.views import EventView, Page, RolloutView
+from services.api.views import EventView, RolloutView
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
 from shared.domain.access import Role
+from shared.domain.errors import Malformed, NotFound
 from shared.domain.rollout import ANSWERS, RolloutStatus
 from shared.ports import Record
 
 room = Room("rollouts")
 
+State = Literal["pending", "loading", "canary", "paused", "promoted", "rolled_back", "aborted"]
+
 
 @room.get("/v1/recommenders/{name}/rollouts", Role.VIEWER)
-def list_rollouts(parts: With, name: str, limit: Limit = 50, before: Before = None) -> Page[RolloutView]:
+def list_rollouts(
+    parts: With, name: str, pages: Pages, state: Annotated[list[State] | None, Query(description="Of these states alone.")] = None
+) -> Page[RolloutView]:
     """The newest first."""
     parts.recommenders.get(name)
-    found = parts.rollouts.list(name, limit=limit + 1, before=before)
-    return Page(items=[_view(one) for one in found[:limit]], next=found[limit - 1].id if len(found) > limit else None)
+    try:
+        found = parts.rollouts.list(name, states=state, limit=pages.more, before=pages.text)
+    except NotFound:  # the place of a cursor that somebody has made up
+        raise Malformed("cursor: this is none of this list: begin anew without a cursor") from None
+    return pages.page(found, lambda one: one.id, _view)
 
 
 @room.get("/v1/rollouts/{id}", Role.VIEWER)
@@ -32,10 +42,10 @@ def get_rollout(parts: With, who: Who, id: str) -> RolloutView:
 
 
 @room.get("/v1/rollouts/{id}/events", Role.VIEWER)
-def rollout_events(parts: With, who: Who, id: str) -> Page[EventView]:
+def list_rollout_events(parts: With, who: Who, id: str, pages: Pages) -> Page[EventView]:
     """Every change of state and of weight: when, why, by whom."""
     who.row("rollout", parts.rollouts, id)
-    return EventView.page(parts.rollouts.history(id))
+    return pages.numbered(parts.rollouts.history(id), EventView.of)
 
 
 @room.post("/v1/rollouts/{id}:{verb}", Role.OPERATOR, status_code=202)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import Query
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Depends, Query
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from services.api.access import Caller, Room, Who
 from services.api.asking import Because, ask
+from services.api.paging import Page, Pages, Paging
 from services.api.parts import Parts, With
-from services.api.views import EventView, Page, RunView
+from services.api.views import EventView, RunView
 from shared.contracts.stage import StageName
 from shared.domain.access import Role
-from shared.domain.errors import Conflict, Damaged, NotFound
+from shared.domain.errors import Conflict, Damaged, Malformed, NotFound
 from shared.domain.ids import attempt_name, new_id
 from shared.domain.machine import Request
 from shared.domain.queue import HIGHEST, LOWEST, Turn
@@ -26,15 +29,29 @@ from shared.ports import HistoryEntry, Recommender, Record, Version
 
 room = Room("runs")
 
-Limit = Annotated[int, Query(ge=1, le=200)]
-Before = Annotated[str | None, Query(max_length=120, description="The id of the last row of the previous page.")]
-
-
 Priority = Annotated[int, Field(ge=LOWEST, le=HIGHEST, description="Higher goes first among the runs that wait; 0 is usual.")]
-State = Annotated[
-    Literal["pending", "etl", "train", "evaluate", "export", "verify", "registered", "rejected", "failed", "cancelled"] | None, Query()
-]
+State = Literal["pending", "etl", "train", "evaluate", "export", "verify", "registered", "rejected", "failed", "cancelled"]
+States = Annotated[list[State] | None, Query(alias="state", description="Of these states alone.")]
 Dead = Annotated[bool | None, Query(description="Only runs that gave up (true), or only others (false).")]
+Since = Annotated[AwareDatetime | None, Query(description="Created then or later.")]
+Until = Annotated[AwareDatetime | None, Query(description="Created before then.")]
+
+
+@dataclass(frozen=True)
+class Filters:
+    states: frozenset[str] | None
+    dead_letter: bool | None
+    since: datetime | None
+    until: datetime | None
+
+
+def _filters(states: States = None, dead_letter: Dead = None, since: Since = None, until: Until = None) -> Filters:
+    if dead_letter and states is None:
+        return Filters(frozenset({"failed"}), True, since, until)
+    return Filters(None if states is None else frozenset(states), dead_letter, since, until)
+
+
+Filtered = Annotated[Filters, Depends(_filters)]
 
 
 class Start(BaseModel):
@@ -96,23 +113,39 @@ def create_run(parts: With, who: Who, name: str, start: Start | None = None) -> 
 
 
 @room.get("/v1/recommenders/{name}/runs", Role.VIEWER)
-def list_runs(
-    parts: With, name: str, limit: Limit = 50, before: Before = None, state: State = None, dead_letter: Dead = None
-) -> Page[RunView]:
+def list_runs_of(parts: With, name: str, pages: Pages, filters: Filtered) -> Page[RunView]:
     """The newest first."""
     parts.recommenders.get(name)
-    found: list[Record[RunStatus]] = []
-    wanted = "failed" if dead_letter and state is None else state
-    states = None if wanted is None else {wanted}
-    while len(found) <= limit:  # one page of rows unless dead letters are told from others
-        rows = parts.runs.list(name, states=states, limit=limit + 1, before=before)
-        found += [one for one in rows if dead_letter is None or one.status.dead_letter == dead_letter]
-        if len(rows) <= limit:
-            break
-        before = rows[-1].id
+    return _page(parts, pages, filters, name, None)
+
+
+@room.get("/v1/runs", Role.VIEWER)
+def list_runs(
+    parts: With,
+    who: Who,
+    pages: Pages,
+    filters: Filtered,
+    recommender: Annotated[str | None, Query(max_length=200, description="Of this one alone.")] = None,
+) -> Page[RunView]:
+    """Of every recommender that the token sees, the newest first."""
+    if recommender is not None:
+        who.enters(recommender)
+    return _page(parts, pages, filters, recommender, who.principal.recommenders)
+
+
+def _page(parts: Parts, pages: Paging, filters: Filters, name: str | None, among: frozenset[str] | None) -> Page[RunView]:
+    def ask(after: str | None) -> Sequence[Record[RunStatus]]:
+        return parts.runs.list(
+            name, states=filters.states, among=among, since=filters.since, until=filters.until, limit=pages.more, before=after
+        )
+
+    dead = filters.dead_letter
+    try:
+        found = pages.kept(ask, lambda one: one.id, pages.text, lambda one: dead is None or one.status.dead_letter == dead)
+    except NotFound:  # the place of a cursor that somebody has made up
+        raise Malformed("cursor: this is none of this list: begin anew without a cursor") from None
     turns = parts.turns() if any(one.status.state == "pending" for one in found) else {}
-    items = [run_view(parts, one, turns) for one in found[:limit]]
-    return Page(items=items, next=found[limit - 1].id if len(found) > limit else None)
+    return pages.page(found, lambda one: one.id, lambda one: run_view(parts, one, turns))
 
 
 @room.get("/v1/runs/{id}", Role.VIEWER)
@@ -154,10 +187,10 @@ def retry(parts: With, who: Who, id: str, wanted: Retry | None = None) -> RunVie
 
 
 @room.get("/v1/runs/{id}/events", Role.VIEWER)
-def run_events(parts: With, who: Who, id: str) -> Page[EventView]:
+def list_run_events(parts: With, who: Who, id: str, pages: Pages) -> Page[EventView]:
     """Every change of state: when, why, by whom."""
     who.row("run", parts.runs, id)
-    return EventView.page(parts.runs.history(id))
+    return pages.numbered(parts.runs.history(id), EventView.of)
 
 
 @room.get("/v1/runs/{id}/logs", Role.VIEWER)

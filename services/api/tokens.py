@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from fastapi import Query, Response
+from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.api.access import HOLDER, Caller, Room, Who
+from services.api.paging import Page, Pages
 from services.api.parts import Parts, With
-from services.api.views import Page
 from shared.contracts.quantities import parse_duration
 from shared.contracts.spec import NAME
 from shared.domain.access import OWNER, RESERVED, Role, Token, digest, may_grant, token_text
@@ -76,13 +77,14 @@ def whoami(who: Who) -> Self:
 
 
 @room.get("/v1/tokens", Role.ADMIN)
-def list_tokens(
-    parts: With, who: Who, limit: Annotated[int, Query(ge=1, le=200)] = 50, before: Annotated[str | None, Query(max_length=120)] = None
-) -> Page[TokenView]:
+def list_tokens(parts: With, who: Who, pages: Pages) -> Page[TokenView]:
     """The newest first, revoked and expired ones too."""
-    found = parts.tokens.list(limit=limit + 1, before=before)
-    items = [TokenView.of(one) for one in found[:limit] if _manages(who, one)]
-    return Page(items=items, next=found[limit - 1].id if len(found) > limit else None)
+
+    def ask(after: str | None) -> Sequence[Token]:
+        return parts.tokens.list(limit=pages.more, before=after)
+
+    found = pages.kept(ask, lambda one: one.id, pages.text, lambda one: _manages(who, one))
+    return pages.page(found, lambda one: one.id, TokenView.of)
 
 
 @room.post("/v1/tokens", Role.ADMIN, status_code=201)

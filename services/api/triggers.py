@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
 
-from fastapi import Query
 from pydantic import BaseModel, Field
 
 from services.api.access import Room
+from services.api.paging import Page, Pages
 from services.api.parts import With
 from services.api.retraining import RetrainerView
-from services.api.views import EventView, Page
+from services.api.views import EventView
 from shared.contracts.plans import retrain_plan
 from shared.domain.access import Role
 from shared.domain.cron import zone
@@ -28,9 +27,6 @@ from shared.domain.retrainer import (
 )
 
 room = Room("monitoring")
-
-Limit = Annotated[int, Query(ge=1, le=200)]
-Before = Annotated[int | None, Query(ge=1, le=2**31 - 1, description="What the previous page gave as `next`.")]
 
 
 class TriggerView(BaseModel):
@@ -79,7 +75,7 @@ class Triggers(BaseModel):
 
 
 @room.get("/v1/recommenders/{name}/triggers", Role.VIEWER)
-def triggers(parts: With, name: str) -> Triggers:
+def get_triggers(parts: With, name: str) -> Triggers:
     plan = retrain_plan(parts.recommenders.get(name).spec)
     now = parts.clock.now()
     try:
@@ -97,17 +93,14 @@ def triggers(parts: With, name: str) -> Triggers:
 
 
 @room.get("/v1/recommenders/{name}/triggers/history", Role.VIEWER)
-def history(parts: With, name: str, limit: Limit = 50, before: Before = None) -> Page[EventView]:
+def list_trigger_events(parts: With, name: str, pages: Pages) -> Page[EventView]:
     """What fired and why, what was held back by what, how retrainings ended; the newest first."""
     parts.recommenders.get(name)
     try:
         entries = parts.retrainers.history(name)
     except NotFound:
         entries = ()
-    until = len(entries) if before is None else min(before - 1, len(entries))
-    since = max(until - limit, 0)
-    items = [EventView.model_validate(one, from_attributes=True) for one in reversed(entries[since:until])]
-    return Page(items=items, next=since + 1 if since else None)
+    return pages.newest(entries, EventView.of)
 
 
 def _view(one: Finding, status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> TriggerView:

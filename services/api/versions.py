@@ -10,8 +10,9 @@ from fastapi import Query
 from pydantic import AwareDatetime
 
 from services.api.access import Room, Who
+from services.api.paging import Page, Pages
 from services.api.parts import Parts, With
-from services.api.views import Page, ServedView, VersionView
+from services.api.views import ServedView, VersionView
 from shared.domain.access import Role
 from shared.domain.errors import Invalid
 from shared.domain.naming import aliases, check_tag, number_of
@@ -19,18 +20,16 @@ from shared.ports import Version
 
 room = Room("versions")
 
-Limit = Annotated[int, Query(ge=1, le=500)]
-Before = Annotated[int | None, Query(ge=1, le=2**31 - 1, description="The last one of the previous page.")]
 At = Annotated[AwareDatetime | None, Query(description="What served then, such as 2026-01-01T12:00:00Z: at most one entry.")]
 
 
 @room.get("/v1/recommenders/{name}/versions", Role.VIEWER)
-def list_versions(parts: With, name: str, limit: Limit = 100, before: Before = None) -> Page[VersionView]:
+def list_versions(parts: With, name: str, pages: Pages) -> Page[VersionView]:
     """The newest first."""
     parts.recommenders.get(name)
-    found = sorted((one for one in parts.registry.list(name) if before is None or one.number < before), key=lambda one: -one.number)
-    view = _viewer(parts, name)
-    return Page(items=[view(one) for one in found[:limit]], next=found[limit - 1].number if len(found) > limit else None)
+    after = pages.number
+    found = sorted((one for one in parts.registry.list(name) if after is None or one.number < after), key=lambda one: -one.number)
+    return pages.page(found, lambda one: one.number, _viewer(parts, name))
 
 
 @room.get("/v1/recommenders/{name}/versions/{version}", Role.VIEWER)
@@ -58,14 +57,12 @@ def delete_tag(parts: With, name: str, version: str, tag: str) -> VersionView:
 
 
 @room.get("/v1/recommenders/{name}/history", Role.VIEWER)
-def history(parts: With, name: str, limit: Limit = 100, before: Before = None, at: At = None) -> Page[ServedView]:
+def list_served(parts: With, name: str, pages: Pages, at: At = None) -> Page[ServedView]:
     """What served when and by whose decision, the newest first."""
     parts.recommenders.get(name)
     if at is not None:
         return _then(parts, name, at)
-    found = parts.routes.history(name, limit + 1, before)
-    items = [ServedView.entry(one) for one in found[:limit]]
-    return Page(items=items, next=items[-1].generation if len(found) > limit else None)
+    return pages.page(parts.routes.history(name, pages.more, pages.number), lambda one: one.route.generation, ServedView.entry)
 
 
 def _then(parts: Parts, name: str, at: datetime) -> Page[ServedView]:

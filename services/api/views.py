@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -16,13 +16,6 @@ from shared.domain.route import Route
 from shared.domain.run import STAGES, RunStatus, StageDone
 from shared.domain.verdict import Sample
 from shared.ports import HistoryEntry, Recommender, Record, RouteEntry, Version
-
-T = TypeVar("T")
-
-
-class Page(BaseModel, Generic[T]):
-    items: list[T]
-    next: str | int | None = Field(None, description="Give it as `before` to get what comes after; null at the end.")
 
 
 class RouteView(BaseModel):
@@ -296,5 +289,5 @@ class EventView(BaseModel):
     actor: str
 
     @classmethod
-    def page(cls, entries: Sequence[HistoryEntry]) -> Page[EventView]:
-        return Page(items=[cls.model_validate(one, from_attributes=True) for one in entries], next=None)
+    def of(cls, entry: HistoryEntry) -> EventView:
+        return cls.model_validate(entry, from_attributes=True)

@@ -11,7 +11,7 @@ from services.cli.session import AsJson, Name, client, show_json, show_table, wh
 
 Version = Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Its number.", show_default=False)]
 Tag = Annotated[str, typer.Argument(metavar="TAG", help="A lower-case word.", show_default=False)]
-Limit = Annotated[int, typer.Option(min=1, max=500)]
+Limit = Annotated[int, typer.Option(min=1, max=200)]
 
 
 def versions(ctx: typer.Context, name: Name, limit: Limit = 20, as_json: AsJson = False) -> None:

@@ -21,6 +21,7 @@ from sqlalchemy import (
     Select,
     and_,
     case,
+    false,
     func,
     insert,
     literal,
@@ -101,6 +102,9 @@ class SqlResources(Generic[S]):
         *,
         active: bool | None = None,
         states: Collection[str] | None = None,
+        among: Collection[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> Sequence[Record[S]]:
@@ -108,20 +112,24 @@ class SqlResources(Generic[S]):
         here = [resources.c.kind == self._kind]
         if recommender is not None:
             here.append(resources.c.recommender == recommender)
+        if among is not None:
+            here.append(resources.c.recommender.in_(sorted(among)))
+        if since is not None:
+            here.append(resources.c.created_at >= since)
+        if until is not None:
+            here.append(resources.c.created_at < until)
         if active is not None:
             here.append(resources.c.finished.is_(not active))
-        if before is not None:
-            here.append(tuple_(resources.c.created_at, resources.c.id) < self._place(before))
-        query = _newest(here, limit)
-        if states is not None:
-            parts = [select(_newest([*here, resources.c.state == state], limit).subquery()) for state in sorted(set(states))]
-            if not parts:
-                return []
-            rows_of_all = union_all(*parts).subquery()
-            query = select(rows_of_all).order_by(rows_of_all.c.created_at.desc(), rows_of_all.c.id.desc()).limit(limit)
-        with self._reads.connect() as connection:
-            rows = connection.execute(query).all()
-        return [found for found in map(self._readable, rows) if found is not None]
+        found: builtins.list[Record[S]] = []
+        while len(found) < limit:
+            place = [] if before is None else [tuple_(resources.c.created_at, resources.c.id) < self._place(before)]
+            with self._reads.connect() as connection:
+                rows = connection.execute(_chosen([*here, *place], states, limit)).all()
+            found += [one for one in map(self._readable, rows) if one is not None]
+            if len(rows) < limit:
+                break
+            before = rows[-1].id  # a row that can't be read makes no page the last one
+        return found[:limit]
 
     def oldest_active(self, recommender: str) -> str | None:
         query = (
@@ -277,6 +285,16 @@ class SqlResources(Generic[S]):
             intent=row.intent,
             priority=row.priority,
         )
+
+
+def _chosen(here: Sequence[ColumnElement[bool]], states: Collection[str] | None, limit: int) -> Select[Any]:
+    if states is None:
+        return _newest(here, limit)
+    parts = [select(_newest([*here, resources.c.state == state], limit).subquery()) for state in sorted(set(states))]
+    if not parts:
+        return _newest([*here, false()], limit)
+    rows = union_all(*parts).subquery()
+    return select(rows).order_by(rows.c.created_at.desc(), rows.c.id.desc()).limit(limit)
 
 
 def _newest(here: Sequence[ColumnElement[bool]], limit: int) -> Select[Any]:

@@ -20,6 +20,20 @@ class Invalid(EyasError):
     status = 422
 
 
+class Malformed(EyasError):
+    """It can't be understood at all: a cursor, a header."""
+
+    kind = "malformed"
+    status = 400
+
+
+class Changed(EyasError):
+    """It isn't as the caller has seen it: If-Match or If-None-Match says that this matters."""
+
+    kind = "changed"
+    status = 412
+
+
 class Unsupported(Invalid):
     """Known, planned, and not there yet: refused, never accepted and ignored."""
 

@@ -255,6 +255,14 @@ class ResourceStoreSuite:
         assert store.list(active=False, states={"paused"}) == []
         assert store.list(states=()) == []
 
+    def test_lists_are_narrowed_to_recommenders_and_to_a_time(self, store: Rows) -> None:
+        for n, name in enumerate(("films", "books", "music", "books")):
+            store.create(rollout(f"ro-{n}", name, age=-n * SECOND), "ada")
+        assert [record.id for record in store.list(among={"books", "films"})] == ["ro-3", "ro-1", "ro-0"]
+        assert [record.id for record in store.list(among={"books"}, states={"pending"}, limit=1, before="ro-3")] == ["ro-1"]
+        assert store.list(among=()) == []
+        assert [record.id for record in store.list(since=NOW + SECOND, until=NOW + 3 * SECOND)] == ["ro-2", "ro-1"]
+
     @pytest.mark.requirement("C-01")
     def test_the_history_says_who_did_what_in_order(self, store: Rows) -> None:
         record = store.create(rollout(), "ada")

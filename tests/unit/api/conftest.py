@@ -85,15 +85,14 @@ class Rows:
             raise NotFound(f"no {self.what} is called '{id}'")
         return self.rows[id]
 
-    def list(self, recommender=None, *, active=None, states=None, limit=100, before=None):
-        found = sorted((one for one in self.rows.values() if one.recommender == recommender), key=lambda one: (one.created_at, one.id))[
-            ::-1
-        ]
+    def list(self, recommender=None, *, active=None, states=None, among=None, since=None, until=None, limit=100, before=None):
+        found = sorted(self.rows.values(), key=lambda one: (one.created_at, one.id))[::-1]
+        found = [one for one in found if recommender in (None, one.recommender) and (among is None or one.recommender in among)]
+        found = [one for one in found if states is None or one.status.state in states]
+        found = [one for one in found if (since is None or one.created_at >= since) and (until is None or one.created_at < until)]
         if active is not None:
             ended = ("registered", "rejected", "failed", "cancelled", "promoted", "rolled_back", "aborted")
             found = [one for one in found if (one.status.state not in ended) == active]
-        if states is not None:
-            found = [one for one in found if one.status.state in states]
         if before is not None:
             found = found[[one.id for one in found].index(before) + 1 :]
         return found[:limit]
@@ -321,8 +320,8 @@ class World:
         record = Record(id, "m", spec, RunStatus(state=state, stages=done, **status), NOW, NOW)
         return self.runs.create(record, "operator")
 
-    def add_rollout(self, id="r1-rollout", state="canary", version=2, **status):
-        record = Record(id, "m", {"version": version, "document": document()}, RolloutStatus(state=state, **status), NOW, NOW)
+    def add_rollout(self, id="r1-rollout", state="canary", version=2, created_at=NOW, **status):
+        record = Record(id, "m", {"version": version, "document": document()}, RolloutStatus(state=state, **status), created_at, NOW)
         return self.rollouts.create(record, "eyas")
 
     def add_version(self, number=1, run="r1"):

@@ -152,8 +152,7 @@ def test_lines_are_found_by_actor_recommender_action_and_time(world, client):
     assert found("until=2026-01-01T00:00:00Z") == []
     assert found("since=2026-01-01T00:00:00Z") == [3, 2, 1]
     first = client.get("/v1/audit?limit=2").json()
-    assert first["next"] == 2
-    assert found(f"limit=2&before={first['next']}") == [1]
+    assert found(f"limit=2&cursor={first['next']}") == [1]
 
 
 def test_a_scoped_admin_reads_what_concerns_its_recommenders(world, client):
@@ -166,7 +165,7 @@ def test_a_scoped_admin_reads_what_concerns_its_recommenders(world, client):
     assert admin.get("/v1/audit?recommender=m").json()["items"] == []
 
 
-WRONG = ("limit=0", "limit=201", "before=0", f"before={2**63}", "since=yesterday", "since=2026-01-01T00:00:00", "actor=%00")
+WRONG = ("limit=0", "limit=201", "before=0", "since=yesterday", "since=2026-01-01T00:00:00", "actor=%00")
 
 
 @pytest.mark.parametrize("query", WRONG)

@@ -92,8 +92,8 @@ def test_versions_come_newest_first_and_in_pages(world, client):
     for number in (1, 2, 3):
         world.add_version(number, f"r{number}")
     first = client.get("/v1/recommenders/m/versions?limit=2").json()
-    assert ([one["version"] for one in first["items"]], first["next"]) == ([3, 2], 2)
-    rest = client.get("/v1/recommenders/m/versions?limit=2&before=2").json()
+    assert [one["version"] for one in first["items"]] == [3, 2]
+    rest = client.get(f"/v1/recommenders/m/versions?limit=2&cursor={first['next']}").json()
     assert ([one["version"] for one in rest["items"]], rest["next"]) == ([1], None)
 
 

@@ -243,6 +243,6 @@ def test_tokens_come_page_by_page(client):
         make(client, name=name)
     first = client.get("/v1/tokens?limit=2").json()
     assert len(first["items"]) == 2
-    rest = client.get(f"/v1/tokens?limit=2&before={first['next']}").json()
+    rest = client.get(f"/v1/tokens?limit=2&cursor={first['next']}").json()
     assert {one["name"] for one in first["items"] + rest["items"]} == {"a", "b", "c"}
     assert rest["next"] is None

@@ -193,7 +193,7 @@ def test_the_history_comes_in_pages_the_newest_first(world, client):
     world.retrainers.history = lambda id: entries
     seen, before = [], None
     while True:
-        page = client.get("/v1/recommenders/m/triggers/history", params={"limit": 3} | ({"before": before} if before else {})).json()
+        page = client.get("/v1/recommenders/m/triggers/history", params={"limit": 3} | ({"cursor": before} if before else {})).json()
         seen += [one["reason"] for one in page["items"]]
         before = page["next"]
         entries.append(HistoryEntry(NOW, "watching", "watching", "later", "eyas"))

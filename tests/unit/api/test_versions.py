@@ -92,7 +92,7 @@ def test_the_history_says_what_served_when_and_by_whom(past, client):
     rows = [(one["generation"], one["stable"], one["candidate"], one["weight"], one["until"], one["actor"]) for one in first["items"]]
     assert rows == [(3, 2, None, 0.0, None, "ada"), (2, 1, 2, 0.2, "2026-01-01T02:00:00Z", "ada")]
     assert first["items"][0]["reason"] == "reason 2"
-    rest = client.get(f"/v1/recommenders/m/history?limit=2&before={first['next']}").json()
+    rest = client.get(f"/v1/recommenders/m/history?limit=2&cursor={first['next']}").json()
     assert ([one["generation"] for one in rest["items"]], rest["next"]) == ([1], None)
 
 

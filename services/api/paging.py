@@ -1,0 +1,122 @@
+"""Lists come in pages: `limit`, and an opaque `cursor` that names the last row which was given.
+
+A cursor stands for a place in the order of one list with one set of filters. Rows that are added later move no place, so no row
+comes twice and none is left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Generic, TypeVar
+
+from fastapi import Depends, Query, Request
+from pydantic import BaseModel, Field
+
+from shared.domain.errors import Malformed
+
+T = TypeVar("T")
+V = TypeVar("V")
+P = TypeVar("P", str, int)
+
+_OWN = frozenset({"limit", "cursor"})
+_LARGEST = 2**63 - 1
+_WRONG = "cursor: this is none of this list with these filters: begin anew without a cursor, and keep the filters from page to page"
+
+
+class Page(BaseModel, Generic[T]):
+    items: list[T]
+    next: str | None = Field(None, description="Give it as `cursor`, with the same filters, to get what comes after; null at the end.")
+
+
+@dataclass(frozen=True)
+class Paging:
+    limit: int
+    digest: str
+    place: str | int | None
+
+    @property
+    def text(self) -> str | None:
+        """The place in a list that is ordered by a text."""
+        if isinstance(self.place, int):
+            raise Malformed(_WRONG)
+        return self.place
+
+    @property
+    def number(self) -> int | None:
+        if isinstance(self.place, str):
+            raise Malformed(_WRONG)
+        return self.place
+
+    @property
+    def more(self) -> int:
+        """How many rows to ask for, so that it shows whether others follow."""
+        return self.limit + 1
+
+    def page(self, found: Sequence[T], place: Callable[[T], str | int], view: Callable[[T], V]) -> Page[V]:
+        """Of rows that begin after the cursor's place, with one more than fit if there is one."""
+        here = found[: self.limit]
+        following = _encode(place(here[-1]), self.digest) if len(found) > self.limit else None
+        return Page(items=[view(one) for one in here], next=following)
+
+    def kept(self, ask: Callable[[P | None], Sequence[T]], place: Callable[[T], P], after: P | None, keep: Callable[[T], bool]) -> list[T]:
+        """As many rows as a page looks at, of those that the store's own filters can't tell from others."""
+        found: list[T] = []
+        while len(found) < self.more:
+            rows = ask(after)
+            found += [one for one in rows if keep(one)]
+            if len(rows) < self.more:
+                break
+            after = place(rows[-1])
+        return found
+
+    def numbered(self, entries: Iterable[T], view: Callable[[T], V]) -> Page[V]:
+        """Of a list to which rows are only ever appended: its places are its indexes."""
+        rows = list(enumerate(entries, 1))[self.number or 0 :]
+        return self.page(rows, lambda row: row[0], lambda row: view(row[1]))
+
+    def newest(self, entries: Sequence[T], view: Callable[[T], V]) -> Page[V]:
+        """Of such a list, its end first."""
+        rows = list(enumerate(entries, 1))
+        after = self.number
+        return self.page([row for row in rows if after is None or row[0] < after][::-1], lambda row: row[0], lambda row: view(row[1]))
+
+
+def _paging(
+    request: Request,
+    limit: Annotated[int, Query(ge=1, le=200, description="How many rows a page has at most.")] = 50,
+    cursor: Annotated[str | None, Query(max_length=1000, description="The `next` of the page before; absent: from the start.")] = None,
+) -> Paging:
+    filters = sorted((name, value) for name, value in request.query_params.multi_items() if name not in _OWN)
+    said = json.dumps([request.url.path, filters]).encode()
+    digest = hashlib.sha256(said).hexdigest()[:16]
+    return Paging(limit, digest, None if cursor is None else _decode(cursor, digest))
+
+
+Pages = Annotated[Paging, Depends(_paging)]
+
+
+def _encode(place: str | int, digest: str) -> str:
+    text = json.dumps({"after": place, "of": digest}, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _decode(cursor: str, digest: str) -> str | int:
+    try:
+        found = json.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
+        place, of = found["after"], found["of"]
+    except (binascii.Error, ValueError, KeyError, TypeError, RecursionError):
+        raise Malformed(_WRONG) from None
+    good = (isinstance(place, str) and _writable(place)) or (type(place) is int and 0 <= place <= _LARGEST)
+    if of != digest or not good:
+        raise Malformed(_WRONG)
+    return str(place) if isinstance(place, str) else int(place)
+
+
+def _writable(text: str) -> bool:
+    """Every database takes it: no NUL, no half of a pair."""
+    return "\0" not in text and text.isprintable() and len(text) <= 200
