@@ -161,7 +161,7 @@ RetrainerStore = ResourceStore[RetrainerStatus]
 
 @dataclass(frozen=True)
 class Recommender:
-    """A name and its latest spec; `generation` rises with each change of the spec."""
+    """A name and its latest spec; `generation` rises with each change of the spec. A new one was created when it was updated."""
 
     name: str
     generation: int
@@ -177,6 +177,11 @@ class RecommenderStore(Protocol):
     def get(self, name: str) -> Recommender: ...
 
     def list(self) -> Sequence[Recommender]: ...
+
+    def delete(self, name: str, now: datetime) -> None:
+        """Takes it, and with it its route, from everybody's sight, in one step; one that is deleted stays so. Conflict while a run or a
+        rollout of it is unfinished, and no such thing begins afterwards. Its histories stay, and its name may be taken again: its
+        generations go on."""
 
 
 @dataclass(frozen=True)
@@ -274,7 +279,10 @@ class RouteStore(Protocol):
 
     def previous(self, recommender: str) -> int | None:
         """The version to go back to: stable before the present one first became it, and still with its files; None where
-        there is none."""
+        there is none. What served before a deletion isn't gone back to."""
+
+    def closed(self) -> Mapping[str, datetime]:
+        """The recommenders that were deleted, and when: they have no route."""
 
     def report(self, gateway: str, served: Mapping[str, int], now: datetime) -> None:
         """A gateway says which generation of each recommender it serves: its heartbeat."""

@@ -60,7 +60,7 @@ def _apply(parts: Parts, who: Caller, spec: RecommenderSpec, response: Response,
     now = parts.clock.now()
     stored = parts.recommenders.put(spec, now, who.name)
     changed = stored.updated_at == now  # by this call, and no other that came at the same time
-    new = changed and stored.generation == 1
+    new = changed and stored.created_at == now
     response.status_code = 201 if new else 200
     why = "the spec is new" if new else "the spec changed"
     started = start_run(parts, who, stored, "full", why).id if run and changed else None
@@ -98,6 +98,19 @@ def list_recommenders(
 @room.get("/v1/recommenders/{name}", Role.VIEWER)
 def get_recommender(parts: With, name: str) -> ServingRecommender:
     return _view(parts.recommenders.get(name), parts.routes.get(name))
+
+
+@room.delete("/v1/recommenders/{name}", Role.ADMIN, status_code=204)
+def delete(parts: With, who: Who, name: str) -> None:
+    """Ends it: nothing serves, nothing retrains, and its versions may be collected, tagged ones aside.
+
+    Refused while a run or a rollout of it is under way. Histories and the audit log stay. One that is deleted stays so, and a
+    spec of that name makes a new one, whose generations go on.
+    """
+    parts.recommenders.delete(name, parts.clock.now())
+    for gauge in (metrics.SERVING, metrics.WEIGHT):
+        gauge.remove(name)
+    parts.wake()
 
 
 @room.post("/v1/recommenders/{name}:rollback", Role.OPERATOR, status_code=202)

@@ -56,6 +56,8 @@ class Client:
             raise Refused(f"{self.url} didn't answer {method} {path} in time; it may still do what was asked") from None
         except httpx.HTTPError as error:
             raise Refused(f"{method} {self.url}{path}: {error or type(error).__name__}") from None
+        if answer.status_code == 204:
+            return None
         if answer.is_success:
             return _json(answer, self.url)
         raise Refused(_line(answer, self.url), 2 if 400 <= answer.status_code < 500 else 1)

@@ -83,6 +83,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     registry.history,
     registry.gc,
     recommenders.rollback,
+    recommenders.delete,
     online.recommend,
     online.events,
     recommenders.kpis,

@@ -1,4 +1,4 @@
-"""`apply`, `rollback`, `drift`, `kpis`, `retrain`: what is done with a recommender as a whole."""
+"""`apply`, `rollback`, `delete`, `drift`, `kpis`, `retrain`: what is done with a recommender as a whole."""
 
 from __future__ import annotations
 
@@ -37,6 +37,17 @@ def rollback(ctx: typer.Context, name: Name, reason: Reason = "") -> None:
     found = client(ctx).post(paths.recommender(name, ":rollback"), {"reason": reason})
     aborted = f" (asked to abort: {', '.join(found['aborted'])})" if found["aborted"] else ""
     typer.echo(f"{name}: version {found['stable']} is the stable one{aborted}")
+
+
+def delete(
+    ctx: typer.Context, name: Name, yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask whether it is meant.")] = False
+) -> None:
+    """Delete a recommender: nothing of it serves or retrains, and its versions may be collected, tagged ones aside."""
+    path = paths.recommender(name)
+    if not yes:
+        typer.confirm(f"Delete {name}? It stops serving at once, and its versions are collected; tagged ones stay", abort=True)
+    client(ctx).delete(path)
+    typer.echo(f"{name}: deleted")
 
 
 def drift(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
 
@@ -210,7 +210,12 @@ class Collector:
         of: dict[str, list[Version]] = {}
         for one in known.kept():
             of.setdefault(one.recommender, []).append(one)
-        return {name: versions_to_go(self._facts(name, versions, known), self._wish, now) for name, versions in of.items()}
+        closed = self._routes.closed()
+        deleted = replace(self._wish, versions=0, served=timedelta(0))
+        return {
+            name: versions_to_go(self._facts(name, versions, known), deleted if name in closed else self._wish, now)
+            for name, versions in of.items()
+        }
 
     def _facts(self, name: str, versions: Sequence[Version], known: _Known) -> list[VersionFacts]:
         holders: dict[int, list[str]] = {}

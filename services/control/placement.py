@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from shared.domain.errors import Damaged
 from shared.domain.route import Route
@@ -61,12 +61,16 @@ class Placement:
         now = self._clock.now()
         for name in routes:
             previous = self._routes.previous(name)
-            recent = {version for version, left in self._routes.left(name).items() if now - left < GRACE}
-            wanted[name] |= recent | ({previous} if previous is not None else set())
+            wanted[name] |= self._recent(name, now) | ({previous} if previous is not None else set())
+        for name, deleted_at in self._routes.closed().items():  # told to the server once more by whoever comes next
+            wanted[name] = self._recent(name, now) if now - deleted_at < GRACE else set()
         for record in self._rollouts.list(active=True, limit=100_000):
             if record.status.state != "pending":
                 wanted.setdefault(record.recommender, set()).add(int(record.spec["version"]))
         return {name: frozenset(versions) for name, versions in wanted.items()}
+
+    def _recent(self, recommender: str, now: datetime) -> set[int]:
+        return {version for version, left in self._routes.left(recommender).items() if now - left < GRACE}
 
     def _place(self, recommender: str, wanted: frozenset[int]) -> None:
         units: list[ServedUnit] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -51,7 +52,10 @@ class Retrainers:
                 self.store.create(Record(recommender.name, recommender.name, {}, RetrainerStatus(), now, now), "eyas")
 
     def observe(self, record: Record[RetrainerStatus]) -> RetrainerObservation:
-        applied = self._recommenders.get(record.recommender).updated_at
+        try:
+            applied = self._recommenders.get(record.recommender).updated_at
+        except NotFound:
+            return RetrainerObservation(record.asked, gone=True)
         if record.status.state == "retraining":
             return RetrainerObservation(record.asked, ended=self._ended(record.status.run), applied=applied)
         return self.look(record.recommender, record.asked, applied)
@@ -77,23 +81,27 @@ class Retrainers:
         )
 
     def decide(self, record: Record[RetrainerStatus], seen: RetrainerObservation, now: datetime) -> domain.RetrainerDecision:
+        if seen.gone:
+            return domain.retire(record.status, seen)
         plan = retrain_plan(self._recommenders.get(record.recommender).spec)
         return domain.decide(record.id, record.status, seen, plan, now)
 
     def act(self, record: Record[RetrainerStatus], following: RetrainerStatus, effect: StartRun) -> None:
-        recommender = self._recommenders.get(record.recommender)
-        route = self._routes.get(record.recommender)
-        serving = route.stable if route else None
-        run = new_run(recommender, run_id(record.id, effect.number), effect.mode, effect.reason, serving, self._clock.now())
-        self._runs.create(run, "eyas")
+        with suppress(NotFound):  # deleted since it was decided: it retires next
+            recommender = self._recommenders.get(record.recommender)
+            route = self._routes.get(record.recommender)
+            serving = route.stable if route else None
+            run = new_run(recommender, run_id(record.id, effect.number), effect.mode, effect.reason, serving, self._clock.now())
+            self._runs.create(run, "eyas")
 
     def committed(self, record: Record[RetrainerStatus], following: RetrainerStatus) -> None:
         for held in following.held:
             if held not in record.status.held:
                 metrics.RETRAININGS_HELD.labels(record.recommender, held.trigger).inc()
         if following.state == "retraining" and record.status.state != "retraining":
-            mode = self._runs.get(following.run or "").spec["mode"]
-            metrics.RETRAININGS.labels(record.recommender, following.firings[-1].trigger, mode).inc()
+            with suppress(NotFound):
+                mode = self._runs.get(following.run or "").spec["mode"]
+                metrics.RETRAININGS.labels(record.recommender, following.firings[-1].trigger, mode).inc()
 
     def _busy(self, recommender: str) -> str | None:
         for what, store in (("run", self._runs), ("rollout", self._rollouts)):
@@ -106,7 +114,10 @@ class Retrainers:
         """How the retraining ended: with its run, or with the rollout that followed."""
         if run is None:
             return "its run is unknown"
-        record = self._runs.get(run)
+        try:
+            record = self._runs.get(run)
+        except NotFound:
+            return f"run {run} was never started: the recommender was deleted meanwhile"
         if not runs.MACHINE.terminal(record.status.state):
             return None
         if record.status.state != "registered":

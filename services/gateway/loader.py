@@ -64,6 +64,8 @@ class Loader:
     def _moved(self, routes: Mapping[str, Route]) -> bool:
         """What couldn't be loaded is tried again with the heartbeat, not at every pass."""
         former = {name: one.route for name, one in self.snapshot.served.items()}
+        if not former.keys() <= routes.keys():
+            return True
         return any(former.get(name) != route for name, route in routes.items() if name not in self._faults)
 
     def _following(self, routes: Mapping[str, Route], now: datetime) -> Snapshot:

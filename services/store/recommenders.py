@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Engine, Row, insert, select, update
+from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 
-from services.store.tables import recommender_history, recommenders
+from services.store.tables import recommender_history, recommenders, resources, route_history, routes
 from services.store.turns import take_turn
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
-from shared.domain.errors import Invalid, no_such
+from shared.domain.errors import Conflict, Invalid, no_such
 from shared.ports import Recommender
 
 log = logging.getLogger(__name__)
@@ -33,30 +33,48 @@ class SqlRecommenders:
             take_turn(connection, "recommender", spec.name)
             row = connection.execute(select(recommenders).where(table.name == spec.name)).one_or_none()
             before = None if row is None else self._readable(row)
-            if before is not None and before.spec == spec:
+            living = row is not None and row.deleted_at is None
+            if living and before is not None and before.spec == spec:
                 return before
             generation = row.generation + 1 if row else 1
-            values = {"generation": generation, "spec": spec.document(), "updated_at": now}
+            created_at = row.created_at if row is not None and living else now
+            values = {"generation": generation, "spec": spec.document(), "created_at": created_at, "updated_at": now, "deleted_at": None}
             if row is None:
-                connection.execute(insert(recommenders).values(name=spec.name, created_at=now, **values))
+                connection.execute(insert(recommenders).values(name=spec.name, **values))
             else:
                 connection.execute(update(recommenders).where(table.name == spec.name).values(values))
             entry = {"name": spec.name, "generation": generation, "spec": spec.document(), "at": now, "actor": actor}
             connection.execute(insert(recommender_history).values(entry))
-        return Recommender(spec.name, generation, spec, row.created_at if row else now, now)
+        return Recommender(spec.name, generation, spec, created_at, now)
 
     def get(self, name: str) -> Recommender:
         with self._reads.connect() as connection:
             row = connection.execute(select(recommenders).where(recommenders.c.name == name)).one_or_none()
-        if row is None:
+        if row is None or row.deleted_at is not None:
             raise no_such("recommender", name)
         return _recommender(row)
 
     def list(self) -> Sequence[Recommender]:
         """By name, without those whose stored spec this version of the platform can't read: one of them stops no other."""
         with self._reads.connect() as connection:
-            rows = connection.execute(select(recommenders).order_by(recommenders.c.name)).all()
+            living = select(recommenders).where(recommenders.c.deleted_at.is_(None))
+            rows = connection.execute(living.order_by(recommenders.c.name)).all()
         return [found for found in map(self._readable, rows) if found is not None]
+
+    def delete(self, name: str, now: datetime) -> None:
+        """One transaction. Who starts a run or changes the route holds the row shared, so one of the two sees the other."""
+        with self._engine.begin() as connection:
+            row = connection.execute(select(recommenders.c.deleted_at).where(recommenders.c.name == name).with_for_update()).one_or_none()
+            if row is None:
+                raise no_such("recommender", name)
+            if row.deleted_at is not None:
+                return
+            _refuse_busy(connection, name)
+            newest = select(routes.c.generation).where(routes.c.recommender == name).scalar_subquery()
+            last = (route_history.c.recommender == name, route_history.c.generation == newest)
+            connection.execute(update(route_history).where(*last).values(ended=now))
+            connection.execute(delete(routes).where(routes.c.recommender == name))
+            connection.execute(update(recommenders).where(recommenders.c.name == name).values(deleted_at=now))
 
     def _readable(self, row: Row[Any]) -> Recommender | None:
         """None where the stored spec can't be read, which is said once of each generation."""
@@ -67,6 +85,15 @@ class SqlRecommenders:
                 self._unreadable.add((row.name, row.generation))
                 log.error("recommender '%s' is left out until its spec is applied again: %s", row.name, error)
             return None
+
+
+def _refuse_busy(connection: Connection, name: str) -> None:
+    table = resources.c
+    unfinished = (table.recommender == name, table.kind.in_(("run", "rollout")), table.finished.is_(False))
+    query = select(table.kind, table.id).where(*unfinished).order_by(table.kind.desc(), table.created_at, table.id)
+    found = [f"{row.kind} {row.id}" for row in connection.execute(query)]
+    if found:
+        raise Conflict(f"recommender '{name}' has work under way: {', '.join(found)}; cancel runs and abort rollouts first")
 
 
 def _recommender(row: Row[Any]) -> Recommender:

@@ -33,6 +33,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
+from services.store.living import refuse_deleted
 from services.store.tables import history, leases, resources
 from shared.contracts.codec import decode, encode
 from shared.domain.errors import Conflict, Unreadable, no_such
@@ -59,7 +60,10 @@ class SqlResources(Generic[S]):
         try:
             with self._engine.begin() as connection:
                 found = self._find(connection, record.id)
-                return found if found is not None else self._insert(connection, record, actor)
+                if found is not None:
+                    return found
+                refuse_deleted(connection, record.recommender)
+                return self._insert(connection, record, actor)
         except IntegrityError:  # where writers don't queue, another one was faster
             return self.get(record.id)
 

@@ -10,8 +10,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Engine, Row, delete, func, insert, or_, select, union_all, update
 from sqlalchemy.exc import IntegrityError
 
+from services.store.living import refuse_deleted
 from services.store.registry import refuse_collected
-from services.store.tables import collected_versions, gateways, route_history, routes
+from services.store.tables import collected_versions, gateways, recommenders, route_history, routes
 from services.store.turns import take_turn
 from shared.domain.route import Route
 from shared.ports import RouteEntry
@@ -43,9 +44,11 @@ class SqlRoutes:
             before = _present(connection, recommender)
             if before is not None and replace(route, generation=before.generation, since=before.since) == before:
                 return before
+            refuse_deleted(connection, recommender)
             for version in sorted(route.named()):
                 refuse_collected(connection, recommender, version)
-            route = replace(route, generation=before.generation + 1 if before else 1, since=now)
+            newest = select(func.max(_past.generation)).where(_past.recommender == recommender)
+            route = replace(route, generation=(connection.execute(newest).scalar() or 0) + 1, since=now)
             if before is None:
                 connection.execute(insert(routes).values(recommender=recommender, **_values(route)))
             else:
@@ -59,13 +62,13 @@ class SqlRoutes:
 
     def at(self, recommender: str, at: datetime) -> RouteEntry | None:
         found = self._entries(recommender, 1, _past.since <= at)
-        return found[0] if found else None
+        return found[0] if found and (found[0].until is None or at < found[0].until) else None
 
     def _entries(self, recommender: str, limit: int, *where: ColumnElement[bool]) -> Sequence[RouteEntry]:
         after = route_history.alias("after")
         joined = (after.c.recommender == _past.recommender) & (after.c.generation == _past.generation + 1)
         query = (
-            select(route_history, after.c.since.label("until"))
+            select(route_history, func.coalesce(_past.ended, after.c.since).label("until"))
             .select_from(route_history.outerjoin(after, joined))
             .where(_past.recommender == recommender, *where)
             .order_by(_past.generation.desc())
@@ -75,16 +78,19 @@ class SqlRoutes:
             return [RouteEntry(_route(row), row.until, row.actor, row.reason) for row in connection.execute(query)]
 
     def left(self, recommender: str) -> Mapping[int, datetime]:
-        """A version left with the generation after the last one that named it; what is named now has none after it."""
+        """A version left with the generation after the last one that named it, or with its recommender; what is named now has
+        neither."""
         here = _past.recommender == recommender
         named = union_all(
             select(_past.stable.label("version"), _past.generation).where(here),
             select(_past.candidate, _past.generation).where(here, _past.candidate.is_not(None)),
         ).subquery()
         last = select(named.c.version, func.max(named.c.generation).label("generation")).group_by(named.c.version).subquery()
-        query = select(last.c.version, _past.since).where(here, _past.generation == last.c.generation + 1)
+        follower = select(last.c.version, _past.since).where(here, _past.generation == last.c.generation + 1)
+        ended = select(last.c.version, _past.ended).where(here, _past.generation == last.c.generation, _past.ended.is_not(None))
         with self._reads.connect() as connection:
-            return {row.version: row.since for row in connection.execute(query)}
+            found = {row.version: row.since for row in connection.execute(follower)}
+            return found | {row.version: row.ended for row in connection.execute(ended)}
 
     def serving_since(self, recommender: str, version: int) -> datetime | None:
         before = route_history.alias("before")
@@ -93,7 +99,7 @@ class SqlRoutes:
             select(_past.since)
             .select_from(route_history.outerjoin(before, joined))
             .where(_past.recommender == recommender, _past.stable == version)
-            .where(or_(before.c.stable.is_(None), before.c.stable != version))
+            .where(or_(before.c.stable.is_(None), before.c.stable != version, before.c.ended.is_not(None)))
             .order_by(_past.generation.desc())
             .limit(1)
         )
@@ -101,8 +107,11 @@ class SqlRoutes:
             return connection.execute(query).scalar()
 
     def previous(self, recommender: str) -> int | None:
-        """What was stable before the present version first became it: what it was rolled back from lies after that."""
-        here = _past.recommender == recommender
+        """What was stable before the present version first became it: what it was rolled back from lies after that, and what a
+        deletion ended lies too far back."""
+        mine = _past.recommender == recommender
+        begun = select(func.coalesce(func.max(_past.generation), 0)).where(mine, _past.ended.is_not(None)).scalar_subquery()
+        here = mine & (_past.generation > begun)
         present = select(routes.c.stable).where(routes.c.recommender == recommender).scalar_subquery()
         first = select(func.min(_past.generation)).where(here, _past.stable == present).scalar_subquery()
         marked = collected_versions.c
@@ -111,6 +120,11 @@ class SqlRoutes:
         query = query.order_by(_past.generation.desc()).limit(1)
         with self._reads.connect() as connection:
             return connection.execute(query).scalar()
+
+    def closed(self) -> Mapping[str, datetime]:
+        query = select(recommenders.c.name, recommenders.c.deleted_at).where(recommenders.c.deleted_at.is_not(None))
+        with self._reads.connect() as connection:
+            return {row.name: row.deleted_at for row in connection.execute(query.order_by(recommenders.c.name))}
 
     def report(self, gateway: str, served: Mapping[str, int], now: datetime) -> None:
         values = {"served": dict(served), "heard_at": now}

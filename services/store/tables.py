@@ -16,6 +16,7 @@ recommenders = Table(
     Column("spec", Json, nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("updated_at", Instant, nullable=False),
+    Column("deleted_at", Instant),  # its generations go on where its name is taken again
 )
 
 recommender_history = Table(
@@ -152,6 +153,7 @@ route_history = Table(
     Column("salt", Text, nullable=False),
     Column("step", Integer, nullable=False),
     Column("since", Instant, nullable=False),
+    Column("ended", Instant),  # when nothing followed it: its recommender was deleted
     Column("actor", Text, nullable=False),
     Column("reason", Text, nullable=False),
 )

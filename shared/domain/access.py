@@ -37,7 +37,7 @@ DUTIES: dict[Role, str] = {
     Role.CLIENT: "an application: asks for recommendations, sends events",
     Role.VIEWER: "reads everything but tokens and the audit log; changes nothing",
     Role.OPERATOR: "what client and viewer may, and changes recommenders, runs, rollouts and versions",
-    Role.ADMIN: "everything: also makes and revokes tokens, and reads the audit log",
+    Role.ADMIN: "everything: also deletes recommenders, makes and revokes tokens, and reads the audit log",
 }
 
 

@@ -15,6 +15,7 @@ from shared.domain.cron import Cron, zone
 from shared.domain.machine import Decision, Edge, Machine, Request
 
 _WATCH = timedelta(seconds=1)
+_REST = timedelta(seconds=5)
 DAY = timedelta(days=1)
 PUNCTUAL = timedelta(minutes=1)
 """How late a due time of a schedule that skips is still on time."""
@@ -29,9 +30,11 @@ MACHINE = Machine(
         Edge("retraining", "cooling", "its run and rollout have ended"),
         Edge("cooling", "watching", "the cooldown is over"),
         Edge("cooling", "retraining", "asked"),
+        *(Edge(state, "retired", "its recommender was deleted") for state in ("watching", "retraining", "cooling")),
+        Edge("retired", "watching", "a recommender has its name again"),
     ),
 )
-ANSWERS = {"watching": frozenset({"retrain"}), "cooling": frozenset({"retrain"})}
+ANSWERS = {"watching": frozenset({"retrain"}), "cooling": frozenset({"retrain"}), "retired": frozenset({"retrain"})}
 
 Mode = Literal["full", "warm"]
 
@@ -136,6 +139,8 @@ class RetrainerObservation:
     """How many events have come since; no more than the triggers ask for are counted."""
     applied: datetime | None = None
     """When the spec last changed."""
+    gone: bool = False
+    """Whether its recommender was deleted."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +169,8 @@ RetrainerDecision = Decision[RetrainerStatus, StartRun]
 
 
 def decide(name: str, status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> RetrainerDecision:
+    if status.state == "retired":
+        return Decision(replace(status, state="watching", reason="a recommender has this name again"), (), _WATCH)
     if status.state == "retraining" and seen.ended is not None:
         return Decision(replace(status, state="cooling", reason=seen.ended, until=now + plan.cooldown, held=_lasting(status)), (), _WATCH)
     if status.state == "cooling" and status.until is not None and now >= status.until:
@@ -179,6 +186,14 @@ def decide(name: str, status: RetrainerStatus, seen: RetrainerObservation, plan:
             return _fire(name, status, seen, one, now)
     known = frozenset(one.trigger for one in found) | {"manual", "alert"}
     return _held_back(replace(status, held=tuple(one for one in status.held if one.trigger in known)), seen, plan, due, now)
+
+
+def retire(status: RetrainerStatus, seen: RetrainerObservation) -> RetrainerDecision:
+    """Its recommender was deleted. The count of its runs goes on with whoever has the name next, so that no run's id comes twice."""
+    following = status
+    if status.state != "retired":
+        following = RetrainerStatus("retired", "its recommender was deleted", fired=status.fired, alerts=status.alerts)
+    return Decision(following, requeue_after=_REST, consumes_request=seen.request is not None)
 
 
 def findings(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> tuple[Finding, ...]:

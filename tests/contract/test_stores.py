@@ -32,6 +32,7 @@ from shared.testing.store_suite import (
     NOW,
     SECOND,
     ClaimSuite,
+    DeletionSuite,
     LeasesSuite,
     RecommenderStoreSuite,
     RegistrySuite,
@@ -234,6 +235,45 @@ class TestSqlRecommenders(RecommenderStoreSuite):
         assert store.put(mended, NOW, "ada").generation == 4
         assert [found.name for found in store.list()] == ["broken", good.name]
         assert store.get("broken").spec == mended
+
+
+class TestSqlDeletion(DeletionSuite):
+    @pytest.fixture
+    def recommenders(self, engine: Engine) -> SqlRecommenders:
+        return SqlRecommenders(engine)
+
+    @pytest.fixture
+    def rollouts(self, engine: Engine) -> SqlResources[RolloutStatus]:
+        return SqlResources(engine, "rollout", RolloutStatus)
+
+    @pytest.fixture
+    def routes(self, engine: Engine) -> SqlRoutes:
+        return SqlRoutes(engine)
+
+    @pytest.mark.requirement("C-01")
+    def test_a_deletion_is_one_transaction(self, engine: Engine, recommenders: SqlRecommenders, routes: SqlRoutes) -> None:
+        """Whatever it dies at, all of it is undone, and the next call does it."""
+        made = recommenders.put(spec(), NOW, "ada")
+        route = routes.put("films", Route(1), NOW, "ada", "")
+        done, left = 0, 0
+
+        def die(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
+            nonlocal left
+            if statement.startswith(("UPDATE", "DELETE")):
+                left -= 1
+                if left < 0:
+                    raise RuntimeError("killed")
+
+        event.listen(engine, "before_cursor_execute", die)
+        for left in range(3):
+            done = left
+            with pytest.raises(RuntimeError, match="killed"):
+                recommenders.delete("films", NOW)
+            assert (recommenders.get("films"), routes.get("films"), routes.history("films")[0].until) == (made, route, None)
+        left = done + 1
+        recommenders.delete("films", NOW)
+        event.remove(engine, "before_cursor_execute", die)
+        assert routes.closed() == {"films": NOW}
 
 
 class TestSqlRegistry(RegistrySuite):

@@ -118,11 +118,14 @@ class Rows:
 class Recommenders:
     def __init__(self):
         self.rows = {}
+        self.past = set()
+        self.busy = set()
 
     def put(self, spec, now, actor):
         before = self.rows.get(spec.name)
         if before is None or before.spec != spec:
-            self.rows[spec.name] = Recommender(spec.name, before.generation + 1 if before else 1, spec, now, now)
+            generation, created_at = (before.generation + 1, before.created_at) if before else (1, now)
+            self.rows[spec.name] = Recommender(spec.name, generation, spec, created_at, now)
         return self.rows[spec.name]
 
     def get(self, name):
@@ -132,6 +135,14 @@ class Recommenders:
 
     def list(self):
         return list(self.rows.values())
+
+    def delete(self, name, now):
+        if name not in self.past:
+            self.get(name)
+        if name in self.busy:
+            raise Conflict(f"recommender '{name}' has work under way: run r1; cancel runs and abort rollouts first")
+        self.rows.pop(name, None)
+        self.past.add(name)
 
 
 class Registry:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from shared.domain.access import Role
+
 
 @pytest.fixture
 def document(spec_text):
@@ -133,6 +135,35 @@ def test_rollback_says_when_there_is_nothing_to_go_back_to(world, client, proble
     assert "serves nothing yet" in problem(client.post("/v1/recommenders/m:rollback"), 409, "conflict")
     world.route(1)
     assert "no version before" in problem(client.post("/v1/recommenders/m:rollback"), 409, "conflict")
+
+
+@pytest.mark.requirement("C-01")
+def test_what_is_deleted_is_gone_and_may_be_deleted_again(world, client, document, problem):
+    client.post("/v1/recommenders", json=document)
+    woken = world.woken
+    for _ in range(2):
+        assert client.delete("/v1/recommenders/m").status_code == 204
+    assert world.woken > woken
+    problem(client.get("/v1/recommenders/m"), 404, "not-found")
+    assert client.get("/v1/recommenders").json()["items"] == []
+    problem(client.delete("/v1/recommenders/x"), 404, "not-found")
+
+
+@pytest.mark.requirement("C-01")
+def test_a_deletion_is_refused_while_work_is_under_way(world, client, problem):
+    world.add_recommender()
+    world.recommenders.busy.add("m")
+    assert "run r1" in problem(client.delete("/v1/recommenders/m"), 409, "conflict")
+    assert client.get("/v1/recommenders/m").status_code == 200
+
+
+@pytest.mark.requirement("C-01")
+def test_a_deletion_is_an_admins_and_is_in_the_audit_log(world, problem):
+    world.add_recommender()
+    problem(world.holder(Role.OPERATOR, ["m"]).delete("/v1/recommenders/m"), 403, "forbidden")
+    assert world.holder(Role.ADMIN, ["m"]).delete("/v1/recommenders/m").status_code == 204
+    newest, refused = world.audit.list(recommenders=frozenset({"m"}))
+    assert (newest.action, newest.status, refused.status) == ("DELETE /v1/recommenders/{name}", 204, 403)
 
 
 def test_the_schema_of_the_spec_is_there_for_editors(client):

@@ -106,6 +106,7 @@ NAMED = [
     ["untag", "*", "1", "x"],
     ["history", "*"],
     ["rollback", "*"],
+    ["delete", "*", "--yes"],
     ["recommend", "*", "1"],
     ["events", "*", "/dev/null"],
     ["kpis", "*"],

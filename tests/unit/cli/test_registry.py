@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from typer.testing import CliRunner
+
+from services.cli.main import app
 
 pytestmark = pytest.mark.requirement("G-11")
 
@@ -60,3 +63,14 @@ def test_a_collection_is_previewed(platform, eyas):
         "m version 1",
     ]
     assert platform.asked[-1].url.query == b"dry_run=true"
+
+
+@pytest.mark.requirement("C-01")
+def test_deleting_asks_first(platform, home):
+    platform.says("DELETE /v1/recommenders/m", b"", status=204)
+    refused = CliRunner().invoke(app, ["delete", "m"], input="n\n")
+    assert (refused.exit_code, platform.asked) == (1, [])
+    assert "Delete m?" in refused.output
+    assert CliRunner().invoke(app, ["delete", "m"], input="y\n").output.endswith("m: deleted\n")
+    assert CliRunner().invoke(app, ["delete", "m", "--yes"]).output == "m: deleted\n"
+    assert [request.method for request in platform.asked] == ["DELETE", "DELETE"]

@@ -50,6 +50,7 @@ class Rows:
     before: int | None = None
     gone: dict[int, datetime] = field(default_factory=dict)
     outputs: set[str] = field(default_factory=set)
+    deleted_at: datetime | None = None
 
     def run(self, id: str, state: str = "etl", stages: Sequence[str] = (), serving: int | None = None) -> None:
         now = self.clock.now()
@@ -87,6 +88,9 @@ class Rows:
     # RouteStore
     def previous(self, recommender: str) -> int | None:
         return self.before
+
+    def closed(self) -> Mapping[str, datetime]:
+        return {"films": self.deleted_at} if self.deleted_at else {}
 
     def left(self, recommender: str) -> Mapping[int, datetime]:
         return dict(self.gone)

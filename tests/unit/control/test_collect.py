@@ -92,6 +92,20 @@ def test_old_versions_go_and_stay_in_the_registry_while_named_ones_keep_their_fi
     assert "r4-etl-1.json" in heap.names("manifests")  # a warm start from version 4 reads it
 
 
+@pytest.mark.requirement("C-01")
+def test_of_a_deleted_recommender_all_versions_go_that_no_tag_names(heap: Heap) -> None:
+    models = {number: registered(heap, number) for number in (1, 2, 3)}
+    heap.rows.tagged = {"champion": 2}
+    heap.pass_by(DAY)
+    heap.rows.deleted_at = heap.clock.now()
+    heap.rows.gone = {3: heap.clock.now()}
+    assert heap.collector().sweep().versions == [("films", 1)], "a request may still be on its way to the last one"
+    heap.pass_by(2 * HOUR)
+    assert heap.collector().sweep().versions == [("films", 3)]
+    sweeps(heap)
+    assert {number for number, file in models.items() if heap.has(file)} == {2}
+
+
 def test_equal_content_stays_as_long_as_anybody_names_it(heap: Heap) -> None:
     shared = heap.put("shared")
     for number in (1, 2):

@@ -199,3 +199,22 @@ def test_a_version_whose_row_was_tampered_with_is_left_out_and_keeps_no_other_do
         connection.exec_driver_sql("UPDATE versions SET digest = 'x' WHERE number = 3")
     assert placed(world, plane) == {1, 2}
     assert "damaged" in (plane.placement.fault(NAME, 3) or "")
+
+
+@pytest.mark.requirement("C-01")
+@pytest.mark.parametrize("restarted", [False, True], ids=["the same control plane", "another one"])
+def test_what_is_deleted_is_unloaded_when_its_last_requests_are_over(world: World, plane: Plane, restarted: bool) -> None:
+    world.apply()
+    put(world, Route(1), Route(2))
+    assert placed(world, plane) == {1, 2}
+    world.recommenders.delete(NAME, world.clock.now())
+    assert placed(world, plane) == {1, 2}
+    world.clock.pass_by(seconds=GRACE.total_seconds())
+    plane = world.plane() if restarted else plane
+    assert placed(world, plane) == set()
+    orders = len(world.fake_server.orders)  # type: ignore[attr-defined]
+    assert placed(world, plane) == set()
+    assert len(world.fake_server.orders) == orders, "told once"  # type: ignore[attr-defined]
+    world.apply()
+    put(world, Route(3))
+    assert placed(world, plane) == {3}

@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from shared.domain.machine import Request
 from shared.domain.retrainer import RetrainerStatus
 from shared.ports import Signals
-from tests.unit.control.world import NAME, Plane, World, spec
+from tests.unit.control.world import NAME, Death, Fate, Plane, World, spec
 
 FIRST = f"{NAME}-retrain-1"
 DRIFT = Signals({"genres": 0.5, "year": 0.3})
@@ -302,3 +302,48 @@ def test_an_alert_is_answered_at_once_whatever_goes_on(world: World, plane: Plan
         assert world.row().asked is None
         assert line in said(world)[0]
     assert runs(world) == [FIRST]
+
+
+# Deletion
+
+
+@pytest.mark.requirement("C-01")
+def test_a_retrainer_retires_with_its_recommender_and_comes_back_with_the_name(world: World, plane: Plane) -> None:
+    world.signals.now = DRIFT
+    world.until(plane, "retraining")
+    world.signals.now = CALM
+    world.until(plane, "cooling")
+    world.recommenders.delete(NAME, world.clock.now())
+    rounds(world, plane, 30)
+    assert status(world) == RetrainerStatus("retired", "its recommender was deleted", fired=1)
+    world.apply()
+    plane.ensure()
+    world.retrainers.ask(NAME, Request("retrain", "ada"), world.clock.now())
+    world.until(plane, "retraining")
+    assert runs(world) == [f"{NAME}-retrain-2", FIRST], "no run's id comes twice"
+    assert [entry.target for entry in world.retrainers.history(NAME)][-3:] == ["retired", "watching", "retraining"]
+
+
+@pytest.mark.requirement("C-01")
+@pytest.mark.parametrize("back", [False, True], ids=["for good", "and applied again at once"])
+def test_a_firing_that_a_deletion_overtakes_starts_nothing(world: World, plane: Plane, back: bool) -> None:
+    def strike() -> None:
+        raise Death
+
+    fate = Fate("retrainer", 0, "after intent", strike)
+    dying = world.plane(fate)
+    world.signals.now = DRIFT
+    with pytest.raises(Death):
+        rounds(world, dying, 50)
+    world.recommenders.delete(NAME, world.clock.now())
+    world.signals.now = CALM
+    plane = world.plane()
+    plane.tick("retrainer")
+    assert (runs(world), status(world).state) == ([], "retraining")
+    if back:
+        world.apply()
+        world.until(plane, "cooling")
+        assert status(world).reason == f"run {FIRST} was never started: the recommender was deleted meanwhile"
+    else:
+        world.until(plane, "retired")
+    assert runs(world) == []

@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from shared.domain.errors import NotFound
 from shared.domain.route import Route
 
 
@@ -105,3 +106,16 @@ def test_what_cannot_be_loaded_is_tried_again_with_the_heartbeat_not_at_each_pas
     world.clock.pass_by(milliseconds=500)
     gateway.refresh()
     assert world.reported[-1][1] == {"m": 1}
+
+
+@pytest.mark.requirement("C-01")
+def test_what_is_deleted_answers_as_what_never_was(world):
+    world.routes["m"] = Route(1, generation=1)
+    gateway = world.gateway()
+    gateway.refresh()
+    assert gateway.recommend("m", 1).version == 1
+    del world.routes["m"], world.specs["m"]
+    gateway.refresh()
+    with pytest.raises(NotFound, match="no recommender is called 'm'"):
+        gateway.recommend("m", 1)
+    assert world.reported[-1][1] == {}

@@ -1,4 +1,4 @@
-"""Several control planes on one database, reuse of stages, tags, tokens, the audit log, and answers that are given again.
+"""Several control planes on one database, deletion, reuse of stages, tags, tokens, the audit log, and answers that are given again.
 
 Said here once more and not imported: a step must do the same for ever, whatever becomes of the code's tables.
 """
@@ -20,6 +20,7 @@ _SEQUENCE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 def upgrade() -> None:
     _replicas()
+    _deletion()
     _lists()
     _stages()
     _tags()
@@ -40,6 +41,11 @@ def _replicas() -> None:
         sa.Column("holder", sa.Text(), nullable=False),
         sa.Column("until", _INSTANT, nullable=False),
     )
+
+
+def _deletion() -> None:
+    op.add_column("recommenders", sa.Column("deleted_at", _INSTANT))
+    op.add_column("route_history", sa.Column("ended", _INSTANT))
 
 
 def _lists() -> None:
