@@ -554,9 +554,9 @@ class DeletionSuite:
             routes.put("films", Route(number), NOW + second * SECOND, "bob", "")
         assert [one.until for one in routes.history("films")] == [None, NOW + 10 * SECOND, NOW + 5 * SECOND, NOW + SECOND]
         serving = [(4, 2), (5, None), (8, None), (9, 2), (10, 3)]
-        for second, number in serving:
+        for second, stable in serving:
             found = routes.at("films", NOW + second * SECOND)
-            assert (found.route.stable if found else None) == number
+            assert (found.route.stable if found else None) == stable
         assert routes.left("films") == {1: NOW + SECOND, 2: NOW + 10 * SECOND}
         assert routes.serving_since("films", 2) == NOW + 9 * SECOND
         assert routes.previous("films") == 2
