@@ -15,17 +15,21 @@ from pathlib import Path
 import psutil
 
 from benchmarks.report import Row
+from services.control.bases import Bases
 from services.control.loop import Loop
 from services.control.reconcile import Reconciler
 from services.control.runs import Runs
+from services.control.turns import Turns
 from services.eventlog.sql import SqlEventLog
 from services.store.engine import open_engine
 from services.store.migrate import upgrade
+from services.store.outputs import SqlStageOutputs
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest, StageSpec
+from shared.datafiles import DataFiles
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import Job, RunStatus
 from shared.launch import new_run
@@ -82,12 +86,14 @@ class Plane:
         rollouts = SqlResources(self.engine, "rollout", RolloutStatus)
         artifacts = FsspecArtifacts(str(folder))
         self.stages, clock = Stages(artifacts), Clock()
-        kind = Runs(self.runs, rollouts, SqlRegistry(self.engine), self.stages, artifacts, SqlEventLog(self.engine), clock, ())
+        outputs, registry = SqlStageOutputs(self.engine), SqlRegistry(self.engine)
+        bases = Bases(self.runs, registry, artifacts, outputs, DataFiles(()), "a benchmark")
+        kind = Runs(rollouts, self.stages, SqlEventLog(self.engine), clock, (), bases, Turns(self.runs, clock, count))
         self.reconciler = Reconciler(kind, clock)
         self.ids = [f"r{number:06}" for number in range(count)]
         for id in self.ids:
             now = clock.now()
-            recommender = Recommender(f"films-{id}", 1, _spec(f"films-{id}"), now, now)
+            recommender = Recommender(f"films-{id}", 1, specified(f"films-{id}"), now, now)
             self.runs.create(new_run(recommender, id, "full", "a benchmark", None, now), "bench")
 
 
@@ -138,7 +144,7 @@ def delay(database: str, url: str, count: int) -> list[Row]:
     ]
 
 
-def _spec(name: str) -> RecommenderSpec:
+def specified(name: str) -> RecommenderSpec:
     return RecommenderSpec.model_validate(
         {
             "name": name,

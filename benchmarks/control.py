@@ -1,0 +1,54 @@
+"""The control plane under load: transitions a second, how late a thousand active runs are looked at, the API's answers with many
+runs stored, memory; on SQLite and on a real PostgreSQL. Beside it trivial runs of two steps, ours and Prefect's.
+
+    python -m benchmarks.control [--runs 1000] [--stored 10 1000 100000] [--databases sqlite postgresql] [--rounds 1] [--no-peer]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks import control_api, control_loop, control_peer
+from benchmarks.report import Row, publish
+from tests.postgres import postgres_server
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--stored", type=int, nargs="+", default=[10, 1_000, 100_000])
+    parser.add_argument("--databases", nargs="+", choices=["sqlite", "postgresql"], default=["sqlite", "postgresql"])
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--no-peer", action="store_true")
+    given = parser.parse_args()
+    rows: list[Row] = []
+    with _databases() as fresh:
+        for database in given.databases:
+            rows += control_loop.transitions(database, fresh(database), given.runs)
+            rows += control_loop.delay(database, fresh(database), given.runs)
+            for stored in given.stored:
+                rows += control_api.answers(database, fresh(database), stored)
+        rows += control_peer.trivial_runs(fresh, given.databases, given.runs, given.rounds, not given.no_peer)
+    publish("control", rows)
+    return 0
+
+
+@contextmanager
+def _databases() -> Iterator[Callable[[str], str]]:
+    """Makes empty databases, each with nothing else in it; PostgreSQL keeps its promises to the disk, as in production."""
+    numbers = itertools.count()
+    with tempfile.TemporaryDirectory(prefix="eyas-bench-") as folder, postgres_server(durable=True) as server:
+
+        def fresh(database: str) -> str:
+            return f"sqlite:///{Path(folder) / f'{next(numbers)}.db'}" if database == "sqlite" else server.new_database(migrated=False)
+
+        yield fresh
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
