@@ -8,7 +8,7 @@ IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test up lint format install-check image chart test-cluster crash bench bench-start lock doctor clean
+.PHONY: help setup demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control lock doctor clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -68,7 +68,10 @@ crash: setup ## kill -9 at every point of every transition, races, restarts of t
 bench-start: setup ## start-up time, and resident memory by process
 	@$(BIN)/python -m benchmarks.start
 
-bench: bench-start ## every benchmark
+bench-control: setup ## the control plane under load, on SQLite and PostgreSQL, with Prefect beside it
+	@$(BIN)/python -m benchmarks.control
+
+bench: bench-start bench-control ## every benchmark
 
 doctor: setup ## what this machine has and lacks
 	@$(BIN)/eyas doctor

@@ -38,7 +38,7 @@ def answers(database: str, url: str, stored: int) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="eyas-bench-") as home, _platform(Path(home), {"EYAS_DATABASE_URL": url}) as (client, pid):
         chance = random.Random(1)  # noqa: S311
         found = {
-            "list, newest 50": _timed(client, [f"/v1/recommenders/{_NAME}/runs?limit=50"] * _REQUESTS),
+            "list, newest 10": _timed(client, [f"/v1/recommenders/{_NAME}/runs?limit=10"] * _REQUESTS),
             "get": _timed(client, [f"/v1/runs/{chance.choice(ids)}" for _ in range(_REQUESTS)]),
         }
         memory = psutil.Process(pid).memory_info().rss / 2**20

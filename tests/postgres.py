@@ -35,13 +35,9 @@ from services.store.migrate import upgrade
 GUARDED, PASSWORD = "guarded", "correct horse"
 """A user who needs this password; everybody else is trusted."""
 _TEMPLATE = "migrated"
-_SETTINGS = {
-    "listen_addresses": "",
-    "fsync": "off",  # what a test wrote needs no disk: it outlives the server's processes, not the machine
-    "full_page_writes": "off",
-    "max_connections": "200",
-    "shared_buffers": "32MB",
-}
+_SETTINGS = {"listen_addresses": "", "max_connections": "200", "shared_buffers": "32MB"}
+_CARELESS = {"fsync": "off", "full_page_writes": "off"}
+"""What a test wrote needs no disk: it outlives the server's processes, not the machine."""
 _LIBC = ctypes.CDLL(None)
 
 
@@ -58,8 +54,9 @@ def _programs() -> Path:
 class Server:
     """Started and ended by `postgres_server`; may be stopped, killed and started again in between."""
 
-    def __init__(self, folder: Path, programs: Path) -> None:
+    def __init__(self, folder: Path, programs: Path, durable: bool) -> None:
         self.folder = folder
+        self._settings = _SETTINGS if durable else _SETTINGS | _CARELESS
         self._data = folder / "data"
         self._log = folder / "log"
         self._programs = programs
@@ -80,7 +77,7 @@ class Server:
         (self._data / "pg_hba.conf").write_text(f"local all {GUARDED} scram-sha-256\nlocal all all trust\n")
 
     def start(self) -> None:
-        settings = [f"-c{name}={value}" for name, value in (_SETTINGS | {"unix_socket_directories": str(self.folder)}).items()]
+        settings = [f"-c{name}={value}" for name, value in (self._settings | {"unix_socket_directories": str(self.folder)}).items()]
         command = [str(self._programs / "bin/postgres"), "-D", str(self._data), *settings]
         self._process = self._parent.submit(self._spawn, command).result()
         self._wait_until_it_answers()
@@ -166,11 +163,11 @@ def _environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def postgres_server() -> Iterator[Server]:
+def postgres_server(*, durable: bool = False) -> Iterator[Server]:
     programs = _programs()
     place = None if len(tempfile.gettempdir()) < 60 else "/tmp"  # the path of a socket has 107 characters at most
     with tempfile.TemporaryDirectory(prefix="eyas-pg-", dir=place) as folder:
-        server = Server(Path(folder), programs)
+        server = Server(Path(folder), programs, durable)
         try:
             server.make()
             server.start()
