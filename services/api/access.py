@@ -15,18 +15,21 @@ recommender that a body names, `who.sees(name)` is for lists. What a token doesn
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, HTTPException, Request, params
 from fastapi.dependencies.utils import get_flat_params
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import QueryParams
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from shared.contracts.text import unkeepable
 from shared.domain.access import INCLUDES, Principal, Role, may
 from shared.domain.errors import EyasError, Forbidden, Invalid, no_such
 from shared.ports import Audited, Record, ResourceStore
@@ -109,6 +112,21 @@ class Guarded(APIRoute):
         self._queries = frozenset(one.alias for one in get_flat_params(self.dependant) if isinstance(one.field_info, params.Query))
         self.audited: bool = not self.verbs <= _SAFE and rest["openapi_extra"].get(_AUDITED, True)
         self.scoped: bool = rest["openapi_extra"].get(_SCOPED, True)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """No handler sees a string that a database couldn't keep, wherever in the body it stands."""
+        handler = super().get_route_handler()
+
+        async def checked(request: Request) -> Response:
+            try:
+                faults = unkeepable(await request.json()) if await request.body() else []
+            except (ValueError, RecursionError):  # no JSON: for the handler to judge
+                faults = []
+            if faults:
+                raise RequestValidationError([{"type": "text", "loc": ("body", *place), "msg": said} for place, said in faults])
+            return await handler(request)
+
+        return checked
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.need == ANYBODY or scope["method"] not in self.verbs:

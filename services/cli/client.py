@@ -54,6 +54,8 @@ class Client:
             raise Refused(f"'{self.url}' is no address: it must begin with http:// or https://", 2) from None
         except httpx.TimeoutException:
             raise Refused(f"{self.url} didn't answer {method} {path} in time; it may still do what was asked") from None
+        except UnicodeEncodeError:  # of an argument in another encoding than the machine's
+            raise Refused("what was given is not UTF-8 text, so nothing was sent", 2) from None
         except httpx.HTTPError as error:
             raise Refused(f"{method} {self.url}{path}: {error or type(error).__name__}") from None
         if answer.status_code == 204:

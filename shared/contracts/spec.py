@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Wi
 
 from shared.contracts.quantities import Comparison, Cpu, Duration, Fraction, Memory, Rule, parse_duration, parse_fraction, write_duration
 from shared.contracts.strict import Strict, one_line, read, unknown_name
+from shared.contracts.text import unkeepable
 from shared.contracts.yaml12 import load
 from shared.domain.cron import Cron, zone
 from shared.domain.errors import Invalid
@@ -520,6 +521,8 @@ def parse_spec(text: str, source: str = "spec") -> RecommenderSpec:
     value = load(text, source)
     if not isinstance(value, dict):
         raise Invalid(f"{source}: expected a mapping with name, data and schema")
+    for place, said in unkeepable(value):
+        raise Invalid(one_line(f"{source}: {'.'.join(map(str, place)) or 'the spec'}: {said}"))
     try:
         spec = read(RecommenderSpec, value, source)
         same = read(RecommenderSpec, spec.document(), source) == spec

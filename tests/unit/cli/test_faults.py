@@ -156,3 +156,8 @@ def test_events_of_an_empty_file_still_need_a_recommender(platform, eyas, tmp_pa
     assert "no recommender is called 'm'" in one_line(eyas("events", "m", tmp_path / "e.jsonl"), 2)
     platform.says("GET /v1/recommenders/m", {"name": "m"})
     assert eyas("events", "m", tmp_path / "e.jsonl").stdout == "m: 0 events taken in, 0 answers became hits\n"
+
+
+def test_an_argument_that_is_no_text_is_refused_before_anything_is_sent(platform, eyas):
+    assert "not UTF-8" in one_line(eyas("rollback", "m", "--reason", "a\udcffb"), 2)
+    assert platform.asked == []
