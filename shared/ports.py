@@ -79,7 +79,7 @@ class ResourceStore(Protocol[S]):
         """Inserts; a row with that id is adopted: returned as it stands."""
 
     def get(self, id: str) -> Record[S]:
-        """Unreadable, if its row is from code that is newer than this."""
+        """Unreadable, if its row is damaged, or from code that is newer than this."""
 
     def due(self, now: datetime, limit: int, holder: str | None = None) -> Sequence[Due]:
         """Rows that aren't finished and whose time has come, the longest waiting first; with a holder: those that it holds."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, bindparam, or_, select, update
 
 from services.eventlog.tables import impressions
+
+log = logging.getLogger(__name__)
 
 _NAMES_AT_ONCE = 500
 
@@ -112,4 +115,13 @@ def _newest(connection: Connection, event: Positive, attribution: int, known: Ma
 
 
 def _answer(row: Row[Any]) -> _Answer:
-    return _Answer(row.request_id, row.recommender, row.user, frozenset(json.loads(row.showed)), row.at, row.hit_at)
+    return _Answer(row.request_id, row.recommender, row.user, _items_of(row), row.at, row.hit_at)
+
+
+def _items_of(row: Row[Any]) -> frozenset[int]:
+    """Of a damaged row none: it earns nothing, and hinders no other."""
+    try:
+        return frozenset(json.loads(row.showed))
+    except (ValueError, TypeError) as error:
+        log.error("what answer '%s' showed can't be read, so it earns nothing: %s", row.request_id, error)
+        return frozenset()

@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import BigInteger, Dialect, Integer, Text, TypeDecorator
+from sqlalchemy import BigInteger, Dialect, Integer, Row, Text, TypeDecorator
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -32,8 +32,23 @@ class Instant(TypeDecorator[datetime]):
         return None if value is None else _EPOCH + value * _MICROSECOND
 
 
+class Damage:
+    """In the place of a stored text that is no JSON: the rows beside it are still read."""
+
+    def __init__(self, text: str, said: str) -> None:
+        self.said = f"{text[:40]!r} is no JSON: {said}"
+
+
+def sound(row: Row[Any]) -> Row[Any]:
+    """The row, if all of its texts could be read; else a ValueError that names the column."""
+    for name, value in row._mapping.items():
+        if isinstance(value, Damage):
+            raise ValueError(f"{name}: {value.said}")
+    return row
+
+
 class Json(TypeDecorator[Any]):
-    """Plain JSON as text; None is NULL."""
+    """Plain JSON as text; None is NULL. What can't be parsed comes back as Damage, for `sound` to find."""
 
     impl = Text
     cache_ok = True
@@ -42,4 +57,7 @@ class Json(TypeDecorator[Any]):
         return None if value is None else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        return None if value is None else json.loads(value)
+        try:
+            return None if value is None else json.loads(value)
+        except (ValueError, RecursionError) as error:
+            return Damage(value or "", str(error))

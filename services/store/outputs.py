@@ -39,5 +39,8 @@ def _of(recommender: str, stage: str) -> tuple[ColumnElement[bool], ...]:
     return stage_outputs.c.recommender == recommender, stage_outputs.c.stage == stage
 
 
-def _output(row: Row[Any]) -> StageOutput:
+def _output(row: Row[Any]) -> StageOutput | None:
+    """None where the row is damaged: the stage is run."""
+    if not isinstance(row.parts, dict):
+        return None
     return StageOutput(row.recommender, row.stage, row.digest, row.parts, row.attempt, row.at)

@@ -9,11 +9,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 
+from services.store.columns import sound
 from services.store.tables import recommender_history, recommenders, resources, route_history, routes
 from services.store.turns import take_turn
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
-from shared.domain.errors import Conflict, Invalid, no_such
+from shared.domain.errors import Conflict, Invalid, Unreadable, no_such
 from shared.ports import Recommender
 
 log = logging.getLogger(__name__)
@@ -80,7 +81,7 @@ class SqlRecommenders:
         """None where the stored spec can't be read, which is said once of each generation."""
         try:
             return _recommender(row)
-        except Invalid as error:
+        except (Invalid, Unreadable) as error:
             if (row.name, row.generation) not in self._unreadable:
                 self._unreadable.add((row.name, row.generation))
                 log.error("recommender '%s' is left out until its spec is applied again: %s", row.name, error)
@@ -97,5 +98,9 @@ def _refuse_busy(connection: Connection, name: str) -> None:
 
 
 def _recommender(row: Row[Any]) -> Recommender:
+    try:
+        sound(row)
+    except ValueError as error:
+        raise Unreadable(f"the stored spec of '{row.name}' is damaged: {error}; apply it again") from None
     spec = read(RecommenderSpec, row.spec, f"stored spec of '{row.name}'")
     return Recommender(row.name, row.generation, spec, row.created_at, row.updated_at)

@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, delete, func, insert, or_, select
 
+from services.store.columns import sound
 from services.store.tables import collected_versions, routes, version_tags, versions
 from services.store.turns import take_turn
 from shared.contracts.codec import decode, encode
@@ -156,13 +157,13 @@ def _append(connection: Connection, version: Version) -> Version:
 
 def _version(row: Row[Any]) -> Version:
     try:
-        files: Files = decode(Files, row.files)
-        sound = digest_of(files) == row.digest
-    except ValueError:
-        sound = False
-    if not sound:
+        files: Files = decode(Files, sound(row).files)
+        said = "" if digest_of(files) == row.digest else f"the files in its row don't match its digest {row.digest[:12]}"
+    except ValueError as error:
+        said = f"its row can't be read ({' '.join(str(error).split())[:200]})"
+    if said:
         raise Damaged(
-            f"version {row.number} of '{row.recommender}' is damaged: the files in its row don't match its digest {row.digest[:12]};"
+            f"version {row.number} of '{row.recommender}' is damaged: {said};"
             " it isn't served or read until the row is restored from a backup"
         )
     return Version(

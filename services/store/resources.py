@@ -33,6 +33,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
+from services.store.columns import sound
 from services.store.living import refuse_deleted
 from services.store.tables import history, leases, resources
 from shared.contracts.codec import decode, encode
@@ -182,9 +183,9 @@ class SqlResources(Generic[S]):
                 raise no_such(self._kind, id)
             if row.finished:
                 raise Conflict(f"{self._kind} '{id}' has ended ({row.state}): it can't be asked to {request.verb}")
-            if row.asked is not None:
-                raise Conflict(f"{self._kind} '{id}' still has a request open ({row.asked['verb']}): ask again when it is done")
             record = self._record(row)
+            if record.asked is not None:
+                raise Conflict(f"{self._kind} '{id}' still has a request open ({record.asked.verb}): ask again when it is done")
             due_at = min(record.due_at, now)
             self._advance(connection, record, asked=_request(request), due_at=due_at)
         return replace(record, asked=request, due_at=due_at, revision=record.revision + 1)
@@ -277,6 +278,8 @@ class SqlResources(Generic[S]):
             ) from error
 
     def _decoded(self, row: Row[Any]) -> Record[S]:
+        if not isinstance(sound(row).spec, dict) or not isinstance(row.intent, dict | None):
+            raise ValueError("spec or intent is no mapping")
         return Record(
             id=row.id,
             recommender=row.recommender,

@@ -143,7 +143,8 @@ class SqlRoutes:
     def reports(self, recommender: str, since: datetime) -> Mapping[str, int]:
         query = select(gateways).where(gateways.c.heard_at >= since).order_by(gateways.c.gateway)
         with self._reads.connect() as connection:
-            return {row.gateway: row.served.get(recommender, 0) for row in connection.execute(query)}
+            rows = connection.execute(query).all()
+        return {row.gateway: row.served.get(recommender, 0) if isinstance(row.served, dict) else 0 for row in rows}
 
 
 def _present(connection: Connection, recommender: str) -> Route | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 from sqlalchemy import Engine, Row, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from services.store.columns import sound
 from services.store.tables import tokens
 from shared.domain.access import Role, Token
-from shared.domain.errors import Conflict, no_such
+from shared.domain.errors import Conflict, Unreadable, no_such
+
+log = logging.getLogger(__name__)
 
 
 class SqlTokens:
@@ -20,6 +24,7 @@ class SqlTokens:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._reads = engine.execution_options(read_only=True)
+        self._damaged: set[str] = set()
 
     def add(self, token: Token) -> None:
         values = dict(token.__dict__)
@@ -43,7 +48,8 @@ class SqlTokens:
         if before is not None:
             query = query.where(tokens.c.id < before)
         with self._reads.connect() as connection:
-            return [_token(row) for row in connection.execute(query)]
+            rows = connection.execute(query).all()
+        return [found for found in map(self._readable, rows) if found is not None]
 
     def revoke(self, id: str, now: datetime, actor: str) -> Token:
         good = update(tokens).where(tokens.c.id == id, tokens.c.revoked_at.is_(None))
@@ -51,14 +57,30 @@ class SqlTokens:
             connection.execute(good.values(revoked_at=now, revoked_by=actor))
         return self.get(id)
 
+    def _readable(self, row: Row[Any]) -> Token | None:
+        """None where the row is damaged, which is said once."""
+        try:
+            return _token(row)
+        except Unreadable as error:
+            if row.id not in self._damaged:
+                self._damaged.add(row.id)
+                log.error("left out of a list: %s", error)
+            return None
+
 
 def _token(row: Row[Any]) -> Token:
+    try:
+        role, scope = Role(row.role), sound(row).recommenders
+        if not isinstance(scope, list | None):
+            raise ValueError("recommenders: no list")
+    except ValueError as error:
+        raise Unreadable(f"token '{row.name}' ({row.id}) is damaged and opens nothing: {error}; revoke it and make another") from None
     return Token(
         id=row.id,
         name=row.name,
         digest=row.digest,
-        role=Role(row.role),
-        recommenders=None if row.recommenders is None else frozenset(row.recommenders),
+        role=role,
+        recommenders=None if scope is None else frozenset(scope),
         created_at=row.created_at,
         created_by=row.created_by,
         expires_at=row.expires_at,

@@ -21,7 +21,7 @@ def unkeepable(value: Any) -> list[tuple[Place, str]]:
             if said:
                 found.append((place, said))
         elif isinstance(one, Mapping):
-            waiting += [((*place, key), inner) for key, inner in reversed(one.items()) if not (isinstance(key, str) and _said(key))]
+            waiting += [((*place, key), inner) for key, inner in reversed(list(one.items())) if not (isinstance(key, str) and _said(key))]
             found += [(place, f"a name in it {said}") for said in (_said(key) for key in one if isinstance(key, str)) if said]
         elif isinstance(one, Sequence) and not isinstance(one, bytes):
             waiting += [((*place, index), inner) for index, inner in reversed(list(enumerate(one)))]

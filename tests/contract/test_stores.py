@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event, insert, select, update
+from sqlalchemy import text as sql
 
 from services.store.audit import SqlAudit
 from services.store.engine import open_engine
@@ -21,8 +22,11 @@ from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
 from services.store.tables import recommender_history, recommenders, resources, route_history
 from services.store.tokens import SqlTokens
+from shared.domain.access import Role, Token
 from shared.domain.errors import Conflict, Damaged, Unreadable
+from shared.domain.machine import Request
 from shared.domain.retrainer import RetrainerStatus
+from shared.domain.reuse import StageOutput
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import RunStatus
@@ -178,6 +182,86 @@ class TestSqlResources(ResourceStoreSuite):
                 assert_flat(engine, plan, narrowed=bool(recommender or asked))
         assert_flat(engine, plans(engine, lambda: store.oldest_active("films-3")), narrowed=True)
         assert_flat(engine, plans(engine, lambda: store.due(NOW, 5)), narrowed=True)
+
+
+CUT = ["", "{", '{"a": ', "nothing", "[" * 5000]
+"""Texts that are no JSON."""
+
+
+def damage(engine: Engine, table: str, column: str, text: str, where: str) -> None:
+    with engine.begin() as connection:
+        set_text = sql(f"UPDATE {table} SET {column} = :text WHERE {where}")
+        assert connection.execute(set_text, {"text": text}).rowcount == 1
+
+
+@pytest.mark.requirement("C-01")
+class TestDamagedTexts:
+    @pytest.mark.parametrize("text", [*CUT, "[]", "7"], ids=lambda text: text[:9])
+    @pytest.mark.parametrize("column", ["spec", "status", "intent", "asked"])
+    def test_a_row_stops_nothing_but_itself(self, engine: Engine, column: str, text: str, caplog: pytest.LogCaptureFixture) -> None:
+        store = SqlResources(engine, "rollout", RolloutStatus)
+        for id in ("ro-1", "ro-2"):
+            store.create(rollout(id), "ada")
+        damage(engine, "resources", column, text, "id = 'ro-1'")
+        for _ in range(2):
+            assert [one.id for one in store.list()] == [one.id for one in store.list("films", states=["pending"])] == ["ro-2"]
+        assert caplog.text.count("left out of a list: rollout 'ro-1' (pending) is stored in a form") == 1
+        assert [one.id for one in store.due(NOW, 10)] == ["ro-1", "ro-2"]
+        assert {one.id for one in store.queued()} == {"ro-1", "ro-2"}
+        for act in (lambda: store.get("ro-1"), lambda: store.ask("ro-1", Request("pause", "ada"), NOW)):
+            with pytest.raises(Unreadable, match="ro-1"):
+                act()
+        assert store.ask("ro-2", Request("pause", "ada"), NOW).asked is not None
+
+    @pytest.mark.parametrize("text", CUT, ids=lambda text: text[:9])
+    def test_a_recommender_is_left_out_until_it_is_applied_again(self, engine: Engine, text: str, caplog: pytest.LogCaptureFixture) -> None:
+        store = SqlRecommenders(engine)
+        for name in ("films", "books"):
+            store.put(spec(name), NOW, "ada")
+        damage(engine, "recommenders", "spec", text, "name = 'films'")
+        for _ in range(2):
+            assert [one.name for one in store.list()] == ["books"]
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
+        with pytest.raises(Unreadable, match="films"):
+            store.get("films")
+        assert store.put(spec(), NOW, "ada").generation == 2
+        assert [one.name for one in store.list()] == ["books", "films"]
+
+    @pytest.mark.parametrize("text", CUT, ids=lambda text: text[:9])
+    @pytest.mark.parametrize("column", ["files", "metrics", "lineage"])
+    def test_a_version_is_damaged_like_one_that_was_tampered_with(self, engine: Engine, column: str, text: str) -> None:
+        registry = SqlRegistry(engine)
+        for run in ("run-1", "run-2"):
+            registry.register(version(run))
+        damage(engine, "versions", column, text, "number = 1")
+        assert [one.number for one in registry.list("films")] == [2]
+        with pytest.raises(Damaged, match=f"version 1 of 'films' is damaged: its row can't be read .{column}"):
+            registry.get("films", 1)
+        with pytest.raises(Damaged):
+            registry.everything()
+
+    @pytest.mark.parametrize("text", [*CUT, "{}", '"films"'], ids=lambda text: text[:9])
+    def test_a_token_opens_nothing_and_never_everything(self, engine: Engine, text: str, caplog: pytest.LogCaptureFixture) -> None:
+        tokens = SqlTokens(engine)
+        for id in ("t1", "t2"):
+            tokens.add(Token(id, f"name {id}", "", Role.ADMIN, frozenset({"films"}), NOW, "ada"))
+        damage(engine, "tokens", "recommenders", text, "id = 't1'")
+        for _ in range(2):
+            assert [one.id for one in tokens.list()] == ["t2"]
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
+        with pytest.raises(Unreadable, match="opens nothing"):
+            tokens.get("t1")
+
+    @pytest.mark.parametrize("text", [*CUT, "[]"], ids=lambda text: text[:9])
+    def test_a_stage_is_run_and_a_gateway_serves_nothing_as_far_as_anybody_knows(self, engine: Engine, text: str) -> None:
+        outputs, routes = SqlStageOutputs(engine), SqlRoutes(engine)
+        outputs.put(StageOutput("films", "etl", "d1", {}, "r1-etl-1", NOW))
+        damage(engine, "stage_outputs", "parts", text, "digest = 'd1'")
+        assert (outputs.find("films", "etl", "d1"), outputs.newest("films", "etl")) == (None, None)
+        for gateway in ("a", "b"):
+            routes.report(gateway, {"films": 3}, NOW)
+        damage(engine, "gateways", "served", text, "gateway = 'a'")
+        assert routes.reports("films", NOW) == {"a": 0, "b": 3}
 
 
 class TestSqlClaims(ClaimSuite):
