@@ -7,7 +7,7 @@ suite a port and a fake that passes it. A port is here when something calls it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
@@ -62,6 +62,8 @@ class HistoryEntry:
     target: str
     reason: str
     actor: str
+    seq: int = field(default=0, compare=False)
+    """Rises from each entry of a row to the next; the store gives it."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,11 @@ class ResourceStore(Protocol[S]):
     def ask(self, id: str, request: Request, now: datetime) -> Record[S]:
         """Leaves a request for the reconciler and makes the row due; a request that is still open is a Conflict."""
 
-    def history(self, id: str) -> Sequence[HistoryEntry]: ...
+    def history(self, id: str, limit: int | None = None, after: int | None = None) -> Sequence[HistoryEntry]:
+        """The first entry first; `after` is the `seq` of the last one of the previous page."""
+
+    def latest(self, id: str, limit: int, before: int | None = None) -> Sequence[HistoryEntry]:
+        """The last entry first; `before` is the `seq` of the last one of the previous page."""
 
 
 class Leases(Protocol):

@@ -10,7 +10,7 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Generic, TypeVar
 
@@ -73,17 +73,6 @@ class Paging:
                 break
             after = place(rows[-1])
         return found
-
-    def numbered(self, entries: Iterable[T], view: Callable[[T], V]) -> Page[V]:
-        """Of a list to which rows are only ever appended: its places are its indexes."""
-        rows = list(enumerate(entries, 1))[self.number or 0 :]
-        return self.page(rows, lambda row: row[0], lambda row: view(row[1]))
-
-    def newest(self, entries: Sequence[T], view: Callable[[T], V]) -> Page[V]:
-        """Of such a list, its end first."""
-        rows = list(enumerate(entries, 1))
-        after = self.number
-        return self.page([row for row in rows if after is None or row[0] < after][::-1], lambda row: row[0], lambda row: view(row[1]))
 
 
 def _paging(

@@ -45,7 +45,7 @@ def get_rollout(parts: With, who: Who, id: str) -> RolloutView:
 def list_rollout_events(parts: With, who: Who, id: str, pages: Pages) -> Page[EventView]:
     """Every change of state and of weight: when, why, by whom."""
     who.row("rollout", parts.rollouts, id)
-    return pages.numbered(parts.rollouts.history(id), EventView.of)
+    return pages.page(parts.rollouts.history(id, pages.more, pages.number), lambda one: one.seq, EventView.of)
 
 
 @room.post("/v1/rollouts/{id}:{verb}", Role.OPERATOR, status_code=202)

@@ -190,7 +190,7 @@ def retry(parts: With, who: Who, id: str, wanted: Retry | None = None) -> RunVie
 def list_run_events(parts: With, who: Who, id: str, pages: Pages) -> Page[EventView]:
     """Every change of state: when, why, by whom."""
     who.row("run", parts.runs, id)
-    return pages.numbered(parts.runs.history(id), EventView.of)
+    return pages.page(parts.runs.history(id, pages.more, pages.number), lambda one: one.seq, EventView.of)
 
 
 @room.get("/v1/runs/{id}/logs", Role.VIEWER)

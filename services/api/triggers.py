@@ -97,10 +97,10 @@ def list_trigger_events(parts: With, name: str, pages: Pages) -> Page[EventView]
     """What fired and why, what was held back by what, how retrainings ended; the newest first."""
     parts.recommenders.get(name)
     try:
-        entries = parts.retrainers.history(name)
+        entries = parts.retrainers.latest(name, pages.more, pages.number)
     except NotFound:
         entries = ()
-    return pages.newest(entries, EventView.of)
+    return pages.page(entries, lambda one: one.seq, EventView.of)
 
 
 def _view(one: Finding, status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> TriggerView:

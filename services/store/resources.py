@@ -190,13 +190,20 @@ class SqlResources(Generic[S]):
             self._advance(connection, record, asked=_request(request), due_at=due_at)
         return replace(record, asked=request, due_at=due_at, revision=record.revision + 1)
 
-    def history(self, id: str) -> Sequence[HistoryEntry]:
-        query = select(history).where(history.c.kind == self._kind, history.c.id == id).order_by(history.c.seq)
+    def history(self, id: str, limit: int | None = None, after: int | None = None) -> Sequence[HistoryEntry]:
+        here = select(history) if after is None else select(history).where(history.c.seq > after)
+        return self._entries(id, here.order_by(history.c.seq).limit(limit))
+
+    def latest(self, id: str, limit: int, before: int | None = None) -> Sequence[HistoryEntry]:
+        here = select(history) if before is None else select(history).where(history.c.seq < before)
+        return self._entries(id, here.order_by(history.c.seq.desc()).limit(limit))
+
+    def _entries(self, id: str, query: Select[Any]) -> Sequence[HistoryEntry]:
         with self._reads.connect() as connection:
-            found = [HistoryEntry(row.at, row.source, row.target, row.reason, row.actor) for row in connection.execute(query)]
-        if not found:
+            rows = connection.execute(query.where(history.c.kind == self._kind, history.c.id == id)).all()
+        if not rows:
             self.get(id)
-        return found
+        return [HistoryEntry(row.at, row.source, row.target, row.reason, row.actor, row.seq) for row in rows]
 
     @property
     def _unfinished(self) -> ColumnElement[bool]:

@@ -274,6 +274,28 @@ class ResourceStoreSuite:
         assert (first.at, first.source, first.target, first.actor) == (NOW - SECOND, "", "pending", "ada")
         assert rest == entries
 
+    def test_a_history_comes_in_pages_from_either_end(self, store: Rows) -> None:
+        for id in ("ro-1", "ro-2"):
+            store.create(rollout(id), "ada")
+        for n in range(5):
+            for id in ("ro-1", "ro-2"):
+                moved(store, store.get(id), full_status(), entry=HistoryEntry(NOW, "", "", f"{id} {n}", "eyas"))
+        whole = store.history("ro-1")
+        seen: list[HistoryEntry] = []
+        while page := store.history("ro-1", 4, seen[-1].seq if seen else None):
+            seen += page
+        assert seen == whole
+        assert [one.reason for one in whole[1:]] == [f"ro-1 {n}" for n in range(5)]
+        back: list[HistoryEntry] = []
+        while page := store.latest("ro-1", 4, back[-1].seq if back else None):
+            back += page
+        assert back == whole[::-1]
+        assert store.history("ro-1", after=whole[-1].seq) == store.latest("ro-1", 9, whole[0].seq) == []
+        with pytest.raises(NotFound, match="ro-9"):
+            store.history("ro-9", 3, 1)
+        with pytest.raises(NotFound, match="ro-9"):
+            store.latest("ro-9", 3)
+
 
 TERM = timedelta(seconds=30)
 

@@ -20,7 +20,7 @@ from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
-from services.store.tables import recommender_history, recommenders, resources, route_history
+from services.store.tables import history, recommender_history, recommenders, resources, route_history
 from services.store.tokens import SqlTokens
 from shared.domain.access import Role, Token
 from shared.domain.errors import Conflict, Damaged, Unreadable
@@ -164,6 +164,21 @@ class TestSqlResources(ResourceStoreSuite):
         with pytest.raises(Unreadable, match="ro-1"):
             store.get("ro-1")
         assert store.list(before="ro-1") == []
+
+    def test_a_page_of_a_long_history_reads_no_more_than_itself(self, engine: Engine, store: SqlResources[RolloutStatus]) -> None:
+        store.create(rollout(), "ada")
+        entry = {"kind": "rollout", "id": "ro-1", "at": NOW, "source": "", "target": "", "reason": "", "actor": ""}
+        with engine.begin() as connection:
+            connection.execute(insert(history), [entry] * 5_000)
+        middle = store.history("ro-1", 2_500)[-1].seq
+        for page in (lambda: store.history("ro-1", 5, middle), lambda: store.latest("ro-1", 5, middle)):
+            asked = statements(engine, page)
+            assert len(asked) == 1
+            assert "LIMIT" in asked[0][0]
+            plan = " ".join(plans(engine, page))
+            assert "history_of" in plan or "history_pkey" in plan
+            assert "B-TREE" not in plan and "Sort" not in plan
+            assert len(page()) == 5
 
     def test_lists_are_read_from_an_index_however_many_rows_there_are(self, engine: Engine, store: SqlResources[RolloutStatus]) -> None:
         many(engine, 20_000)

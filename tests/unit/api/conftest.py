@@ -76,6 +76,7 @@ class Rows:
     def __init__(self, what):
         self.what = what
         self.rows = {}
+        self.past = [HistoryEntry(NOW, "", "pending", "created", "operator")]
 
     def create(self, record, actor):
         return self.rows.setdefault(record.id, record)
@@ -111,8 +112,14 @@ class Rows:
         self.said = entry
         return self.rows[record.id]
 
-    def history(self, id):
-        return [HistoryEntry(NOW, "", "pending", "created", "operator")]
+    def history(self, id, limit=None, after=None):
+        return [one for one in self.entries(id) if after is None or one.seq > after][:limit]
+
+    def latest(self, id, limit, before=None):
+        return [one for one in self.entries(id)[::-1] if before is None or one.seq < before][:limit]
+
+    def entries(self, id):
+        return [replace(one, seq=3 * place) for place, one in enumerate(self.past, 1)]
 
 
 class Recommenders:

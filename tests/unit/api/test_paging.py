@@ -148,8 +148,7 @@ def test_a_token_lists_the_runs_of_its_recommenders(full, problem):
 
 
 def test_a_history_goes_on_from_page_to_page(full, client):
-    full.runs.history = lambda id: [entry] * 5
-    entry = full.rollouts.history("x")[0]
+    full.runs.past *= 5
     first = client.get("/v1/runs/r1/events?limit=3").json()
     rest = client.get(f"/v1/runs/r1/events?limit=3&cursor={first['next']}").json()
     assert (len(first["items"]), len(rest["items"]), rest["next"]) == (3, 2, None)

@@ -190,7 +190,7 @@ def test_without_triggers_and_retrainer_there_is_little_to_say(world, client, pr
 def test_the_history_comes_in_pages_the_newest_first(world, client):
     world.add_retrainer()
     entries = [HistoryEntry(NOW, "watching", "watching", f"line {number}", "eyas") for number in range(1, 8)]
-    world.retrainers.history = lambda id: entries
+    world.retrainers.past = entries
     seen, before = [], None
     while True:
         page = client.get("/v1/recommenders/m/triggers/history", params={"limit": 3} | ({"cursor": before} if before else {})).json()
