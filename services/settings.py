@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from shared.contracts.quantities import Duration
+from shared.contracts.words import said
 from shared.domain.errors import Invalid
 
 _PREFIX = "EYAS_"
@@ -147,10 +148,10 @@ def read_secret(path: Path, what: str) -> str:
 
 def _said(error: ValidationError, given: Mapping[str, Any]) -> str:
     first = error.errors(include_url=False)[0]
-    said = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
     if not first["loc"]:
-        return said
+        return said(first)
     field = str(first["loc"][0])
     named = field if field in given else _PREFIX + field.upper()
-    got = "" if field in _SECRETS else f", got {str(first['input'])[:80]!r}"
-    return f"{named}: {said}{got}"
+    message = said(first, secret=field in _SECRETS)
+    got = "" if field in _SECRETS or ", got " in message else f", got {str(first['input'])[:80]!r}"
+    return f"{named}: {message}{got}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -33,8 +34,14 @@ class DataFiles:
             found = {str(path): path.stat() for path in data_files(uri, self._roots)}
         except (EyasError, OSError):
             return {}
-        marks = {name: f"{one.st_size} bytes, mtime {one.st_mtime_ns}" for name, one in found.items()}
+        marks = {name: f"{one.st_size} bytes of {_written(one.st_mtime_ns)}" for name, one in found.items()}
         return marks if len(marks) <= _NAMED else {f"{uri} ({len(marks)} files)": part(marks)}
+
+
+def _written(nanoseconds: int) -> str:
+    """To the last digit, since it tells one state of a file from another."""
+    whole, rest = divmod(nanoseconds, 1_000_000_000)
+    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09}Z"
 
 
 def data_files(uri: str, roots: Sequence[str]) -> list[Path]:

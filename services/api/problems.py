@@ -16,6 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from shared.contracts.words import said
 from shared.domain.errors import EyasError
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ def _validation(request: Request, error: Exception) -> Response:
     faults = error.errors()
     if any(fault["type"] == "json_invalid" for fault in faults):
         return problem("malformed", 400, "the body is not valid JSON")
-    errors = [{"field": _field(fault["loc"]), "message": _plain(fault["msg"])} for fault in faults]
+    errors = [{"field": _field(fault["loc"]), "message": said(fault)} for fault in faults]
     return problem("invalid", 422, "; ".join(f"{one['field']}: {one['message']}" for one in errors[:5]), errors=errors[:100])
 
 
@@ -70,8 +71,3 @@ def _field(place: Sequence[int | str]) -> str:
     """`body.events.3.user` without the `body`: the field as the client wrote it."""
     parts = [str(part) for part in place]
     return ".".join(parts[1:] if len(parts) > 1 and parts[0] in ("body", "query", "path") else parts)
-
-
-def _plain(message: str) -> str:
-    message = message.removeprefix("Value error, ")
-    return message[:1].lower() + message[1:]

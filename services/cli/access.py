@@ -69,10 +69,10 @@ def whoami(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 def audit(
     ctx: typer.Context,
-    actor: Annotated[str | None, typer.Option(show_default=False)] = None,
-    recommender: Annotated[str | None, typer.Option(show_default=False)] = None,
+    actor: Annotated[str | None, typer.Option(help="Who asked: the name of a token's holder.", show_default=False)] = None,
+    recommender: Annotated[str | None, typer.Option(help="Only what concerns this one.", show_default=False)] = None,
     since: Annotated[str | None, typer.Option(help="Such as 2026-01-31T12:00:00Z.", show_default=False)] = None,
-    until: Annotated[str | None, typer.Option(show_default=False)] = None,
+    until: Annotated[str | None, typer.Option(help="Such as 2026-01-31T12:00:00Z.", show_default=False)] = None,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
@@ -82,9 +82,12 @@ def audit(
         show_json(found)
         return
     rows = [
-        (when(one["at"]), one["actor"], one["action"], one["target"], one["status"] or "unknown", one["detail"]) for one in found["items"]
+        (when(one["at"]), one["actor"], f"{one['action'].split()[0]} {one['target']}", one["status"] or "unknown", one["detail"])
+        for one in found["items"]
     ]
-    show_table(("TIME", "ACTOR", "ACTION", "PATH", "ANSWER", "REASON"), rows, "nothing has been asked for yet")
+    filtered = any((actor, recommender, since, until))
+    empty = "nothing like that has been asked for" if filtered else "nothing has been asked for yet"
+    show_table(("TIME", "ACTOR", "ASKED FOR", "ANSWER", "REASON"), rows, empty)
 
 
 def _scope(one: dict[str, Any]) -> str:

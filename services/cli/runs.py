@@ -56,7 +56,8 @@ def runs(
         (one["id"], one["state"], one["mode"], when(one["created_at"]), one["version"], one["cause"], one["reason"])
         for one in found["items"]
     ]
-    show_table(("RUN", "STATE", "MODE", "CREATED", "VERSION", "CAUSE", "REASON"), rows, f"{name} has no run yet")
+    empty = f"no run of {name} gave up" if dead_letter else f"{name} has no run yet"
+    show_table(("RUN", "STATE", "MODE", "CREATED", "VERSION", "CAUSE", "REASON"), rows, empty)
 
 
 def cancel(ctx: typer.Context, id: RunId, reason: Reason = "") -> None:
@@ -81,7 +82,7 @@ def retry(
 def prioritise(
     ctx: typer.Context,
     id: RunId,
-    priority: Annotated[int, typer.Argument(min=-100, max=100, help="Higher goes first.", show_default=False)],
+    priority: Annotated[int, typer.Argument(metavar="PRIORITY", min=-100, max=100, help="Higher goes first.", show_default=False)],
     reason: Reason = "",
 ) -> None:
     """Give a run that waits another place in the queue."""

@@ -17,6 +17,7 @@ from services.cli.home import default_home, endpoint, token, usable
 from services.cli.paths import checked_name
 
 _ENDLESS = 1_000_000
+_WORD = 20
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", callback=checked_name, help="The recommender's name.", show_default=False)]
@@ -54,19 +55,29 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: str
         typer.echo(empty)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row))
+    cells = [[_cell(value) for value in row] for row in rows]
+    for place, column in enumerate(columns):
+        table.add_column(column, overflow="fold", no_wrap=all(_whole(row[place]) for row in cells))
+    for row in cells:
+        table.add_row(*row)
     console = Console(markup=False, highlight=False, soft_wrap=False)
-    if not console.is_terminal:
-        console = Console(markup=False, highlight=False, width=_ENDLESS)
-    console.print(table)
+    if console.is_terminal:
+        console.print(table)
+        return
+    console = Console(markup=False, highlight=False, width=_ENDLESS)
+    with console.capture() as shown:
+        console.print(table)
+    typer.echo("\n".join(line.rstrip() for line in shown.get().splitlines()))
 
 
 def when(value: str | None) -> str:
     """To the second: enough for people."""
     return value[:19].replace("T", " ") if value else ""
+
+
+def _whole(cell: str) -> bool:
+    """Ids and other words stay in one piece on a narrow terminal: they are copied from there."""
+    return len(cell) <= _WORD and " " not in cell
 
 
 def _cell(value: Any) -> str:

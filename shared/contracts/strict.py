@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from shared.contracts.words import said
 from shared.domain.errors import Invalid, Unsupported
 
 M = TypeVar("M", bound=BaseModel)
@@ -51,7 +52,7 @@ def read(model: type[M], value: Any, source: str) -> M:
         return model.model_validate(value)
     except ValidationError as error:
         faults = [(".".join(str(part) for part in fault["loc"]), fault) for fault in error.errors()]
-        lines = [f"{place}: {_plain(fault['msg'])}" if place else _plain(fault["msg"]) for place, fault in faults]
+        lines = [f"{place}: {said(fault)}" if place else said(fault) for place, fault in faults]
         kind = Unsupported if any(fault["type"] == "planned" for _, fault in faults) else Invalid
         more = [f"and {len(lines) - SHOWN_FAULTS} more"] if len(lines) > SHOWN_FAULTS else []
         raise kind(one_line(f"{source}: " + "; ".join(lines[:SHOWN_FAULTS] + more))) from None
@@ -60,8 +61,3 @@ def read(model: type[M], value: Any, source: str) -> M:
 def one_line(message: str) -> str:
     """What a client has sent may hold line breaks; a message has none."""
     return " ".join(message.splitlines())
-
-
-def _plain(message: str) -> str:
-    message = message.removeprefix("Value error, ")
-    return message[:1].lower() + message[1:]

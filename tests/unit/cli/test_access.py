@@ -52,6 +52,9 @@ def test_the_audit_log_is_asked_by_filter_and_says_what_is_unknown(platform, eya
     assert "unknown" in eyas("audit", "--actor", "ada", "--since", "2026-01-01T00:00:00Z").stdout
     assert dict(platform.asked[-1].url.params) == {"actor": "ada", "since": "2026-01-01T00:00:00Z", "limit": "50"}
     assert json.loads(eyas("audit", "--json").stdout)["items"] == [line]
+    platform.says("GET /v1/audit", {"items": [], "next": None})
+    assert eyas("audit", "--actor", "bob").stdout == "nothing like that has been asked for\n"
+    assert eyas("audit").stdout == "nothing has been asked for yet\n"
 
 
 def test_the_token_comes_from_the_environment_before_the_homes_file(platform, eyas, monkeypatch):

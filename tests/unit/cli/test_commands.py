@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+from services.cli.session import show_table
 
 RUN = {
     "id": "r1",
@@ -78,6 +81,28 @@ def test_a_row_is_one_line_where_nobody_watches_the_width(platform, eyas):
     lines = eyas("runs", "m").stdout.splitlines()
     assert len(lines) == 2
     assert long + " and ends" in lines[1]
+
+
+def test_no_dead_letter_is_not_called_no_run(platform, eyas):
+    platform.says("GET /v1/recommenders/m/runs", {"items": [], "next": None})
+    assert eyas("runs", "m", "--dead-letter").stdout == "no run of m gave up\n"
+
+
+def test_no_line_ends_in_blanks_where_nobody_watches_the_width(platform, eyas):
+    platform.says("GET /v1/recommenders/m/runs", {"items": [{**RUN, "reason": ""}, {**RUN, "reason": "why"}], "next": None})
+    assert [line for line in eyas("runs", "m").stdout.splitlines() if line != line.rstrip()] == []
+
+
+def test_an_id_stays_in_one_piece_on_a_narrow_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    long = "etl: ratings.parquet: column 'userId' has 3 nulls: what to do about them stands here at some length"
+    row = ("r01m7z2yyn7qyezgy", "registered", "full", "2026-01-01 00:00:00", 12, "the spec changed", long)
+    show_table(("RUN", "STATE", "MODE", "CREATED", "VERSION", "CAUSE", "REASON"), [row], "")
+    shown = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
+    assert "r01m7z2yyn7qyezgy  registered  full" in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    assert "nulls" in shown
 
 
 def test_logs_follow_from_stage_to_stage_and_miss_nothing(platform, eyas):

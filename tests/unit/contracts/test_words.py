@@ -1,0 +1,56 @@
+"""What a value that doesn't fit is told."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import AwareDatetime, BaseModel, Field, ValidationError
+
+from shared.contracts.words import said
+
+
+class Thing(BaseModel):
+    count: Annotated[int, Field(ge=1, lt=1 << 63)] = 1
+    share: Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)] = 0.5
+    mode: Literal["full", "warm"] = "full"
+    at: AwareDatetime = datetime.min
+    names: Annotated[tuple[str, ...], Field(min_length=1, max_length=2)] = ("a",)
+    yes: bool = False
+    inner: Thing | None = None
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("count", 0, "expected at least 1, got 0"),
+        ("count", "lots", "expected a whole number, got 'lots'"),
+        ("count", 1.5, "expected a whole number, got 1.5"),
+        ("count", 10**19, "expected less than 9223372036854775808, got 10000000000000000000"),
+        ("count", [1], "expected a whole number, got a list"),
+        ("share", 0, "expected more than 0, got 0"),
+        ("share", 2, "expected at most 1, got 2"),
+        ("share", float("nan"), "expected a finite number, got nan"),
+        ("mode", "lukewarm", "expected 'full' or 'warm', got 'lukewarm'"),
+        ("at", "yesterday", "expected a time with its zone, such as 2026-01-31T12:00:00Z, got 'yesterday'"),
+        ("at", "2026-01-31T12:00:00", "expected a time with its zone, such as 2026-01-31T12:00:00Z, got '2026-01-31T12:00:00'"),
+        ("names", [], "expected at least 1 of them, got 0"),
+        ("names", ["a", "b", "c"], "expected at most 2 of them, got 3"),
+        ("names", None, "expected a list, got nothing"),
+        ("yes", {}, "expected true or false, got an object"),
+        ("inner", "x", "expected an object, got 'x'"),
+    ],
+)
+def test_a_fault_says_what_was_expected_and_found(field: str, value: Any, words: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Thing(**{field: value})
+    (fault,) = caught.value.errors()
+    assert said(fault) == words
+    assert "got" not in said(fault, secret=True)
+
+
+def test_a_long_text_is_repeated_in_part() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Thing(mode="x" * 1000)
+    assert len(said(caught.value.errors()[0])) < 150
