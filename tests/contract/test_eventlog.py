@@ -43,6 +43,16 @@ class TestSqlEventLog(EventLogSuite):
         with pytest.raises(Invalid, match="zone"):
             log.impressions([shown("a", datetime(2026, 3, 1, 12))])
 
+    def test_a_damaged_answer_earns_nothing_and_hinders_no_other(
+        self, engine: Engine, log: SqlEventLog, kpis: SqlKpis, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        log.impressions([shown("a"), shown("b")])
+        with engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE impressions SET items = '[1, 2' WHERE request_id = 'a'")
+        like(log, did(request_id="a"), did(request_id="b"))
+        assert kpis.hit_rate("films", 1, T0, LATER, ATTRIBUTION).hits == 1
+        assert "what answer 'a' showed can't be read" in caplog.text
+
     def test_a_name_is_never_read_as_sql(self, log: SqlEventLog, kpis: SqlKpis) -> None:
         evil = "x' OR '1'='1'; DROP TABLE impressions; --"
         log.impressions([shown(evil[:40]), shown("b", recommender=evil)])

@@ -1,0 +1,270 @@
+"""A real Alertmanager delivers to a live API, configured as docs/how-to/retraining.md says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+import yaml
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from services.api.app import create_app
+from services.api.parts import Door, Parts
+from services.control.retrainers import Retrainers
+from services.store.audit import SqlAudit
+from services.store.engine import open_engine, sqlite_url
+from services.store.migrate import upgrade
+from services.store.tokens import SqlTokens
+from shared.domain.access import Role, Token, digest, token_text
+from shared.domain.run import RunStatus
+from shared.ports import Record
+from tests.support import until
+from tests.unit.control.world import NAME, NOW, Plane, World
+
+pytestmark = pytest.mark.requirement("C-03")
+
+GUIDE = Path(__file__).parents[2] / "docs/how-to/retraining.md"
+LABELS = {"alertname": "HitRateLow", "recommender": NAME}
+FIRST = f"{NAME}-retrain-1"
+
+
+def program() -> str:
+    found = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
+    if found is None:
+        missing = "no Alertmanager is installed, so none was tried: apt-get install --no-install-recommends prometheus-alertmanager"
+        if os.environ.get("CI") == "true":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class Listening:
+    """Passes on, and keeps what the webhook answered."""
+
+    app: ASGIApp
+    answers: list[tuple[int, Any]] = field(default_factory=list)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status, body = 0, b""
+
+        async def noting(message: Message) -> None:
+            nonlocal status, body
+            status, body = message.get("status", status), body + message.get("body", b"")
+            if message["type"] == "http.response.body" and scope["path"] == "/v1/alerts":
+                self.answers.append((status, json.loads(body)))
+            await send(message)
+
+        await self.app(scope, receive, noting)
+
+    def outcomes(self) -> list[str]:
+        return [one["outcome"] for status, answer in self.answers if status == 200 for one in answer["alerts"]]
+
+
+@dataclass
+class Live:
+    """The control plane over a database: its API on a port, its loop ticked by the test. Version 1 serves."""
+
+    world: World
+    plane: Plane
+    door: Listening
+    url: str
+    token: str
+
+    def runs(self) -> list[Record[RunStatus]]:
+        return [one for one in self.world.runs.list(NAME) if one.id != "r1"]
+
+    def rounds(self, count: int) -> None:
+        for _ in range(count):
+            self.world.round(self.plane)
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Live]:
+    url = sqlite_url(tmp_path / "eyas.db")
+    engine = open_engine(url)
+    upgrade(engine)
+    engine.dispose()
+    world = World(tmp_path / "world", url)
+    world.apply(retrain={"on": [{"alert": {"names": ["HitRateLow"]}}], "cooldown": "10s"})
+    plane = world.plane()
+    plane.ensure()
+    world.start_run("r1")
+    world.until(plane, "registered")
+    world.hero = ("rollout", "r1-rollout")
+    world.until(plane, "promoted")
+    world.hero = ("retrainer", NAME)
+    text = token_text("alerts", os.urandom(32))
+    tokens = SqlTokens(world.engine)
+    tokens.add(Token("alerts", "alertmanager", digest(text), Role.OPERATOR, None, NOW, "ada"))
+    door = Listening(create_app(Door(world.clock, "the first token", tokens, list), parts(world, tokens), None))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(door, log_config=None, lifespan="off"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        yield Live(world, plane, door, f"http://127.0.0.1:{listener.getsockname()[1]}", text)
+        server.should_exit = True
+        thread.join()
+    world.close()
+
+
+def parts(world: World, tokens: SqlTokens) -> Parts:
+    look = Retrainers(world.retrainers, world.runs, world.rollouts, world.recommenders, world.routes, world.signals, world.clock).look
+    unused: Any = SimpleNamespace()
+    return Parts(
+        recommenders=world.recommenders,
+        runs=world.runs,
+        rollouts=world.rollouts,
+        retrainers=world.retrainers,
+        registry=world.registry,
+        routes=world.routes,
+        executor=world.executor,
+        artifacts=world.artifacts,
+        server=world.server,
+        clock=world.clock,
+        tokens=tokens,
+        audit=SqlAudit(world.engine),
+        drift=unused,
+        kpis=unused,
+        collect=unused,
+        turns=unused,
+        plan=unused,
+        watch=look,
+        wake=lambda: None,
+    )
+
+
+def guide() -> dict[str, Any]:
+    """The guide's example, with the test's address and file, and in a hurry."""
+    found = re.search(r"```yaml\n(route:.*?)```", GUIDE.read_text(), re.DOTALL)
+    assert found is not None
+    config: dict[str, Any] = yaml.safe_load(found.group(1))
+    return config
+
+
+class Alertmanager:
+    def __init__(self, folder: Path, url: str, token: str) -> None:
+        folder.mkdir()
+        (folder / "token").write_text(token + "\n")
+        config = guide()
+        (webhook,) = config["receivers"][0]["webhook_configs"]
+        webhook["url"] = webhook["url"].replace("http://127.0.0.1:8080", url)
+        webhook["http_config"]["authorization"]["credentials_file"] = str(folder / "token")
+        config["route"] |= {"group_wait": "0s", "group_interval": "1s", "repeat_interval": "1s"}
+        (folder / "alertmanager.yml").write_text(yaml.safe_dump(config))
+        port = free_port()
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=10)
+        with (folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    program(),
+                    f"--config.file={folder / 'alertmanager.yml'}",
+                    f"--storage.path={folder / 'data'}",
+                    f"--web.listen-address=127.0.0.1:{port}",
+                    "--cluster.listen-address=",
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def __enter__(self) -> Alertmanager:
+        until("Alertmanager is ready", self._ready)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(30)
+
+    def _ready(self) -> bool:
+        assert self._process.poll() is None, "Alertmanager has ended: see its log"
+        try:
+            return self._http.get("/-/ready").is_success
+        except httpx.TransportError:
+            return False
+
+    def post(self, began: datetime, ends: datetime) -> None:
+        alert = {
+            "labels": LABELS,
+            "annotations": {"summary": "hit rate below 2%"},
+            "startsAt": began.isoformat(),
+            "endsAt": ends.isoformat(),
+        }
+        self._http.post("/api/v2/alerts", json=[alert]).raise_for_status()
+
+    def failures(self) -> int:
+        text = self._http.get("/metrics").text
+        found = re.findall(r'^alertmanager_notifications_failed_total\{.*integration="webhook".*\} (\d+)', text, re.MULTILINE)
+        return sum(map(int, found))
+
+
+def test_a_firing_starts_one_retraining_however_often_it_is_delivered(live: Live, tmp_path: Path) -> None:
+    door, hour = live.door, timedelta(hours=1)
+    began = datetime.now(UTC) - timedelta(minutes=1)
+
+    def delivered_again(outcome: str) -> None:
+        before = door.outcomes().count(outcome)
+        until(f"two more answers '{outcome}'", lambda: door.outcomes().count(outcome) >= before + 2)
+
+    with Alertmanager(tmp_path / "alertmanager", live.url, live.token) as alertmanager:
+        alertmanager.post(began, began + hour)
+        until("the alert is delivered", lambda: "asked" in door.outcomes())
+        delivered_again("asked")
+        live.world.until(live.plane, "retraining", "retrainer")
+        (run,) = live.runs()
+        assert (run.id, run.spec["cause"]) == (FIRST, "alert by alertmanager: HitRateLow: hit rate below 2%")
+        assert live.world.retrainers.history(NAME)[-1].actor == "alertmanager"
+        delivered_again("taken already")
+        live.world.until(live.plane, "cooling")
+        live.world.until(live.plane, "watching")
+        delivered_again("taken already")
+        live.rounds(3)
+        assert [one.id for one in live.runs()] == [FIRST]
+
+        alertmanager.post(began, datetime.now(UTC) - timedelta(seconds=1))
+        until("it is resolved", lambda: "resolved" in door.outcomes())
+        live.rounds(3)
+        assert [one.id for one in live.runs()] == [FIRST]
+
+        again = datetime.now(UTC)
+        alertmanager.post(again, again + hour)
+        before = door.outcomes().count("asked")
+        until("another firing is delivered", lambda: door.outcomes().count("asked") > before)
+        live.world.until(live.plane, "retraining", "retrainer")
+        assert [one.id for one in live.runs()] == [f"{NAME}-retrain-2", FIRST]
+    assert set(door.outcomes()) == {"asked", "taken already", "resolved"}
+    assert {status for status, _ in door.answers} == {200}
+
+
+def test_a_wrong_token_is_refused_and_alertmanager_says_so(live: Live, tmp_path: Path) -> None:
+    began = datetime.now(UTC)
+    with Alertmanager(tmp_path / "alertmanager", live.url, live.token[:-1] + "x") as alertmanager:
+        alertmanager.post(began, began + timedelta(hours=1))
+        until("Alertmanager counts a failure", lambda: alertmanager.failures() > 0)
+    live.rounds(3)
+    assert live.runs() == []
+    assert {status for status, _ in live.door.answers} == {401}
