@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from shared.contracts.codec import decode, encode
+from shared.contracts.spec import MetricGate, RecommenderSpec
+from shared.contracts.strict import read
 from shared.domain.errors import Conflict, Invalid
 from shared.domain.retrainer import Mode
 from shared.domain.run import MACHINE, STAGES, RunStatus, StageDone
@@ -78,6 +81,28 @@ def adopted(record: Record[RunStatus], stage: str, done: tuple[StageDone, ...]) 
     kept: dict[str, Any] = record.spec.get("adopt", {})
     same = all(one.stage in kept and kept[one.stage]["attempt"] == one.attempt for one in done)
     return decode(StageDone, kept[stage]) if same and stage in kept else None
+
+
+def rests_on(record: Record[RunStatus]) -> int | None:
+    """The version whose files the run reads: to start from, or to compare with."""
+    number: int | None = record.spec["serving"]
+    if number is None or record.spec["mode"] == "warm":
+        return number
+    gates = read(RecommenderSpec, record.spec["document"], f"spec of {record.id}").gates
+    compares = any(isinstance(gate, MetricGate) and "serving" in (gate.better_than, gate.not_worse_than) for gate in gates)
+    return number if compares else None
+
+
+def collected_basis(record: Record[RunStatus], collected: Mapping[int, datetime]) -> str | None:
+    """Why the run can't be, if the version that it rests on has no files any more."""
+    number = rests_on(record)
+    if number is None or number not in collected:
+        return None
+    what = "starts from" if record.spec["mode"] == "warm" else "is compared with"
+    return (
+        f"the run {what} version {number} of '{record.recommender}', which was collected on {collected[number]:%Y-%m-%d}:"
+        " its files are gone; start a new run"
+    )
 
 
 def rollout_id(run: str) -> str:

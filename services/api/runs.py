@@ -24,7 +24,7 @@ from shared.domain.machine import Request
 from shared.domain.queue import HIGHEST, LOWEST, Turn
 from shared.domain.retrainer import Mode
 from shared.domain.run import ANSWERS, STAGES, RunStatus
-from shared.launch import Terms, new_run, retry_run, rollout_id
+from shared.launch import Terms, collected_basis, new_run, retry_run, rollout_id
 from shared.ports import HistoryEntry, Recommender, Record, Version
 
 room = Room("runs")
@@ -181,6 +181,9 @@ def retry(parts: With, who: Who, id: str, wanted: Retry | None = None) -> RunVie
     now = parts.clock.now()
     cause = asked.reason or f"retry of {id}, asked by {who.name}"
     run = retry_run(record, asked.stage, new_id("r", now, secrets.randbits(30)), cause, now, by=who.name)
+    gone = collected_basis(run, parts.registry.collected(run.recommender))
+    if gone:
+        raise Conflict(f"run {id} can't be retried: {gone}")
     created = parts.runs.create(run, who.name)
     parts.wake()
     return run_view(parts, created)

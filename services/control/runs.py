@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from services.control.turns import Turns
 from shared.contracts.plans import run_plan
 from shared.contracts.stage import Files, Manifest, StageName, StageSpec, digest_of
 from shared.domain import run as domain
+from shared.domain.errors import NotFound
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import Published, RegisterVersion, RunObservation, RunStatus, StageDone, StartStage, StopStage
-from shared.launch import rollout_id
+from shared.launch import collected_basis, rests_on, rollout_id
 from shared.ports import Clock, EventLog, Executor, Record, RolloutStore, Version
 from shared.telemetry import metrics
 
@@ -48,6 +50,19 @@ class Runs:
         self._turns = turns
 
     def observe(self, record: Record[RunStatus]) -> RunObservation:
+        try:
+            seen = self._look(record)
+        except NotFound:
+            gone = self._gone(record)
+            if gone is None:
+                raise
+            return RunObservation(gone=gone)
+        return seen if seen.ahead is None else replace(seen, gone=self._gone(record))
+
+    def _gone(self, record: Record[RunStatus]) -> str | None:
+        return None if rests_on(record) is None else collected_basis(record, self._registry.collected(record.recommender))
+
+    def _look(self, record: Record[RunStatus]) -> RunObservation:
         status = record.status
         if record.asked is not None:  # what is asked is answered first, whatever artifacts say
             return RunObservation(record.asked)

@@ -165,6 +165,8 @@ class RunObservation:
     published: Published | None = None
     ahead: Basis | None = None
     """Of the stage that would start now."""
+    gone: str | None = None
+    """Why no further stage can ever start."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,10 @@ def decide(run: str, status: RunStatus, seen: RunObservation, plan: RunPlan, now
         return Decision(status, consumes_request=seen.request is not None)
     if seen.request is not None:
         return _asked(run, status, seen.request)
+    if seen.gone:
+        if status.state == "pending":  # fails as the stage that it can't start
+            return Decision(replace(status, state="etl", reason=seen.gone, attempt=1))
+        return Decision(replace(status, state="failed", reason=seen.gone, retry_at=None))
     if status.state == "pending":
         if seen.waits:
             return Decision(replace(status, reason=seen.waits), requeue_after=_POLL)

@@ -300,3 +300,16 @@ def test_a_plan_says_what_would_be_done_and_writes_nothing(world, client, proble
     assert (new.status_code, new.json()["applied"], new.json()["recommender"]) == (200, False, "fresh")
     assert world.runs.rows == {}
     assert list(world.recommenders.rows) == ["m"]
+
+
+@pytest.mark.requirement("G-11")
+def test_a_run_that_rests_on_a_collected_version_is_not_retried(world, client, problem):
+    world.add_run("r1", "failed", ("etl",))
+    world.registry.gone = {3: NOW}
+    for number, mode, code in ((3, "warm", 409), (3, "full", 202), (2, "warm", 202)):
+        record = world.runs.get("r1")
+        world.runs.rows["r1"] = replace(record, spec={**record.spec, "serving": number, "mode": mode})
+        response = client.post("/v1/runs/r1:retry")
+        assert response.status_code == code, response.text
+        if code == 409:
+            assert "starts from version 3 of 'm', which was collected on 2026-01-01" in problem(response, 409, "conflict")

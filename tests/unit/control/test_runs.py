@@ -271,3 +271,22 @@ def test_a_run_shows_what_its_job_waits_for_and_goes_on_when_it_has_its_place(wo
     assert run_of(world).reason == ""
     world.until(plane, "registered", "run")
     assert [done.attempt for done in run_of(world).stages if done.stage == "train"] == ["r1-train-1"]
+
+
+@pytest.mark.requirement("G-11")
+@pytest.mark.parametrize("state", ["pending", "etl", "train"])
+def test_a_warm_run_whose_parent_was_collected_fails_at_once_and_says_so(world: World, state: str) -> None:
+    plane = world.plane()
+    world.start_run("r1")
+    world.until(plane, "registered", "run")
+    world.hero = ("", "")
+    world.start_run("r2", mode="warm", serving=1)
+    world.until(plane, state, "run")
+    assert world.registry.collect(NAME, 1, world.clock.now())
+    if state == "train":
+        for stage in ("etl", "train"):
+            (world.folder / "artifacts" / "manifests" / f"r1-{stage}-1.json").unlink()
+    world.until(plane, "failed", "run")
+    assert "starts from version 1 of 'films', which was collected on 2026-01-01" in world.row().status.reason
+    assert not world.row().status.dead_letter
+    assert world.registry.list(NAME)[-1].number == 1
