@@ -119,7 +119,7 @@ class ResourceStore(Protocol[S]):
         """Every unfinished row, light: whoever has left `pending`, or has an intent to, is active."""
 
     def write_intent(self, record: Record[S], intent: Mapping[str, Any]) -> Record[S]:
-        """Conflict if the row has moved on since `record` was read; so with the next three."""
+        """Stale if the row has moved on since `record` was read; so with the next two."""
 
     def commit(
         self, record: Record[S], status: S, *, due_at: datetime, entry: HistoryEntry | None, finished: bool, clear_request: bool
@@ -267,9 +267,11 @@ class RouteStore(Protocol):
 
     def all(self) -> Mapping[str, Route]: ...
 
-    def put(self, recommender: str, route: Route, now: datetime, actor: str, reason: str) -> Route:
+    def put(
+        self, recommender: str, route: Route, now: datetime, actor: str, reason: str, during: Record[RolloutStatus] | None = None
+    ) -> Route:
         """Makes it the route with the next generation; equal but for generation and since: nothing changes. Conflict for a
-        version whose files were given up."""
+        version whose files were given up; Stale if the rollout that says so has moved on since it was read."""
 
     def history(self, recommender: str, limit: int = 100, before: int | None = None) -> Sequence[RouteEntry]:
         """The newest generation first; `before` is the last generation of the previous page."""

@@ -4,20 +4,23 @@ The due rows are told by id and revision; one that rests isn't even read. A pass
 -> decide (pure) -> write the intent -> act -> commit by compare-and-swap -> metrics. Whoever dies anywhere leaves a row that
 says what was under way; effects are idempotent, so the next pass does them again and commits once. A commit whose outcome
 nobody knows, for the database went away in that moment, is one of those deaths. A pass that finds nothing to do writes nothing.
+
+Whoever stalls in a pass may be overtaken: another control plane does the same step, and more. The commit then is Stale, and the
+kind takes back what its late effects have begun.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar
 
 from services.control.replica import Replica
 from shared.contracts.codec import decode, encode
-from shared.domain.errors import Conflict, EyasError, Unreadable
+from shared.domain.errors import Damaged, EyasError, Stale, Unavailable, Unreadable
 from shared.domain.machine import Decision, HasState, Machine, Request
 from shared.ports import Clock, Due, HistoryEntry, Record, ResourceStore
 from shared.telemetry import metrics
@@ -30,6 +33,9 @@ E = TypeVar("E")
 
 _IDLE = timedelta(seconds=1)
 _BACKOFF_LIMIT = 30.0
+_HOPELESS = 8
+"""Faults in a row, over a minute, of a kind that time doesn't mend."""
+_ALL = 1_000_000
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -58,6 +64,28 @@ class Kind(Protocol[S, O, E]):
     def committed(self, record: Record[S], following: S) -> None:
         """After the commit: metrics."""
 
+    def awake(self) -> Collection[str]:
+        """The ids of rows that are to be looked at although they rest."""
+
+    def overtaken(self, record: Record[S], effect: E) -> None:
+        """The row moved on, by another hand, before this effect could be committed: what it began too late is ended."""
+
+    def give_up(self, record: Record[S], following: S | None, why: str) -> Decision[S, E] | None:
+        """What becomes of a row that can't go on; `following` is what it was on its way to. None: it is tried for ever."""
+
+
+class Simple(Generic[S, E]):
+    """What most kinds say of the rare cases."""
+
+    def awake(self) -> Collection[str]:
+        return ()
+
+    def overtaken(self, record: Record[S], effect: E) -> None:
+        pass
+
+    def give_up(self, record: Record[S], following: S | None, why: str) -> Decision[S, E] | None:
+        return None
+
 
 @dataclass(frozen=True)
 class _Look:
@@ -76,8 +104,9 @@ class Reconciler(Generic[S, O, E]):
         self._replica = replica
         self._looks: dict[str, _Look] = {}
 
-    def tick(self, limit: int = 10_000) -> int:
-        """One pass over every row that is due; returns how many rows were written. A row that rests stays due: the limit is for all."""
+    def tick(self) -> int:
+        """One pass over every row that is due; returns how many rows were written. A row that rests stays due, so there is no limit:
+        those beyond it would never be reached."""
         now = self._clock.now()
         holder = None
         if self._replica is not None:
@@ -85,9 +114,16 @@ class Reconciler(Generic[S, O, E]):
                 return 0
             holder = self._replica.holder
             self._kind.store.claim(holder, now, self._replica.count())
-        rows = self._kind.store.due(now, limit, holder)
+        rows = self._kind.store.due(now, _ALL, holder)
         self._looks = {row.id: self._looks[row.id] for row in rows if row.id in self._looks}
+        self._wake()
         return sum(self._guarded(row, now) for row in rows if self._is_due(row, now))
+
+    def _wake(self) -> None:
+        for id in self._kind.awake():
+            look = self._looks.get(id)
+            if look is not None and not look.faults and look.again != _NEVER:
+                del self._looks[id]
 
     def _is_due(self, row: Due, now: datetime) -> bool:
         """A row whose last pass found nothing rests, in memory alone, unless somebody has written it since."""
@@ -98,9 +134,8 @@ class Reconciler(Generic[S, O, E]):
         began = time.monotonic()
         name = self._kind.machine.name
         try:
-            record = self._kind.store.get(row.id)
-            return self.reconcile(record, now)
-        except Conflict:
+            return self.reconcile(self._kind.store.get(row.id), now)
+        except Stale:
             log.debug("%s %s: changed meanwhile, looking again", name, row.id)
         except Unreadable as error:
             self._leave(row, error)
@@ -120,10 +155,12 @@ class Reconciler(Generic[S, O, E]):
         look = self._looks.get(row.id)
         faults = look.faults + 1 if look else 1
         rest = min(0.25 * 2**faults, _BACKOFF_LIMIT)
-        current = self._kind.store.get(row.id).revision
-        self._looks[row.id] = _Look(current, now + timedelta(seconds=rest), faults)
-        metrics.RECONCILE_FAULTS.labels(self._kind.machine.name).inc()
         name = self._kind.machine.name
+        current = self._kind.store.get(row.id)
+        self._looks[row.id] = _Look(current.revision, now + timedelta(seconds=rest), faults)
+        metrics.RECONCILE_FAULTS.labels(name).inc()
+        if faults >= _HOPELESS and _lasts(error) and self._give_up(current, now, str(error)):
+            return
         if isinstance(error, EyasError):
             log.warning("%s %s: %s; again in %.1f s", name, row.id, error, rest)
         else:
@@ -133,18 +170,40 @@ class Reconciler(Generic[S, O, E]):
         """One pass over one row; true if it was written."""
         if record.intent is not None:
             log.info("%s %s: finishing what was under way", self._kind.machine.name, record.id)
-            decision = self._restore(record.intent)
-        else:
-            decision = self._kind.decide(record, self._kind.observe(record), now)
-            if decision.next == record.status and not decision.effects and not decision.consumes_request:
-                self._looks[record.id] = _Look(record.revision, now + (decision.requeue_after or _IDLE))
-                return False
-            self._kind.machine.check(record.status.state, decision.next.state)
-            if decision.effects:
-                record = self._kind.store.write_intent(record, self._intent(decision))
+            return self._carry_out(record, self._restore(record.intent), now)
+        decision = self._kind.decide(record, self._kind.observe(record), now)
+        if decision.next == record.status and not decision.effects and not decision.consumes_request:
+            self._looks[record.id] = _Look(record.revision, now + (decision.requeue_after or _IDLE))
+            return False
+        self._begin(record, decision, now)
+        return True
+
+    def _begin(self, record: Record[S], decision: Decision[S, E], now: datetime) -> None:
+        self._kind.machine.check(record.status.state, decision.next.state)
+        if decision.effects:
+            record = self._kind.store.write_intent(record, self._intent(decision))
+        self._carry_out(record, decision, now)
+
+    def _carry_out(self, record: Record[S], decision: Decision[S, E], now: datetime) -> bool:
         for effect in decision.effects:
             self._kind.act(record, decision.next, effect)
-        self._commit(record, decision, now)
+        try:
+            self._commit(record, decision, now)
+        except Stale:
+            for effect in decision.effects:
+                self._kind.overtaken(record, effect)
+            raise
+        return True
+
+    def _give_up(self, record: Record[S], now: datetime, why: str) -> bool:
+        following = None if record.intent is None else self._restore(record.intent).next
+        decision = self._kind.give_up(record, following, why)
+        if decision is None:
+            return False
+        try:
+            self._begin(record, decision, now)
+        except EyasError as error:
+            log.warning("%s %s: it can't go on, and can't be ended yet: %s", self._kind.machine.name, record.id, error)
         return True
 
     def _commit(self, record: Record[S], decision: Decision[S, E], now: datetime) -> None:
@@ -174,6 +233,11 @@ class Reconciler(Generic[S, O, E]):
             effects=tuple(decode(self._kind.effect_type, effect) for effect in intent["effects"]),
             consumes_request=bool(intent["consumes_request"]),
         )
+
+
+def _lasts(error: Exception) -> bool:
+    """What a part says that answers: waiting doesn't mend it."""
+    return isinstance(error, EyasError) and (isinstance(error, Damaged) or not isinstance(error, Unavailable))
 
 
 def _said(asked: Request | None, decision: Decision[Any, Any], moved: bool, finished: bool) -> tuple[str, str]:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
+from services.control.reconcile import Simple
 from shared.contracts.plans import retrain_plan
 from shared.domain import retrainer as domain
 from shared.domain import rollout as rollouts
@@ -18,7 +19,7 @@ from shared.ports import Clock, RecommenderStore, Record, RetrainerStore, Rollou
 from shared.telemetry import metrics
 
 
-class Retrainers:
+class Retrainers(Simple[RetrainerStatus, StartRun]):
     """The Kind of retrainers: one row a recommender."""
 
     machine = domain.MACHINE

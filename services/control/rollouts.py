@@ -7,6 +7,7 @@ from typing import Any
 
 from services.control.bases import spec_of
 from services.control.placement import Placement
+from services.control.reconcile import Simple
 from shared.contracts.plans import rollout_plan
 from shared.domain import rollout as domain
 from shared.domain.errors import EyasError
@@ -20,7 +21,7 @@ GATEWAY_SILENCE = timedelta(seconds=3)
 """A gateway that hasn't reported for this long isn't ready and isn't waited for."""
 
 
-class Rollouts:
+class Rollouts(Simple[RolloutStatus, SetRoute]):
     """The Kind of rollouts."""
 
     machine = domain.MACHINE
@@ -61,7 +62,7 @@ class Rollouts:
         return domain.decide(record.id, int(record.spec["version"]), record.status, seen, rollout_plan(spec_of(record)), now)
 
     def act(self, record: Record[RolloutStatus], following: RolloutStatus, effect: SetRoute) -> None:
-        route = self._routes.put(record.recommender, effect.route, self._clock.now(), effect.actor, effect.reason)
+        route = self._routes.put(record.recommender, effect.route, self._clock.now(), effect.actor, effect.reason, record)
         metrics.WEIGHT.labels(record.recommender).set(route.weight)
         metrics.SERVING.labels(record.recommender).set(route.stable)
 

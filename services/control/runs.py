@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -122,6 +123,23 @@ class Runs:
             seconds = (done.ended_at - done.started_at).total_seconds()
             metrics.STAGE_SECONDS.labels(record.recommender, done.stage).observe(seconds)
             self._bases.keep(record.recommender, done)
+
+    def awake(self) -> Collection[str]:
+        return self._turns.come()
+
+    def overtaken(self, record: Record[RunStatus], effect: domain.RunEffect) -> None:
+        """A stage may have started under a name that was free again."""
+        if isinstance(effect, StartStage) and effect.attempt not in self._wanted(self.store.get(record.id)):
+            self._executor.stop(effect.attempt)
+
+    def give_up(self, record: Record[RunStatus], following: RunStatus | None, why: str) -> domain.RunDecision | None:
+        return domain.give_up(record.id, record.status, following, why)
+
+    def _wanted(self, record: Record[RunStatus]) -> frozenset[str]:
+        """The attempts that are, or are about to be, under way."""
+        effects = record.intent["effects"] if record.intent is not None else ()
+        starting = {str(one["attempt"]) for one in effects if one["kind"] == "start_stage"}
+        return domain.works(record.id, record.status) | starting
 
     def _stage(self, record: Record[RunStatus], following: RunStatus, effect: StartStage) -> StageSpec:
         spec = spec_of(record)

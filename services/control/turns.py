@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -54,6 +54,7 @@ class Turns:
         self._stile = stile
         self._turns: Mapping[str, Turn] = {}
         self._looked: datetime | None = None
+        self._pending: frozenset[str] = frozenset()
         self._let_in: set[str] = set()
 
     def wait(self, record: Record[RunStatus]) -> str | None:
@@ -77,13 +78,23 @@ class Turns:
         self._let_in.add(record.id)
         return None
 
+    def come(self) -> Collection[str]:
+        """Who may start now and hasn't been let in yet. Asks for nothing while nobody is known to wait."""
+        if not self._pending - self._let_in:
+            return ()
+        now = self._clock.now()
+        if self._looked is None or not timedelta(0) <= now - self._looked < _FRESH:
+            self._look(now)
+        return [id for id in self._pending - self._let_in if self._turns[id].waits is None]
+
     def _waits(self, record: Record[RunStatus]) -> str | None:
         turn = self._turns.get(record.id)
         return turn.waits if turn is not None else record.status.reason or _ELSEWHERE  # without one it has ended since it was read
 
     def _look(self, now: datetime) -> None:
         rows = self._store.queued()
-        self._let_in &= {row.id for row in rows if not row.active}
+        self._pending = frozenset(row.id for row in rows if not row.active)
+        self._let_in &= self._pending
         self._turns = admit([replace(row, active=True) if row.id in self._let_in else row for row in rows], self._limit)
         self._looked = now
         active = sum(row.active for row in rows)

@@ -37,7 +37,7 @@ from services.store.columns import sound
 from services.store.living import refuse_deleted
 from services.store.tables import history, leases, resources
 from shared.contracts.codec import decode, encode
-from shared.domain.errors import Conflict, Unreadable, no_such
+from shared.domain.errors import Conflict, Stale, Unreadable, no_such
 from shared.domain.machine import HasState, Request
 from shared.domain.queue import Queued
 from shared.ports import REPLICAS, Due, HistoryEntry, Record
@@ -259,7 +259,7 @@ class SqlResources(Generic[S]):
             .values(**values, revision=record.revision + 1)
         )
         if connection.execute(statement).rowcount == 0:
-            raise Conflict(f"{self._kind} '{record.id}' has changed since it was read: read it again")
+            raise _stale(self._kind, record.id)
 
     def _append(self, connection: Connection, id: str, entry: HistoryEntry) -> None:
         values = {"at": entry.at, "source": entry.source, "target": entry.target, "reason": entry.reason, "actor": entry.actor}
@@ -309,6 +309,17 @@ def _chosen(here: Sequence[ColumnElement[bool]], states: Collection[str] | None,
         return _newest([*here, false()], limit)
     rows = union_all(*parts).subquery()
     return select(rows).order_by(rows.c.created_at.desc(), rows.c.id.desc()).limit(limit)
+
+
+def demand_unchanged(connection: Connection, kind: str, record: Record[Any]) -> None:
+    """Stale unless the row is as it was read; it stays so until the transaction ends."""
+    query = select(resources.c.revision).where(resources.c.kind == kind, resources.c.id == record.id)
+    if connection.execute(query.with_for_update(read=True)).scalar() != record.revision:
+        raise _stale(kind, record.id)
+
+
+def _stale(kind: str, id: str) -> Stale:
+    return Stale(f"{kind} '{id}' has changed since it was read: read it again")
 
 
 def _newest(here: Sequence[ColumnElement[bool]], limit: int) -> Select[Any]:

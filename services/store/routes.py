@@ -12,10 +12,12 @@ from sqlalchemy.exc import IntegrityError
 
 from services.store.living import refuse_deleted
 from services.store.registry import refuse_collected
+from services.store.resources import demand_unchanged
 from services.store.tables import collected_versions, gateways, recommenders, route_history, routes
 from services.store.turns import take_turn
+from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
-from shared.ports import RouteEntry
+from shared.ports import Record, RouteEntry
 
 _FORGOTTEN = timedelta(days=1)
 """A gateway that was silent this long is gone for good: its successor has another name."""
@@ -38,9 +40,13 @@ class SqlRoutes:
         with self._reads.connect() as connection:
             return {row.recommender: _route(row) for row in connection.execute(select(routes).order_by(routes.c.recommender))}
 
-    def put(self, recommender: str, route: Route, now: datetime, actor: str, reason: str) -> Route:
+    def put(
+        self, recommender: str, route: Route, now: datetime, actor: str, reason: str, during: Record[RolloutStatus] | None = None
+    ) -> Route:
         with self._engine.begin() as connection:
             take_turn(connection, "versions", recommender)  # the registry's too: what is routed isn't collected meanwhile
+            if during is not None:
+                demand_unchanged(connection, "rollout", during)
             before = _present(connection, recommender)
             if before is not None and replace(route, generation=before.generation, since=before.since) == before:
                 return before

@@ -64,6 +64,10 @@ class Conflict(EyasError):
     status = 409
 
 
+class Stale(Conflict):
+    """A row has moved on since it was read: whoever reads it again can go on."""
+
+
 class IllegalTransition(EyasError):
     """A fault of ours: a decision left its transition table."""
 

@@ -27,6 +27,8 @@ LONGEST_WAIT = timedelta(hours=24)
 """For a place to work: a queue in front of scarce machines is no fault."""
 IMAGE_WAIT = timedelta(minutes=10)
 _POLL = timedelta(milliseconds=250)
+_QUEUED = timedelta(seconds=5)
+"""For what a run in the queue says that it waits for; whose turn has come is looked at without delay."""
 _LONGEST_BACKOFF = timedelta(minutes=1)
 
 Fault = Literal["crash", "memory", "evicted", "image", "unschedulable", "quota", "deadline"]
@@ -71,6 +73,7 @@ MACHINE = Machine(
     "pending",
     (
         *(Edge(a, b, "stage published" if a in STAGES else "first in line") for a, b in itertools.pairwise(_FORWARD)),
+        Edge("pending", "failed", "can't begin"),
         Edge("evaluate", "rejected", "a quality gate failed"),
         Edge("verify", "rejected", "the served unit failed a gate"),
         *(Edge(stage, "failed", "refused its input, or out of attempts") for stage in STAGES),
@@ -204,7 +207,7 @@ def decide(run: str, status: RunStatus, seen: RunObservation, plan: RunPlan, now
         return Decision(replace(status, state="failed", reason=seen.gone, retry_at=None))
     if status.state == "pending":
         if seen.waits:
-            return Decision(replace(status, reason=seen.waits), requeue_after=_POLL)
+            return Decision(replace(status, reason=seen.waits), requeue_after=_QUEUED)
         return _enter(run, status, "etl", seen, now)
     if status.retry_at is not None:
         if now < status.retry_at:
@@ -220,6 +223,21 @@ def current(run: str, status: RunStatus) -> str:
     if status.basis is not None and status.basis.attempt:
         return status.basis.attempt
     return attempt_name(run, status.state, status.attempt)
+
+
+def works(run: str, status: RunStatus) -> frozenset[str]:
+    """The attempt that is under way, if one is."""
+    own = status.state in STAGES and status.attempt > 0 and status.retry_at is None
+    return frozenset({attempt_name(run, status.state, status.attempt)}) if own else frozenset()
+
+
+def give_up(run: str, status: RunStatus, following: RunStatus | None, why: str) -> RunDecision:
+    """A run that can't go on, for a reason that time doesn't mend, ends: it would hold up others for ever. What it was about to start
+    may have been started."""
+    at = following if following is not None and following.state in STAGES else status
+    stops = tuple(StopStage(attempt) for attempt in sorted(works(run, at)))
+    reason = f"{at.state}: {why}"
+    return Decision(replace(at, state="failed", reason=reason, retry_at=None, waiting="", waiting_since=None, dead_letter=True), stops)
 
 
 def _asked(run: str, status: RunStatus, request: Request) -> RunDecision:

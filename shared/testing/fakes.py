@@ -49,6 +49,10 @@ class FakeExecutor:
     def end(self, attempt: str, job: Job) -> None:
         self._jobs[attempt] = job
 
+    def forget(self, attempt: str) -> None:
+        """As a cluster whose Job was deleted: its name is free again."""
+        del self._jobs[attempt]
+
 
 def _named(attempt: str) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", attempt):

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from sqlalchemy import event, update
 
-from services.control.reconcile import Reconciler
+from services.control.reconcile import Reconciler, Simple
 from services.store.resources import SqlResources
 from services.store.tables import resources
-from shared.domain.errors import Conflict, Unavailable
+from shared.domain.errors import Conflict, Stale, Unavailable
 from shared.domain.machine import Decision, Edge, Machine, Request
 from shared.domain.retrainer import RetrainerStatus
 from shared.domain.run import STAGES, Job
@@ -128,7 +128,7 @@ def test_somebody_elses_commit_between_read_and_commit_is_not_undone(world: Worl
 # Faults
 
 
-class Toy:
+class Toy(Simple[Any, Any]):
     """The smallest Kind: its decision is whatever the test says."""
 
     machine = Machine("toy", "watching", (Edge("watching", "done", "never"),))
@@ -238,7 +238,7 @@ def test_a_transition_that_the_table_does_not_have_is_said_and_rests(world: Worl
 def test_a_lost_race_is_not_a_fault(world: World, caplog: pytest.LogCaptureFixture) -> None:
     toy = Toy(world)
     toy.add("a")
-    toy.faults["a"] = Conflict("somebody was faster")
+    toy.faults["a"] = Stale("somebody was faster")
     reconciler = Reconciler(toy, world.clock)
     reconciler.tick()
     reconciler.tick()

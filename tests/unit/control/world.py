@@ -171,8 +171,10 @@ class Routes(SqlRoutes):
         super().__init__(engine)
         self._fate = fate
 
-    def put(self, recommender: str, route: Route, now: datetime, actor: str, reason: str) -> Route:
-        made = super().put(recommender, route, now, actor, reason)
+    def put(
+        self, recommender: str, route: Route, now: datetime, actor: str, reason: str, during: Record[RolloutStatus] | None = None
+    ) -> Route:
+        made = super().put(recommender, route, now, actor, reason, during)
         self._fate.reach("rollout", "after the effect")
         return made
 
