@@ -15,7 +15,7 @@ from sqlalchemy import event, update
 from services.control.reconcile import Reconciler, Simple
 from services.store.resources import SqlResources
 from services.store.tables import resources
-from shared.domain.errors import Conflict, Stale, Unavailable
+from shared.domain.errors import Stale, Unavailable
 from shared.domain.machine import Decision, Edge, Machine, Request
 from shared.domain.retrainer import RetrainerStatus
 from shared.domain.run import STAGES, Job
