@@ -6,7 +6,7 @@ suite a port and a fake that passes it. A port is here when something calls it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -129,8 +129,9 @@ class ResourceStore(Protocol[S]):
     def prioritise(self, record: Record[S], priority: int, entry: HistoryEntry) -> Record[S]:
         """Another place in the queue, for a row that is as it was read."""
 
-    def ask(self, id: str, request: Request, now: datetime) -> Record[S]:
-        """Leaves a request for the reconciler and makes the row due; a request that is still open is a Conflict."""
+    def ask(self, id: str, request: Request, now: datetime, expected: Container[int] | None = None) -> Record[S]:
+        """Leaves a request for the reconciler and makes the row due; a request that is still open is a Conflict, a row that has
+        none of the expected revisions is Changed."""
 
     def history(self, id: str, limit: int | None = None, after: int | None = None) -> Sequence[HistoryEntry]:
         """The first entry first; `after` is the `seq` of the last one of the previous page."""
@@ -177,8 +178,9 @@ class Recommender:
 
 
 class RecommenderStore(Protocol):
-    def put(self, spec: RecommenderSpec, now: datetime, actor: str) -> Recommender:
-        """Creates or changes; an equal spec changes nothing. `updated_at` is `now` exactly if this call changed it."""
+    def put(self, spec: RecommenderSpec, now: datetime, actor: str, expected: Container[int] | None = None) -> Recommender:
+        """Creates or changes; an equal spec changes nothing. `updated_at` is `now` exactly if this call changed it. Changed if it
+        has none of the expected generations; one that isn't there has 0."""
 
     def get(self, name: str) -> Recommender: ...
 
@@ -350,6 +352,34 @@ class AuditLog(Protocol):
         before: int | None = None,
     ) -> Sequence[Audited]:
         """The newest first; `recommenders` None is all entries, else those that concern one of them; `until` is excluded."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A request that carries an Idempotency-Key, and what became of it. `status` is None while it is under way."""
+
+    request: str
+    """A digest of all that it asks for."""
+    at: datetime
+    """When it came first."""
+    taken_at: datetime
+    """When somebody last began to do it."""
+    status: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: str = ""
+
+
+class Answers(Protocol):
+    """By token and key; only one at a time does a request."""
+
+    def take(self, token: str, key: str, request: str, now: datetime, stale: timedelta, kept: timedelta) -> tuple[bool, Answer]:
+        """True: the caller is to do it, since it is new, or was begun `stale` ago and never answered. Forgets what is older than `kept`."""
+
+    def keep(self, token: str, key: str, taken_at: datetime, status: int, headers: Mapping[str, str], body: str) -> None:
+        """By whoever took it then; one who was overtaken changes nothing. So with `release`."""
+
+    def release(self, token: str, key: str, taken_at: datetime) -> None:
+        """No answer to keep: whoever asks next does it again."""
 
 
 class Executor(Protocol):

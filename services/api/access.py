@@ -15,8 +15,10 @@ recommender that a body names, `who.sees(name)` is for lists. What a token doesn
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
 
@@ -25,13 +27,15 @@ from fastapi.dependencies.utils import get_flat_params
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import QueryParams
+from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from services.api.once import HEADER, Once, once
 from shared.contracts.text import unkeepable
 from shared.domain.access import INCLUDES, Principal, Role, may
 from shared.domain.errors import EyasError, Forbidden, Invalid, no_such
+from shared.domain.ids import new_id
 from shared.ports import Audited, Record, ResourceStore
 
 log = logging.getLogger(__name__)
@@ -47,6 +51,7 @@ Need = Role | Literal["anybody", "any token"]
 
 _ROLE = "x-eyas-role"
 _AUDITED = "x-eyas-audited"
+_REPEATABLE = "x-eyas-repeatable"
 _SCOPED = "x-eyas-scoped"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -58,6 +63,14 @@ class Caller:
     principal: Principal
     recommender: str | None = None
     detail: str = ""
+    once: Once | None = None
+    """Of a request that carries an Idempotency-Key."""
+
+    def fresh_id(self, prefix: str, now: datetime) -> str:
+        """The same for a request that is done again, so that what it made the first time is found."""
+        if self.once is None:
+            return new_id(prefix, now, secrets.randbits(30))
+        return new_id(prefix, self.once.at, self.once.entropy)
 
     @property
     def name(self) -> str:
@@ -109,6 +122,7 @@ class Guarded(APIRoute):
         self.need: Need = said if said in (ANYBODY, HOLDER) else Role(said)
         super().__init__(path, endpoint, **rest)
         self.verbs = frozenset(self.methods or ())
+        self.repeatable: bool = rest["openapi_extra"].get(_REPEATABLE, False)
         self._queries = frozenset(one.alias for one in get_flat_params(self.dependant) if isinstance(one.field_info, params.Query))
         self.audited: bool = not self.verbs <= _SAFE and rest["openapi_extra"].get(_AUDITED, True)
         self.scoped: bool = rest["openapi_extra"].get(_SCOPED, True)
@@ -133,7 +147,7 @@ class Guarded(APIRoute):
             await super().handle(scope, receive, send)
         elif not self.audited:
             self._check(caller_of(scope), scope)
-            await super().handle(scope, receive, send)
+            await self._once(scope, receive, send)
         else:
             await self._audited(scope, receive, send)
 
@@ -168,10 +182,25 @@ class Guarded(APIRoute):
 
         try:
             self._check(caller, scope)
-            await super().handle(scope, receive, recording)
+            await self._once(scope, receive, recording)
         except Exception as error:
             await end(_status(error))
             raise
+
+    async def _once(self, scope: Scope, receive: Receive, send: Send) -> None:
+        key = Headers(scope=scope).get(HEADER) if scope["method"] == "POST" else None
+        if key is None or not (self.repeatable or self.audited):
+            await super().handle(scope, receive, send)
+            return
+        if not self.repeatable:
+            raise Invalid(f"{HEADER}: this takes none, since its answer holds a secret that isn't kept")
+        door, caller = scope["app"].state.door, caller_of(scope)
+
+        async def handle(first: Once, receive: Receive, send: Send) -> None:
+            caller.once = first
+            await super(Guarded, self).handle(scope, receive, send)
+
+        await once(door.answers, door.clock, caller.principal.token_id, key, scope, receive, send, handle)
 
     def _check(self, caller: Caller, scope: Scope) -> None:
         if "\0" in scope["path"]:  # which no name has, and not every database takes
@@ -220,6 +249,11 @@ class Room:
 
     def post(self, path: str, need: Need, audited: bool = True, scoped: bool = True, **rest: Any) -> Callable[[F], F]:
         return self._route("POST", path, need, (audited, scoped), rest)
+
+    def create(self, path: str, need: Need, audited: bool = True, scoped: bool = True, **rest: Any) -> Callable[[F], F]:
+        """A POST that takes an Idempotency-Key."""
+        extra = rest.pop("openapi_extra", {}) | {_REPEATABLE: True}
+        return self._route("POST", path, need, (audited, scoped), {**rest, "openapi_extra": extra})
 
     def put(self, path: str, need: Need, audited: bool = True, scoped: bool = True, **rest: Any) -> Callable[[F], F]:
         return self._route("PUT", path, need, (audited, scoped), rest)

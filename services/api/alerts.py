@@ -68,7 +68,7 @@ class Answers(BaseModel):
     alerts: list[AlertAnswer] = Field(description="One for each alert, in their order.")
 
 
-@room.post("/v1/alerts", Role.OPERATOR)
+@room.create("/v1/alerts", Role.OPERATOR)
 def take(parts: With, who: Who, webhook: Webhook) -> Answers:
     """Asks the retrainer of each firing alert's `recommender` label, if its spec's `retrain.on` lists the `alertname`."""
     found = []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Annotated, TypeVar
 
 from fastapi import Body
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.api.access import Caller
+from services.api.once import Once
 from services.api.parts import Parts
 from shared.domain.errors import Conflict
 from shared.domain.machine import HasState, Request, requests
@@ -26,7 +27,7 @@ class Why(BaseModel):
 Because = Annotated[Why | None, Body()]
 
 
-def ask(
+def ask(  # noqa: PLR0913, PLR0917  the pieces of one request
     parts: Parts,
     who: Caller,
     store: ResourceStore[S],
@@ -35,14 +36,25 @@ def ask(
     id: str,
     verb: str,
     why: Why | None,
+    expected: Container[int] | None = None,
 ) -> Record[S]:
+    """`expected` are the revisions that the caller will have it at."""
     who.says(why.reason if why else "")
     record = who.row(what, store, id)
+    request = Request(verb, who.name, why.reason if why else "")
+    if who.once is not None and who.once.again and _asked(record, store, request, who.once):
+        return record
     state = record.status.state
     possible = requests(table, state)
     if verb not in possible:
         left = f"possible now: {', '.join(sorted(possible))}" if possible else "nothing can be asked of it now"
         raise Conflict(f"{what} {id} is {state.replace('_', ' ')} and doesn't answer to '{verb}'; {left}")
-    asked = store.ask(id, Request(verb, who.name, why.reason if why else ""), parts.clock.now())
+    asked = store.ask(id, request, parts.clock.now(), expected)
     parts.wake()
     return asked
+
+
+def _asked(record: Record[S], store: ResourceStore[S], request: Request, once: Once) -> bool:
+    """The process that was asked first died before it could say so."""
+    said = request.said()
+    return record.asked == request or any(one.at >= once.at and said in one.reason for one in store.history(record.id))

@@ -25,7 +25,7 @@ class Taken(BaseModel):
     hits: int = Field(description="Answers that earned their first positive by these events.")
 
 
-@room.post("/v1/events", Role.CLIENT, audited=False, status_code=202)
+@room.create("/v1/events", Role.CLIENT, audited=False, status_code=202)
 def take(gateway: Online, who: Who, batch: Batch) -> Taken:
     """All or none: one bad event refuses the batch, and the problem names it."""
     found = gateway.record(batch.events, who.sees)

@@ -31,7 +31,7 @@ class Collection(BaseModel):
     rows: int = Field(description="Entries that were forgotten of the index of reusable stages and of repeated requests.")
 
 
-@room.post("/v1/gc", Role.ADMIN, scoped=False)
+@room.create("/v1/gc", Role.ADMIN, scoped=False)
 def collect(parts: With, dry_run: Annotated[bool, Query(description="Only say what would go in the end.")] = False) -> Collection:
     """Of all recommenders at once, for they share files: a token that is scoped to some of them can't ask for it."""
     done = parts.collect(dry_run)

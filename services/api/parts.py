@@ -16,6 +16,7 @@ from shared.domain.retrainer import RetrainerObservation
 from shared.domain.reuse import RunForecast
 from shared.domain.run import RunStatus
 from shared.ports import (
+    Answers,
     ArtifactStore,
     AuditLog,
     Clock,
@@ -41,6 +42,8 @@ class Door:
     token: str
     """The one that the platform starts with: an admin's, in no table."""
     tokens: TokenStore
+    answers: Answers
+    """To requests that may be sent again."""
     ready: Callable[[], Sequence[str]]
     """What isn't ready yet; empty when all is."""
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Annotated, Any
 
 from fastapi import Query, Response
+from fastapi import Request as HttpRequest
 from pydantic import BaseModel
 
 from services.api.access import Caller, Room, Who
 from services.api.asking import Because, ask
 from services.api.bodies import SPEC_BODY, SpecBody
+from services.api.etags import NOT_MODIFIED, ExpectedOrNew, tagged
 from services.api.paging import Page, Pages
 from services.api.parts import Parts, With
 from services.api.runs import start_run
@@ -34,7 +37,7 @@ class RolledBack(BaseModel):
     """Rollouts that were asked to abort."""
 
 
-@room.post(
+@room.create(
     "/v1/recommenders",
     Role.OPERATOR,
     status_code=201,
@@ -49,18 +52,24 @@ def apply(parts: With, who: Who, spec: SpecBody, response: Response, run: Run = 
 @room.put(
     "/v1/recommenders/{name}", Role.OPERATOR, responses={201: {"model": AppliedRecommender, "description": "New"}}, openapi_extra=SPEC_BODY
 )
-def replace(parts: With, who: Who, name: str, spec: SpecBody, response: Response, run: Run = True) -> AppliedRecommender:
+def replace(
+    parts: With, who: Who, name: str, spec: SpecBody, response: Response, expected: ExpectedOrNew, run: Run = True
+) -> AppliedRecommender:
+    """Creates or changes it; with If-Match only what the caller has seen, without it whatever is there."""
     if spec.name != name:
         raise Invalid(f"name: the spec says '{spec.name}', the address says '{name}'")
-    return _apply(parts, who, spec, response, run)
+    return _apply(parts, who, spec, response, run, expected)
 
 
-def _apply(parts: Parts, who: Caller, spec: RecommenderSpec, response: Response, run: bool) -> AppliedRecommender:
+def _apply(
+    parts: Parts, who: Caller, spec: RecommenderSpec, response: Response, run: bool, expected: Container[int] | None = None
+) -> AppliedRecommender:
     who.enters(spec.name)
     now = parts.clock.now()
-    stored = parts.recommenders.put(spec, now, who.name)
-    changed = stored.updated_at == now  # by this call, and no other that came at the same time
-    new = changed and stored.created_at == now
+    stored = parts.recommenders.put(spec, now, who.name, expected)
+    before = who.once is not None and who.once.again and stored.updated_at >= who.once.at  # by the process that died over it
+    changed = stored.updated_at == now or before  # by this request, and no other that came at the same time
+    new = changed and stored.created_at == stored.updated_at
     response.status_code = 201 if new else 200
     why = "the spec is new" if new else "the spec changed"
     started = start_run(parts, who, stored, "full", why).id if run and changed else None
@@ -95,9 +104,10 @@ def list_recommenders(
     return pages.page(found, lambda one: one.name, lambda one: _view(one, routes.get(one.name)))
 
 
-@room.get("/v1/recommenders/{name}", Role.VIEWER)
-def get_recommender(parts: With, name: str) -> ServingRecommender:
-    return _view(parts.recommenders.get(name), parts.routes.get(name))
+@room.get("/v1/recommenders/{name}", Role.VIEWER, response_model=ServingRecommender, responses=NOT_MODIFIED)
+def get_recommender(parts: With, name: str, request: HttpRequest, response: Response) -> ServingRecommender | Response:
+    one = parts.recommenders.get(name)
+    return tagged(request, response, one.generation, _view(one, parts.routes.get(name)))
 
 
 @room.delete("/v1/recommenders/{name}", Role.ADMIN, status_code=204)
@@ -113,7 +123,7 @@ def delete(parts: With, who: Who, name: str) -> None:
     parts.wake()
 
 
-@room.post("/v1/recommenders/{name}:rollback", Role.OPERATOR, status_code=202)
+@room.create("/v1/recommenders/{name}:rollback", Role.OPERATOR, status_code=202)
 def rollback(parts: With, who: Who, name: str, why: Because = None) -> RolledBack:
     """Every user goes to a version that has proven itself: an active rollout is aborted, else the previous stable version returns."""
     who.says(why.reason if why else "")
@@ -121,6 +131,10 @@ def rollback(parts: With, who: Who, name: str, why: Because = None) -> RolledBac
     route = parts.routes.get(name)
     if route is None:
         raise Conflict(f"recommender '{name}' serves nothing yet, so there is nothing to go back to")
+    if who.once is not None and who.once.again:
+        last = parts.routes.history(name, 1)[0]
+        if last.actor == who.name and last.reason.startswith("rollback ") and last.route.since and last.route.since >= who.once.at:
+            return RolledBack(stable=route.stable, aborted=[])  # the process that did it died before it could say so
     active = sorted(parts.rollouts.list(name, active=True), key=lambda one: (one.created_at, one.id))
     if active:
         for one in active:

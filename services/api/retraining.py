@@ -59,7 +59,7 @@ class Kpis(BaseModel):
     versions: list[Kpi] = Field(description="Those with answers in the newest stretch of time whose attribution window has closed.")
 
 
-@room.post("/v1/recommenders/{name}:retrain", Role.OPERATOR, status_code=202)
+@room.create("/v1/recommenders/{name}:retrain", Role.OPERATOR, status_code=202)
 def retrain(parts: With, who: Who, name: str, why: Because = None) -> RetrainerView:
     """A run as the spec's `retrain` says, as soon as nothing else is under way."""
     spec = parts.recommenders.get(name).spec

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import Query
+from fastapi import Query, Request, Response
 
 from services.api.access import Room, Who
 from services.api.asking import Because, ask
+from services.api.etags import NOT_MODIFIED, Expected, tagged
 from services.api.paging import Page, Pages
 from services.api.parts import With
 from services.api.views import EventView, RolloutView
@@ -36,9 +37,10 @@ def list_rollouts(
     return pages.page(found, lambda one: one.id, _view)
 
 
-@room.get("/v1/rollouts/{id}", Role.VIEWER)
-def get_rollout(parts: With, who: Who, id: str) -> RolloutView:
-    return _view(who.row("rollout", parts.rollouts, id))
+@room.get("/v1/rollouts/{id}", Role.VIEWER, response_model=RolloutView, responses=NOT_MODIFIED)
+def get_rollout(parts: With, who: Who, id: str, request: Request, response: Response) -> RolloutView | Response:
+    record = who.row("rollout", parts.rollouts, id)
+    return tagged(request, response, record.revision, _view(record))
 
 
 @room.get("/v1/rollouts/{id}/events", Role.VIEWER)
@@ -48,9 +50,11 @@ def list_rollout_events(parts: With, who: Who, id: str, pages: Pages) -> Page[Ev
     return pages.page(parts.rollouts.history(id, pages.more, pages.number), lambda one: one.seq, EventView.of)
 
 
-@room.post("/v1/rollouts/{id}:{verb}", Role.OPERATOR, status_code=202)
-def steer(parts: With, who: Who, id: str, verb: Literal["pause", "resume", "promote", "abort"], why: Because = None) -> RolloutView:
-    return _view(ask(parts, who, parts.rollouts, ANSWERS, "rollout", id, verb, why))
+@room.create("/v1/rollouts/{id}:{verb}", Role.OPERATOR, status_code=202)
+def steer(
+    parts: With, who: Who, id: str, verb: Literal["pause", "resume", "promote", "abort"], expected: Expected, why: Because = None
+) -> RolloutView:
+    return _view(ask(parts, who, parts.rollouts, ANSWERS, "rollout", id, verb, why, expected))
 
 
 def _view(record: Record[RolloutStatus]) -> RolloutView:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import Depends, Query
+from fastapi import Depends, Query, Response
+from fastapi import Request as HttpRequest
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from services.api.access import Caller, Room, Who
 from services.api.asking import Because, ask
+from services.api.etags import NOT_MODIFIED, Expected, tagged
 from services.api.paging import Page, Pages, Paging
 from services.api.parts import Parts, With
 from services.api.views import EventView, RunView
@@ -86,24 +88,24 @@ class Log(BaseModel):
     attempt: str | None = Field(description="Null while the stage hasn't started.")
 
 
-def make_run(parts: Parts, recommender: Recommender, mode: Mode, cause: str, terms: Terms) -> Record[RunStatus]:
+def make_run(parts: Parts, recommender: Recommender, mode: Mode, cause: str, terms: Terms, id: str | None = None) -> Record[RunStatus]:
     route = parts.routes.get(recommender.name)
     if mode == "warm" and route is None:
         raise Conflict(f"recommender '{recommender.name}' serves no version yet that a warm run could start from: start a full one")
     now = parts.clock.now()
-    return new_run(recommender, new_id("r", now, secrets.randbits(30)), mode, cause, route.stable if route else None, now, terms)
+    return new_run(recommender, id or new_id("r", now, secrets.randbits(30)), mode, cause, route.stable if route else None, now, terms)
 
 
 def start_run(
     parts: Parts, who: Caller, recommender: Recommender, mode: Mode, cause: str, priority: int = 0, fresh: bool = False
 ) -> Record[RunStatus]:
-    run = make_run(parts, recommender, mode, cause, Terms(who.name, priority, fresh))
+    run = make_run(parts, recommender, mode, cause, Terms(who.name, priority, fresh), who.fresh_id("r", parts.clock.now()))
     created = parts.runs.create(run, who.name)
     parts.wake()
     return created
 
 
-@room.post("/v1/recommenders/{name}/runs", Role.OPERATOR, status_code=202)
+@room.create("/v1/recommenders/{name}/runs", Role.OPERATOR, status_code=202)
 def create_run(parts: With, who: Who, name: str, start: Start | None = None) -> RunView:
     wanted = start or Start()
     who.says(wanted.reason)
@@ -148,17 +150,18 @@ def _page(parts: Parts, pages: Paging, filters: Filters, name: str | None, among
     return pages.page(found, lambda one: one.id, lambda one: run_view(parts, one, turns))
 
 
-@room.get("/v1/runs/{id}", Role.VIEWER)
-def get_run(parts: With, who: Who, id: str) -> RunView:
-    return run_view(parts, who.row("run", parts.runs, id))
+@room.get("/v1/runs/{id}", Role.VIEWER, response_model=RunView, responses=NOT_MODIFIED)
+def get_run(parts: With, who: Who, id: str, request: HttpRequest, response: Response) -> RunView | Response:
+    record = who.row("run", parts.runs, id)
+    return tagged(request, response, record.revision, run_view(parts, record))
 
 
-@room.post("/v1/runs/{id}:cancel", Role.OPERATOR, status_code=202)
-def cancel(parts: With, who: Who, id: str, why: Because = None) -> RunView:
-    return run_view(parts, ask(parts, who, parts.runs, ANSWERS, "run", id, "cancel", why))
+@room.create("/v1/runs/{id}:cancel", Role.OPERATOR, status_code=202)
+def cancel(parts: With, who: Who, id: str, expected: Expected, why: Because = None) -> RunView:
+    return run_view(parts, ask(parts, who, parts.runs, ANSWERS, "run", id, "cancel", why, expected))
 
 
-@room.post("/v1/runs/{id}:prioritise", Role.OPERATOR)
+@room.create("/v1/runs/{id}:prioritise", Role.OPERATOR)
 def prioritise(parts: With, who: Who, id: str, wanted: Prioritise) -> RunView:
     """Another place in the queue, for a run that hasn't begun."""
     record = who.row("run", parts.runs, id)
@@ -172,7 +175,7 @@ def prioritise(parts: With, who: Who, id: str, wanted: Prioritise) -> RunView:
     return run_view(parts, changed, parts.turns())
 
 
-@room.post("/v1/runs/{id}:retry", Role.OPERATOR, status_code=202)
+@room.create("/v1/runs/{id}:retry", Role.OPERATOR, status_code=202)
 def retry(parts: With, who: Who, id: str, wanted: Retry | None = None) -> RunView:
     """A new run of the same spec that takes over what this one had published before the stage."""
     record = who.row("run", parts.runs, id)
@@ -180,7 +183,7 @@ def retry(parts: With, who: Who, id: str, wanted: Retry | None = None) -> RunVie
     who.says(asked.reason)
     now = parts.clock.now()
     cause = asked.reason or f"retry of {id}, asked by {who.name}"
-    run = retry_run(record, asked.stage, new_id("r", now, secrets.randbits(30)), cause, now, by=who.name)
+    run = retry_run(record, asked.stage, who.fresh_id("r", now), cause, now, by=who.name)
     gone = collected_basis(run, parts.registry.collected(run.recommender))
     if gone:
         raise Conflict(f"run {id} can't be retried: {gone}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ from services.store.tables import recommender_history, recommenders, resources, 
 from services.store.turns import take_turn
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
-from shared.domain.errors import Conflict, Invalid, Unreadable, no_such
+from shared.domain.errors import Changed, Conflict, Invalid, Unreadable, no_such
 from shared.ports import Recommender
 
 log = logging.getLogger(__name__)
@@ -28,11 +28,15 @@ class SqlRecommenders:
         self._reads = engine.execution_options(read_only=True)
         self._unreadable: set[tuple[str, int]] = set()
 
-    def put(self, spec: RecommenderSpec, now: datetime, actor: str) -> Recommender:
+    def put(self, spec: RecommenderSpec, now: datetime, actor: str, expected: Container[int] | None = None) -> Recommender:
         table = recommenders.c
         with self._engine.begin() as connection:
             take_turn(connection, "recommender", spec.name)
             row = connection.execute(select(recommenders).where(table.name == spec.name)).one_or_none()
+            present = row.generation if row is not None and row.deleted_at is None else 0
+            if expected is not None and present not in expected:
+                is_now = f"has generation {present}" if present else "isn't there"
+                raise Changed(f"recommender '{spec.name}' {is_now}, which isn't what was expected: read it again, and decide anew")
             before = None if row is None else self._readable(row)
             living = row is not None and row.deleted_at is None
             if living and before is not None and before.spec == spec:

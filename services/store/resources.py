@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar
@@ -37,7 +37,7 @@ from services.store.columns import sound
 from services.store.living import refuse_deleted
 from services.store.tables import history, leases, resources
 from shared.contracts.codec import decode, encode
-from shared.domain.errors import Conflict, Stale, Unreadable, no_such
+from shared.domain.errors import Changed, Conflict, Stale, Unreadable, no_such
 from shared.domain.machine import HasState, Request
 from shared.domain.queue import Queued
 from shared.ports import REPLICAS, Due, HistoryEntry, Record
@@ -175,12 +175,15 @@ class SqlResources(Generic[S]):
             self._append(connection, record.id, entry)
         return replace(record, priority=priority, revision=record.revision + 1)
 
-    def ask(self, id: str, request: Request, now: datetime) -> Record[S]:
+    def ask(self, id: str, request: Request, now: datetime, expected: Container[int] | None = None) -> Record[S]:
         """A row that has ended takes no request: nobody would ever read it."""
         with self._engine.begin() as connection:
             row = connection.execute(select(resources).where(*self._named(id)).with_for_update()).one_or_none()
             if row is None:
                 raise no_such(self._kind, id)
+            if expected is not None and row.revision not in expected:
+                is_now = f"{row.state} at revision {row.revision}"
+                raise Changed(f"{self._kind} '{id}' is {is_now}, which isn't what was expected: read it again, and decide anew")
             if row.finished:
                 raise Conflict(f"{self._kind} '{id}' has ended ({row.state}): it can't be asked to {request.verb}")
             record = self._record(row)

@@ -209,6 +209,7 @@ answers = Table(
     Column("status", Integer),  # null while the first one is under way
     Column("headers", Json),
     Column("body", Text),
-    Column("at", Instant, nullable=False),
+    Column("at", Instant, nullable=False),  # when it came first
+    Column("taken_at", Instant, nullable=False),  # when somebody last began to do it
     Index("answers_age", "at"),
 )

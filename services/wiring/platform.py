@@ -46,7 +46,7 @@ class Platform:
             self.parts = self._control(settings, home, state, server, data_roots, undo)
         if settings.role != "control":
             self.gateway = self._gateway(state, scorer, "embedded" if settings.role == "all" else settings.name)
-        self.door = Door(state.clock, token, state.tokens, self._missing)
+        self.door = Door(state.clock, token, state.tokens, state.answers, self._missing)
         undo.callback(self._stop)
 
     def start(self) -> None:

@@ -10,6 +10,7 @@ from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
 from services.home import Home
 from services.settings import Settings
+from services.store.answers import SqlAnswers
 from services.store.audit import SqlAudit
 from services.store.engine import open_engine, sqlite_url
 from services.store.leases import SqlLeases
@@ -53,6 +54,7 @@ class State:
         self.leases = SqlLeases(engine)
         self.tokens = SqlTokens(engine)
         self.audit = SqlAudit(engine)
+        self.answers = SqlAnswers(engine)
         self.events = SqlEventLog(engine)
         self.kpis = SqlKpis(engine)
         self.artifacts = FsspecArtifacts(settings.artifacts_url or str(home.artifacts))

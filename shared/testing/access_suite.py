@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,7 +11,7 @@ import pytest
 
 from shared.domain.access import Role, Token, digest, token_text
 from shared.domain.errors import Conflict, NotFound, no_such
-from shared.ports import Audited, AuditLog, TokenStore
+from shared.ports import Answer, Answers, Audited, AuditLog, TokenStore
 from shared.testing.store_suite import THREADS, at_once
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 123457, tzinfo=UTC)
@@ -185,3 +185,70 @@ class TokenStoreSuite:
             tokens.add(token(number))
         assert [one.id for one in tokens.list(limit=2)] == ["t0003", "t0002"]
         assert [one.id for one in tokens.list(limit=2, before="t0002")] == ["t0001"]
+
+
+STALE, KEPT = timedelta(minutes=1), timedelta(hours=24)
+
+
+class FakeAnswers:
+    """Answers in memory."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str], Answer] = {}
+
+    def take(self, token: str, key: str, request: str, now: datetime, stale: timedelta, kept: timedelta) -> tuple[bool, Answer]:
+        self.rows = {place: one for place, one in self.rows.items() if one.at > now - kept}
+        found = self.rows.get((token, key))
+        if found is not None and (found.request != request or found.status is not None or found.taken_at > now - stale):
+            return False, found
+        taken = self.rows[token, key] = Answer(request, now if found is None else found.at, now)
+        return True, taken
+
+    def keep(self, token: str, key: str, taken_at: datetime, status: int, headers: Mapping[str, str], body: str) -> None:
+        self._write(token, key, taken_at, status=status, headers=headers, body=body)
+
+    def release(self, token: str, key: str, taken_at: datetime) -> None:
+        self._write(token, key, taken_at, taken_at=datetime(2000, 1, 1, tzinfo=UTC))
+
+    def _write(self, token: str, key: str, taken: datetime, **values: Any) -> None:
+        found = self.rows.get((token, key))
+        if found is not None and found.taken_at == taken and found.status is None:
+            self.rows[token, key] = replace(found, **values)
+
+
+class AnswersSuite:
+    def take(self, answers: Answers, now: datetime, key: str = "k", by: str = "t1", request: str = "r") -> tuple[bool, Answer]:
+        return answers.take(by, key, request, now, STALE, KEPT)
+
+    def test_the_first_does_it_and_the_next_gets_its_answer(self, answers: Answers) -> None:
+        assert self.take(answers, NOW) == (True, Answer("r", NOW, NOW))
+        assert self.take(answers, NOW + STALE / 2) == (False, Answer("r", NOW, NOW))
+        answers.keep("t1", "k", NOW, 202, {"content-type": "application/json"}, '{"id": "über"}')
+        kept = Answer("r", NOW, NOW, 202, {"content-type": "application/json"}, '{"id": "über"}')
+        assert self.take(answers, NOW + 2 * STALE) == (False, kept)
+        assert self.take(answers, NOW + STALE, request="other") == (False, kept)
+
+    def test_a_key_is_its_tokens_own(self, answers: Answers) -> None:
+        assert [self.take(answers, NOW, by=token, key=key)[0] for token in ("t1", "t2") for key in ("a", "b")] == [True] * 4
+
+    def test_what_was_never_answered_is_taken_over_and_its_first_holder_changes_nothing_more(self, answers: Answers) -> None:
+        self.take(answers, NOW)
+        late = NOW + STALE
+        assert self.take(answers, late) == (True, Answer("r", NOW, late))
+        answers.keep("t1", "k", NOW, 500, {}, "too late")
+        answers.release("t1", "k", NOW)
+        assert self.take(answers, late) == (False, Answer("r", NOW, late))
+
+    def test_what_is_released_is_done_by_the_next_as_the_same_request(self, answers: Answers) -> None:
+        self.take(answers, NOW)
+        answers.release("t1", "k", NOW)
+        assert self.take(answers, NOW + timedelta(seconds=1)) == (True, Answer("r", NOW, NOW + timedelta(seconds=1)))
+
+    def test_an_answer_is_forgotten_after_its_time(self, answers: Answers) -> None:
+        self.take(answers, NOW)
+        answers.keep("t1", "k", NOW, 200, {}, "")
+        assert self.take(answers, NOW + KEPT - timedelta(seconds=1))[0] is False
+        assert self.take(answers, NOW + KEPT) == (True, Answer("r", NOW + KEPT, NOW + KEPT))
+
+    def test_of_many_at_once_one_does_it(self, answers: Answers) -> None:
+        assert [mine for mine, _ in at_once(THREADS, lambda _: self.take(answers, NOW))].count(True) == 1

@@ -21,7 +21,7 @@ import pytest
 from shared.contracts.codec import decode, encode
 from shared.contracts.spec import RecommenderSpec, parse_spec
 from shared.contracts.stage import File, digest_of
-from shared.domain.errors import Conflict, Invalid, NotFound
+from shared.domain.errors import Changed, Conflict, Invalid, NotFound
 from shared.domain.gate import Verdict
 from shared.domain.machine import Request
 from shared.domain.reuse import StageOutput
@@ -194,6 +194,13 @@ class ResourceStoreSuite:
         with pytest.raises(Conflict, match="pause"):
             store.ask("ro-1", Request("abort", "bob"), NOW)
         assert store.get("ro-1") == first
+
+    def test_a_request_for_a_revision_that_is_gone_is_refused(self, store: Rows) -> None:
+        first = moved(store, store.create(rollout(), "ada"), full_status())
+        with pytest.raises(Changed, match=f"revision {first.revision}"):
+            store.ask("ro-1", Request("pause", "ada"), NOW, {first.revision - 1})
+        assert store.get("ro-1") == first
+        assert store.ask("ro-1", Request("pause", "ada"), NOW, {first.revision}).asked == Request("pause", "ada")
 
     def test_of_many_who_ask_at_once_one_is_heard(self, store: Rows) -> None:
         store.create(rollout(), "ada")
@@ -455,6 +462,28 @@ class RecommenderStoreSuite:
         changed = store.put(spec(epochs=6), NOW + SECOND, "bob")
         assert (changed.generation, changed.spec, changed.created_at, changed.updated_at) == (2, spec(epochs=6), NOW, NOW + SECOND)
         assert store.put(spec(), NOW + 2 * SECOND, "bob").generation == 3
+
+    def test_a_generation_that_is_not_the_expected_one_changes_nothing(self, store: RecommenderStore) -> None:
+        with pytest.raises(Changed, match="isn't there"):
+            store.put(spec(), NOW, "ada", {1})
+        made = store.put(spec(), NOW, "ada", {0})
+        with pytest.raises(Changed, match="generation 1"):
+            store.put(spec(epochs=6), NOW, "bob", {0})
+        assert store.get("films") == made
+        assert store.put(spec(epochs=6), NOW + SECOND, "bob", {1}).generation == 2
+
+    def test_of_many_who_expect_the_same_generation_one_changes_it(self, store: RecommenderStore) -> None:
+        store.put(spec(), NOW, "ada")
+
+        def change(n: int) -> bool:
+            try:
+                store.put(spec(epochs=10 + n), NOW + SECOND, f"thread {n}", {1})
+            except Changed:
+                return False
+            return True
+
+        assert at_once(THREADS, change).count(True) == 1
+        assert store.get("films").generation == 2
 
     def test_an_unknown_name_is_not_found(self, store: RecommenderStore) -> None:
         with pytest.raises(NotFound, match="films"):

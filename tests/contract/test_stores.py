@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Engine, event, insert, select, update
 from sqlalchemy import text as sql
 
+from services.store.answers import SqlAnswers
 from services.store.audit import SqlAudit
 from services.store.engine import open_engine
 from services.store.leases import SqlLeases
@@ -31,7 +32,7 @@ from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import RunStatus
 from shared.ports import Record
-from shared.testing.access_suite import AuditLogSuite, FakeAudit, FakeTokens, TokenStoreSuite
+from shared.testing.access_suite import AnswersSuite, AuditLogSuite, FakeAnswers, FakeAudit, FakeTokens, TokenStoreSuite
 from shared.testing.store_suite import (
     NOW,
     SECOND,
@@ -485,3 +486,15 @@ def test_a_status_of_older_code_reads_with_todays_defaults(engine: Engine, kind:
     with engine.begin() as connection:
         connection.exec_driver_sql('UPDATE resources SET status = \'{"state": "watching"}\'')
     assert store.get("x").status == kind("watching")
+
+
+class TestSqlAnswers(AnswersSuite):
+    @pytest.fixture
+    def answers(self, engine: Engine) -> SqlAnswers:
+        return SqlAnswers(engine)
+
+
+class TestFakeAnswers(AnswersSuite):
+    @pytest.fixture
+    def answers(self) -> FakeAnswers:
+        return FakeAnswers()

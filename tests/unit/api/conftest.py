@@ -18,7 +18,7 @@ from services.gateway import Answer, Recorded
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest
 from shared.domain.access import Role, Token, digest, token_text
-from shared.domain.errors import Conflict, Invalid, NotFound, Unavailable
+from shared.domain.errors import Changed, Conflict, Invalid, NotFound, Unavailable
 from shared.domain.queue import Queued, admit
 from shared.domain.retention import Sweep
 from shared.domain.retrainer import RetrainerObservation, RetrainerStatus
@@ -27,7 +27,7 @@ from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import RunStatus, StageDone
 from shared.ports import HistoryEntry, HitRate, Recommender, Record, ServerInfo, Version
-from shared.testing.access_suite import FakeAudit, FakeTokens
+from shared.testing.access_suite import FakeAnswers, FakeAudit, FakeTokens
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TOKEN = "a-token"
@@ -98,7 +98,9 @@ class Rows:
             found = found[[one.id for one in found].index(before) + 1 :]
         return found[:limit]
 
-    def ask(self, id, request, now):
+    def ask(self, id, request, now, expected=None):
+        if expected is not None and self.get(id).revision not in expected:
+            raise Changed(f"{self.what} '{id}' is at revision {self.get(id).revision}")
         if self.get(id).asked is not None:
             raise Conflict(f"{self.what} '{id}' still has a request open")
         self.rows[id] = replace(self.rows[id], asked=request)
@@ -128,8 +130,10 @@ class Recommenders:
         self.past = set()
         self.busy = set()
 
-    def put(self, spec, now, actor):
+    def put(self, spec, now, actor, expected=None):
         before = self.rows.get(spec.name)
+        if expected is not None and (before.generation if before else 0) not in expected:
+            raise Changed(f"recommender '{spec.name}' has generation {before.generation if before else 0}")
         if before is None or before.spec != spec:
             generation, created_at = (before.generation + 1, before.created_at) if before else (1, now)
             self.rows[spec.name] = Recommender(spec.name, generation, spec, created_at, now)
@@ -268,7 +272,7 @@ class World:
         self.runs, self.rollouts, self.retrainers = Rows("run"), Rows("rollout"), Rows("retrainer")
         self.registry, self.routes, self.server, self.gateway, self.executor = Registry(), Routes(), Server(), Gateway(), Executor()
         self.manifests = {}
-        self.tokens, self.audit = FakeTokens(), FakeAudit()
+        self.tokens, self.audit, self.answers = FakeTokens(), FakeAudit(), FakeAnswers()
         self.waiting = []
         self.swept = []
         self.woken = 0
@@ -280,7 +284,7 @@ class World:
         self.client = Client(self.app, headers={"Authorization": f"Bearer {TOKEN}"})
 
     def door(self):
-        return Door(self.clock, TOKEN, self.tokens, lambda: self.waiting)
+        return Door(self.clock, TOKEN, self.tokens, self.answers, lambda: self.waiting)
 
     def parts(self):
         def wake():

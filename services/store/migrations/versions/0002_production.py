@@ -126,5 +126,6 @@ def _answers() -> None:
         sa.Column("headers", _JSON),
         sa.Column("body", sa.Text()),
         sa.Column("at", _INSTANT, nullable=False),
+        sa.Column("taken_at", _INSTANT, nullable=False),
     )
     op.create_index("answers_age", "answers", ["at"])

@@ -1,0 +1,75 @@
+"""ETags: what a client has seen, so that it neither fetches the same again nor overwrites what it hasn't seen.
+
+A tag is `"REVISION.DIGEST"`: the revision of what is stored, and a digest of what is shown, which may change without it (a run's
+place in the queue, for one). `If-None-Match` compares all of it, `If-Match` the revision alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Container
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Header, Request, Response
+from pydantic import BaseModel
+
+from shared.domain.errors import Malformed
+
+V = TypeVar("V", bound=BaseModel)
+
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "What If-None-Match names is what there is"}}
+
+_TAG = re.compile(r'(?P<weak>W/)?"(?P<revision>[0-9]{1,18})?[^"\x00-\x20]*"')
+_ANY = range(1, 2**63)
+_NONE = range(0, 1)
+
+IfMatch = Annotated[
+    str | None, Header(max_length=1000, description="An `ETag` that was read before, or `*`: done only if it is still of that revision.")
+]
+
+
+def tagged(request: Request, response: Response, revision: int, view: V) -> V | Response:
+    """The view with its tag; or, for who has it already, 304."""
+    tag = etag(revision, view)
+    given = request.headers.get("if-none-match", "")
+    if given.strip() == "*" or tag in (one.strip().removeprefix("W/") for one in given.split(",")):
+        return Response(status_code=304, headers={"ETag": tag})
+    response.headers["ETag"] = tag
+    return view
+
+
+def etag(revision: int, view: BaseModel) -> str:
+    return f'"{revision}.{hashlib.sha256(view.model_dump_json().encode()).hexdigest()[:16]}"'
+
+
+def _expected(if_match: IfMatch = None) -> Container[int] | None:
+    return None if if_match is None else _revisions(if_match)
+
+
+def _expected_or_new(
+    if_match: IfMatch = None,
+    if_none_match: Annotated[str | None, Header(max_length=1000, description="`*`: only if there is none by that name yet.")] = None,
+) -> Container[int] | None:
+    if if_none_match is None:
+        return _expected(if_match)
+    if if_none_match.strip() != "*" or if_match is not None:
+        raise Malformed("If-None-Match: with a write it is `*`, which creates and never changes, and stands without If-Match")
+    return _NONE
+
+
+def _revisions(header: str) -> Container[int]:
+    if header.strip() == "*":
+        return _ANY
+    found: set[int] = set()
+    for one in header.split(","):
+        tag = _TAG.fullmatch(one.strip())
+        if tag is None:
+            raise Malformed('If-Match: expected ETags as they were answered, such as "3.0a1b2c", or `*`')
+        if tag["revision"] and not tag["weak"]:
+            found.add(int(tag["revision"]))
+    return found
+
+
+Expected = Annotated[Container[int] | None, Depends(_expected)]
+ExpectedOrNew = Annotated[Container[int] | None, Depends(_expected_or_new)]

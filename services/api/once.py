@@ -1,0 +1,131 @@
+"""Idempotency-Key: a request that is sent again with its key is answered as the first time, and not done again.
+
+The key is reserved before anything is done. A process that dies in between leaves a reservation that goes stale: then the request
+is done again, with the same ids and the knowledge that it may have been done, so that it adopts what is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from services.api.problems import problem
+from shared.domain.errors import EyasError, Invalid, Malformed
+from shared.ports import Answer, Answers, Clock
+
+log = logging.getLogger(__name__)
+
+HEADER = "Idempotency-Key"
+KEPT = timedelta(hours=24)
+STALE = timedelta(seconds=60)
+"""After so long without an answer a request counts as lost with its process."""
+
+_HEADERS = frozenset({"content-type", "etag", "location"})
+_NOT_FINAL = frozenset({409, 429})
+"""Nothing was done, and a moment later it may be."""
+
+
+@dataclass(frozen=True)
+class Once:
+    """`again`: it was begun before and never answered."""
+
+    at: datetime
+    entropy: int
+    again: bool
+
+
+Handler = Callable[[Once, Receive, Send], Awaitable[None]]
+
+
+async def once(answers: Answers, clock: Clock, token: str, key: str, scope: Scope, receive: Receive, send: Send, handle: Handler) -> None:
+    if not (1 <= len(key) <= 200 and key.isascii() and key.isprintable()):
+        raise Malformed(f"{HEADER}: expected 1 to 200 printable ASCII characters, such as a UUID")
+    body = await _read(receive)
+    asked = [scope["method"], scope["path"], scope["query_string"].decode("latin-1"), Headers(scope=scope).get("if-match", "")]
+    digest = hashlib.sha256(json.dumps(asked).encode() + b"\0" + body).hexdigest()
+    mine, found = await run_in_threadpool(answers.take, token, key, digest, clock.now(), STALE, KEPT)
+    if not mine:
+        await _given(found, digest, scope, receive, send)
+        return
+    entropy = int.from_bytes(hashlib.sha256(f"{token}\0{key}".encode()).digest()[:4]) >> 2
+    kept = _Kept(send)
+    try:
+        await handle(Once(found.at, entropy, found.taken_at > found.at), _again(body, receive), kept.send)
+    except Exception:
+        await _settle(answers.release, token, key, found.taken_at)
+        raise
+    if kept.status >= 500 or kept.status in _NOT_FINAL:
+        await _settle(answers.release, token, key, found.taken_at)
+    else:
+        await _settle(answers.keep, token, key, found.taken_at, kept.status, kept.headers, kept.body.decode())
+    await kept.deliver()
+
+
+class _Kept:
+    """Holds the answer back until it is stored."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._messages: list[Message] = []
+        self.status = 500
+        self.headers: dict[str, str] = {}
+        self.body = b""
+
+    async def send(self, message: Message) -> None:
+        self._messages.append(message)
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in message["headers"])
+            self.headers = {name: value for name, value in headers if name in _HEADERS}
+        else:
+            self.body += message.get("body", b"")
+
+    async def deliver(self) -> None:
+        for message in self._messages:
+            await self._send(message)
+
+
+async def _given(found: Answer, digest: str, scope: Scope, receive: Receive, send: Send) -> None:
+    if found.request != digest:
+        raise Invalid(f"{HEADER}: this key came with another request within the last {KEPT.days * 24} hours: choose a new one")
+    if found.status is None:
+        said = "the first request with this key is still under way: ask again in a moment"
+        await problem("conflict", 409, said, {"Retry-After": "1"})(scope, receive, send)
+        return
+    headers = {**found.headers, "Idempotency-Replayed": "true"}
+    await Response(found.body.encode(), found.status, headers)(scope, receive, send)
+
+
+async def _settle(write: Callable[..., None], *values: object) -> None:
+    """What was done is answered, though its answer can't be kept."""
+    try:
+        await run_in_threadpool(write, *values)
+    except EyasError as error:
+        log.error("the answer to a request with a key is not kept: %s", error)
+
+
+async def _read(receive: Receive) -> bytes:
+    body = b""
+    while True:
+        message = await receive()
+        body += bytes(message.get("body", b""))
+        if not message.get("more_body", False):
+            return body
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return replay
