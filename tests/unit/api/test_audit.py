@@ -90,7 +90,7 @@ def test_the_line_is_there_when_the_write_happens_and_complete_when_the_answer_l
     seen = []
     before = world.runs.ask
 
-    def watched(id, request, now):
+    def watched(id, request, now, expected=None):
         seen.append(world.audit.list()[0].status)
         return before(id, request, now)
 
