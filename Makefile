@@ -8,7 +8,7 @@ IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control lock doctor clean
+.PHONY: help setup demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control lock doctor clean lint-api security
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -40,6 +40,13 @@ lint: setup ## formatting, lint, types, import rules, generated documents
 	@echo "types" && $(BIN)/mypy
 	@echo "import rules" && $(BIN)/lint-imports --no-cache --no-logo
 	@echo "generated documents" && $(BIN)/python docs/generate.py --check
+
+lint-api: setup ## docs/openapi.json by Spectral; needs node
+	@command -v npx >/dev/null || { echo "Spectral needs node: install the packages nodejs and npm" >&2; exit 1; }
+	@npx --yes @stoplight/spectral-cli@6.16.3 lint --fail-severity warn --ruleset docs/spectral.yaml docs/openapi.json
+
+security: setup ## the API under random and hostile requests, 10,000 and more; writes var/security/schemathesis.json
+	@EYAS_CASES=$${EYAS_CASES:-10000} $(BIN)/python -m pytest -q -s --timeout=1800 tests/security
 
 format: setup ## formats, and makes the generated documents anew
 	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .

@@ -69,7 +69,7 @@ class Answers(BaseModel):
 
 
 @room.create("/v1/alerts", Role.OPERATOR)
-def take(parts: With, who: Who, webhook: Webhook) -> Answers:
+def take_alerts(parts: With, who: Who, webhook: Webhook) -> Answers:
     """Asks the retrainer of each firing alert's `recommender` label, if its spec's `retrain.on` lists the `alertname`."""
     found = []
     for one in webhook.alerts:

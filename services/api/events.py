@@ -26,7 +26,7 @@ class Taken(BaseModel):
 
 
 @room.create("/v1/events", Role.CLIENT, audited=False, status_code=202)
-def take(gateway: Online, who: Who, batch: Batch) -> Taken:
+def take_events(gateway: Online, who: Who, batch: Batch) -> Taken:
     """All or none: one bad event refuses the batch, and the problem names it."""
     found = gateway.record(batch.events, who.sees)
     return Taken(accepted=found.accepted, hits=found.hits)

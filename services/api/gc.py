@@ -32,7 +32,7 @@ class Collection(BaseModel):
 
 
 @room.create("/v1/gc", Role.ADMIN, scoped=False)
-def collect(parts: With, dry_run: Annotated[bool, Query(description="Only say what would go in the end.")] = False) -> Collection:
+def collect_garbage(parts: With, dry_run: Annotated[bool, Query(description="Only say what would go in the end.")] = False) -> Collection:
     """Of all recommenders at once, for they share files: a token that is scoped to some of them can't ask for it."""
     done = parts.collect(dry_run)
     versions = [CollectedVersion(recommender=name, version=number) for name, number in done.versions]

@@ -22,11 +22,13 @@ class Ready(BaseModel):
 
 @room.get("/healthz", ANYBODY)
 def healthz() -> Alive:
+    """Whether the process lives."""
     return Alive()
 
 
 @room.get("/readyz", ANYBODY, response_model=Ready)
 def readyz(door: AtDoor) -> Ready | Response:
+    """Whether it can do its work; what is missing otherwise."""
     waiting = list(door.ready())
     if not waiting:
         return Ready()

@@ -96,7 +96,7 @@ class Comparison(BaseModel):
 
 
 @room.post("/v1/recommenders/{name}:plan", Role.VIEWER, audited=False)
-def plan(parts: With, name: str, asked: Asked | None = None) -> PlanView:
+def plan_run(parts: With, name: str, asked: Asked | None = None) -> PlanView:
     """What a run would do now: which stages run, which are reused, and why. Writes nothing."""
     return _plan(parts, parts.recommenders.get(name), asked or Asked(), applied=True)
 
@@ -130,7 +130,7 @@ def _plan(parts: Parts, recommender: Recommender, asked: Asked, applied: bool) -
 
 
 @room.get("/v1/runs/{id}/compare", Role.VIEWER)
-def compare(
+def compare_runs(
     parts: With, who: Who, id: str, other: Annotated[str, Query(alias="with", max_length=120, description="The other run's id.")]
 ) -> Comparison:
     """In what two runs differ, and what that made of their numbers: this run is the left one."""

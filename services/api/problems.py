@@ -62,9 +62,31 @@ def _validation(request: Request, error: Exception) -> Response:
 
 def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        verb = _verb(request)
+        if verb is not None:
+            return problem("not-found", 404, verb)
     kind = _KINDS.get(error.status_code, HTTPStatus(error.status_code).phrase.lower().replace(" ", "-"))
     detail = f"there is nothing at {request.url.path}" if error.status_code == 404 else str(error.detail)
     return problem(kind, error.status_code, detail, error.headers)
+
+
+def _verb(request: Request) -> str | None:
+    """`/v1/runs/r1:fly` looks like a run's own address, which has no POST: what it means is a verb that there isn't."""
+    place, colon, said = request.url.path.rpartition(":")
+    if request.method != "POST" or not colon or "/" in said:
+        return None
+    known = sorted({path.rpartition(":")[2] for path in _paths(request.app) if ":" in path and _fits(path.rpartition(":")[0], place)})
+    return f"'{said[:80]}' is nothing that can be asked here; known: {', '.join(known)}" if known else None
+
+
+def _paths(app: Any) -> list[str]:
+    return list(app.openapi()["paths"])
+
+
+def _fits(pattern: str, place: str) -> bool:
+    parts, given = pattern.split("/"), place.split("/")
+    return len(parts) == len(given) and all(part == one or (part.startswith("{") and one) for part, one in zip(parts, given, strict=True))
 
 
 def _field(place: Sequence[int | str]) -> str:

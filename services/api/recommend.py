@@ -38,6 +38,7 @@ class AnswerView(BaseModel):
 
 @room.post("/v1/recommend/{name}", Role.CLIENT, audited=False)
 def recommend(gateway: Online, name: str, ask: Ask) -> AnswerView:
+    """The best items for a user, by the version that the user is given."""
     answer = gateway.recommend(name, ask.user, ask.k, ask.exclude)
     return AnswerView(
         request_id=answer.request_id,

@@ -44,7 +44,7 @@ class RolledBack(BaseModel):
     responses={200: {"model": AppliedRecommender, "description": "There already"}},
     openapi_extra=SPEC_BODY,
 )
-def apply(parts: With, who: Who, spec: SpecBody, response: Response, run: Run = True) -> AppliedRecommender:
+def apply_recommender(parts: With, who: Who, spec: SpecBody, response: Response, run: Run = True) -> AppliedRecommender:
     """Creates a recommender or changes its spec; an equal spec changes nothing."""
     return _apply(parts, who, spec, response, run)
 
@@ -52,7 +52,7 @@ def apply(parts: With, who: Who, spec: SpecBody, response: Response, run: Run = 
 @room.put(
     "/v1/recommenders/{name}", Role.OPERATOR, responses={201: {"model": AppliedRecommender, "description": "New"}}, openapi_extra=SPEC_BODY
 )
-def replace(
+def put_recommender(
     parts: With, who: Who, name: str, spec: SpecBody, response: Response, expected: ExpectedOrNew, run: Run = True
 ) -> AppliedRecommender:
     """Creates or changes it; with If-Match only what the caller has seen, without it whatever is there."""
@@ -79,7 +79,8 @@ def _apply(
 
 
 @room.post("/v1/recommenders:validate", Role.VIEWER, audited=False, openapi_extra=SPEC_BODY)
-def validate(spec: SpecBody) -> Valid:
+def validate_spec(spec: SpecBody) -> Valid:
+    """Whether a spec is good, and what it says with every default filled in. Writes nothing."""
     return Valid(spec=spec.document())
 
 
@@ -106,6 +107,7 @@ def list_recommenders(
 
 @room.get("/v1/recommenders/{name}", Role.VIEWER, response_model=ServingRecommender, responses=NOT_MODIFIED)
 def get_recommender(parts: With, name: str, request: HttpRequest, response: Response) -> ServingRecommender | Response:
+    """Its spec, and what serves."""
     one = parts.recommenders.get(name)
     return tagged(request, response, one.generation, _view(one, parts.routes.get(name)))
 
@@ -124,7 +126,7 @@ def delete(parts: With, who: Who, name: str) -> None:
 
 
 @room.create("/v1/recommenders/{name}:rollback", Role.OPERATOR, status_code=202)
-def rollback(parts: With, who: Who, name: str, why: Because = None) -> RolledBack:
+def roll_back(parts: With, who: Who, name: str, why: Because = None) -> RolledBack:
     """Every user goes to a version that has proven itself: an active rollout is aborted, else the previous stable version returns."""
     who.says(why.reason if why else "")
     parts.recommenders.get(name)
@@ -156,9 +158,9 @@ def rollback(parts: With, who: Who, name: str, why: Because = None) -> RolledBac
 
 
 @room.get("/v1/schema", Role.VIEWER, tags=["specs"])
-def schema() -> dict[str, Any]:
+def get_spec_schema() -> dict[str, Any]:
     """The JSON schema of the spec, for editors."""
-    return RecommenderSpec.model_json_schema()
+    return RecommenderSpec.json_schema()
 
 
 def _view(one: Recommender, route: Route | None) -> ServingRecommender:

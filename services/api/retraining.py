@@ -71,13 +71,15 @@ def retrain(parts: With, who: Who, name: str, why: Because = None) -> RetrainerV
 
 
 @room.get("/v1/recommenders/{name}/drift", Role.VIEWER)
-def drift(parts: With, name: str) -> Drift:
+def get_drift(parts: With, name: str) -> Drift:
+    """How far the world has moved from what the serving version was trained on."""
     parts.recommenders.get(name)
     return Drift(psi=dict(parts.drift(name)), retrainer=_retrainer(parts, name))
 
 
 @room.get("/v1/recommenders/{name}/kpis", Role.VIEWER)
-def kpis(parts: With, name: str, window: Annotated[str, Query(max_length=20, examples=["30m", "1h"])] = "1h") -> Kpis:
+def get_kpis(parts: With, name: str, window: Annotated[str, Query(max_length=20, examples=["30m", "1h"])] = "1h") -> Kpis:
+    """What the answers of each version earned."""
     parts.recommenders.get(name)
     found = parts.kpis(name, _window(window))
     rows = [Kpi(version=number, answers=one.answers, hits=one.hits, hit_rate=one.rate) for number, one in sorted(found.items())]

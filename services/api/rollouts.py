@@ -39,6 +39,7 @@ def list_rollouts(
 
 @room.get("/v1/rollouts/{id}", Role.VIEWER, response_model=RolloutView, responses=NOT_MODIFIED)
 def get_rollout(parts: With, who: Who, id: str, request: Request, response: Response) -> RolloutView | Response:
+    """Where it stands, and what was measured."""
     record = who.row("rollout", parts.rollouts, id)
     return tagged(request, response, record.revision, _view(record))
 
@@ -51,9 +52,10 @@ def list_rollout_events(parts: With, who: Who, id: str, pages: Pages) -> Page[Ev
 
 
 @room.create("/v1/rollouts/{id}:{verb}", Role.OPERATOR, status_code=202)
-def steer(
+def steer_rollout(
     parts: With, who: Who, id: str, verb: Literal["pause", "resume", "promote", "abort"], expected: Expected, why: Because = None
 ) -> RolloutView:
+    """Pause, resume, promote or abort it."""
     return _view(ask(parts, who, parts.rollouts, ANSWERS, "rollout", id, verb, why, expected))
 
 

@@ -107,6 +107,7 @@ def start_run(
 
 @room.create("/v1/recommenders/{name}/runs", Role.OPERATOR, status_code=202)
 def create_run(parts: With, who: Who, name: str, start: Start | None = None) -> RunView:
+    """A run of the spec as it stands."""
     wanted = start or Start()
     who.says(wanted.reason)
     cause = wanted.reason or f"asked by {who.name}"
@@ -115,7 +116,7 @@ def create_run(parts: With, who: Who, name: str, start: Start | None = None) -> 
 
 
 @room.get("/v1/recommenders/{name}/runs", Role.VIEWER)
-def list_runs_of(parts: With, name: str, pages: Pages, filters: Filtered) -> Page[RunView]:
+def list_runs_of_recommender(parts: With, name: str, pages: Pages, filters: Filtered) -> Page[RunView]:
     """The newest first."""
     parts.recommenders.get(name)
     return _page(parts, pages, filters, name, None)
@@ -152,17 +153,19 @@ def _page(parts: Parts, pages: Paging, filters: Filters, name: str | None, among
 
 @room.get("/v1/runs/{id}", Role.VIEWER, response_model=RunView, responses=NOT_MODIFIED)
 def get_run(parts: With, who: Who, id: str, request: HttpRequest, response: Response) -> RunView | Response:
+    """What it does, what it has done, and how it ended."""
     record = who.row("run", parts.runs, id)
     return tagged(request, response, record.revision, run_view(parts, record))
 
 
 @room.create("/v1/runs/{id}:cancel", Role.OPERATOR, status_code=202)
-def cancel(parts: With, who: Who, id: str, expected: Expected, why: Because = None) -> RunView:
+def cancel_run(parts: With, who: Who, id: str, expected: Expected, why: Because = None) -> RunView:
+    """Ends it before its time."""
     return run_view(parts, ask(parts, who, parts.runs, ANSWERS, "run", id, "cancel", why, expected))
 
 
 @room.create("/v1/runs/{id}:prioritise", Role.OPERATOR)
-def prioritise(parts: With, who: Who, id: str, wanted: Prioritise) -> RunView:
+def prioritise_run(parts: With, who: Who, id: str, wanted: Prioritise) -> RunView:
     """Another place in the queue, for a run that hasn't begun."""
     record = who.row("run", parts.runs, id)
     if record.status.state != "pending" or record.intent is not None:
@@ -175,7 +178,7 @@ def prioritise(parts: With, who: Who, id: str, wanted: Prioritise) -> RunView:
     return run_view(parts, changed, parts.turns())
 
 
-@room.create("/v1/runs/{id}:retry", Role.OPERATOR, status_code=202)
+@room.create("/v1/runs/{id}:retry", operation_id="retry_run", need=Role.OPERATOR, status_code=202)
 def retry(parts: With, who: Who, id: str, wanted: Retry | None = None) -> RunView:
     """A new run of the same spec that takes over what this one had published before the stage."""
     record = who.row("run", parts.runs, id)
@@ -200,7 +203,7 @@ def list_run_events(parts: With, who: Who, id: str, pages: Pages) -> Page[EventV
 
 
 @room.get("/v1/runs/{id}/logs", Role.VIEWER)
-def run_logs(
+def get_run_log(
     parts: With,
     who: Who,
     id: str,

@@ -26,7 +26,8 @@ class Serving(BaseModel):
 
 
 @room.get("/v1/serving", Role.VIEWER)
-def serving(parts: With, who: Who) -> Serving:
+def get_serving(parts: With, who: Who) -> Serving:
+    """What answers right now."""
     routes = {name: RouteView.of(route) for name, route in parts.routes.all().items() if who.sees(name)}
     successes: dict[str, dict[int, int]] = {}
     try:

@@ -71,6 +71,7 @@ class Self(BaseModel):
 
 @room.get("/v1/whoami", HOLDER)
 def whoami(who: Who) -> Self:
+    """Who the token is, and what it may."""
     me = who.principal
     scope = None if me.recommenders is None else sorted(me.recommenders)
     return Self(name=me.name, token=me.token_id, role=me.role, recommenders=scope, expires_at=me.expires_at)
@@ -105,6 +106,7 @@ def create_token(parts: With, who: Who, new: NewToken, response: Response) -> Ma
 
 @room.get("/v1/tokens/{id}", Role.ADMIN)
 def get_token(parts: With, who: Who, id: str) -> TokenView:
+    """All of it but its text."""
     return TokenView.of(_managed(parts, who, id))
 
 

@@ -76,6 +76,7 @@ class Triggers(BaseModel):
 
 @room.get("/v1/recommenders/{name}/triggers", Role.VIEWER)
 def get_triggers(parts: With, name: str) -> Triggers:
+    """What may start a retraining, what it sees now, and what holds it back."""
     plan = retrain_plan(parts.recommenders.get(name).spec)
     now = parts.clock.now()
     try:

@@ -51,6 +51,7 @@ def put_tag(parts: With, who: Who, name: str, version: str, tag: str) -> Version
 
 @room.delete("/v1/recommenders/{name}/versions/{version}/tags/{tag}", Role.OPERATOR)
 def delete_tag(parts: With, name: str, version: str, tag: str) -> VersionView:
+    """Takes a tag from a version."""
     number = _number(parts, name, version)
     parts.registry.untag(name, number, check_tag(tag))
     return _viewer(parts, name)(parts.registry.get(name, number))

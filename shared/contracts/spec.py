@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic.json_schema import DEFAULT_REF_TEMPLATE, GenerateJsonSchema
 
 from shared.contracts.quantities import Comparison, Cpu, Duration, Fraction, Memory, Rule, parse_duration, parse_fraction, write_duration
 from shared.contracts.strict import Strict, one_line, read, unknown_name
@@ -468,6 +469,13 @@ class Resources(Strict):
     verify: StageResources = Field(StageResources(), description="Parity and latency on a disposable server.")
 
 
+class _AsWritten(GenerateJsonSchema):
+    """Defaults as a spec writes them, not as ISO 8601 does."""
+
+    def encode_default(self, dft: Any) -> Any:
+        return write_duration(dft) if isinstance(dft, timedelta) else super().encode_default(dft)
+
+
 class RecommenderSpec(Strict):
     api_version: Literal["eyas/v1"] = Field(API_VERSION, alias="apiVersion", description="Of this format.")
     name: Annotated[
@@ -511,6 +519,10 @@ class RecommenderSpec(Strict):
     def document(self) -> dict[str, Any]:
         """The spec as plain JSON: what is stored, compared and handed to stages."""
         return self.model_dump(mode="json", by_alias=True)
+
+    @classmethod
+    def json_schema(cls, place: str = DEFAULT_REF_TEMPLATE) -> dict[str, Any]:
+        return cls.model_json_schema(ref_template=place, schema_generator=_AsWritten)
 
 
 def parse_spec(text: str, source: str = "spec") -> RecommenderSpec:

@@ -1,0 +1,89 @@
+"""Real bodies and answers, shown in the OpenAPI document by the operation that they belong to; a test holds them against the schemas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_SPEC = {
+    "apiVersion": "eyas/v1",
+    "name": "movies",
+    "data": {"interactions": {"uri": "ratings.parquet"}, "items": {"uri": "movies.parquet", "key": "movieId"}},
+    "schema": {"user": "userId", "item": "movieId", "time": "timestamp", "label": {"column": "rating", "positive": ">= 4"}},
+    "gates": [{"metric": "auc", "min": 0.6}],
+}
+_WHY = {"reason": "the labels were inverted"}
+_AT = "2026-01-01T12:00:00Z"
+_TOKEN = {
+    "id": "t01kdwpg6a0x5m2qf",
+    "name": "shop",
+    "role": "client",
+    "recommenders": ["movies"],
+    "created_at": _AT,
+    "created_by": "owner",
+    "expires_at": "2026-04-01T12:00:00Z",
+    "revoked_at": None,
+    "revoked_by": None,
+}
+
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "healthz": {"answer": {"status": "ok"}},
+    "readyz": {"answer": {"ready": True}},
+    "apply_recommender": {"body": _SPEC},
+    "put_recommender": {"body": _SPEC},
+    "validate_spec": {"body": _SPEC},
+    "plan_spec": {"body": _SPEC},
+    "plan_run": {"body": {"mode": "full", "priority": 0, "fresh": False}},
+    "roll_back": {"body": _WHY, "answer": {"stable": 3, "aborted": []}},
+    "create_run": {"body": {"mode": "full", "reason": "a new catalogue", "priority": 0, "fresh": False}},
+    "cancel_run": {"body": _WHY},
+    "prioritise_run": {"body": {"priority": 10, "reason": "it can't wait"}},
+    "retry_run": {"body": {"from": "train", "reason": "more memory"}},
+    "list_run_events": {
+        "answer": {
+            "items": [{"at": _AT, "source": "", "target": "pending", "reason": "created", "actor": "owner"}],
+            "next": None,
+        }
+    },
+    "get_run_log": {"answer": {"text": "read 12000 rows\n", "next": 16, "stage": "etl", "attempt": "r01kdwpg6a0x5m2qf-etl-1"}},
+    "steer_rollout": {"body": _WHY},
+    "retrain": {"body": {"reason": "a new catalogue"}},
+    "get_kpis": {"answer": {"window": "1h", "versions": [{"version": 3, "answers": 1000, "hits": 210, "hit_rate": 0.21}]}},
+    "take_alerts": {
+        "body": {
+            "version": "4",
+            "alerts": [
+                {
+                    "status": "firing",
+                    "labels": {"alertname": "HitRateLow", "recommender": "movies"},
+                    "annotations": {"summary": "the hit rate fell below 10%"},
+                    "startsAt": _AT,
+                    "fingerprint": "c2f1b7a0d94e3586",
+                }
+            ],
+        },
+        "answer": {
+            "alerts": [{"fingerprint": "c2f1b7a0d94e3586", "alertname": "HitRateLow", "outcome": "asked", "detail": "a retraining starts"}]
+        },
+    },
+    "create_token": {
+        "body": {"name": "shop", "role": "client", "recommenders": ["movies"], "expires_in": "90d"},
+        "answer": {"about": _TOKEN, "token": "eyas_ID_SECRET"},
+    },
+    "get_token": {"answer": _TOKEN},
+    "list_tokens": {"answer": {"items": [_TOKEN], "next": None}},
+    "recommend": {
+        "body": {"user": 17, "k": 2, "exclude": [318]},
+        "answer": {
+            "request_id": "q01kdwpg6a0x5m2qf",
+            "recommender": "movies",
+            "version": 3,
+            "variant": "stable",
+            "items": [{"item": 50, "score": 0.93}, {"item": 527, "score": 0.88}],
+            "fallback": None,
+        },
+    },
+    "take_events": {
+        "body": {"events": [{"recommender": "movies", "user": 17, "item": 50, "value": 5, "request_id": "q01kdwpg6a0x5m2qf"}]},
+        "answer": {"accepted": 1, "hits": 1},
+    },
+}

@@ -1,0 +1,152 @@
+"""The OpenAPI document: FastAPI's, with what FastAPI can't know: which problems a route answers with, words for what names itself
+in every model, real examples, and the spec's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from services.api.access import ANYBODY, HOLDER
+from services.api.examples import EXAMPLES
+from services.api.problems import MEDIA
+from services.api.words import FIELDS, PARAMETERS, TAGS
+from shared.contracts.spec import RecommenderSpec
+
+_REF = "#/components/schemas/{model}"
+_VERBS = frozenset({"get", "put", "post", "patch", "delete"})
+_PROBLEM = {
+    "type": "object",
+    "description": "RFC 9457. `errors` names each field of an invalid request.",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": {"type": "string", "description": "Stable: the kind of problem behind a fixed prefix."},
+        "title": {"type": "string", "description": "The kind in words."},
+        "status": {"type": "integer", "description": "The answer's status."},
+        "detail": {"type": "string", "description": "What was wrong, where, and what to do."},
+        "errors": {
+            "type": "array",
+            "description": "One for each field that is wrong.",
+            "items": {
+                "type": "object",
+                "description": "A field that is wrong.",
+                "properties": {
+                    "field": {"type": "string", "description": "As the client wrote it."},
+                    "message": {"type": "string", "description": "What is wrong with it."},
+                },
+            },
+        },
+    },
+}
+_PROBLEMS = {
+    400: "The body, a header, or a cursor can't be understood",
+    401: "No token, or one that isn't good",
+    403: "The token's role isn't enough",
+    404: "There is none, or none that the token sees",
+    405: "The address knows other methods: see Allow",
+    409: "Its state doesn't allow it, or somebody else changes it just now",
+    412: "It isn't as If-Match or If-None-Match expects",
+    413: "The body is too large",
+    415: "The body is of a media type that isn't read here",
+    422: "A parameter or a field is wrong",
+    500: "A fault of the platform's, which its log has whole",
+    503: "A part that is needed doesn't answer: try again",
+}
+_RETRY = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+_ETAG = {"ETag": {"description": "For If-None-Match and If-Match.", "schema": {"type": "string"}}}
+_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "Of the client's own choosing: the same request with the same key within 24 hours is answered again, not done again.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
+}
+
+
+def document(app: FastAPI) -> dict[str, Any]:
+    found = get_openapi(
+        title=app.title,
+        version=app.version,
+        description=app.description,
+        routes=app.routes,
+        tags=[{"name": name, "description": said} for name, said in TAGS.items()],
+        servers=[{"url": "/", "description": "The platform that shows this document"}],
+        contact={"name": "Eyas", "url": "https://eyas.dev"},
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+    )
+    schemas = found["components"]["schemas"]
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    spec = RecommenderSpec.json_schema(_REF)
+    schemas.update(spec.pop("$defs"))
+    schemas.update({"RecommenderSpec": spec, "Problem": _PROBLEM})
+    found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer", "description": "A token of the platform's."}}
+    for path, verb, operation in operations(found):
+        _complete(path, verb, operation)
+    for schema in schemas.values():
+        for name, field in schema.get("properties", {}).items():
+            if "description" not in field and name in FIELDS:
+                field["description"] = FIELDS[name]
+    used = {tag for _, _, operation in operations(found) for tag in operation["tags"]}
+    found["tags"] = [tag for tag in found["tags"] if tag["name"] in used]
+    return found
+
+
+def operations(found: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in found["paths"].items():
+        for verb, operation in item.items():
+            if verb in _VERBS:
+                yield path, verb, operation
+
+
+def _complete(path: str, verb: str, operation: dict[str, Any]) -> None:
+    operation.setdefault("description", operation["summary"])
+    operation["summary"] = operation["operationId"].replace("_", " ").capitalize()
+    if operation.pop("x-eyas-repeatable", False):
+        operation.setdefault("parameters", []).append(_KEY)
+    for parameter in operation.get("parameters", []):
+        parameter.setdefault("description", PARAMETERS.get(parameter["name"], ""))
+    is_open = operation["x-eyas-role"] == ANYBODY
+    operation["security"] = [] if is_open else [{"token": []}]
+    responses = operation["responses"]
+    responses.pop("422", None)
+    for status in sorted(_possible(path, verb, operation)):
+        content = {MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+        responses[str(status)] = {"description": _PROBLEMS[status], "content": content}
+        if status == 503:
+            responses["503"]["headers"] = _RETRY
+        if status == 401:
+            responses["401"]["headers"] = {"WWW-Authenticate": {"description": "Bearer.", "schema": {"type": "string"}}}
+        if status == 405:
+            responses["405"]["headers"] = {"Allow": {"description": "The methods.", "schema": {"type": "string"}}}
+    if "304" in responses:
+        responses["200"]["headers"] = _ETAG
+        responses["304"]["headers"] = _ETAG
+    example = EXAMPLES.get(operation["operationId"], {})
+    if "body" in example:
+        for content in operation["requestBody"]["content"].values():
+            content["example"] = example["body"]
+    if "answer" in example:
+        good = next(status for status in responses if status.startswith("2"))
+        responses[good]["content"]["application/json"]["example"] = example["answer"]
+
+
+def _possible(path: str, verb: str, operation: Mapping[str, Any]) -> set[int]:
+    """What stands around every handler, and what its parameters bring with them."""
+    if operation["x-eyas-role"] == ANYBODY:
+        return {400, 405, 413, 422} | ({503} if path == "/readyz" else set())
+    names = {parameter["name"].lower() for parameter in operation.get("parameters", [])}
+    found = {400, 401, 405, 413, 422, 500, 503}
+    if operation["x-eyas-role"] != HOLDER:
+        found.add(403)
+    if "{" in path or "body" in operation or names & {"recommender", "with"} or "requestBody" in operation:
+        found.add(404)
+    if verb != "get":
+        found.add(409)
+    if "requestBody" in operation:
+        found.add(415)
+    if names & {"if-match", "if-none-match"}:
+        found.add(412)
+    return found

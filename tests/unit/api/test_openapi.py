@@ -1,0 +1,73 @@
+"""The OpenAPI document: valid, complete, and its examples are what it says."""
+
+from __future__ import annotations
+
+import jsonschema
+import pytest
+from openapi_spec_validator import validate
+
+from services.api.examples import EXAMPLES
+from services.api.openapi import operations
+from services.api.words import FIELDS, TAGS
+
+
+@pytest.fixture
+def found(world):
+    return world.app.openapi()
+
+
+@pytest.mark.requirement("C-01")
+def test_the_document_is_valid(found):
+    validate(found)
+
+
+def test_every_operation_has_a_name_of_its_own_a_tag_and_words(found):
+    names = [operation["operationId"] for _, _, operation in operations(found)]
+    assert len(set(names)) == len(names)
+    assert all(name.isidentifier() for name in names)
+    for _, _, operation in operations(found):
+        assert set(operation["tags"]) <= set(TAGS)
+        assert operation["description"]
+
+
+def test_every_parameter_and_every_field_is_described(found):
+    silent = [
+        (operation["operationId"], one["name"])
+        for _, _, operation in operations(found)
+        for one in operation.get("parameters", [])
+        if not one["description"]
+    ]
+    for name, schema in found["components"]["schemas"].items():
+        silent += [(name, field) for field, said in schema.get("properties", {}).items() if not said.get("description")]
+    assert silent == []
+    used = {field for schema in found["components"]["schemas"].values() for field in schema.get("properties", {})}
+    assert set(FIELDS) <= used
+
+
+def test_every_problem_is_declared_where_it_can_occur(found):
+    for path, verb, operation in operations(found):
+        answers = set(operation["responses"])
+        assert "default" not in answers
+        open_to_all = path in ("/healthz", "/readyz")
+        assert ("401" in answers) == (operation["security"] != []) == (not open_to_all)
+        assert ("404" in answers) or "{" not in path
+        assert ("409" in answers) == (verb != "get")
+
+
+def test_examples_are_what_the_schemas_say(found):
+    names = {operation["operationId"]: operation for _, _, operation in operations(found)}
+    assert set(EXAMPLES) <= set(names)
+    for name, example in EXAMPLES.items():
+        operation = names[name]
+        if "body" in example:
+            for content in operation["requestBody"]["content"].values():
+                check(found, content["schema"], example["body"])
+        if "answer" in example:
+            good = next(one for status, one in operation["responses"].items() if status.startswith("2"))
+            check(found, good["content"]["application/json"]["schema"], example["answer"])
+    without = {name for name, operation in names.items() if "requestBody" in operation and "body" not in EXAMPLES.get(name, {})}
+    assert without == set()
+
+
+def check(found, schema, example):
+    jsonschema.Draft202012Validator({**schema, "components": found["components"]}).validate(example)
