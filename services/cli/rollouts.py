@@ -13,9 +13,17 @@ from services.cli.session import AsJson, Name, Reason, client, show_json, show_t
 
 app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help="A version's way to the users.")
 
+_UNDER_WAY = ("loading", "canary", "paused")
+"""At most one of a recommender's: the others wait in line behind it, and are newer."""
+
 Which = Annotated[
     str | None,
-    typer.Option("--id", callback=paths.checked_id_or_none, help="A certain rollout; the newest one when absent.", show_default=False),
+    typer.Option(
+        "--id",
+        callback=paths.checked_id_or_none,
+        help="A certain rollout; when absent, the one under way, else the newest.",
+        show_default=False,
+    ),
 ]
 
 
@@ -77,7 +85,8 @@ def _find(http: Client, name: str, id: str | None) -> Any:
         if found["recommender"] != name:
             raise Refused(f"rollout {id} belongs to '{found['recommender']}', not to '{name}'", 2)
         return found
-    newest = http.get(paths.recommender(name, "/rollouts"), limit=1)["items"]
+    path = paths.recommender(name, "/rollouts")
+    newest = http.get(path, limit=1, state=_UNDER_WAY)["items"] or http.get(path, limit=1)["items"]
     if not newest:
         raise Refused(f"recommender '{name}' has no rollout yet: one starts when a run has registered a version", 2)
     return newest[0]

@@ -143,6 +143,19 @@ def test_the_newest_rollout_is_steered_by_the_recommenders_name(platform, eyas, 
     assert platform.body == {"reason": "look closer"}
 
 
+def test_a_rollout_that_waits_does_not_hide_the_one_that_has_users(platform, eyas):
+    waits = {**ROLLOUT, "id": "r2-rollout", "version": 3, "state": "pending"}
+
+    def listed(request):
+        states = request.url.params.get_list("state")
+        return {"items": [one for one in (waits, ROLLOUT) if not states or one["state"] in states][:1], "next": None}
+
+    platform.says("GET /v1/recommenders/m/rollouts", listed)
+    platform.says("POST /v1/rollouts/r1-rollout:abort", ROLLOUT, status=202)
+    assert eyas("rollout", "abort", "m").stdout == "r1-rollout: abort asked for\n"
+    assert eyas("rollout", "status", "m").stdout.startswith("r1-rollout: version 2 is canary")
+
+
 def test_a_rollout_of_another_recommender_is_not_touched(platform, eyas):
     platform.says("GET /v1/rollouts/x", {**ROLLOUT, "recommender": "other"})
     result = eyas("rollout", "abort", "m", "--id", "x")
