@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import importlib.util
+import sys
 from pathlib import Path
 
 from shared import __version__
@@ -11,13 +13,17 @@ from shared import __version__
 _PACKAGES = ("pipelines", "shared")
 
 
-def code_version(image: str = "") -> str:
-    """The version, the digest of the sources of what stages import, and the image that they run in, where there is one."""
-    whole = hashlib.sha256()
+def code_version(images: str = "") -> str:
+    """The version, and the digest of what stages run: their sources, and the images that they run in. Without images they run on this
+    process's own interpreter and packages, which count as their sources do."""
+    whole = hashlib.sha256(images.encode())
+    if not images:
+        installed = sorted(f"{one.name} {one.version}" for one in importlib.metadata.distributions())
+        whole.update("\n".join((sys.version, *installed)).encode())
     for package in _PACKAGES:
         found = importlib.util.find_spec(package)
         for root in sorted(found.submodule_search_locations or ()) if found else ():
             for path in sorted(Path(root).rglob("*.py")):
                 whole.update(f"{package}/{path.relative_to(root).as_posix()}\0".encode())
                 whole.update(hashlib.sha256(path.read_bytes()).digest())
-    return " ".join(filter(None, (__version__, whole.hexdigest()[:32], image)))
+    return f"{__version__} {whole.hexdigest()[:32]}"

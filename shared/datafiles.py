@@ -34,7 +34,9 @@ class DataFiles:
             found = {str(path): path.stat() for path in data_files(uri, self._roots)}
         except (EyasError, OSError):
             return {}
-        marks = {name: f"{one.st_size} bytes of {_written(one.st_mtime_ns)}" for name, one in found.items()}
+        marks = {
+            name: f"{one.st_size} bytes of {_written(one.st_mtime_ns)}, changed {_written(one.st_ctime_ns)}" for name, one in found.items()
+        }
         return marks if len(marks) <= _NAMED else {f"{uri} ({len(marks)} files)": part(marks)}
 
 

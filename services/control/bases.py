@@ -16,6 +16,8 @@ from shared.domain.run import RunStatus, StageDone
 from shared.launch import adopted
 from shared.ports import ArtifactStore, DataSource, Record, Registry, RunStore, StageOutputs
 
+_KNOWN = 1000
+_specs: dict[str, tuple[Any, RecommenderSpec]] = {}
 _DATA, _INPUT = "data: ", "input: "
 
 
@@ -164,5 +166,13 @@ def published(artifacts: ArtifactStore, attempt: str) -> Manifest:
 
 
 def spec_of(record: Record[Any]) -> RecommenderSpec:
-    """The spec as it was when the row was made."""
-    return read(RecommenderSpec, record.spec["document"], f"spec of {record.id}")
+    """The spec as it was when the row was made; parsed once, for it is asked for several times a pass."""
+    document = record.spec["document"]
+    known = _specs.get(record.id)
+    if known is not None and known[0] == document:
+        return known[1]
+    found = read(RecommenderSpec, document, f"spec of {record.id}")
+    if len(_specs) >= _KNOWN:
+        _specs.clear()
+    _specs[record.id] = (document, found)
+    return found

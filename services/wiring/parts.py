@@ -44,6 +44,15 @@ def executor(settings: Settings, home: Home, state: State, undo: ExitStack) -> E
     return local
 
 
+def images(settings: Settings) -> str:
+    """What stages run in, if not in this process's own surroundings."""
+    if settings.executor != "kubernetes" or settings.jobs_file is None:
+        return ""
+    from services.executors.jobsettings import read_settings
+
+    return " ".join(f"{engine}={image}" for engine, image in sorted(read_settings(settings.jobs_file).images.items()))
+
+
 def model_server(settings: Settings, home: Home, state: State, undo: ExitStack) -> TritonServer:
     """For whoever places versions: the owner of the repository."""
     folder = settings.triton_home or home.triton

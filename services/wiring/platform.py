@@ -60,7 +60,9 @@ class Platform:
         clock = state.clock
         monitor = Monitor(state.recommenders, state.routes, state.registry, state.kpis, state.events, state.artifacts, clock)
         placement = Placement(state.routes, state.rollouts, state.registry, server, clock)
-        bases = Bases(state.runs, state.registry, state.artifacts, state.outputs, DataFiles(data_roots), code_version())
+        bases = Bases(
+            state.runs, state.registry, state.artifacts, state.outputs, DataFiles(data_roots), code_version(parts.images(settings))
+        )
         stile = None if settings.owns_home else Turnstile(state.leases, secrets.token_hex(8), clock)
         turns, planner = Turns(state.runs, clock, settings.max_runs, stile), Planner(state.runs, bases, clock, settings.max_runs)
         runs = Runs(state.rollouts, executor, state.events, clock, data_roots, bases, turns)

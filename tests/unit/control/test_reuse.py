@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from services.sources import code_version
+from shared.datafiles import DataFiles
 from shared.domain.run import STAGES, StageDone
 from shared.launch import new_run
 from tests.unit.control.world import NAME, World
@@ -226,3 +229,22 @@ def test_a_plan_is_what_the_run_then_does(world: World) -> None:
         "export": "open",
         "verify": "run",
     }
+
+
+def test_data_that_was_replaced_with_its_time_and_its_size_kept_is_other_data(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("user,item\n1,2\n")
+    data, at = DataFiles((str(tmp_path),)), path.stat().st_mtime_ns
+    before = data.fingerprint("a.csv")
+    path.write_text("user,item\n3,4\n")
+    os.utime(path, ns=(at, at))
+    assert path.stat().st_mtime_ns == at
+    assert data.fingerprint("a.csv") != before
+
+
+def test_another_image_or_another_package_is_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = code_version()
+    assert code_version() == here
+    assert len({here, code_version("default=eyas:1"), code_version("default=eyas:2")}) == 3
+    monkeypatch.setattr("importlib.metadata.distributions", lambda: [])
+    assert code_version() != here
