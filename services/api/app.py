@@ -53,8 +53,7 @@ ROOMS: tuple[Room, ...] = (health.room, *CONTROL, *ONLINE)
 
 def create_app(door: Door, parts: Parts | None, gateway: Gateway | None) -> FastAPI:
     """The rooms of what the process has: the control plane's, the online ones, or both."""
-    said = "Trains recommenders and lets them fly a little further at a time."
-    app = FastAPI(title="Eyas", version=__version__, description=said, generate_unique_id_function=lambda route: route.name)
+    app = FastAPI(title="Eyas", version=__version__, generate_unique_id_function=lambda route: route.name)
     app.state.door, app.state.parts, app.state.gateway = door, parts, gateway
     problems.install(app)
     for room in (health.room, *(CONTROL if parts else ()), *(ONLINE if gateway else ())):

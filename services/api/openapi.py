@@ -49,13 +49,24 @@ _PROBLEMS = {
     409: "Its state doesn't allow it, or somebody else changes it just now",
     412: "It isn't as If-Match or If-None-Match expects",
     413: "The body is too large",
-    415: "The body is of a media type that isn't read here",
     422: "A parameter or a field is wrong",
     500: "A fault of the platform's, which its log has whole",
     503: "A part that is needed doesn't answer: try again",
 }
+_NAMED_BY_BODY = frozenset({"apply_recommender", "plan_spec"})
+"""About a recommender that their spec names: there is none for a token that doesn't see it."""
 _RETRY = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
 _ETAG = {"ETag": {"description": "For If-None-Match and If-Match.", "schema": {"type": "string"}}}
+_TOKEN = "The first token stands in the file `token` of the platform's home; `POST /v1/tokens` makes others, each with a role and a scope."
+_ABOUT = """Trains recommenders, and lets each new version fly a little further at a time.
+
+- A **recommender** is a spec under a name. A **run** trains it, stage by stage; what passes its gates is registered as a **version**,
+  and a **rollout** brings it to users step by step, and back when it does harm.
+- Every request but health carries `Authorization: Bearer TOKEN`. `x-eyas-role` says which role a route needs.
+- What went wrong comes as a problem (RFC 9457): what, where, and what to do.
+- Lists come in pages: give `next` as `cursor`, with the same filters. It is opaque.
+- `POST` with an `Idempotency-Key` is done once, however often it is sent. `ETag` and `If-Match` guard writes against each other.
+"""
 _KEY = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -69,7 +80,7 @@ def document(app: FastAPI) -> dict[str, Any]:
     found = get_openapi(
         title=app.title,
         version=app.version,
-        description=app.description,
+        description=_ABOUT,
         routes=app.routes,
         tags=[{"name": name, "description": said} for name, said in TAGS.items()],
         servers=[{"url": "/", "description": "The platform that shows this document"}],
@@ -82,7 +93,7 @@ def document(app: FastAPI) -> dict[str, Any]:
     spec = RecommenderSpec.json_schema(_REF)
     schemas.update(spec.pop("$defs"))
     schemas.update({"RecommenderSpec": spec, "Problem": _PROBLEM})
-    found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer", "description": "A token of the platform's."}}
+    found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer", "description": _TOKEN}}
     for path, verb, operation in operations(found):
         _complete(path, verb, operation)
     for schema in schemas.values():
@@ -124,6 +135,8 @@ def _complete(path: str, verb: str, operation: dict[str, Any]) -> None:
     if "304" in responses:
         responses["200"]["headers"] = _ETAG
         responses["304"]["headers"] = _ETAG
+    for content in operation.get("requestBody", {}).get("content", {}).values():
+        content["schema"] = _if_given(content["schema"])
     example = EXAMPLES.get(operation["operationId"], {})
     if "body" in example:
         for content in operation["requestBody"]["content"].values():
@@ -131,6 +144,12 @@ def _complete(path: str, verb: str, operation: dict[str, Any]) -> None:
     if "answer" in example:
         good = next(status for status in responses if status.startswith("2"))
         responses[good]["content"]["application/json"]["example"] = example["answer"]
+
+
+def _if_given(schema: dict[str, Any]) -> dict[str, Any]:
+    """A body that may be left out needn't be null too: generated clients send what isn't given as a null that they can't write."""
+    choices = [one for one in schema.get("anyOf", []) if one != {"type": "null"}]
+    return choices[0] if len(choices) == 1 else schema
 
 
 def _possible(path: str, verb: str, operation: Mapping[str, Any]) -> set[int]:
@@ -141,12 +160,10 @@ def _possible(path: str, verb: str, operation: Mapping[str, Any]) -> set[int]:
     found = {400, 401, 405, 413, 422, 500, 503}
     if operation["x-eyas-role"] != HOLDER:
         found.add(403)
-    if "{" in path or "body" in operation or names & {"recommender", "with"} or "requestBody" in operation:
+    if "{" in path or names & {"recommender", "with"} or operation["operationId"] in _NAMED_BY_BODY:
         found.add(404)
     if verb != "get":
         found.add(409)
-    if "requestBody" in operation:
-        found.add(415)
     if names & {"if-match", "if-none-match"}:
         found.add(412)
     return found
