@@ -57,7 +57,7 @@ _NAMED_BY_BODY = frozenset({"apply_recommender", "plan_spec"})
 """About a recommender that their spec names: there is none for a token that doesn't see it."""
 _RETRY = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
 _ETAG = {"ETag": {"description": "For If-None-Match and If-Match.", "schema": {"type": "string"}}}
-_TOKEN = "The first token stands in the file `token` of the platform's home; `POST /v1/tokens` makes others, each with a role and a scope."
+_BEARER = "The first token stands in the file `token` of the platform's home; `POST /v1/tokens` makes others, each with a role and a scope."
 _ABOUT = """Trains recommenders, and lets each new version fly a little further at a time.
 
 - A **recommender** is a spec under a name. A **run** trains it, stage by stage; what passes its gates is registered as a **version**,
@@ -93,7 +93,7 @@ def document(app: FastAPI) -> dict[str, Any]:
     spec = RecommenderSpec.json_schema(_REF)
     schemas.update(spec.pop("$defs"))
     schemas.update({"RecommenderSpec": spec, "Problem": _PROBLEM})
-    found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer", "description": _TOKEN}}
+    found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer", "description": _BEARER}}
     for path, verb, operation in operations(found):
         _complete(path, verb, operation)
     for schema in schemas.values():
