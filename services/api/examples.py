@@ -1,7 +1,12 @@
-"""Real bodies and answers, shown in the OpenAPI document by the operation that they belong to; a test holds them against the schemas."""
+"""Real bodies and answers, shown in the OpenAPI document by the operation that they belong to; a test holds them against the schemas.
+
+`answers.json` is what a platform has said of a small recommender, from its spec to the version that serves.
+"""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 _SPEC = {
@@ -87,3 +92,16 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "answer": {"accepted": 1, "hits": 1},
     },
 }
+
+_SAID: dict[str, Any] = json.loads((Path(__file__).parent / "answers.json").read_text(encoding="utf-8"))
+_LISTS = {
+    "list_recommenders": "get_recommender",
+    "list_versions": "get_version",
+    "list_runs": "get_run",
+    "list_runs_of_recommender": "get_run",
+    "list_rollouts": "get_rollout",
+}
+for _list, _one in _LISTS.items():
+    _SAID[_list] = {"items": [_SAID[_one]], "next": None}
+for _name, _answer in _SAID.items():
+    EXAMPLES.setdefault(_name, {}).setdefault("answer", _answer)

@@ -113,7 +113,7 @@ def get_recommender(parts: With, name: str, request: HttpRequest, response: Resp
 
 
 @room.delete("/v1/recommenders/{name}", Role.ADMIN, status_code=204)
-def delete(parts: With, who: Who, name: str) -> None:
+def delete_recommender(parts: With, who: Who, name: str) -> None:
     """Ends it: nothing serves, nothing retrains, and its versions may be collected, tagged ones aside.
 
     Refused while a run or a rollout of it is under way. Histories and the audit log stay. One that is deleted stays so, and a

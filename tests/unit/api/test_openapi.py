@@ -69,5 +69,14 @@ def test_examples_are_what_the_schemas_say(found):
     assert without == set()
 
 
+def test_no_answer_that_is_shown_has_grown_old(found):
+    """Its fields are those of today, no more and no fewer."""
+    for _, _, operation in operations(found):
+        for content in (one.get("content", {}).get("application/json", {}) for one in operation["responses"].values()):
+            if "example" in content and "$ref" in content["schema"]:
+                schema = found["components"]["schemas"][content["schema"]["$ref"].rsplit("/", 1)[1]]
+                assert set(content["example"]) == set(schema["properties"]), operation["operationId"]
+
+
 def check(found, schema, example):
     jsonschema.Draft202012Validator({**schema, "components": found["components"]}).validate(example)
