@@ -5,6 +5,7 @@ Secrets come by file or by the environment and never by the command line; no mes
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import re
 import socket
@@ -26,6 +27,9 @@ _ADDRESS = re.compile(r"([a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?):([0-9]{1,5})")
 _REPLICA = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _SECRETS = frozenset({"database_url", "database_password"})
 _METRICS = 8002
+_OTHERS = frozenset(_PREFIX + name for name in ("URL", "TOKEN", "DEBUG", "SCALE", "CASES", "RANK", "WORLD_SIZE", "MASTER", "MASTER_PORT"))
+"""Read by the command line, the benchmarks, and stages."""
+_ELSEWHERE = (f"{_PREFIX}TEST_", f"{_PREFIX}CRASH_")
 
 Role = Literal["all", "control", "gateway"]
 
@@ -132,6 +136,23 @@ class Settings(BaseSettings):
             raise Invalid(_said(error, given)) from None
         except SettingsError as error:
             raise Invalid(f"the environment's {_PREFIX} variables: {error}") from None
+
+
+def strange(environment: Mapping[str, str]) -> list[str]:
+    """A line for each variable that looks like a setting and is none: a typo would leave the default in force without a word."""
+    known = {_PREFIX + name.upper() for name in Settings.model_fields} | _OTHERS
+    found = []
+    for name, value in sorted(environment.items()):
+        if not name.upper().startswith(_PREFIX) or name.upper() in known or name.startswith(_ELSEWHERE) or _of_a_service(name, value):
+            continue
+        near = difflib.get_close_matches(name.upper(), known, 1)
+        found.append(f"{name}: there is no such setting, so it changes nothing" + (f"; is {near[0]} meant?" if near else ""))
+    return found
+
+
+def _of_a_service(name: str, value: str) -> bool:
+    """Kubernetes tells every pod of a namespace's Services so."""
+    return "_SERVICE_" in name or re.search("_PORT_[0-9]+_", name) is not None or (name.endswith("_PORT") and "://" in value)
 
 
 def read_secret(path: Path, what: str) -> str:

@@ -53,6 +53,7 @@ _ROLE = "x-eyas-role"
 _AUDITED = "x-eyas-audited"
 _REPEATABLE = "x-eyas-repeatable"
 _SCOPED = "x-eyas-scoped"
+_EMPTY = frozenset({b"", b"{}"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -123,15 +124,20 @@ class Guarded(APIRoute):
         super().__init__(path, endpoint, **rest)
         self.verbs = frozenset(self.methods or ())
         self.repeatable: bool = rest["openapi_extra"].get(_REPEATABLE, False)
+        self._takes_body = self.body_field is not None or "requestBody" in rest["openapi_extra"]
         self._queries = frozenset(one.alias for one in get_flat_params(self.dependant) if isinstance(one.field_info, params.Query))
         self.audited: bool = not self.verbs <= _SAFE and rest["openapi_extra"].get(_AUDITED, True)
         self.scoped: bool = rest["openapi_extra"].get(_SCOPED, True)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """No handler sees a string that a database couldn't keep, wherever in the body it stands."""
+        """No handler sees a string that a database couldn't keep, wherever in the body it stands; and what a body asks for isn't
+        passed over in silence where none is read."""
         handler = super().get_route_handler()
 
         async def checked(request: Request) -> Response:
+            if not self._takes_body and (await request.body()).strip() not in _EMPTY:
+                known = f"; what it takes goes into the query: {', '.join(sorted(self._queries))}" if self._queries else ""
+                raise Invalid(f"this takes no body{known}")
             try:
                 faults = unkeepable(await request.json()) if await request.body() else []
             except (ValueError, RecursionError):  # no JSON: for the handler to judge

@@ -22,6 +22,8 @@ OPEN = frozenset({"/healthz", "/readyz"})
 _LONGEST = 4096
 _NONE = "this needs a token: send 'Authorization: Bearer TOKEN'; the first one stands in the file 'token' of the platform's home"
 _WRONG = "this token is not known here: send 'Authorization: Bearer TOKEN' with one that is"
+_UNKNOWABLE = "the token can't be looked up just now; the platform's log says why"
+"""To somebody who is nobody yet: nothing of where the database is."""
 
 
 class Refusal(Exception):
@@ -54,8 +56,9 @@ class Auth:
                 await problem("unauthenticated", 401, str(refused), {"WWW-Authenticate": header})(scope, receive, send)
                 return
             except EyasError as error:
+                log.log(logging.DEBUG if error.status == 503 else logging.WARNING, "a token can't be looked up: %s", error)
                 headers = {"Retry-After": "1"} if error.status == 503 else None
-                await problem(error.kind, error.status, str(error), headers)(scope, receive, send)
+                await problem(error.kind, error.status, _UNKNOWABLE, headers)(scope, receive, send)
                 return
             scope.setdefault("state", {})["caller"] = Caller(principal)
         await self._app(scope, receive, send)

@@ -21,7 +21,7 @@ from prometheus_client import start_http_server
 from services.api.app import create_app
 from services.home import Endpoint, Home, check_first_token
 from services.listening import bind, reachable
-from services.settings import Settings, read_secret
+from services.settings import Settings, read_secret, strange
 from services.wiring.platform import Platform
 from shared.domain.errors import Conflict
 from shared.telemetry import logs
@@ -33,6 +33,8 @@ def serve(given: Mapping[str, Any]) -> int:
     """Runs until SIGINT or SIGTERM. What isn't given (None) comes from the environment (`EYAS_...`)."""
     settings = Settings.read({name: value for name, value in given.items() if value is not None})
     logs.configure()
+    for line in strange(os.environ):
+        log.warning("%s", line)
     os.umask(0o077)  # what users liked is nobody else's business on a shared machine
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: what has been started is stopped
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -28,6 +29,8 @@ from shared.domain.retrainer import RetrainerStatus
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import RunStatus
 
+log = logging.getLogger(__name__)
+
 
 class SystemClock:
     def now(self) -> datetime:
@@ -39,6 +42,7 @@ class State:
 
     def __init__(self, settings: Settings, home: Home, undo: ExitStack) -> None:
         self.clock = SystemClock()
+        self._away = False
         url = settings.database_url.get_secret_value() if settings.database_url else sqlite_url(home.database)
         engine = open_engine(url, settings.password())
         undo.callback(engine.dispose)
@@ -60,9 +64,13 @@ class State:
         self.artifacts = FsspecArtifacts(settings.artifacts_url or str(home.artifacts))
 
     def missing(self) -> Sequence[str]:
-        """What of it doesn't answer now."""
+        """What of it doesn't answer now: said to anybody, so where it is stands in the log alone."""
         try:
             self.routes.all()
         except EyasError as error:
-            return [str(error)]
+            if not self._away:
+                log.warning("not ready: %s", error)
+            self._away = True
+            return ["the database doesn't answer"]
+        self._away = False
         return []

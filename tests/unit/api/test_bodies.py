@@ -20,3 +20,17 @@ def test_a_spec_at_the_limit_is_read_and_one_above_it_is_too_large(client, probl
 @pytest.mark.parametrize("text", [b"\xff", b"name: a\0b", b"model: {framework: [torch]}", b"[" * 5000, b"{[a]: 1}: 2"])
 def test_text_that_is_no_spec_is_the_clients_fault(client, problem, text):
     assert "\n" not in problem(client.post("/v1/recommenders", content=text), 422, "invalid")
+
+
+@pytest.mark.parametrize("content", [b'{"dry_run": true}', b"null", b"x", b"[]"])
+def test_a_body_where_none_is_read_is_refused_and_nothing_is_done(world, client, problem, content):
+    said = problem(client.post("/v1/gc", content=content), 422, "invalid")
+    assert said == "this takes no body; what it takes goes into the query: dry_run"
+    assert world.swept == []
+    assert "takes no body" in problem(client.request("GET", "/v1/schema", content=content), 422, "invalid")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b" \n"])
+def test_an_empty_body_is_none(world, client, content):
+    assert client.post("/v1/gc?dry_run=true", content=content).status_code == 200
+    assert world.swept == [True]

@@ -157,11 +157,11 @@ def test_secrets_are_compared_in_constant_time(world, client, monkeypatch):
 
 def test_a_store_that_is_away_is_said_and_lets_nobody_in(world, monkeypatch, problem):
     def away(id):
-        raise Unavailable("the database doesn't answer")
+        raise Unavailable("the database at db.internal doesn't answer")
 
     client = world.holder("admin")
     monkeypatch.setattr(world.tokens, "get", away)
-    problem(client.get("/v1/recommenders"), 503, "unavailable")
+    assert "db.internal" not in problem(client.get("/v1/recommenders"), 503, "unavailable")
 
 
 def test_the_first_token_is_not_revoked_by_the_api(client, problem):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.settings import Settings
+from services.settings import Settings, strange
 from shared.domain.errors import Invalid
 
 
@@ -104,3 +104,18 @@ def test_only_a_control_plane_on_a_file_owns_its_home(monkeypatch):
     assert owns == {"all": True, "control": True, "gateway": False}
     assert not Settings.read({"role": "control", "database_url": "postgresql://db/eyas"}).owns_home
     assert Settings.read({}).triton_metrics_url == "http://triton:8002/metrics"
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("EYAS_MAXRUNS", "EYAS_MAX_RUNS"), ("EYAS_DATAROOTS", "EYAS_DATA_ROOTS"), ("eyas_hoem", "EYAS_HOME")]
+)
+def test_a_variable_that_is_no_setting_is_said_with_the_nearest(name, near):
+    assert strange({name: "a-secret"}) == [f"{name}: there is no such setting, so it changes nothing; is {near} meant?"]
+
+
+def test_what_others_read_is_not_strange():
+    known = ["EYAS_MAX_RUNS", "EYAS_TOKEN", "EYAS_URL", "EYAS_TEST_X", "EYAS_SCALE", "EYAS_CASES", "EYAS_CRASH_SEED", "EYAS_RANK", "PATH"]
+    assert strange(dict.fromkeys(known, "1")) == []
+    services = {"EYAS_GATEWAY_SERVICE_HOST": "10.0.0.1", "EYAS_GATEWAY_PORT": "tcp://10.0.0.1:80", "EYAS_GATEWAY_PORT_80_TCP": "tcp://"}
+    assert strange(services) == []
+    assert strange({"EYAS_QQQQQQQQ": "1"}) == ["EYAS_QQQQQQQQ: there is no such setting, so it changes nothing"]
