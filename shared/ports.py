@@ -499,7 +499,7 @@ class ServedUnit:
 class ServerInfo:
     version: str
     models: tuple[Mapping[str, str], ...]
-    """The repository index: name, version, state."""
+    """The repository index: name, version, state, and the recommender that the model is of; empty for what is of none."""
 
 
 class Scorer(Protocol):

@@ -15,7 +15,7 @@ room = Room("serving")
 
 class Server(BaseModel):
     version: str | None = Field(description="Null when the model server doesn't answer.")
-    models: list[dict[str, str]] = Field(description="Name, version and state, as the model server lists them.")
+    models: list[dict[str, str]] = Field(description="Name, version, state and recommender, as the model server lists them.")
     fault: str | None
 
 
@@ -32,7 +32,7 @@ def get_serving(parts: With, who: Who) -> Serving:
     successes: dict[str, dict[int, int]] = {}
     try:
         info = parts.server.info()
-        server = Server(version=info.version, models=[dict(one) for one in info.models if who.sees(one["name"])], fault=None)
+        server = Server(version=info.version, models=[dict(one) for one in info.models if who.sees(one["recommender"])], fault=None)
         for (name, version), count in parts.server.successes().items():
             if not who.sees(name):
                 continue

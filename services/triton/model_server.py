@@ -85,7 +85,8 @@ class TritonServer:
         return self._tally.totals(recommender_of)
 
     def info(self) -> ServerInfo:
-        return ServerInfo(self._client.version(), self._client.index())
+        models = [{**one, "recommender": recommender_of(one["name"]) or ""} for one in self._client.index()]
+        return ServerInfo(self._client.version(), tuple(models))
 
     def ensure_running(self) -> bool:
         """Starts a server that died and gives it back its versions; heals versions whose process died. True: it was started.

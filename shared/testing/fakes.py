@@ -102,7 +102,10 @@ class FakeModelServer:
 
     def info(self) -> ServerInfo:
         self._check_up()
-        return ServerInfo("fake", tuple({"name": name, "version": str(number), "state": "READY"} for name, number in self._placed))
+        return ServerInfo(
+            "fake",
+            tuple({"name": f"fake-{name}", "version": str(number), "state": "READY", "recommender": name} for name, number in self._placed),
+        )
 
     def restart(self) -> None:
         """It comes back with what was placed."""

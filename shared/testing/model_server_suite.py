@@ -126,7 +126,7 @@ class ModelServerSuite:
         bench.server.place(bench.recommender, [bench.unit(1)])
         info = bench.server.info()
         assert info.version
-        mine = [one for one in info.models if bench.recommender in one["name"]]
+        mine = [one for one in info.models if one["recommender"] == bench.recommender]
         assert [(one["version"], one["state"]) for one in mine] == [("1", "READY")]
 
 

@@ -231,7 +231,7 @@ class Server:
     def info(self):
         if self.away:
             raise Unavailable("Triton doesn't answer")
-        return ServerInfo("2.51.0", ({"name": "m", "version": "1", "state": "READY"},))
+        return ServerInfo("2.51.0", ({"name": "eyas-m_1", "version": "1", "state": "READY", "recommender": "m"},))
 
     def successes(self):
         return {("m", 1): 7}

@@ -63,9 +63,16 @@ def test_more_than_a_thousand_events_are_refused(client, problem):
 def test_serving_shows_the_server_the_routes_and_who_answered(world, client):
     world.route(1)
     found = client.get("/v1/serving").json()
-    assert found["server"] == {"version": "2.51.0", "models": [{"name": "m", "version": "1", "state": "READY"}], "fault": None}
+    model = {"name": "eyas-m_1", "version": "1", "state": "READY", "recommender": "m"}
+    assert found["server"] == {"version": "2.51.0", "models": [model], "fault": None}
     assert found["routes"]["m"]["stable"] == 1
     assert found["successes"] == {"m": {"1": 7}}
+
+
+def test_a_token_with_a_scope_sees_its_own_models_on_the_server_and_no_others(world):
+    for scope, seen in (["m"], ["m"]), (["books"], []):
+        found = world.holder("viewer", scope).get("/v1/serving").json()
+        assert [one["recommender"] for one in found["server"]["models"]] == seen
 
 
 def test_serving_shows_the_routes_even_when_the_server_is_away(world, client):
