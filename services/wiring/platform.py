@@ -72,16 +72,22 @@ class Platform:
         steps: list[Callable[[], object]] = [
             # Who places versions also leads the rollouts: it alone knows what was placed.
             *_by_one(replica, "serving", server.ensure_running, Reconciler(rollouts, clock).tick, placement.tick),
-            Reconciler(runs, clock, replica).tick,
             retrainers.ensure,
             Reconciler(retrainers, clock, replica).tick,
         ]
         control = Loop("control", steps, 0.2)
-        self._loops += [control, Loop("monitor", [monitor.export, placement.export], 2.0)]
+        # A stage that ends slowly holds up no rollout and no placement.
+        working = Loop("runs", [Reconciler(runs, clock, replica).tick], 0.2)
+        self._loops += [control, working, Loop("monitor", [monitor.export, placement.export], 2.0)]
         collector = parts.collector(settings, state)
         if settings.collect_every:
-            self._loops.append(Loop("collector", [collector.sweep], settings.collect_every * 60))
+            self._loops.append(Loop("collector", _by_one(replica, "collector", collector.sweep), settings.collect_every * 60))
         self._waiting.append(state.missing)
+
+        def wake() -> None:
+            control.wake()
+            working.wake()
+
         return Parts(
             recommenders=state.recommenders,
             runs=state.runs,
@@ -101,7 +107,7 @@ class Platform:
             turns=planner.turns,
             plan=planner.plan,
             watch=retrainers.look,
-            wake=control.wake,
+            wake=wake,
         )
 
     def _gateway(self, state: State, scorer: Scorer, id: str) -> Gateway:

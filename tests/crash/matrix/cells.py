@@ -158,7 +158,7 @@ def prepare(engine: Engine, artifacts: Path, life: Life) -> None:
         folder.mkdir(parents=True)
         outside = Outside(Life(""), clock, FsspecArtifacts(str(artifacts)), folder, lambda: "", lambda verb: None)
         lead(engine, artifacts, outside)
-    rows.create(new_run(recommenders.get(NAME), RUN, "full", "a test", None, START), "ada")
+    rows.create(new_run(recommenders.get(NAME), RUN, "full" if life.parent is None else "warm", "a test", life.parent, START), "ada")
 
 
 def lead(engine: Engine, artifacts: Path, outside: Outside) -> None:

@@ -37,6 +37,8 @@ class Life:
     """The stages whose numbers miss their gates."""
     after: str = ""
     """Of an earlier run: `registered` (it was equal, so its stages stand for this one's), `waiting` (it goes first)."""
+    parent: int | None = None
+    """The version that a warm run goes on from."""
 
     def spec(self) -> RecommenderSpec:
         document = {
@@ -55,6 +57,8 @@ class Life:
 def _of_edge(edge: Edge) -> Life | None:
     if edge.target == "cancelled":
         return Life(f"cancelled in {edge.source}", {edge.source: ("hang",)}, ((edge.source, "cancel"),))
+    if (edge.source, edge.target) == ("pending", "failed"):
+        return Life("of a parent that is gone", parent=99)
     if edge.target == "failed":
         return Life(f"refused by {edge.source}", {edge.source: ("refuse",)})
     if edge.target == "rejected":

@@ -343,6 +343,18 @@ def scheduled_while_busy(world: World) -> None:
     world.script = [*started, ("watching", end)]
 
 
+def deleted_and_back(world: World) -> None:
+    world.apply()
+    world.plane().ensure()
+    world.hero = ("retrainer", NAME)
+    world.script = [("watching", lambda: world.recommenders.delete(NAME, world.clock.now())), ("retired", world.apply)]
+
+
+def deleted_while_cooling(world: World) -> None:
+    drifting(world)
+    world.script.append(("cooling", lambda: world.recommenders.delete(NAME, world.clock.now())))
+
+
 def nothing() -> None:
     """A round passes."""
 
@@ -352,5 +364,7 @@ RETRAINERS = [
     Life("fired", "retrainer", drifting, FIRED),
     Life("scheduled", "retrainer", scheduled, FIRED),
     Life("scheduled while busy", "retrainer", scheduled_while_busy, ("watching", *FIRED)),
+    Life("deleted, and its name taken again", "retrainer", deleted_and_back, ("watching", "retired", "watching")),
+    Life("deleted while it cooled", "retrainer", deleted_while_cooling, (*FIRED[:3], "retired")),
 ]
 LIVES = [*RUNS, *ROLLOUTS, *RETRAINERS]

@@ -69,7 +69,8 @@ def test_the_lives_take_every_edge_of_every_machine() -> None:
         for edge in machine.edges
     }
     beside = {("run", stage, end) for stage in run_domain.STAGES for end in ("failed", "cancelled")} | {
-        ("retrainer", "cooling", "retraining")
+        ("retrainer", "cooling", "retraining"),
+        ("retrainer", "retraining", "retired"),
     }
     assert edges - taken <= beside, "edges that are like others of their kind"
 

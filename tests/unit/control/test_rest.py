@@ -111,6 +111,11 @@ def held_back(world: World) -> None:
     world.start_run("by-hand")
 
 
+def deleted(world: World) -> None:
+    watching(world)
+    world.script = [("watching", lambda: world.recommenders.delete(NAME, world.clock.now()))]
+
+
 def missed(world: World) -> None:
     """Due, and over the maximum."""
     fired(world)
@@ -139,6 +144,7 @@ RESTS = [
     Rest("retrainer", "watching", missed),
     Rest("retrainer", "retraining", fired),
     Rest("retrainer", "cooling", cooled),
+    Rest("retrainer", "retired", deleted),
 ]
 
 
