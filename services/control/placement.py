@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 from shared.domain.errors import Damaged
@@ -23,13 +23,24 @@ GRACE = timedelta(seconds=30)
 
 
 class Placement:
-    def __init__(self, routes: RouteStore, rollouts: RolloutStore, registry: Registry, server: ModelServer, clock: Clock) -> None:
+    def __init__(
+        self,
+        routes: RouteStore,
+        rollouts: RolloutStore,
+        registry: Registry,
+        server: ModelServer,
+        clock: Clock,
+        term: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`term` tells one time of leading from another: between two of them somebody else may have placed."""
         self._routes = routes
         self._rollouts = rollouts
         self._registry = registry
         self._server = server
         self._clock = clock
-        self._placed: dict[str, frozenset[int]] = {}
+        self._term_of = term
+        self._placed: dict[str, frozenset[int] | None] = {}
+        self._term: object = None
         self._faults: dict[tuple[str, int], str] = {}
         self._lock = threading.Lock()
 
@@ -39,6 +50,10 @@ class Placement:
             return self._faults.get((recommender, version))
 
     def tick(self) -> None:
+        term = self._term_of()
+        if term != self._term:  # what was known then may have been removed since; names stay, to be told once more
+            self._placed = dict.fromkeys(self._placed, None)
+            self._term = term
         routes = self._routes.all()
         fault: Exception | None = None
         for recommender, wanted in self.desired(routes).items():

@@ -30,6 +30,7 @@ class Replica:
         self._clock = clock
         self._term = term
         self._held: dict[str, datetime] = {}
+        self._terms: dict[str, int] = {}
         self._steps: set[str] = set()
         self._closed = False
         self._lock = threading.Lock()
@@ -63,6 +64,10 @@ class Replica:
 
         return guarded
 
+    def term(self, name: str) -> int:
+        """Rises whenever a step comes to this replica anew: it was not its own for a moment before."""
+        return self._terms.get(f"step/{name}", 0)
+
     def close(self) -> None:
         """Hands everything over at once; after the loops have stopped."""
         with self._lock:
@@ -80,7 +85,9 @@ class Replica:
 
     def _take(self, lease: str) -> bool:
         now = self._clock.now()
+        held = self._holds(lease)
         if self._leases.hold(lease, self.holder, now, self._term):
+            self._terms[lease] = self._terms.get(lease, 0) + (not held)
             self._held[lease] = now + self._term
             return True
         if self._held.pop(lease, None) is not None:

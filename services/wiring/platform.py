@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -59,7 +60,9 @@ class Platform:
         executor = parts.executor(settings, home, state, undo)
         clock = state.clock
         monitor = Monitor(state.recommenders, state.routes, state.registry, state.kpis, state.events, state.artifacts, clock)
-        placement = Placement(state.routes, state.rollouts, state.registry, server, clock)
+        replica = self._replica(settings, state, undo)
+        term = functools.partial(replica.term, "serving") if replica else lambda: 0
+        placement = Placement(state.routes, state.rollouts, state.registry, server, clock, term)
         bases = Bases(
             state.runs, state.registry, state.artifacts, state.outputs, DataFiles(data_roots), code_version(parts.images(settings))
         )
@@ -68,7 +71,6 @@ class Platform:
         runs = Runs(state.rollouts, executor, state.events, clock, data_roots, bases, turns)
         rollouts = Rollouts(state.rollouts, state.routes, server, state.kpis, placement, clock)
         retrainers = Retrainers(state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes, monitor, clock)
-        replica = self._replica(settings, state, undo)
         steps: list[Callable[[], object]] = [
             # Who places versions also leads the rollouts: it alone knows what was placed.
             *_by_one(replica, "serving", server.ensure_running, Reconciler(rollouts, clock).tick, placement.tick),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from prometheus_client import REGISTRY
 
-from services.control.placement import GRACE
+from services.control.placement import GRACE, Placement
 from shared.domain.errors import Unavailable
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
@@ -218,3 +218,16 @@ def test_what_is_deleted_is_unloaded_when_its_last_requests_are_over(world: Worl
     world.apply()
     put(world, Route(3))
     assert placed(world, plane) == {3}
+
+
+def test_who_leads_again_forgets_what_was_placed_before(world: World, server: Watched) -> None:
+    terms = [1]
+    placement = Placement(world.routes, world.rollouts, world.registry, server, world.clock, lambda: terms[-1])
+    put(world, Route(1))
+    placement.tick()
+    server.place(NAME, [])  # by another, in between
+    placement.tick()
+    assert server.answering(NAME) == frozenset(), "within a term it is known what is there"
+    terms.append(2)
+    placement.tick()
+    assert server.answering(NAME) == {1}

@@ -150,3 +150,18 @@ def test_the_living_are_counted(shared_world: World) -> None:
     shared_world.clock.pass_by(seconds=TERM.total_seconds())
     assert a.replica.count() == 0
     assert a.replica.beat_every == TERM / 3 > timedelta(0)
+
+
+def test_a_step_that_comes_back_is_of_another_term(shared_world: World) -> None:
+    a, b = lives(shared_world, "a", "b", rows=0)
+    a.step()
+    first = a.replica.term("placement")
+    rest(shared_world, a, b)
+    a.step()
+    assert a.replica.term("placement") == first, "it was held all the time"
+    rest(shared_world, b, seconds=60)
+    b.step()
+    rest(shared_world, a, seconds=60)
+    a.step()
+    assert (a.steps, b.steps) == (["a"] * 3, ["b"])
+    assert a.replica.term("placement") != first
