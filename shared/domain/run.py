@@ -27,6 +27,7 @@ LONGEST_WAIT = timedelta(hours=24)
 """For a place to work: a queue in front of scarce machines is no fault."""
 IMAGE_WAIT = timedelta(minutes=10)
 _POLL = timedelta(milliseconds=250)
+_LONGEST_POLL = timedelta(seconds=2)
 _QUEUED = timedelta(seconds=5)
 """For what a run in the queue says that it waits for; whose turn has come is looked at without delay."""
 _LONGEST_BACKOFF = timedelta(minutes=1)
@@ -286,7 +287,7 @@ def _unpublished(run: str, status: RunStatus, seen: RunObservation, plan: RunPla
             return _again(run, status, "deadline", f"ran longer than {limit.total_seconds():g} s", seen, now, stop)
         if status.waiting:
             status = replace(status, waiting="", waiting_since=None, reason="")
-        return Decision(status, requeue_after=_POLL)
+        return Decision(status, requeue_after=_poll(status.attempt_since, now))
     return _again(run, status, job.fault or "crash", job.reason or "ended without publishing anything", seen, now)
 
 
@@ -298,7 +299,7 @@ def _waiting(run: str, status: RunStatus, job: Job, plan: RunPlan, now: datetime
     status = replace(status, waiting=kind, waiting_since=since, reason=f"{status.state} waits: {job.reason or 'it has not begun yet'}")
     waited, limit = (now - since, IMAGE_WAIT) if kind == "image" else (now - (status.attempt_since or since), plan.longest_wait)
     if waited <= limit:
-        return Decision(status, requeue_after=_POLL)
+        return Decision(status, requeue_after=_poll(status.attempt_since, now))
     said = f"{status.state}, attempt {status.attempt}: {job.reason or 'it never began'}; gave up after {_span(limit)}"
     return _give_up(status, said, kind, (StopStage(current(run, status)),))
 
@@ -342,6 +343,11 @@ def _start(run: str, status: RunStatus, attempt: int, why: str, seen: RunObserva
     basis = replace(seen.ahead, attempt="", since=None) if seen.ahead is not None else status.basis
     following = replace(status, attempt=attempt, attempt_since=now, retry_at=None, reason=why, basis=basis)
     return Decision(following, (StartStage(status.state, attempt_name(run, status.state, attempt)),), requeue_after=_POLL)
+
+
+def _poll(since: datetime | None, now: datetime) -> timedelta:
+    """When to look again: what takes long is looked at less often, and is late by no more than a fortieth of what it took."""
+    return _POLL if since is None else min(max((now - since) / 40, _POLL), _LONGEST_POLL)
 
 
 def _span(span: timedelta) -> str:

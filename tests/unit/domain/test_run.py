@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 import pytest
 
@@ -302,3 +303,12 @@ def test_no_decision_leaves_the_transition_table(state: str, seen: RunObservatio
     for attempt in (1, 3):
         decision = decide(at(state, attempt), seen)
         run.MACHINE.check(state, decision.next.state)
+
+
+@pytest.mark.parametrize(("age", "pause"), [(0, 0.25), (10, 0.25), (40, 1), (80, 2), (86_400, 2)])
+@pytest.mark.parametrize("phase", ["running", "waiting"])
+def test_what_takes_long_is_looked_at_less_often(phase: Literal["running", "waiting"], age: float, pause: float) -> None:
+    status = replace(at("train"), attempt_since=NOW)
+    now = NOW + timedelta(seconds=age)
+    job = Job(phase, since=now if phase == "running" else None)
+    assert decide(status, RunObservation(job=job), now).requeue_after == timedelta(seconds=pause)
