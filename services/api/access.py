@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
@@ -62,6 +62,8 @@ class Caller:
     """The principal of one request, and what the audit log is to know of the request beside its path."""
 
     principal: Principal
+    again: Callable[[], Awaitable[Principal]]
+    """Looks the token up anew, for what lasts longer than a request should: raises as the door does."""
     recommender: str | None = None
     detail: str = ""
     once: Once | None = None

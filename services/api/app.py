@@ -20,6 +20,7 @@ from services.api import (
     rollouts,
     runs,
     serving,
+    streams,
     tokens,
     triggers,
     versions,
@@ -29,6 +30,7 @@ from services.api.auth import Auth
 from services.api.limits import BodyLimit, LastCatch
 from services.api.openapi import document
 from services.api.parts import Door, Parts
+from services.api.streams import Listeners
 from services.gateway import Gateway
 from shared import __version__
 
@@ -37,6 +39,7 @@ CONTROL: tuple[Room, ...] = (
     versions.room,
     gc.room,
     runs.room,
+    streams.room,
     planning.room,
     rollouts.room,
     retraining.room,
@@ -55,6 +58,7 @@ def create_app(door: Door, parts: Parts | None, gateway: Gateway | None) -> Fast
     """The rooms of what the process has: the control plane's, the online ones, or both."""
     app = FastAPI(title="Eyas", version=__version__, generate_unique_id_function=lambda route: route.name)
     app.state.door, app.state.parts, app.state.gateway = door, parts, gateway
+    app.state.listeners, app.state.closing = Listeners(), lambda: False
     problems.install(app)
     for room in (health.room, *(CONTROL if parts else ()), *(ONLINE if gateway else ())):
         app.include_router(room.router)

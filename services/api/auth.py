@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+from functools import partial
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
@@ -48,8 +49,9 @@ class Auth:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in OPEN:
+            headers = Headers(scope=scope).getlist("authorization")
             try:
-                principal = await self._principal(Headers(scope=scope).getlist("authorization"))
+                principal = await self._principal(headers)
             except Refusal as refused:
                 metrics.REFUSALS.labels(refused.reason).inc()
                 header = "Bearer" if refused.reason == "missing" else 'Bearer error="invalid_token"'
@@ -57,10 +59,10 @@ class Auth:
                 return
             except EyasError as error:
                 log.log(logging.DEBUG if error.status == 503 else logging.WARNING, "a token can't be looked up: %s", error)
-                headers = {"Retry-After": "1"} if error.status == 503 else None
-                await problem(error.kind, error.status, _UNKNOWABLE, headers)(scope, receive, send)
+                later = {"Retry-After": "1"} if error.status == 503 else None
+                await problem(error.kind, error.status, _UNKNOWABLE, later)(scope, receive, send)
                 return
-            scope.setdefault("state", {})["caller"] = Caller(principal)
+            scope.setdefault("state", {})["caller"] = Caller(principal, partial(self._principal, headers))
         await self._app(scope, receive, send)
 
     async def _principal(self, headers: list[str]) -> Principal:

@@ -50,6 +50,7 @@ _PROBLEMS = {
     412: "It isn't as If-Match or If-None-Match expects",
     413: "The body is too large",
     422: "A parameter or a field is wrong",
+    429: "Too many listen already: try again later",
     500: "A fault of the platform's, which its log has whole",
     503: "A part that is needed doesn't answer: try again",
 }
@@ -126,8 +127,8 @@ def _complete(path: str, verb: str, operation: dict[str, Any]) -> None:
     for status in sorted(_possible(path, verb, operation)):
         content = {MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}}
         responses[str(status)] = {"description": _PROBLEMS[status], "content": content}
-        if status == 503:
-            responses["503"]["headers"] = _RETRY
+        if status in (429, 503):
+            responses[str(status)]["headers"] = _RETRY
         if status == 401:
             responses["401"]["headers"] = {"WWW-Authenticate": {"description": "Bearer.", "schema": {"type": "string"}}}
         if status == 405:
@@ -164,6 +165,8 @@ def _possible(path: str, verb: str, operation: Mapping[str, Any]) -> set[int]:
         found.add(404)
     if verb != "get":
         found.add(409)
+    if "text/event-stream" in operation["responses"].get("200", {}).get("content", {}):
+        found.add(429)
     if names & {"if-match", "if-none-match"}:
         found.add(412)
     return found

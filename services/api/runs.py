@@ -212,15 +212,15 @@ def get_run_log(
 ) -> Log:
     """What a stage has written from a byte offset on, of its newest attempt."""
     status = who.row("run", parts.runs, id).status
-    chosen = stage or _newest_stage(status)
-    attempt = _attempt(id, status, chosen) if chosen else None
+    chosen = stage or newest_stage(status)
+    attempt = attempt_of(id, status, chosen) if chosen else None
     if attempt is None:
         return Log(text="", next=offset, stage=chosen, attempt=None)
     text, following = parts.executor.log(attempt, offset)
     return Log(text=text, next=following, stage=chosen, attempt=attempt)
 
 
-def _newest_stage(status: RunStatus) -> str | None:
+def newest_stage(status: RunStatus) -> str | None:
     """The stage under way; of a run that has ended, the one that it ended in."""
     if status.state in STAGES:
         return status.state
@@ -229,12 +229,12 @@ def _newest_stage(status: RunStatus) -> str | None:
     return status.stages[-1].stage if status.stages else None
 
 
-def _attempt(run: str, status: RunStatus, stage: str) -> str | None:
+def attempt_of(run: str, status: RunStatus, stage: str) -> str | None:
     done = next((one.attempt for one in status.stages if one.stage == stage), None)
     if done is not None:
         return done
     attempt = status.attempt - (status.retry_at is not None)  # the one before, while the next one pauses
-    return attempt_name(run, stage, attempt) if attempt and stage == _newest_stage(status) else None
+    return attempt_name(run, stage, attempt) if attempt and stage == newest_stage(status) else None
 
 
 def run_view(parts: Parts, record: Record[RunStatus], turns: Mapping[str, Turn] | None = None) -> RunView:

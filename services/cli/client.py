@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -40,6 +41,20 @@ class Client:
     def post_text(self, path: str, text: str, media: str, **query: Any) -> Any:
         return self._ask("POST", path, content=text.encode(), headers={"Content-Type": media}, params=query)
 
+    def events(self, path: str, last: str | None) -> Iterator[tuple[str, str | None, Any]]:
+        """Server-sent events from one on: name, id, data. Ends where the stream ends, also by a connection that broke."""
+        headers = {"Last-Event-ID": last} if last else {}
+        try:
+            with self._http.stream("GET", path, headers=headers) as answer:
+                if not answer.is_success:
+                    answer.read()
+                    raise Refused(_line(answer, self.url), 2 if 400 <= answer.status_code < 500 else 1)
+                yield from _events(answer.iter_lines())
+        except (httpx.ConnectError, httpx.ConnectTimeout):
+            raise Refused(f"nothing answers at {self.url}: start the platform with `eyas up`, or say where it is by --url") from None
+        except (httpx.ReadError, httpx.RemoteProtocolError, httpx.TimeoutException):
+            return
+
     def close(self) -> None:
         self._http.close()
 
@@ -63,6 +78,18 @@ class Client:
         if answer.is_success:
             return _json(answer, self.url)
         raise Refused(_line(answer, self.url), 2 if 400 <= answer.status_code < 500 else 1)
+
+
+def _events(lines: Iterator[str]) -> Iterator[tuple[str, str | None, Any]]:
+    found: dict[str, str] = {}
+    for line in lines:
+        if line:
+            name, _, value = line.partition(": ")
+            found[name] = value
+        else:
+            if "event" in found:
+                yield found["event"], found.get("id"), json.loads(found.get("data", "null"))
+            found = {}
 
 
 def _address(url: str) -> str:

@@ -76,6 +76,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     runs.prioritise,
     runs.plan,
     runs.compare,
+    runs.watch,
     runs.logs,
     registry.versions,
     registry.tag,

@@ -9,6 +9,7 @@ import typer
 
 from services.cli import paths
 from services.cli.client import Client
+from services.cli.faults import Refused
 from services.cli.session import AsJson, Name, Reason, client, show_json, show_table, when
 
 ENDED = frozenset({"registered", "rejected", "failed", "cancelled"})
@@ -138,7 +139,7 @@ def logs(
     ctx: typer.Context,
     id: RunId,
     stage: Annotated[str | None, typer.Option(help="etl, train, evaluate, export or verify; the newest when absent.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until the run has ended.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
 ) -> None:
     """Show what a stage has written."""
     http = client(ctx)
@@ -149,6 +150,23 @@ def logs(
         if not follow or ended:
             return
         time.sleep(_POLL)
+
+
+def watch(ctx: typer.Context, id: RunId) -> None:
+    """Show each change of a run's state as it comes, until the run has ended; exit code 1 unless it registered a version."""
+    http, last = client(ctx), None
+    while True:
+        for name, at, data in http.events(paths.run(id, "/stream"), last):
+            last = at or last
+            if name == "state":
+                typer.echo(f"{when(data['at'])}  {data['target']}  {' '.join(data['reason'].split())}".rstrip())
+            elif name == "problem":
+                raise Refused(data["detail"])
+            elif name == "end":
+                if data["state"] != "registered":
+                    raise typer.Exit(1)
+                return
+        time.sleep(_POLL)  # it ended without an end: the platform has stopped, and perhaps comes back
 
 
 def _print_log(http: Client, id: str, stage: str | None, shown: str | None, offset: int) -> tuple[str | None, int]:

@@ -58,6 +58,7 @@ def _serve(settings: Settings, undo: ExitStack) -> None:
     platform = Platform(settings, home, token, _data_roots(settings), undo)
     app = create_app(platform.door, platform.parts, platform.gateway)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=10))
+    app.state.closing = lambda: server.should_exit  # who listens to a stream is no reason to stay
     platform.start()
     url = f"http://{reachable(settings.host)}:{listener.getsockname()[1]}"
     if settings.owns_home:

@@ -95,3 +95,10 @@ class BadData(Invalid):
     """A data set that a stage refuses: the message names the file and the column."""
 
     kind = "bad-data"
+
+
+class Crowded(EyasError):
+    """As many as can be are served already."""
+
+    kind = "crowded"
+    status = 429

@@ -14,6 +14,8 @@ TABLE = table(ROOMS)
 WORDS = {"{name}": "m", "{verb}": "pause", "{version}": "1", "{tag}": "champion", "/compare": "/compare?with=r1"}
 ROWS = {"/v1/runs/": "r1", "/v1/rollouts/": "r1-rollout", "/v1/tokens/": "t0"}
 """What `{id}` means under each prefix: a row of recommender 'm' that the world below has."""
+OVER = {"/v1/runs/{id}/stream": "r0", "/v1/runs/{id}/logs/stream": "r0"}
+"""Streams end with what they tell of."""
 BODIES = {
     ("POST", "/v1/events"): {"events": [{"recommender": "m", "user": 1, "item": 2}]},
     ("POST", "/v1/recommend/{name}"): {"user": 1},
@@ -54,6 +56,7 @@ def _flat(routes):
 @pytest.fixture
 def world(world):
     world.add_recommender()
+    world.add_run("r0", "cancelled")
     world.add_run("r1", "train")
     world.add_rollout()
     world.add_retrainer()
@@ -71,7 +74,7 @@ def ask(client, row, spec_text):
     if "{id}" in path:
         known = [id for prefix, id in ROWS.items() if path.startswith(prefix)]
         assert known, f"say in ROWS which row {row.path} is tried with"
-        path = path.replace("{id}", known[0])
+        path = path.replace("{id}", OVER.get(path, known[0]))
     assert "{" not in path, f"say in WORDS what {row.path} is tried with"
     if (row.method, row.path) in SPECS:
         return client.request(row.method, path, content=spec_text)
