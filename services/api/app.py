@@ -56,7 +56,7 @@ ROOMS: tuple[Room, ...] = (health.room, *CONTROL, *ONLINE)
 
 def create_app(door: Door, parts: Parts | None, gateway: Gateway | None) -> FastAPI:
     """The rooms of what the process has: the control plane's, the online ones, or both."""
-    app = FastAPI(title="Eyas", version=__version__, generate_unique_id_function=lambda route: route.name)
+    app = FastAPI(title="Eyas", version=__version__, generate_unique_id_function=lambda route: route.name, redirect_slashes=False)
     app.state.door, app.state.parts, app.state.gateway = door, parts, gateway
     app.state.listeners, app.state.closing = Listeners(), lambda: False
     problems.install(app)

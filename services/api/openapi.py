@@ -49,6 +49,7 @@ _PROBLEMS = {
     409: "Its state doesn't allow it, or somebody else changes it just now",
     412: "It isn't as If-Match or If-None-Match expects",
     413: "The body is too large",
+    415: "The body is not sent as JSON",
     422: "A parameter or a field is wrong",
     429: "Too many listen already: try again later",
     500: "A fault of the platform's, which its log has whole",
@@ -169,4 +170,6 @@ def _possible(path: str, verb: str, operation: Mapping[str, Any]) -> set[int]:
         found.add(429)
     if names & {"if-match", "if-none-match"}:
         found.add(412)
+    if operation.get("requestBody", {}).get("content", {}).keys() == {"application/json"}:
+        found.add(415)
     return found

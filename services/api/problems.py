@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 MEDIA = "application/problem+json"
 TYPES = "https://eyas.dev/problems/"
 _KINDS = {400: "malformed", 401: "unauthenticated", 404: "not-found", 405: "method-not-allowed", 413: "too-large"}
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 def problem(kind: str, status: int, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
@@ -66,8 +67,14 @@ def _http(request: Request, error: Exception) -> Response:
         verb = _verb(request)
         if verb is not None:
             return problem("not-found", 404, verb)
+        allowed = _allowed(request)
+        if allowed:
+            said = f"{request.method} is nothing that can be done here; known: {', '.join(allowed)}"
+            return problem("method-not-allowed", 405, said, {"Allow": ", ".join(allowed)})
+    if error.status_code == 400:  # of the framework's own: nested too deeply, or a number with thousands of digits
+        return problem("malformed", 400, "the body is not valid JSON, or not of a kind that is read")
     kind = _KINDS.get(error.status_code, HTTPStatus(error.status_code).phrase.lower().replace(" ", "-"))
-    detail = f"there is nothing at {request.url.path}" if error.status_code == 404 else str(error.detail)
+    detail = f"there is nothing at {request.scope['path'][:500]}" if error.status_code == 404 else str(error.detail)
     return problem(kind, error.status_code, detail, error.headers)
 
 
@@ -78,6 +85,13 @@ def _verb(request: Request) -> str | None:
         return None
     known = sorted({path.rpartition(":")[2] for path in _paths(request.app) if ":" in path and _fits(path.rpartition(":")[0], place)})
     return f"'{said[:80]}' is nothing that can be asked here; known: {', '.join(known)}" if known else None
+
+
+def _allowed(request: Request) -> list[str]:
+    """Of all routes at the address, while the framework knows only the first one's."""
+    place = request.scope["path"]
+    found = {method for path, verbs in request.app.openapi()["paths"].items() if _fits(path, place) for method in verbs}
+    return [method for method in _METHODS if method.lower() in found]
 
 
 def _paths(app: Any) -> list[str]:

@@ -106,7 +106,7 @@ def test_a_body_above_the_limit_is_refused_announced_or_not(client, problem):
 
 
 def test_a_body_at_the_limit_is_read(client, problem):
-    assert client.post("/v1/events", content=b"{}" + b" " * (MAX_BODY - 2)).status_code == 422
+    assert client.post("/v1/events", content=b"{}" + b" " * (MAX_BODY - 2), headers={"Content-Type": "application/json"}).status_code == 422
 
 
 def test_text_that_cannot_be_encoded_comes_back_as_a_problem_all_the_same(client):
@@ -148,3 +148,28 @@ def _references(value):
 def test_the_api_needs_no_training_framework():
     code = "import sys, services.api.app; sys.exit(any(m in sys.modules for m in ('tensorflow', 'polars', 'pandas', 'torch', 'keras')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_allow_names_the_methods_of_all_routes_at_the_address(client) -> None:
+    answer = client.put("/v1/recommenders", json={})
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, POST")
+    assert answer.json()["detail"] == "PUT is nothing that can be done here; known: GET, POST"
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/xml", ""])
+def test_a_body_of_another_kind_is_told_which_one_is_read(client, kind) -> None:
+    answer = client.post("/v1/recommend/m", content=b'{"user": 1}', headers={"Content-Type": kind} if kind else {})
+    assert answer.status_code == 415
+    assert "send it with 'Content-Type: application/json'" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"user": ' + b"9" * 5_000 + b"}"])
+def test_what_no_parser_takes_is_malformed(client, body) -> None:
+    answer = client.post("/v1/recommend/m", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["detail"].startswith("the body is not valid JSON")
+
+
+@pytest.mark.parametrize("path", ["/v1/runs/", "/v1/runs/%2e%2e%2f"])
+def test_nothing_is_redirected(client, path) -> None:
+    assert client.get(path).status_code == 404
