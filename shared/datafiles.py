@@ -39,6 +39,18 @@ class DataFiles:
         }
         return marks if len(marks) <= _NAMED else {f"{uri} ({len(marks)} files)": part(marks)}
 
+    def check(self, uri: str) -> None:
+        """Refuses what no stage would read wherever the files are: another scheme, or a place outside the roots."""
+        _allowed_pattern(uri, self._roots)
+
+    def fault(self, uri: str) -> str | None:
+        """Why there would be nothing to read behind a uri just now, as this process sees the files."""
+        try:
+            data_files(uri, self._roots)
+        except (EyasError, OSError) as error:
+            return str(error)
+        return None
+
 
 def _written(nanoseconds: int) -> str:
     """To the last digit, since it tells one state of a file from another."""
@@ -48,14 +60,9 @@ def _written(nanoseconds: int) -> str:
 
 def data_files(uri: str, roots: Sequence[str]) -> list[Path]:
     """The files that a uri of a spec means, in the order of their names; refuses what is not allowed, not there, or of no known kind."""
-    allowed = [os.path.realpath(_local(root)) for root in roots]
-    pattern = _placed(_local(uri), allowed)
+    pattern, allowed = _allowed_pattern(uri, roots)
     if not _MAGIC & set(pattern):
-        _check_allowed(pattern, uri, allowed)
         return [_check_file(Path(pattern), uri)]
-    if ".." in Path(pattern).parts:
-        raise Invalid(f"{uri}: a pattern can't have '..'")
-    _check_allowed(_fixed_part(pattern), uri, allowed)
     found = [Path(path) for path in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207 (an absolute pattern)
     for path in found:
         _check_allowed(str(path), uri, allowed)
@@ -63,6 +70,18 @@ def data_files(uri: str, roots: Sequence[str]) -> list[Path]:
     if not files:
         raise BadData(f"{uri}: no file matches")
     return files
+
+
+def _allowed_pattern(uri: str, roots: Sequence[str]) -> tuple[str, list[str]]:
+    allowed = [os.path.realpath(_local(root)) for root in roots]
+    pattern = _placed(_local(uri), allowed)
+    if not _MAGIC & set(pattern):
+        _check_allowed(pattern, uri, allowed)
+        return pattern, allowed
+    if ".." in Path(pattern).parts:
+        raise Invalid(f"{uri}: a pattern can't have '..'")
+    _check_allowed(_fixed_part(pattern), uri, allowed)
+    return pattern, allowed
 
 
 def _placed(path: str, allowed: Sequence[str]) -> str:

@@ -76,6 +76,10 @@ class Parts:
     """What a run that is in no store yet would do."""
     watch: Callable[[str], RetrainerObservation]
     """What the triggers of a recommender look at, as it is now."""
+    check_uri: Callable[[str], None]
+    """Refuses a source of data that no stage would read."""
+    uri_fault: Callable[[str], str | None]
+    """Why there is nothing to read behind it just now; None if there is."""
     wake: Callable[[], None]
     """Tells the control loop that there is something to do."""
 

@@ -19,7 +19,7 @@ from services.api.runs import start_run
 from services.api.views import AppliedRecommender, RecommenderView, RouteView, ServingRecommender, Valid
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.access import Role
-from shared.domain.errors import Conflict, Invalid
+from shared.domain.errors import Conflict, EyasError, Invalid
 from shared.domain.machine import Request
 from shared.domain.rollout import ANSWERS
 from shared.domain.route import Route
@@ -65,6 +65,7 @@ def _apply(
     parts: Parts, who: Caller, spec: RecommenderSpec, response: Response, run: bool, expected: Container[int] | None = None
 ) -> AppliedRecommender:
     who.enters(spec.name)
+    _check_sources(parts, spec)
     now = parts.clock.now()
     stored = parts.recommenders.put(spec, now, who.name, expected)
     before = who.once is not None and who.once.again and stored.updated_at >= who.once.at  # by the process that died over it
@@ -79,9 +80,23 @@ def _apply(
 
 
 @room.post("/v1/recommenders:validate", Role.VIEWER, audited=False, openapi_extra=SPEC_BODY)
-def validate_spec(spec: SpecBody) -> Valid:
+def validate_spec(parts: With, spec: SpecBody) -> Valid:
     """Whether a spec is good, and what it says with every default filled in. Writes nothing."""
-    return Valid(spec=spec.document())
+    _check_sources(parts, spec)
+    faults = [(field, parts.uri_fault(uri)) for field, uri in _sources(spec)]
+    return Valid(spec=spec.document(), warnings=[f"{field}: {fault}" for field, fault in faults if fault])
+
+
+def _sources(spec: RecommenderSpec) -> tuple[tuple[str, str], ...]:
+    return ("data.interactions.uri", spec.data.interactions.uri), ("data.items.uri", spec.data.items.uri)
+
+
+def _check_sources(parts: Parts, spec: RecommenderSpec) -> None:
+    for field, uri in _sources(spec):
+        try:
+            parts.check_uri(uri)
+        except EyasError as error:
+            raise type(error)(f"{field}: {error}") from None
 
 
 @room.get("/v1/recommenders", Role.VIEWER)

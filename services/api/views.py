@@ -69,6 +69,7 @@ class AppliedRecommender(RecommenderView):
 class Valid(BaseModel):
     valid: Literal[True] = True
     spec: dict[str, Any] = Field(description="With every default filled in.")
+    warnings: list[str] = Field(description="What a run would stumble over as things are now, such as a file that isn't there.")
 
 
 class StageView(BaseModel):

@@ -63,9 +63,8 @@ class Platform:
         replica = self._replica(settings, state, undo)
         term = functools.partial(replica.term, "serving") if replica else lambda: 0
         placement = Placement(state.routes, state.rollouts, state.registry, server, clock, term)
-        bases = Bases(
-            state.runs, state.registry, state.artifacts, state.outputs, DataFiles(data_roots), code_version(parts.images(settings))
-        )
+        data = DataFiles(data_roots)
+        bases = Bases(state.runs, state.registry, state.artifacts, state.outputs, data, code_version(parts.images(settings)))
         stile = None if settings.owns_home else Turnstile(state.leases, secrets.token_hex(8), clock)
         turns, planner = Turns(state.runs, clock, settings.max_runs, stile), Planner(state.runs, bases, clock, settings.max_runs)
         runs = Runs(state.rollouts, executor, state.events, clock, data_roots, bases, turns)
@@ -109,6 +108,8 @@ class Platform:
             turns=planner.turns,
             plan=planner.plan,
             watch=retrainers.look,
+            check_uri=data.check,
+            uri_fault=data.fault,
             wake=wake,
         )
 

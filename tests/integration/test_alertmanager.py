@@ -153,6 +153,8 @@ def parts(world: World, tokens: SqlTokens) -> Parts:
         turns=unused,
         plan=unused,
         watch=look,
+        check_uri=lambda uri: None,
+        uri_fault=lambda uri: None,
         wake=lambda: None,
     )
 

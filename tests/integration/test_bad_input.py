@@ -69,16 +69,19 @@ def test_a_run_on_an_unreadable_file_fails_and_names_it(platform: PlatformProces
 def test_data_outside_the_operators_roots_is_refused(platform: PlatformProcess, uri: str) -> None:
     document = spec_of(platform, "outside")
     document["data"]["interactions"]["uri"] = uri
-    run = platform.post("/v1/recommenders", document)["run"] or platform.post("/v1/recommenders/outside/runs")["id"]
-    found = platform.wait_for_run(run, "failed")
-    assert "root" in found["reason"]
+    response = platform.client.post("/v1/recommenders", json=document)
+    assert response.status_code == 422
+    assert response.json()["detail"].startswith(f"data.interactions.uri: {uri}: it doesn't lie under an allowed data root")
+    assert platform.client.get("/v1/recommenders/outside").status_code == 404
 
 
-def test_a_link_out_of_the_roots_is_refused(platform: PlatformProcess, tmp_path: Path) -> None:
-    target = tmp_path / "elsewhere.parquet"
+def test_a_link_out_of_the_roots_is_refused_by_the_run_too(platform: PlatformProcess, tmp_path: Path) -> None:
+    target, link = tmp_path / "elsewhere.parquet", platform.data / "link.parquet"
     target.write_bytes((platform.data / "ratings.parquet").read_bytes())
-    (platform.data / "link.parquet").symlink_to(target)
-    run = platform.post("/v1/recommenders", spec_of(platform, "link"))["run"]
+    platform.post("/v1/recommenders", spec_of(platform, "link"), run="false")  # good as long as nothing is there
+    link.symlink_to(target)
+    assert platform.client.post("/v1/recommenders:validate", json=spec_of(platform, "link")).status_code == 422
+    run = platform.post("/v1/recommenders/link/runs")["id"]
     assert "root" in platform.wait_for_run(run, "failed")["reason"]
 
 

@@ -17,6 +17,7 @@ from services.api.parts import Door, Parts
 from services.gateway import Answer, Recorded
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest
+from shared.datafiles import DataFiles
 from shared.domain.access import Role, Token, digest, token_text
 from shared.domain.errors import Changed, Conflict, Invalid, NotFound, Unavailable
 from shared.domain.queue import Queued, admit
@@ -309,6 +310,8 @@ class World:
             turns=lambda: admit(self.runs.queued(), 1),
             plan=self.plan,
             watch=lambda name: self.seen,
+            check_uri=DataFiles(("/nowhere/data",)).check,
+            uri_fault=DataFiles(("/nowhere/data",)).fault,
             wake=wake,
         )
 

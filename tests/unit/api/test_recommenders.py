@@ -168,3 +168,25 @@ def test_a_deletion_is_an_admins_and_is_in_the_audit_log(world, problem):
 
 def test_the_schema_of_the_spec_is_there_for_editors(client):
     assert client.get("/v1/schema").json()["properties"]["name"]["pattern"]
+
+
+@pytest.mark.parametrize(
+    "uri", ["/etc/passwd", "../up.csv", "/nowhere/data/../x.csv", "/nowhere/*/x.csv", "file:///etc/*.csv", "s3://b/x.csv"]
+)
+@pytest.mark.parametrize("field", ["interactions", "items"])
+def test_a_source_outside_the_data_roots_is_refused_at_once(world, client, document, problem, uri, field):
+    data = {**document["data"], field: {**document["data"][field], "uri": uri}}
+    for path in ("/v1/recommenders", "/v1/recommenders:validate"):
+        response = client.post(path, json={**document, "data": data})
+        kind = "not-yet-supported" if uri.startswith("s3") else "invalid"
+        assert problem(response, 422, kind).startswith(f"data.{field}.uri: {uri}: ")
+    assert world.recommenders.rows == {}
+    assert world.runs.rows == {}
+
+
+def test_a_file_that_is_not_there_now_is_a_warning(client, document):
+    found = client.post("/v1/recommenders:validate", json=document).json()
+    assert found["valid"] is True
+    assert [one.split(": ")[0] for one in found["warnings"]] == ["data.interactions.uri", "data.items.uri"]
+    assert "there is no such file" in found["warnings"][0]
+    assert client.post("/v1/recommenders", json=document).status_code == 201
