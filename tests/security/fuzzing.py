@@ -20,8 +20,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -61,6 +62,9 @@ class Part:
     statuses: Counter[int] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        return vars(self) | {"statuses": dict(sorted(self.statuses.items())), "failures": dict(self.failures)}
 
     def fail(self, what: str, example: str) -> None:
         self.failures[what] += 1
@@ -226,7 +230,7 @@ def main() -> int:
     total = sum(part.cases for part in parts)
     seconds = round(time.monotonic() - began, 1)
     given.to.parent.mkdir(parents=True, exist_ok=True)
-    document = {"seed": given.seed, "cases": total, "seconds": seconds, "failures": len(said), "parts": [asdict(one) for one in parts]}
+    document = {"seed": given.seed, "cases": total, "seconds": seconds, "failures": len(said), "parts": [one.document() for one in parts]}
     given.to.write_text(json.dumps(document, indent=1) + "\n")
     print("\n\n".join(["", *said, f"{total} cases in {seconds} s: {len(said)} kinds of failure"]))  # noqa: T201
     return 1 if said else 0
