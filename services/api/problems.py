@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -22,6 +23,7 @@ from shared.domain.errors import EyasError
 log = logging.getLogger(__name__)
 
 MEDIA = "application/problem+json"
+_PARAMETER = re.compile(r"\\\{[^}]*\\\}")
 TYPES = "https://eyas.dev/problems/"
 _KINDS = {400: "malformed", 401: "unauthenticated", 404: "not-found", 405: "method-not-allowed", 413: "too-large"}
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -88,9 +90,11 @@ def _verb(request: Request) -> str | None:
 
 
 def _allowed(request: Request) -> list[str]:
-    """Of all routes at the address, while the framework knows only the first one's."""
-    place = request.scope["path"]
-    found = {method for path, verbs in request.app.openapi()["paths"].items() if _fits(path, place) for method in verbs}
+    """Of all routes at the address, while the framework knows only the first one's. `r1:retry` is a verb's before it is an id."""
+    paths = request.app.openapi()["paths"]
+    fitting = [path for path in paths if _fits(path, request.scope["path"])]
+    nearest = [path for path in fitting if ":" in path] or fitting
+    found = {method for path in nearest for method in paths[path]}
     return [method for method in _METHODS if method.lower() in found]
 
 
@@ -99,8 +103,7 @@ def _paths(app: Any) -> list[str]:
 
 
 def _fits(pattern: str, place: str) -> bool:
-    parts, given = pattern.split("/"), place.split("/")
-    return len(parts) == len(given) and all(part == one or (part.startswith("{") and one) for part, one in zip(parts, given, strict=True))
+    return re.fullmatch(_PARAMETER.sub("[^/]+", re.escape(pattern)), place) is not None
 
 
 def _field(place: Sequence[int | str]) -> str:
