@@ -120,6 +120,7 @@ NAMED = [
     ["compare", "*", "r1"],
     ["compare", "r1", "*"],
     ["logs", "*"],
+    ["watch", "*"],
     ["tokens", "revoke", "*"],
     *(["rollout", verb, "*"] for verb in ("status", "pause", "resume", "promote", "abort")),
     *(["rollout", verb, "m", "--id", "*"] for verb in ("status", "pause", "resume", "promote", "abort")),
