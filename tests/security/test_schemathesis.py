@@ -1,16 +1,15 @@
-"""A sample of the fuzzing, with a seed of its own each time; `make security` does all of it."""
+"""A sample of the fuzzing, with a seed that can be chosen; `make security` does all of it."""
 
 from __future__ import annotations
 
 import os
-import secrets
 
 import pytest
 
 from tests.security.fuzzing import DATABASES, SHARES, TOKENS, faults, run
 
 CASES = int(os.environ.get("EYAS_CASES", "400"))
-SEED = int(os.environ.get("EYAS_SEED", secrets.randbits(31)))
+SEED = int(os.environ.get("EYAS_SEED", "1"))
 
 
 @pytest.mark.timeout(1800)
