@@ -1,7 +1,4 @@
-"""Stages as Kubernetes Jobs: the executor, and the few calls of the official client that it needs.
-
-The cluster is the memory: a Job is created once under its attempt's name, adopted by whoever starts it again, and read back
-after any restart of the control plane. The spec reaches the pod, and its log outlives it, through the artifact store.
+"""The few calls of the official Kubernetes client that the executor of Jobs needs, with the API's refusals in our words.
 
 Rights that it needs in its namespace: jobs create, get, list, watch, delete; pods list, watch; pods/log get; events list; and
 deployments get of the owner whose uid isn't given.
@@ -12,16 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import queue
-import re
 import socket
-import tempfile
 import threading
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import urllib3
@@ -29,26 +19,17 @@ from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
 from services.executors.jobsettings import JobSettings
-from services.executors.jobspec import ATTEMPT, INSTANCE, MANAGED, Stored, job_name, manifest, selector
-from services.executors.jobstate import STOPPED, explain, gone, state
-from services.executors.text import whole_characters
-from services.executors.tracker import REMEMBERED, Expired, Kind, Seen, Tracker
-from shared.contracts.stage import StageSpec
+from services.executors.jobspec import selector
+from services.executors.tracker import Expired, Kind
 from shared.domain.errors import Conflict, EyasError, Invalid, NotFound, Unavailable
-from shared.domain.run import Job
-from shared.ports import ArtifactStore
 
 log = logging.getLogger(__name__)
 
 Object = dict[str, Any]
 _PAGE = 500
 _QUICK = (3.0, 10.0)
-_LOG_PIECE = 1 << 20
 _NO_LOG = b"unable to retrieve container logs for "
 """What the kubelet gives for the log of a container that it has removed already."""
-_POSTSCRIPT = re.compile(rb"rpc error: code = NotFound desc = [^\n]*\n?\Z")
-MOST_LOG = 256 << 20
-"""The most of a log that is kept."""
 _WATCH_SECONDS = 55
 
 
@@ -193,238 +174,6 @@ def connect(settings: JobSettings, kubeconfig: str | None = None) -> Cluster:
         raise Invalid(f"the Kubernetes API can't be reached through {where}: {_short(error)}") from None
     found.retries = False  # whoever calls decides about trying again
     return Cluster(client.ApiClient(found), settings)
-
-
-class KubernetesExecutor:
-    """Implements the Executor port. `modules` says which module runs a stage."""
-
-    def __init__(
-        self, cluster: Cluster, settings: JobSettings, artifacts: ArtifactStore, modules: Mapping[str, str], *, patience: float = 10.0
-    ) -> None:
-        self._cluster = cluster
-        self._settings = settings
-        self._artifacts = artifacts
-        self._modules = dict(modules)
-        self._patience = patience
-        self._stopped: OrderedDict[str, None] = OrderedDict()
-        self._kept: OrderedDict[str, None] = OrderedDict()
-        self._warned: OrderedDict[str, tuple[float, list[Object]]] = OrderedDict()
-        self._left: OrderedDict[str, None] = OrderedDict()
-        self._keeping = threading.Lock()
-        self._heard: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._tracker = Tracker(cluster, self._heard.put)
-        self._keeper = threading.Thread(target=self._keep_logs, name="keep-logs", daemon=True)
-        self._tracker.start()
-        self._keeper.start()
-
-    def start(self, spec: StageSpec) -> None:
-        with tempfile.TemporaryDirectory(prefix="eyas-spec-") as folder:
-            path = Path(folder) / "spec.json"
-            path.write_text(spec.model_dump_json(by_alias=True, indent=1))
-            file = self._artifacts.put(path)
-        body = manifest(spec, Stored(self._artifacts.url, file), self._settings, self._modules)
-        # Its pod may wait for days; until its run has ended nothing that it will read is collected.
-        self._artifacts.pin(spec.attempt, [file, *(one for files in spec.inputs.values() for one in files.values())])
-        try:
-            self._tracker.add(self._cluster.create(body))
-        except Conflict:
-            there = self._cluster.get(job_name(spec.attempt))
-            if there is None:
-                raise Unavailable(f"the Job of {spec.attempt} went away while it was adopted") from None
-            if not self._ours(there, spec.attempt):
-                where = f"{there['metadata']['name']} in the namespace {self._settings.namespace}"
-                raise Conflict(f"the Job {where} is not this platform's attempt {spec.attempt}; it is in the way") from None
-            self._tracker.add(there)
-
-    def observe(self, attempt: str) -> Job | None:
-        name = job_name(attempt)
-        self._tracker.check(self._patience)
-        if attempt in self._stopped:
-            return STOPPED
-        seen = self._find(name)
-        if seen is None or not self._ours(seen.job, attempt):
-            return None
-        found = self._state(seen)
-        if found.phase == "lost" and seen.present and not seen.pods:  # a Job's news may run before its pods'
-            seen = Seen(seen.job, tuple(self._cluster.pods(name)), True)
-            found = self._state(seen)
-        if found.phase == "waiting":
-            return explain(found, self._warnings(seen))
-        if found.phase != "running":
-            self._keep(attempt, seen)
-        if found.phase == "lost" and seen.present:
-            self._leave(seen.job)
-        return found
-
-    def stop(self, attempt: str) -> None:
-        """Returns when its pods have ended, or can't be heard of any more."""
-        name = job_name(attempt)
-        job = self._cluster.get(name)
-        if job is None or not self._ours(job, attempt):
-            return
-        seen = Seen(job, tuple(self._cluster.pods(name)), True)
-        if attempt not in self._stopped and self._state(seen).phase not in ("waiting", "running"):
-            return
-        bound = self._settings.grace.total_seconds() + 30
-        with self._last_words(attempt, seen, bound):
-            _remember(self._stopped, attempt, None)
-            try:
-                self._cluster.delete(name, job["metadata"]["uid"])
-            except EyasError:
-                del self._stopped[attempt]
-                raise
-            self._await_end(name, bound)
-
-    def log(self, attempt: str, offset: int = 0) -> tuple[str, int]:
-        name, offset = job_name(attempt), max(offset, 0)
-        kept = self._artifacts.kept_log(attempt, offset, _LOG_PIECE)
-        if kept is None:
-            seen = self._tracker.find(name)
-            pod = _first(seen) if seen is not None and seen.present else None
-            kept = b"" if pod is None else self._read(pod, offset)
-        kept = whole_characters(kept)
-        return kept.decode(errors="replace"), offset + len(kept)
-
-    def close(self) -> None:
-        """Stops watching. Jobs work on: they are the cluster's, and the next control plane finds them."""
-        self._tracker.stop()
-        self._cluster.close()
-        self._heard.put(None)
-        self._tracker.join(1)  # a watch of which nothing was heard yet can't be woken; it ends with the process
-        self._keeper.join(10)
-
-    def _find(self, name: str) -> Seen | None:
-        """What nobody has heard of may have been made by another control plane just now."""
-        seen = self._tracker.find(name)
-        if seen is not None:
-            return seen
-        job = self._cluster.get(name)
-        return None if job is None else Seen(job, tuple(self._cluster.pods(name)), True)
-
-    def _state(self, seen: Seen) -> Job:
-        found = state(seen.job, seen.pods, datetime.now(UTC))
-        return found if seen.present else gone(found)
-
-    def _ours(self, job: Object, attempt: str) -> bool:
-        labels, annotations = job["metadata"].get("labels") or {}, job["metadata"].get("annotations") or {}
-        return (labels.get(MANAGED), labels.get(INSTANCE), annotations.get(ATTEMPT)) == ("eyas", self._settings.instance, attempt)
-
-    def _warnings(self, seen: Seen) -> list[Object]:
-        """Asked for at most once in two seconds an attempt."""
-        name = seen.job["metadata"]["name"]
-        at, found = self._warned.get(name, (float("-inf"), []))
-        if time.monotonic() - at > 2:
-            try:
-                found = self._cluster.warnings([name, *(pod["metadata"]["name"] for pod in seen.pods)])
-            except Unavailable as error:
-                log.warning("why %s waits can't be told: %s", name, error)
-            _remember(self._warned, name, (time.monotonic(), found))
-        return found
-
-    def _leave(self, job: Object) -> None:
-        """An attempt that is lost works no more, whatever its cluster puts in the place of its pod."""
-        name, uid = job["metadata"]["name"], job["metadata"]["uid"]
-        if uid not in self._left and "deletionTimestamp" not in job["metadata"]:
-            self._cluster.delete(name, uid)
-            _remember(self._left, uid, None)
-
-    def _await_end(self, name: str, bound: float) -> None:
-        end, pause = time.monotonic() + bound, 0.05
-        while time.monotonic() < end:
-            if all(pod["status"].get("phase") in ("Succeeded", "Failed") for pod in self._cluster.pods(name)):
-                return
-            time.sleep(pause)
-            pause = min(pause * 1.5, 0.5)
-        log.warning("the pods of %s had not ended %d s after they were told to; their node may be gone", name, bound)
-
-    @contextlib.contextmanager
-    def _last_words(self, attempt: str, seen: Seen, seconds: float) -> Iterator[None]:
-        """Reads on until the pod has ended, and keeps what it printed."""
-        pod = _first(seen)
-        if pod is None:
-            yield
-            return
-        reader = threading.Thread(target=self._keep_safely, args=(attempt, pod, True, seconds), name=f"log-{attempt}", daemon=True)
-        reader.start()
-        try:
-            yield
-        finally:
-            reader.join(5)
-
-    def _keep_logs(self) -> None:
-        """Keeps logs of attempts that nobody asked about: their pods don't stay for ever."""
-        while (name := self._heard.get()) is not None:
-            seen = self._tracker.find(name)
-            attempt = None if seen is None else (seen.job["metadata"].get("annotations") or {}).get(ATTEMPT)
-            if seen is not None and attempt is not None and self._state(seen).phase not in ("waiting", "running"):
-                self._keep(attempt, seen)
-
-    def _keep(self, attempt: str, seen: Seen) -> None:
-        pod = _first(seen)
-        with self._keeping:
-            if attempt not in self._kept and attempt not in self._stopped and pod is not None and seen.present:
-                self._keep_safely(attempt, pod, False, 30.0)
-
-    def _keep_safely(self, attempt: str, pod: str, follow: bool, seconds: float) -> None:
-        """A log that can't be had now is no reason to say nothing of its attempt; the next news of it are the next chance."""
-        try:
-            if self._artifacts.kept_log(attempt, 0, 1) is None:
-                self._copy(attempt, pod, follow, seconds)
-            _remember(self._kept, attempt, None)
-        except (EyasError, OSError) as error:
-            log.warning("the log of %s is not kept yet: %s", attempt, error)
-
-    def _copy(self, attempt: str, pod: str, follow: bool, seconds: float) -> None:
-        with tempfile.TemporaryDirectory(prefix="eyas-log-") as folder:
-            path = Path(folder) / "log.txt"
-            with path.open("wb") as stream:
-                try:
-                    for chunk in self._cluster.log(pod, follow=follow, seconds=seconds):
-                        stream.write(chunk[: MOST_LOG - stream.tell()])
-                except Unavailable:
-                    if not follow:
-                        raise  # all of it, or another try; of a pod that is going away there is no other
-            if follow:
-                _cut_postscript(path)
-            if path.stat().st_size:
-                self._artifacts.keep_log(attempt, path)
-
-    def _read(self, pod: str, offset: int) -> bytes:
-        """The API has no byte offsets: what was read before is read again and dropped."""
-        found, skip = b"", offset
-        for chunk in self._cluster.log(pod):
-            found += chunk[skip:]
-            skip = max(0, skip - len(chunk))
-            if len(found) >= _LOG_PIECE:
-                break
-        return found[:_LOG_PIECE]
-
-
-def _cut_postscript(path: Path) -> None:
-    """A kubelet that loses a container while its log is followed writes so into the log."""
-    with path.open("r+b") as stream:
-        start = max(0, path.stat().st_size - 1024)
-        stream.seek(start)
-        said = _POSTSCRIPT.search(stream.read())
-        if said:
-            stream.truncate(start + said.start())
-
-
-def _first(seen: Seen) -> str | None:
-    """The pod whose words are the attempt's: the first; of several processes the one of rank 0."""
-    index = "batch.kubernetes.io/job-completion-index"
-    ranked = sorted(
-        seen.pods,
-        key=lambda pod: ((pod["metadata"].get("annotations") or {}).get(index, "0"), str(pod["metadata"].get("creationTimestamp", ""))),
-    )
-    return str(ranked[0]["metadata"]["name"]) if ranked else None
-
-
-def _remember(memory: OrderedDict[str, Any], key: str, value: Any) -> None:
-    memory[key] = value
-    memory.move_to_end(key)
-    while len(memory) > REMEMBERED:
-        memory.popitem(last=False)
 
 
 def _ours(error: ApiException) -> EyasError | Expired:

@@ -31,8 +31,9 @@ STAGES = {
 
 def executor(settings: Settings, home: Home, state: State, undo: ExitStack) -> Executor:
     if settings.executor == "kubernetes" and settings.jobs_file is not None:
+        from services.executors.jobs import KubernetesExecutor
         from services.executors.jobsettings import read_settings
-        from services.executors.kubernetes import KubernetesExecutor, connect
+        from services.executors.kubernetes import connect
 
         jobs = read_settings(settings.jobs_file)
         cluster = connect(jobs)

@@ -20,8 +20,9 @@ from typing import Any
 import pytest
 from kubernetes import client, config
 
+from services.executors.jobs import KubernetesExecutor
 from services.executors.jobsettings import JobSettings
-from services.executors.kubernetes import KubernetesExecutor, connect
+from services.executors.kubernetes import connect
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.strict import read
 
