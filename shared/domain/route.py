@@ -19,6 +19,8 @@ class Route:
     weight: float = 0.0
     salt: str = ""
     step: int = -1
+    shadow: bool = False
+    """The candidate is asked beside the stable version and its answers are thrown away; the weight is zero."""
     generation: int = 0
     since: datetime | None = None
 

@@ -27,6 +27,8 @@ class Sample:
     squares: float = 0.0
     answers: int = 0
     hits: int = 0
+    converted: int = 0
+    """Users with at least one hit."""
 
     @property
     def mean(self) -> float:

@@ -1,0 +1,84 @@
+"""What the answers of one variant looked like, whether or not anybody liked them: how many, how fast, how many not scored.
+
+Latencies are counted in buckets whose bounds grow by a tenth, so that counts of several gateways add up and a quantile is known to
+within a tenth, however many answers there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_RATIO = 1.1
+_FIRST = 1e-5
+MOST_BUCKET = 200
+"""The last bucket takes whatever is slower (half an hour)."""
+
+Buckets = Mapping[int, int]
+
+
+def bucket_of(seconds: float) -> int:
+    """The bucket of a latency: the first whose upper bound isn't below it."""
+    if seconds <= _FIRST:
+        return 0
+    return min(MOST_BUCKET, math.ceil(math.log(seconds / _FIRST) / math.log(_RATIO) - 1e-9))
+
+
+def upper(bucket: int) -> float:
+    """The upper bound of a bucket, in seconds."""
+    return _FIRST * _RATIO**bucket
+
+
+def quantile(buckets: Buckets, q: float) -> float | None:
+    """The upper bound, in seconds, of the bucket that holds the q-quantile; None where nothing was counted."""
+    total = sum(buckets.values())
+    if not total:
+        return None
+    rank, seen = math.ceil(q * total), 0
+    for bucket in sorted(buckets):
+        seen += buckets[bucket]
+        if seen >= rank:
+            return upper(bucket)
+    return upper(max(buckets))
+
+
+def slower(buckets: Buckets, seconds: float) -> int:
+    """How many were surely slower: those in buckets that begin at this latency or above it."""
+    return sum(count for bucket, count in buckets.items() if bucket and upper(bucket - 1) >= seconds * (1 - 1e-9))
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """One variant's answers under one generation of a route."""
+
+    users: int = 0
+    """Everybody who was answered, fallbacks included: what the split is checked on."""
+    answers: int = 0
+    """Answers for which the version was asked for scores."""
+    errors: int = 0
+    """Of these, how many it didn't score: no answer in time, or scores that are no numbers."""
+    latency: Buckets = field(default_factory=dict)
+    """Of the scored ones: the time that scoring took, as the gateway saw it."""
+    scored: int = 0
+    score_total: float = 0.0
+    score_squares: float = 0.0
+    """Over the scored answers: the mean score of the items shown, its sum and the sum of its squares."""
+    looked: int = 0
+    shown: int = 0
+    """Among the newest `looked` answers: how many different items were shown."""
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """What a shadow showed: requests that the stable version answered and the candidate was asked as well, for nobody to see."""
+
+    compared: int = 0
+    errors: int = 0
+    """How often the candidate gave no scores, or scores that are no numbers."""
+    stable: Buckets = field(default_factory=dict)
+    candidate: Buckets = field(default_factory=dict)
+    overlap: float = 0.0
+    """Sum over the compared requests of the share of the stable's items that the candidate would have shown too."""
+    dropped: int = 0
+    """Requests that weren't mirrored, since the shadow's queue was full."""
