@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rich.console import Console
+
 from benchmarks import control_api, control_loop, control_peer
 from benchmarks.report import Row, publish
 from tests.postgres import postgres_server
@@ -27,11 +29,15 @@ def main() -> int:
     parser.add_argument("--no-peer", action="store_true")
     given = parser.parse_args()
     rows: list[Row] = []
+    say = Console().print
     with _databases() as fresh:
         for database in given.databases:
+            say(f"{database}: transitions of {given.runs} runs")
             rows += control_loop.transitions(database, fresh(database), given.runs)
+            say(f"{database}: how late {given.runs} active runs are looked at")
             rows += control_loop.delay(database, fresh(database), given.runs)
             for stored in given.stored:
+                say(f"{database}: the API's answers with {stored:,} runs stored")
                 rows += control_api.answers(database, fresh(database), stored)
         rows += control_peer.trivial_runs(fresh, given.databases, given.runs, given.rounds, not given.no_peer)
     publish("control", rows)

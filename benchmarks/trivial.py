@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
+from services.control.reconcile import Simple
 from shared.domain.machine import Decision, Edge, Machine, Request
 from shared.ports import Record, ResourceStore
 
@@ -31,7 +32,7 @@ class Step:
     kind: Literal["step"] = "step"
 
 
-class Trivial:
+class Trivial(Simple[Status, Step]):
     """The Kind. `steps` stands for an executor that is done at once; a step's name is used once."""
 
     machine = MACHINE

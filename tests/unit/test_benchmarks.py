@@ -1,0 +1,19 @@
+"""The benchmarks' own parts run: a small round of each that needs no server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks import control_loop, control_peer
+
+
+def test_a_round_of_trivial_runs_ends(tmp_path: Path) -> None:
+    speed, held = control_peer._one_round(f"sqlite:///{tmp_path / 'trivial.db'}", 3)
+    assert speed > 0
+    assert held > 0
+
+
+def test_transitions_and_delay_are_measured(tmp_path: Path) -> None:
+    rows = control_loop.transitions("sqlite", f"sqlite:///{tmp_path / 'a.db'}", 3)
+    rows += control_loop.delay("sqlite", f"sqlite:///{tmp_path / 'b.db'}", 3)
+    assert all(value > 0 for row in rows for value in row.values if row.metric != "late")
