@@ -171,4 +171,4 @@ def _values(route: Route) -> dict[str, Any]:
 
 
 def _route(row: Row[Any]) -> Route:
-    return Route(row.stable, row.candidate, row.weight, row.salt, row.step, row.generation, row.since)
+    return Route(row.stable, row.candidate, row.weight, row.salt, row.step, generation=row.generation, since=row.since)
