@@ -28,9 +28,12 @@ impressions = Table(
     Column("fallback", Text),
     Column("at", BigInteger, nullable=False),
     Column("hit_at", BigInteger),  # of the earliest positive that reacts to it
+    Column("bucket", Integer),  # of the latency of scoring; none where the version wasn't asked, or nobody noted it
+    Column("score", Float),  # mean of the items shown
     Index("impressions_by_user", "recommender", "user", "at"),
     Index("impressions_by_version", "recommender", "version", "at", "hit_at"),
-    Index("impressions_by_route", "recommender", "generation", "fallback", "variant", "user", "at", "hit_at"),
+    Index("impressions_by_route", "recommender", "generation", "variant", "user", "fallback", "at", "hit_at"),
+    Index("impressions_by_latency", "recommender", "generation", "variant", "fallback", "bucket", "score", "at"),
 )
 
 interactions = Table(

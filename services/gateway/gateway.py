@@ -19,7 +19,7 @@ from services.gateway.loader import Loader
 from services.gateway.ranking import best
 from services.gateway.snapshot import Served
 from services.gateway.units import Unit
-from shared.contracts.events import Impression, Interaction
+from shared.contracts.events import NO_SCORES, UNKNOWN_USER, Impression, Interaction
 from shared.domain.errors import Unavailable
 from shared.domain.ids import new_id
 from shared.domain.route import Variant, choose
@@ -27,9 +27,6 @@ from shared.ports import ArtifactStore, Clock, EventLog, RecommenderStore, Regis
 from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
-
-UNKNOWN_USER = "unknown user"
-NO_SCORES = "scoring unavailable"
 
 
 @dataclass(frozen=True)

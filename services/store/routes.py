@@ -165,10 +165,11 @@ def _values(route: Route) -> dict[str, Any]:
         "weight": route.weight,
         "salt": route.salt,
         "step": route.step,
+        "shadow": route.shadow,
         "generation": route.generation,
         "since": route.since,
     }
 
 
 def _route(row: Row[Any]) -> Route:
-    return Route(row.stable, row.candidate, row.weight, row.salt, row.step, generation=row.generation, since=row.since)
+    return Route(row.stable, row.candidate, row.weight, row.salt, row.step, row.shadow, row.generation, row.since)

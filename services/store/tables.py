@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Float, Index, Integer, MetaData, Table, Text, text
+from sqlalchemy import Boolean, Column, Float, Index, Integer, MetaData, Table, Text, false, text
 
 from services.store.columns import SEQUENCE, Instant, Json
 
@@ -138,6 +138,7 @@ routes = Table(
     Column("weight", Float, nullable=False),
     Column("salt", Text, nullable=False),
     Column("step", Integer, nullable=False),
+    Column("shadow", Boolean, nullable=False, server_default=false()),
     Column("since", Instant, nullable=False),
 )
 
@@ -152,6 +153,7 @@ route_history = Table(
     Column("weight", Float, nullable=False),
     Column("salt", Text, nullable=False),
     Column("step", Integer, nullable=False),
+    Column("shadow", Boolean, nullable=False, server_default=false()),
     Column("since", Instant, nullable=False),
     Column("ended", Instant),  # when nothing followed it: its recommender was deleted
     Column("actor", Text, nullable=False),
@@ -164,6 +166,21 @@ gateways = Table(
     Column("gateway", Text, primary_key=True),
     Column("served", Json, nullable=False),
     Column("heard_at", Instant, nullable=False),
+)
+
+# What gateways saw while a route was shadowed: each its totals so far, by the name of one life of it.
+mirrors = Table(
+    "mirrors",
+    metadata,
+    Column("recommender", Text, primary_key=True),
+    Column("generation", Integer, primary_key=True, autoincrement=False),
+    Column("gateway", Text, primary_key=True),
+    Column("compared", Integer, nullable=False),
+    Column("errors", Integer, nullable=False),
+    Column("stable", Json, nullable=False),  # latencies: bucket -> count
+    Column("candidate", Json, nullable=False),
+    Column("overlap", Float, nullable=False),
+    Column("dropped", Integer, nullable=False),
 )
 
 # Tokens of the API: only their digests are kept.

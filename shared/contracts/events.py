@@ -8,6 +8,11 @@ from typing import Annotated
 from pydantic import AwareDatetime, Field
 
 from shared.contracts.strict import Strict
+from shared.domain.traffic import MOST_BUCKET
+
+UNKNOWN_USER = "unknown user"
+NO_SCORES = "scoring unavailable"
+"""Why an answer is not the version's own. For a user that it doesn't know it isn't asked; where it gives no scores it was."""
 
 Key = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 
@@ -24,6 +29,10 @@ class Impression(Strict):
     step: int = Field(description="Of the rollout whose weight was in force; -1 outside rollouts.")
     items: tuple[Key, ...]
     fallback: str | None = Field(None, description="Why the answer is not the model's own, such as 'unknown user'.")
+    bucket: int | None = Field(
+        None, ge=0, le=MOST_BUCKET, description="Of the time that scoring took; absent where the version wasn't asked."
+    )
+    score: float | None = Field(None, allow_inf_nan=False, description="The mean score of the items shown, where they have any.")
     at: datetime
 
 

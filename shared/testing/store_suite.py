@@ -770,6 +770,13 @@ class RouteStoreSuite:
         assert routes.get("films") == made
         assert routes.all() == {"films": made}
 
+    def test_a_shadow_is_kept_and_is_a_change(self, routes: RouteStore) -> None:
+        self.put(routes, Route(1, 2, 0.0, "ro-1"), 0)
+        made = self.put(routes, Route(1, 2, 0.0, "ro-1", shadow=True), 1)
+        assert (made.shadow, made.generation) == (True, 2)
+        assert routes.get("films") == routes.all()["films"] == made
+        assert [one.route.shadow for one in routes.history("films")] == [True, False]
+
     def test_each_change_raises_the_generation_by_one(self, routes: RouteStore) -> None:
         changes = [Route(1), Route(1, 2, 0.05, "s", 0), Route(1, 2, 0.25, "s", 1), Route(1), Route(1, 2, 0.25, "t", 1)]
         assert [self.put(routes, route, n).generation for n, route in enumerate(changes)] == [1, 2, 3, 4, 5]

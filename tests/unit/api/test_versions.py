@@ -81,7 +81,11 @@ def test_tags_are_put_on_numbers_alone(versions, client, problem):
 def past(world):
     world.add_recommender()
     since = [NOW + timedelta(hours=n) for n in range(3)]
-    routes = [Route(1, generation=1, since=since[0]), Route(1, 2, 0.2, "o2", 0, 2, since[1]), Route(2, generation=3, since=since[2])]
+    routes = [
+        Route(1, generation=1, since=since[0]),
+        Route(1, 2, 0.2, "o2", 0, generation=2, since=since[1]),
+        Route(2, generation=3, since=since[2]),
+    ]
     until = [*since[1:], None]
     world.routes.past = [RouteEntry(route, end, "ada", f"reason {n}") for n, (route, end) in enumerate(zip(routes, until, strict=True))]
     return world

@@ -39,7 +39,7 @@ def test_equal_scores_are_ordered_by_item_wherever_the_cut_falls(world, gateway,
 def test_each_user_stays_with_a_variant_and_the_candidates_users_stay_as_its_weight_grows(world, gateway):
     before = set()
     for generation, weight in enumerate((0.2, 0.5, 0.9), start=2):
-        world.routes["m"] = route = Route(1, 2, weight, "r1-rollout", 0, generation)
+        world.routes["m"] = route = Route(1, 2, weight, "r1-rollout", 0, generation=generation)
         gateway.refresh()
         answers = {user: gateway.recommend("m", user) for user in range(100)}
         assert all((answer.version, answer.variant) == choose(route, user) for user, answer in answers.items())
@@ -109,7 +109,7 @@ def test_the_item_columns_are_the_same_objects_in_every_call(world, gateway):
 
 @pytest.mark.requirement("G-13")
 def test_what_is_shown_is_logged_with_version_variant_step_and_order(world, gateway):
-    world.routes["m"] = Route(1, 2, 1.0, "r1-rollout", 3, 7)
+    world.routes["m"] = Route(1, 2, 1.0, "r1-rollout", 3, generation=7)
     gateway.refresh()
     answer = gateway.recommend("m", 1, k=2)
     (shown,) = world.shown

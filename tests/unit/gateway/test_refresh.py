@@ -11,7 +11,7 @@ from shared.domain.route import Route
 
 
 def test_a_generation_is_reported_only_after_its_versions_are_loaded(world):
-    world.routes["m"] = Route(1, 2, 0.1, "s", 0, 4)
+    world.routes["m"] = Route(1, 2, 0.1, "s", 0, generation=4)
     gateway = world.gateway()
     gateway.refresh()
     assert world.said == ["load 1", "load 2", "report {'m': 4}"]
@@ -39,7 +39,7 @@ def test_a_version_that_stays_is_not_loaded_again(world):
     gateway = world.gateway()
     world.routes["m"] = Route(1, generation=1)
     gateway.refresh()
-    world.routes["m"] = Route(1, 2, 0.1, "s", 0, 2)
+    world.routes["m"] = Route(1, 2, 0.1, "s", 0, generation=2)
     gateway.refresh()
     assert world.said == ["load 1", "report {'m': 1}", "load 2", "report {'m': 2}"]
 
