@@ -32,7 +32,8 @@ from shared.ports import Record
 
 _PREFECT = ("prefect==3.8.8", "fastapi==0.148.*")  # with a newer FastAPI that release's server doesn't start
 _HOME = Path("var/bench/prefect").absolute()
-_THREADS = 8
+_THREADS = 2
+"""Of Prefect's client: with more of them its server on SQLite answers 503 where cores are few."""
 _MIB = 2**20
 
 
@@ -93,19 +94,20 @@ def _prefects(count: int) -> tuple[float, float]:
     python = _environment()
     with tempfile.TemporaryDirectory(prefix="eyas-bench-prefect-") as home, _server(python, Path(home)) as (server, env):
         script = Path(__file__).parent / "peers" / "prefect_runs.py"
-        with (Path(home) / "said").open("w+") as said:
+        with (Path(home) / "said").open("w+") as said, (Path(home) / "flows.log").open("w+") as faults:
             command = [str(python), str(script), str(count), str(_THREADS)]
-            flows = subprocess.Popen(command, env=env, stdout=said, stderr=subprocess.DEVNULL)  # noqa: S603
+            flows = subprocess.Popen(command, env=env, stdout=said, stderr=faults)  # noqa: S603
             held = 0.0
             while flows.poll() is None:
                 with_children = [psutil.Process(pid) for pid in (server, flows.pid)]
                 held = max(held, sum(_resident(process) for process in with_children))
                 time.sleep(1)
             said.seek(0)
-            lines = said.read().strip().splitlines()
+            faults.seek(0)
+            lines, why = said.read().strip().splitlines(), faults.read().strip().splitlines()[-1:]
     found = json.loads(lines[-1]) if lines else {"completed": 0}
     if found["completed"] != count:
-        raise SystemExit(f"Prefect completed {found['completed']} of {count} runs")
+        raise SystemExit(f"Prefect completed {found['completed']} of {count} runs: {' '.join(why) or 'it said nothing'}")
     return count / found["seconds"], held
 
 
