@@ -1,8 +1,9 @@
 """The canary's test: is the candidate's hit rate worse, or surely not worse by more than `max_harm`?
 
-Each user is one observation in [0, 1]: the hit rate of the user's answers, taken once, when the user's window has
-closed. The bounds are an asymptotic confidence sequence (a normal mixture: Robbins; Waudby-Smith and others, 2021), so they
-hold at every look at once: looking often costs nothing. A step's error is a share of 1%, split over the steps.
+Each user is one observation in [0, 1]: the hit rate of the user's answers, taken once, when the user's window has closed. Both questions
+are answered by exact evidence (`shared.domain.evidence`), valid at every look at once: looking often costs nothing. A candidate that is
+as good as the stable version is rolled back with a chance of 1% at most, over all steps; one that harms by `max_harm` or more is
+promoted with a chance of 1% at most.
 """
 
 from __future__ import annotations
@@ -10,12 +11,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
+from shared.domain.evidence import Effects, Sums, against_ratio, against_share
 from shared.domain.gate import Verdict
+from shared.domain.traffic import Traffic
 
 ALPHA = 0.01
-_TUNED_FOR = 500.0  # observations at which the sequence is tightest
-_SEARCH = (-1.0, 20.0)
+SPLIT_ALPHA = 0.001
+FEWER: Effects = tuple((1 - harm, 1.0) for harm in (0.015, 0.025, 0.04, 0.06, 0.09, 0.13, 0.19, 0.28, 0.4, 0.55, 0.75, 0.9))
+"""Losses that a rollback bets on."""
+_TIMES = (0.4, 0.7, 1.0, 1.6, 2.5, 4.0, 8.0)
+_MOST = 20.0
+"""No lift above it is looked for."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +43,9 @@ class Sample:
         return self.total / self.users if self.users else 0.0
 
     @property
-    def variance(self) -> float:
-        """Shrunk towards that of one more hit and one more miss, so that a few equal values are not certainty."""
-        if not self.users:
-            return 0.25
-        n = self.users + 2
-        mean = (self.total + 1) / n
-        return max((self.squares + 1) / n - mean * mean, 1e-9)
+    def sums(self) -> Sums:
+        total = min(max(self.total, 0.0), float(self.users))
+        return Sums(self.users, total, max(total - self.squares, 0.0))
 
 
 @dataclass(frozen=True)
@@ -53,52 +57,115 @@ class Judgement:
     upper: float | None = None
 
 
-def judge_step(stable: Sample, candidate: Sample, *, max_harm: float, min_users: int, steps: int, final: bool) -> Judgement:
-    """An intermediate step passes without evidence of harm; the last one needs proof that harm is below `max_harm`."""
+@lru_cache(maxsize=256)
+def more(max_harm: float) -> Effects:
+    """Gains over a candidate that harms by `max_harm`: what a promotion bets on, an equal candidate first of all."""
+    equal = max_harm / (1 - max_harm)
+    return tuple((1 + equal * times, 3.0 if times == 1.0 else 1.0) for times in _TIMES)
+
+
+def judge_step(
+    stable: Sample,
+    candidate: Sample,
+    *,
+    max_harm: float,
+    min_users: int,
+    steps: int,
+    final: bool,
+    base: float | None = None,
+    weight: float | None = None,
+) -> Judgement:
+    """An intermediate step passes without evidence of harm; the last one needs proof that harm is below `max_harm`.
+
+    `base`, the stable version's hit rate as it was known before the step began, and `weight`, the share of users that the step
+    gives to the candidate, sharpen the test; it holds without them, and when they are wrong.
+    """
     fewest = min(stable.users, candidate.users)
     if fewest < min_users:
         return Judgement(Verdict.INCONCLUSIVE, f"{fewest} of {min_users} users observed in the smaller variant")
     if stable.total <= 0:
         return Judgement(Verdict.INCONCLUSIVE, "the stable version has no hits to compare with")
+    found = verdict(stable, candidate, max_harm=max_harm, min_users=min_users, steps=steps, final=final, base=base, weight=weight)
     lift = candidate.mean / stable.mean - 1
-    lower, upper = bounds(stable, candidate, ALPHA / steps)
+    lower, upper = bounds(stable, candidate, max_harm=max_harm, steps=steps, base=base, weight=weight)
     numbers = f"hit rate {candidate.mean:.3f} against {stable.mean:.3f} ({lift:+.1%}, surely between {lower:+.1%} and {upper:+.1%})"
-    if upper < 0:
-        return Judgement(Verdict.FAIL, f"the candidate earns fewer hits: {numbers}", lift, lower, upper)
+    if found is Verdict.FAIL:
+        reason = f"the candidate earns fewer hits: {numbers}"
+    elif not final:
+        reason = f"no evidence of harm: {numbers}"
+    elif found is Verdict.PASS:
+        reason = f"harm above {max_harm:.1%} is excluded: {numbers}"
+    else:
+        reason = f"harm above {max_harm:.1%} is not excluded yet: {numbers}"
+    return Judgement(found, reason, lift, lower, upper)
+
+
+def verdict(
+    stable: Sample,
+    candidate: Sample,
+    *,
+    max_harm: float,
+    min_users: int,
+    steps: int,
+    final: bool,
+    base: float | None = None,
+    weight: float | None = None,
+) -> Verdict:
+    """What `judge_step` finds, without the numbers for people: what is simulated a million times."""
+    if min(stable.users, candidate.users) < min_users or stable.total <= 0:
+        return Verdict.INCONCLUSIVE
+    here, there = stable.sums, candidate.sums
+    if against_ratio(here, there, 1.0, FEWER, weight, base) >= _needed(ALPHA / steps):
+        return Verdict.FAIL
     if not final:
-        return Judgement(Verdict.PASS, f"no evidence of harm: {numbers}", lift, lower, upper)
-    if lower > -max_harm:
-        return Judgement(Verdict.PASS, f"harm above {max_harm:.1%} is excluded: {numbers}", lift, lower, upper)
-    return Judgement(Verdict.INCONCLUSIVE, f"harm above {max_harm:.1%} is not excluded yet: {numbers}", lift, lower, upper)
+        return Verdict.PASS
+    excluded = against_ratio(here, there, 1 - max_harm, more(max_harm), weight, base) >= _needed(ALPHA)
+    return Verdict.PASS if excluded else Verdict.INCONCLUSIVE
 
 
-def bounds(stable: Sample, candidate: Sample, alpha: float) -> tuple[float, float]:
-    """Relative lifts r that the sequence doesn't exclude: those where candidate - (1 + r) stable may be zero."""
+def bounds(
+    stable: Sample, candidate: Sample, *, max_harm: float, steps: int, base: float | None = None, weight: float | None = None
+) -> tuple[float, float]:
+    """The lifts that the same two tests don't refute: below 0 on the right is a rollback, above -max_harm on the left a promotion."""
+    here, there = stable.sums, candidate.sums
+    gains = more(max_harm)
 
-    def margin(r: float, sign: int) -> float:
-        contrast = candidate.mean - (1 + r) * stable.mean
-        return contrast + sign * radius(stable, candidate, r, alpha)
+    def refuted_from_below(lift: float) -> bool:
+        return against_ratio(here, there, 1 + lift, gains, weight, base) >= _needed(ALPHA)
 
-    return _root(lambda r: margin(r, -1)), _root(lambda r: margin(r, +1))
+    def refuted_from_above(lift: float) -> bool:
+        return against_ratio(here, there, 1 + lift, FEWER, weight, base) >= _needed(ALPHA / steps)
 
-
-def radius(stable: Sample, candidate: Sample, r: float, alpha: float) -> float:
-    """Half the width of the sequence for the mean of candidate - (1 + r) stable, after all users so far."""
-    n = stable.users + candidate.users
-    per_user = n * (candidate.variance / candidate.users + (1 + r) ** 2 * stable.variance / stable.users)
-    rho2 = (-2 * math.log(alpha) + math.log(-2 * math.log(alpha) + 1)) / _TUNED_FOR
-    spread = n * rho2 + 1
-    return math.sqrt(per_user) * math.sqrt(2 * spread / (n * n * rho2) * math.log(math.sqrt(spread) / (alpha / 2)))
+    estimate = candidate.mean / stable.mean - 1 if stable.total > 0 else _MOST
+    lower = -1.0 if there.total <= 0 else _edge(refuted_from_below, -1 + 1e-6, min(estimate, _MOST), -max_harm)
+    upper = _edge(refuted_from_above, _MOST, max(estimate, -1 + 1e-6), 0.0)
+    return lower, upper
 
 
-def _root(falling: Callable[[float], float]) -> float:
-    """Where a falling function of r crosses zero, within the searched lifts."""
-    low, high = _SEARCH
-    if falling(low) <= 0:
-        return low
-    if falling(high) >= 0:
-        return high
-    for _ in range(60):
+def judge_split(stable: Traffic, candidate: Traffic, weight: float) -> Judgement:
+    """Whether the users were split as asked. If they weren't, something is wrong with the comparison, whatever it says."""
+    users = stable.users + candidate.users
+    if not users:
+        return Judgement(Verdict.PASS, "nobody was answered yet")
+    share = candidate.users / users
+    numbers = f"{candidate.users:,} of {users:,} users saw the candidate: {share:.2%} where {weight:.2%} were asked"
+    if against_share(users, candidate.users, weight) >= _needed(SPLIT_ALPHA):
+        return Judgement(Verdict.ERROR, f"the split isn't what was asked, so the variants can't be compared: {numbers}")
+    return Judgement(Verdict.PASS, f"the split is as asked: {numbers}")
+
+
+def _needed(alpha: float) -> float:
+    return -math.log(alpha)
+
+
+def _edge(refuted: Callable[[float], bool], far: float, near: float, asked: float) -> float:
+    """Where refutation ends between a far lift and the estimate; on the side of `asked` that the verdict is on."""
+    if not refuted(far):
+        return far
+    low, high = far, near
+    if min(far, near) < asked < max(far, near):
+        low, high = (asked, near) if refuted(asked) else (far, asked)
+    for _ in range(30):
         middle = (low + high) / 2
-        low, high = (middle, high) if falling(middle) > 0 else (low, middle)
-    return (low + high) / 2
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low

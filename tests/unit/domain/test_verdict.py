@@ -7,7 +7,7 @@ import random
 import pytest
 
 from shared.domain.gate import Verdict
-from shared.domain.verdict import Sample, bounds, judge_step
+from shared.domain.verdict import Sample, bounds, verdict
 
 
 def look_often(rng: random.Random, stable: float, candidate: float, weight: float, users: int, *, max_harm: float) -> Verdict:
@@ -19,9 +19,9 @@ def look_often(rng: random.Random, stable: float, candidate: float, weight: floa
         counts[arm][1] += rng.random() < (candidate if arm else stable)
         if seen % 100 == 0:
             samples = {arm: Sample(n, hits, hits, n, hits) for arm, (n, hits) in counts.items()}
-            found = judge_step(samples[False], samples[True], max_harm=max_harm, min_users=30, steps=1, final=True)
-            if found.verdict is not Verdict.INCONCLUSIVE:
-                return found.verdict
+            found = verdict(samples[False], samples[True], max_harm=max_harm, min_users=30, steps=1, final=True, weight=weight)
+            if found is not Verdict.INCONCLUSIVE:
+                return found
     return Verdict.INCONCLUSIVE
 
 
@@ -52,12 +52,12 @@ def test_the_bounds_hold_the_estimate_and_narrow_with_users() -> None:
     widths = []
     for users in (200, 2000, 20000):
         sample = Sample(users, users / 2, users / 2)
-        lower, upper = bounds(sample, sample, 0.01)
+        lower, upper = bounds(sample, sample, max_harm=0.02, steps=1, weight=0.5)
         assert lower < 0 < upper
         widths.append(upper - lower)
     assert widths == sorted(widths, reverse=True)
 
 
 def test_a_few_users_who_all_agree_are_not_certainty() -> None:
-    lower, upper = bounds(Sample(30, 30, 30), Sample(30, 30, 30), 0.01)
+    lower, upper = bounds(Sample(30, 30, 30), Sample(30, 30, 30), max_harm=0.02, steps=1, weight=0.5)
     assert upper - lower > 0.1

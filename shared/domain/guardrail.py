@@ -1,0 +1,218 @@
+"""What a candidate must not break, whatever it earns: errors, latency, coverage, the scale of its scores, conversion.
+
+A guardrail fails on evidence only: exact and valid at every look where shares are counted (errors, latency, conversion), so five times
+the latency is found after a handful of answers and one slow answer is no reason. It passes where nothing speaks against the candidate.
+In between, and wherever the stable version has nothing to compare with, it is inconclusive.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from shared.domain import traffic
+from shared.domain.evidence import Sums, against_most, against_ratio
+from shared.domain.gate import Verdict
+from shared.domain.traffic import Buckets, Mirror, Traffic
+from shared.domain.verdict import FEWER, Judgement, Sample
+
+METRICS = ("errors", "latency_p50", "latency_p99", "coverage", "score_shift", "conversion")
+ALPHA = 0.001
+"""The chance that one guardrail fails, at any look of a step, though the candidate keeps it."""
+MIRRORED = frozenset({"errors", "latency_p50", "latency_p99"})
+"""What a shadow can be judged by."""
+_NEEDED = -math.log(ALPHA)
+_QUANTILES = {"latency_p50": 0.5, "latency_p99": 0.99}
+_WORSE = tuple((factor, 1.0) for factor in (1.25, 1.6, 2.5, 5.0, 15.0, 50.0))
+
+
+@dataclass(frozen=True)
+class Guardrail:
+    """`bound` is a share of answers (errors), seconds or a multiple of the stable version's (latency), a multiple that isn't undercut
+    (coverage), standard deviations (score_shift), or a relative change that isn't undercut (conversion)."""
+
+    metric: str
+    bound: float
+    relative: bool = False
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise ValueError(f"guardrail {self.metric!r}: expected one of {', '.join(METRICS)}")
+
+    def __str__(self) -> str:
+        if self.metric == "coverage":
+            return f"coverage > {self.bound:g}x"
+        if self.metric == "conversion":
+            return f"conversion > {self.bound:+.1%}"
+        if self.metric == "score_shift":
+            return f"score_shift < {self.bound:g}"
+        if self.relative:
+            return f"{self.metric} < {self.bound:g}x"
+        return f"{self.metric} < {self.bound:.2%}" if self.metric == "errors" else f"{self.metric} < {_spoken(self.bound)}"
+
+
+def judge_guardrail(
+    rail: Guardrail, stable: Traffic, candidate: Traffic, samples: tuple[Sample, Sample] | None, min_answers: int
+) -> Judgement:
+    """`samples`: the stable version's and the candidate's users, which conversion is counted on."""
+    if rail.metric == "conversion":
+        return _conversion(rail, samples, min_answers)
+    if rail.metric == "errors":
+        found = _errors(rail, stable, candidate)
+    elif rail.metric in _QUANTILES:
+        found = _latency(rail, stable.latency, candidate.latency)
+    elif rail.metric == "coverage":
+        found = _coverage(rail, stable, candidate)
+    else:
+        found = _score_shift(rail, stable, candidate)
+    return _enough(found, stable.answers, candidate.answers, min_answers)
+
+
+def judge_mirror(rails: Sequence[Guardrail], mirror: Mirror, min_answers: int) -> Judgement:
+    """The worst of what a shadow's guardrails say, and what was seen. What needs users to be judged isn't asked of a shadow."""
+    stable = Traffic(answers=mirror.compared, latency=mirror.stable)
+    candidate = Traffic(answers=mirror.compared, errors=mirror.errors, latency=mirror.candidate)
+    asked = [rail for rail in rails if rail.metric in MIRRORED]
+    found = [(rail, judge_guardrail(rail, stable, candidate, None, min_answers)) for rail in asked]
+    for verdict in (Verdict.FAIL, Verdict.ERROR, Verdict.INCONCLUSIVE):
+        reasons = [f"{rail.metric}: {one.reason}" for rail, one in found if one.verdict is verdict]
+        if reasons:
+            return Judgement(verdict, "; ".join(reasons))
+    if mirror.compared < min_answers:
+        return Judgement(Verdict.INCONCLUSIVE, f"{mirror.compared:,} of {min_answers:,} requests compared")
+    seen = (
+        f"{mirror.compared:,} requests compared, {mirror.overlap / mirror.compared if mirror.compared else 0:.0%} of the items are the same"
+    )
+    dropped = f", {mirror.dropped:,} not mirrored" if mirror.dropped else ""
+    return Judgement(Verdict.PASS, "; ".join([seen + dropped, *(one.reason for _, one in found)]))
+
+
+def _enough(found: Judgement, stable: int, candidate: int, min_answers: int) -> Judgement:
+    """Harm that is proven needs no minimum; a pass does."""
+    if found.verdict is Verdict.PASS and min(stable, candidate) < min_answers:
+        few = f"{min(stable, candidate):,} of {min_answers:,} answers in the smaller variant"
+        return replace(found, verdict=Verdict.INCONCLUSIVE, reason=f"{few}; so far {found.reason}")
+    return found
+
+
+def _errors(rail: Guardrail, stable: Traffic, candidate: Traffic) -> Judgement:
+    if not stable.answers or not candidate.answers:
+        return _nothing("answers", stable.answers)
+    theirs, ours = stable.errors / stable.answers, candidate.errors / candidate.answers
+    numbers = f"{ours:.2%} of {candidate.answers:,} answers failed, {theirs:.2%} of the stable version's {stable.answers:,}"
+    if rail.relative:
+        proof = against_ratio(Sums(stable.answers, stable.errors), Sums(candidate.answers, candidate.errors), rail.bound, _WORSE)
+        return _judged(rail, proof, ours <= rail.bound * theirs, numbers)
+    if against_most(stable.answers, stable.errors, rail.bound) >= _NEEDED:
+        return Judgement(Verdict.INCONCLUSIVE, f"the stable version itself is above {rail.bound:.2%}: {numbers}")
+    return _judged(rail, against_most(candidate.answers, candidate.errors, rail.bound), ours <= rail.bound, numbers)
+
+
+def _latency(rail: Guardrail, stable: Buckets, candidate: Buckets) -> Judgement:
+    """The share of the candidate's answers that are slower than the limit is at most what the quantile leaves.
+
+    Where the limit is a multiple of the stable version's quantile, of which few answers say little, the share may be as large as
+    what that version's own share beyond its quantile can be.
+    """
+    q = _QUANTILES[rail.metric]
+    here, there = traffic.quantile(stable, q), traffic.quantile(candidate, q)
+    if here is None or there is None:
+        return _nothing("answers in time", sum(stable.values()))
+    limit = rail.bound * here if rail.relative else rail.bound
+    answers, slow = sum(candidate.values()), traffic.slower(candidate, limit)
+    numbers = (
+        f"{rail.metric[-3:]} is {_spoken(there)}, the stable version's {_spoken(here)}; "
+        f"{slow:,} of {answers:,} answers took over {_spoken(limit)}"
+    )
+    allowed = 1 - q
+    if rail.relative:
+        allowed = _at_most(sum(stable.values()), traffic.slower(stable, here), allowed)
+    elif against_most(sum(stable.values()), traffic.slower(stable, limit), allowed) >= _NEEDED:
+        return Judgement(Verdict.INCONCLUSIVE, f"the stable version itself is above {_spoken(limit)}: {numbers}")
+    return _judged(rail, against_most(answers, slow, allowed), slow <= allowed * answers, numbers)
+
+
+def _coverage(rail: Guardrail, stable: Traffic, candidate: Traffic) -> Judgement:
+    """More answers show more items, but never more than in proportion: that bounds what equally many answers would have shown."""
+    if not stable.looked or not candidate.looked or not stable.shown:
+        return _nothing("items shown", stable.shown)
+    scale = candidate.looked / stable.looked
+    least, most = stable.shown * min(1.0, scale), stable.shown * max(1.0, scale)
+    numbers = (
+        f"{candidate.shown:,} different items in {candidate.looked:,} answers, "
+        f"{stable.shown:,} in {stable.looked:,} of the stable version's ({candidate.shown / stable.shown:.2f}x)"
+    )
+    if candidate.shown < rail.bound * least:
+        return Judgement(Verdict.FAIL, f"{rail} is broken: {numbers}")
+    if candidate.shown >= rail.bound * most:
+        return Judgement(Verdict.PASS, f"{rail} is kept: {numbers}")
+    return Judgement(Verdict.INCONCLUSIVE, f"{rail} can't be said yet: {numbers}")
+
+
+def _score_shift(rail: Guardrail, stable: Traffic, candidate: Traffic) -> Judgement:
+    """Scores have no bounds, so this one is asymptotic: a normal mixture around the difference of the means."""
+    if not stable.scored or not candidate.scored:
+        return _nothing("scores", stable.scored)
+    (here, here_varies), (there, there_varies) = _moments(stable), _moments(candidate)
+    spread = math.sqrt(here_varies)
+    if spread <= 0:
+        return Judgement(Verdict.INCONCLUSIVE, "the stable version's scores don't vary, so there is nothing to measure a shift by")
+    shift = abs(there - here) / spread
+    fewest = min(stable.scored, candidate.scored)
+    error = math.sqrt(here_varies / stable.scored + there_varies / candidate.scored) / spread
+    radius = error * math.sqrt(2 * (_NEEDED + math.log(fewest + 1) / 2 + math.log(2)))
+    surely = max(shift - radius, 0.0)
+    numbers = f"the mean score moved from {here:.4g} to {there:.4g}, {shift:.2f} standard deviations (surely {surely:.2f} or more)"
+    if shift - radius > rail.bound:
+        return Judgement(Verdict.FAIL, f"{rail} is broken: {numbers}")
+    if shift <= rail.bound:
+        return Judgement(Verdict.PASS, f"{rail} is kept: {numbers}")
+    return Judgement(Verdict.INCONCLUSIVE, f"{rail} can't be said yet: {numbers}")
+
+
+def _conversion(rail: Guardrail, samples: tuple[Sample, Sample] | None, min_answers: int) -> Judgement:
+    if samples is None:
+        return Judgement(Verdict.INCONCLUSIVE, "what users did can't be counted")
+    stable, candidate = samples
+    if not stable.users or not candidate.users or not stable.converted:
+        return _nothing("users who converted", stable.converted)
+    theirs, ours = stable.converted / stable.users, candidate.converted / candidate.users
+    numbers = (
+        f"{ours:.2%} of {candidate.users:,} users converted, {theirs:.2%} of the stable version's {stable.users:,} "
+        f"({ours / theirs - 1:+.1%})"
+    )
+    proof = against_ratio(Sums(stable.users, stable.converted), Sums(candidate.users, candidate.converted), 1 + rail.bound, FEWER)
+    found = _judged(rail, proof, ours >= (1 + rail.bound) * theirs, numbers)
+    return _enough(found, stable.users, candidate.users, min_answers)
+
+
+def _judged(rail: Guardrail, proof: float, kept: bool, numbers: str) -> Judgement:
+    if proof >= _NEEDED:
+        return Judgement(Verdict.FAIL, f"{rail} is broken: {numbers}")
+    if kept:
+        return Judgement(Verdict.PASS, f"{rail} is kept: {numbers}")
+    return Judgement(Verdict.INCONCLUSIVE, f"{rail} can't be said yet: {numbers}")
+
+
+def _nothing(what: str, stable: int) -> Judgement:
+    whose = "the candidate" if stable else "the stable version"
+    return Judgement(Verdict.INCONCLUSIVE, f"{whose} has no {what} to compare with" if not stable else f"{whose} has no {what} yet")
+
+
+def _at_most(count: int, total: int, least: float) -> float:
+    """A share that the true one surely doesn't exceed: the least one that the evidence refutes from above."""
+    low, high = max(least, total / count), 1.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (low, middle) if against_most(count, count - total, 1 - middle) >= _NEEDED else (middle, high)
+    return high
+
+
+def _moments(one: Traffic) -> tuple[float, float]:
+    mean = one.score_total / one.scored
+    return mean, max(one.score_squares / one.scored - mean * mean, 0.0)
+
+
+def _spoken(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
