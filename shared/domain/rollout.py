@@ -216,7 +216,8 @@ def _sick(case: _Case) -> RolloutDecision:
 def _judged(case: _Case, stable: Sample, candidate: Sample) -> RolloutDecision:
     status, plan = case.status, case.plan
     final = status.step == len(plan.steps) - 1
-    found = judge_step(stable, candidate, max_harm=plan.max_harm, min_users=plan.min_users, steps=len(plan.steps), final=final)
+    weight, steps = plan.steps[status.step], len(plan.steps)
+    found = judge_step(stable, candidate, max_harm=plan.max_harm, min_users=plan.min_users, steps=steps, final=final, weight=weight)
     report = StepReport(status.step, plan.steps[status.step], status.step_since, stable, candidate, found)
     case = replace(case, status=replace(status, reports=(*(r for r in status.reports if r.step != status.step), report)))
     if found.verdict is Verdict.FAIL:
