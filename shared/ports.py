@@ -23,6 +23,7 @@ from shared.domain.reuse import StageOutput
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import Job, RunStatus
+from shared.domain.traffic import Mirror, Traffic
 from shared.domain.verdict import Sample
 
 if TYPE_CHECKING:
@@ -562,6 +563,11 @@ class KpiSource(Protocol):
         """By variant: users whose window under this generation of the route has closed, each with the hit rate of the answers
         given within `window` of the user's first one. Fallback answers don't count."""
 
+    def traffic(self, recommender: str, generation: int, now: datetime) -> Mapping[str, Traffic]:
+        """By variant, what the answers under this generation of the route looked like up to now, whether or not their windows have
+        closed; what nobody answered is left out. Coverage is that of the newest answers that a version scored itself, of each
+        variant as many as of the other, for the more one looks at the more one sees."""
+
     def hit_rate(self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta) -> HitRate:
         """Of the answers of a version that were given in [since, until)."""
 
@@ -570,6 +576,17 @@ class KpiSource(Protocol):
 
     def positives(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[int]:
         """Items of the first or the newest `count` positives from `since` on."""
+
+
+class Mirrors(Protocol):
+    """What gateways saw of shadows."""
+
+    def add(self, recommender: str, generation: int, gateway: str, mirror: Mirror) -> None:
+        """A gateway's totals so far, in the place of those that it gave before: telling them again changes nothing. A gateway that
+        has started anew counts from nothing, so it has another name."""
+
+    def total(self, recommender: str, generation: int) -> Mirror:
+        """Of all gateways."""
 
 
 @dataclass(frozen=True)

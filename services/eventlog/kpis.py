@@ -10,6 +10,8 @@ from sqlalchemy import BigInteger, ColumnElement, Engine, Float, FromClause, Sel
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from services.eventlog.tables import impressions, instant, interactions, length
+from services.eventlog.traffic import traffic_of
+from shared.domain.traffic import Traffic
 from shared.domain.verdict import Sample
 from shared.ports import HitRate
 
@@ -27,7 +29,11 @@ class SqlKpis:
         query = _samples(recommender, generation, length(window), length(attribution), instant(now))
         with self._reads.connect() as connection:
             rows = connection.execute(query).all()
-        return {row.variant: Sample(row.users, row.total, row.squares, row.answers, row.hits) for row in rows}
+        return {row.variant: Sample(row.users, row.total, row.squares, row.answers, row.hits, row.converted) for row in rows}
+
+    def traffic(self, recommender: str, generation: int, now: datetime) -> Mapping[str, Traffic]:
+        with self._reads.connect() as connection:
+            return traffic_of(connection, recommender, generation, instant(now))
 
     def hit_rate(self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta) -> HitRate:
         given = _given(recommender, version, since).where(_shown.at < instant(until))
@@ -87,4 +93,5 @@ def _samples(recommender: str, generation: int, window: int, attribution: int, n
         func.sum(rate * rate).label("squares"),
         cast(func.sum(users.c.answers), BigInteger).label("answers"),
         cast(func.sum(users.c.hits), BigInteger).label("hits"),
+        func.sum(case((users.c.hits > 0, 1), else_=0)).label("converted"),
     ).group_by(users.c.variant)

@@ -17,6 +17,7 @@ from services.store.engine import open_engine, sqlite_url
 from services.store.leases import SqlLeases
 from services.store.leftovers import SqlLeftovers
 from services.store.migrate import upgrade
+from services.store.mirrors import SqlMirrors
 from services.store.outputs import SqlStageOutputs
 from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
@@ -61,6 +62,7 @@ class State:
         self.answers = SqlAnswers(engine)
         self.events = SqlEventLog(engine)
         self.kpis = SqlKpis(engine)
+        self.mirrors = SqlMirrors(engine)
         self.artifacts = FsspecArtifacts(settings.artifacts_url or str(home.artifacts))
 
     def missing(self) -> Sequence[str]:

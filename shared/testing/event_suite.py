@@ -194,7 +194,7 @@ class KpiSourceSuite:
         log.impressions([shown(f"b{n}", minute(n), user=2) for n in range(2)])
         log.impressions([shown("c", user=3, variant="candidate", version=2)])
         like(log, *(did(at=minute(5), request_id=id) for id in ("a0", "a1", "a2")), did(at=minute(5), user=2, request_id="b1"))
-        assert self.samples(kpis, LATER) == {"stable": Sample(2, 1.25, 0.8125, 6, 4), "candidate": Sample(1, 0.0, 0.0, 1, 0)}
+        assert self.samples(kpis, LATER) == {"stable": Sample(2, 1.25, 0.8125, 6, 4, 2), "candidate": Sample(1, 0.0, 0.0, 1, 0)}
 
     def test_a_user_counts_when_window_and_attribution_have_passed(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([shown("a"), shown("b", minute(1), user=2)])
@@ -222,7 +222,7 @@ class KpiSourceSuite:
     def test_a_hit_that_came_too_late_is_none(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([shown("a"), shown("b", minute(1))])
         like(log, did(at=minute(30), request_id="a"), did(at=minute(31) + timedelta(microseconds=1), request_id="b"))
-        assert self.samples(kpis, LATER)["stable"] == Sample(1, 0.5, 0.25, 2, 1)
+        assert self.samples(kpis, LATER)["stable"] == Sample(1, 0.5, 0.25, 2, 1, 1)
 
     @pytest.mark.requirement("G-13")
     def test_the_hit_rate_of_a_version_counts_the_answers_of_a_stretch_of_time(self, log: EventLog, kpis: KpiSource) -> None:
@@ -270,7 +270,8 @@ class KpiSourceSuite:
         found = self.samples(kpis, now)
         assert found.keys() == expected.keys() == {"stable", "candidate"}
         for variant, sample in expected.items():
-            assert (found[variant].users, found[variant].answers, found[variant].hits) == (sample.users, sample.answers, sample.hits)
+            counts = [(one.users, one.answers, one.hits, one.converted) for one in (found[variant], sample)]
+            assert counts[0] == counts[1]
             assert found[variant].total == pytest.approx(sample.total, rel=1e-12)
             assert found[variant].squares == pytest.approx(sample.squares, rel=1e-12)
             assert 0 < sample.users < 101
@@ -295,5 +296,6 @@ def _by_hand(given: list[Impression], liked: dict[str, timedelta], now: datetime
             so_far.squares + value * value,
             so_far.answers + len(counted),
             so_far.hits + hits,
+            so_far.converted + (hits > 0),
         )
     return samples

@@ -12,13 +12,17 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
+from sqlalchemy import text as sql
 
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
 from services.store.engine import open_engine
+from services.store.mirrors import SqlMirrors
 from shared.domain.errors import Invalid
 from shared.ports import HitRate
 from shared.testing.event_suite import ATTRIBUTION, LATER, T0, WINDOW, EventLogSuite, KpiSourceSuite, did, like, shown
+from shared.testing.fake_events import FakeEvents, FakeMirrors
+from shared.testing.traffic_suite import SEEN, MirrorsSuite, TrafficSuite
 
 
 @pytest.fixture
@@ -83,7 +87,7 @@ class TestSqlEventLog(EventLogSuite):
         assert [found.name for found in folder.iterdir()] == ["events.csv"]
 
 
-class TestSqlKpis(KpiSourceSuite):
+class TestSqlKpis(KpiSourceSuite, TrafficSuite):
     def test_every_question_is_answered_from_an_index(self, engine: Engine, log: SqlEventLog, kpis: SqlKpis) -> None:
         asked: list[tuple[str, Any]] = []
 
@@ -91,24 +95,69 @@ class TestSqlKpis(KpiSourceSuite):
             if statement.lstrip().startswith(("SELECT", "WITH")):
                 asked.append((statement, parameters))
 
+        log.impressions([shown("a")])
         event.listen(engine, "before_cursor_execute", note)
         kpis.samples("films", 1, WINDOW, ATTRIBUTION, LATER)
+        kpis.traffic("films", 1, LATER)
         kpis.hit_rate("films", 1, T0, LATER, ATTRIBUTION)
         kpis.first_answers("films", 1, T0, 9, ATTRIBUTION, LATER)
         kpis.positives("films", T0, 9, newest=True)
         log.liked("films", 1)
         log.count("films", T0, LATER, 9)
         event.remove(engine, "before_cursor_execute", note)
-        assert len(asked) == 6
+        assert len(asked) == 10
         with engine.connect() as connection:
             for statement, parameters in asked:
                 if engine.dialect.name == "sqlite":
                     plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
                     reads = [step for step in plan if "impressions" in step or "interactions" in step]
                     assert reads, plan
-                    assert all("SEARCH" in step and "COVERING INDEX" in step for step in reads), plan
+                    bounded = "LIMIT" in statement  # a few rows that are looked at, whatever there is
+                    assert all("SEARCH" in step and (bounded or "COVERING INDEX" in step) for step in reads), plan
+                    if "bucket" in statement:
+                        assert not any("TEMP B-TREE" in step for step in plan), plan
                 else:  # on a table without rows it would read them all, if it may
                     connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
                     plan = list(connection.exec_driver_sql(f"EXPLAIN {statement}", parameters).scalars())
                     assert any("Index Cond: ((recommender" in step for step in plan), plan
                     assert not any("Seq Scan" in step for step in plan), plan
+
+    def test_a_damaged_answer_is_looked_at_by_nobody(self, engine: Engine, log: SqlEventLog, kpis: SqlKpis) -> None:
+        log.impressions([shown("a"), shown("b")])
+        with engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE impressions SET items = '[1, 2' WHERE request_id = 'a'")
+        found = kpis.traffic("films", 1, LATER)["stable"]
+        assert (found.answers, found.looked, found.shown) == (2, 1, 3)
+
+
+class TestFakeEvents(EventLogSuite, KpiSourceSuite, TrafficSuite):
+    @pytest.fixture
+    def log(self) -> FakeEvents:
+        return FakeEvents()
+
+    @pytest.fixture
+    def kpis(self, log: FakeEvents) -> FakeEvents:
+        return log
+
+
+class TestFakeMirrors(MirrorsSuite):
+    @pytest.fixture
+    def mirrors(self) -> FakeMirrors:
+        return FakeMirrors()
+
+
+class TestSqlMirrors(MirrorsSuite):
+    @pytest.fixture
+    def mirrors(self, engine: Engine) -> SqlMirrors:
+        return SqlMirrors(engine)
+
+    @pytest.mark.parametrize("text", ["[1, 2", "[]", '{"a": 1}', '{"1": "x"}', "null"])
+    def test_a_damaged_row_counts_for_nothing_and_hinders_no_other(
+        self, engine: Engine, mirrors: SqlMirrors, text: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        mirrors.add("films", 1, "gate-a", SEEN)
+        mirrors.add("films", 1, "gate-b", SEEN)
+        with engine.begin() as connection:
+            connection.execute(sql("UPDATE mirrors SET candidate = :text WHERE gateway = 'gate-b'"), {"text": text})
+        assert mirrors.total("films", 1) == SEEN
+        assert "gate-b" in caplog.text

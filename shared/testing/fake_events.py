@@ -1,0 +1,192 @@
+"""Events and shadows in memory: what a unit test puts in the place of a database. They pass the conformance suites of their ports."""
+
+from __future__ import annotations
+
+import csv
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from shared.contracts.events import NO_SCORES, Impression, Interaction
+from shared.domain.errors import Invalid
+from shared.domain.traffic import Mirror, Traffic
+from shared.domain.verdict import Sample
+from shared.ports import HitRate
+
+_LOOKED = 2_000
+
+
+class FakeEvents:
+    """EventLog and KpiSource, in plain lists."""
+
+    def __init__(self) -> None:
+        self.shown: dict[str, Impression] = {}
+        self.done: list[tuple[Interaction, datetime, bool]] = []
+        self.hits: dict[str, datetime] = {}
+        self._lock = threading.Lock()
+
+    # EventLog
+
+    def impressions(self, impressions: Sequence[Impression]) -> None:
+        with self._lock:
+            for one in impressions:
+                self.shown.setdefault(one.request_id, one)
+
+    def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> int:
+        rows = [(one, _time(one), good) for one, good in zip(interactions, positive, strict=True)]
+        with self._lock:
+            self.done += rows
+            before = {id for id in self.hits if self._hit(id, attribution)}
+            for one, at, good in rows:
+                answer = self._answer(one, at, attribution) if good else None
+                if answer is not None:
+                    hit = max(at, answer.at)
+                    self.hits[answer.request_id] = min(hit, self.hits.get(answer.request_id, hit))
+            return len({id for id in self.hits if self._hit(id, attribution)} - before)
+
+    def liked(self, recommender: str, user: int, limit: int = 1000) -> frozenset[int]:
+        newest: dict[int, datetime] = {}
+        for one, at, good in self.done:
+            if good and (one.recommender, one.user) == (recommender, user):
+                newest[one.item] = max(at, newest.get(one.item, at))
+        return frozenset(sorted(newest, key=lambda item: newest[item], reverse=True)[:limit])
+
+    def count(self, recommender: str, since: datetime, until: datetime, limit: int) -> int:
+        return min(limit, len(self._between(recommender, since, until)))
+
+    def export(self, recommender: str, since: datetime | None, until: datetime, to: Path) -> int:
+        rows = sorted(self._between(recommender, since, until), key=lambda row: row[1])
+        with to.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerow(("user", "item", "value", "time"))
+            writer.writerows((one.user, one.item, one.value, f"{at.timestamp():.6f}".rstrip("0").rstrip(".")) for one, at, _ in rows)
+        return len(rows)
+
+    # KpiSource
+
+    def samples(self, recommender: str, generation: int, window: timedelta, attribution: timedelta, now: datetime) -> Mapping[str, Sample]:
+        users: dict[tuple[str, int], list[Impression]] = {}
+        for one in self._under(recommender, generation):
+            if one.fallback is None:
+                users.setdefault((one.variant, one.user), []).append(one)
+        samples: dict[str, Sample] = {}
+        for (variant, _), answers in users.items():
+            first = min(one.at for one in answers)
+            if first <= now - window - attribution:
+                counted = [one for one in answers if one.at <= first + window]
+                hits = sum(self._hit(one.request_id, attribution) for one in counted)
+                samples[variant] = _with(samples.get(variant, Sample()), len(counted), hits)
+        return samples
+
+    def traffic(self, recommender: str, generation: int, now: datetime) -> Mapping[str, Traffic]:
+        variants: dict[str, list[Impression]] = {}
+        for one in sorted(self._under(recommender, generation), key=lambda one: one.at, reverse=True):
+            if one.at <= now:
+                variants.setdefault(one.variant, []).append(one)
+        looked = min((len(own) for mine in variants.values() if (own := _own(mine[:_LOOKED]))), default=0)
+        return {variant: _traffic(mine, looked) for variant, mine in variants.items()}
+
+    def hit_rate(self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta) -> HitRate:
+        return self._rate([one for one in self._of(recommender, version, since) if one.at < until], attribution)
+
+    def first_answers(self, recommender: str, version: int, since: datetime, count: int, attribution: timedelta, now: datetime) -> HitRate:
+        closed = [one for one in self._of(recommender, version, since) if one.at <= now - attribution]
+        return self._rate(sorted(closed, key=lambda one: one.at)[:count], attribution)
+
+    def positives(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[int]:
+        rows = sorted((row for row in self._between(recommender, since, None) if row[2]), key=lambda row: row[1], reverse=newest)
+        return [one.item for one, _, _ in rows[:count]]
+
+    # Looking
+
+    def _answer(self, one: Interaction, at: datetime, attribution: timedelta) -> Impression | None:
+        """The one that it names, if that can be; else the newest in which this user saw the item."""
+        mine = [
+            answer
+            for answer in self.shown.values()
+            if (answer.recommender, answer.user) == (one.recommender, one.user) and one.item in answer.items
+        ]
+        named = [answer for answer in mine if answer.request_id == one.request_id]
+        recent = [answer for answer in mine if answer.at <= at <= answer.at + attribution]
+        return named[0] if named else max(recent, key=lambda answer: (answer.at, answer.request_id), default=None)
+
+    def _hit(self, id: str, attribution: timedelta) -> bool:
+        return id in self.hits and self.hits[id] - self.shown[id].at <= attribution
+
+    def _rate(self, answers: Sequence[Impression], attribution: timedelta) -> HitRate:
+        return HitRate(len(answers), sum(self._hit(one.request_id, attribution) for one in answers))
+
+    def _under(self, recommender: str, generation: int) -> list[Impression]:
+        return [one for one in self.shown.values() if (one.recommender, one.generation) == (recommender, generation)]
+
+    def _of(self, recommender: str, version: int, since: datetime) -> list[Impression]:
+        return [one for one in self.shown.values() if (one.recommender, one.version) == (recommender, version) and one.at >= since]
+
+    def _between(self, recommender: str, since: datetime | None, until: datetime | None) -> list[tuple[Interaction, datetime, bool]]:
+        mine = [row for row in self.done if row[0].recommender == recommender]
+        return [row for row in mine if (since is None or row[1] >= since) and (until is None or row[1] < until)]
+
+
+class FakeMirrors:
+    """Mirrors, in a dictionary."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, int, str], Mirror] = {}
+
+    def add(self, recommender: str, generation: int, gateway: str, mirror: Mirror) -> None:
+        self.rows[recommender, generation, gateway] = mirror
+
+    def total(self, recommender: str, generation: int) -> Mirror:
+        mine = [row for key, row in self.rows.items() if key[:2] == (recommender, generation)]
+        stable: Counter[int] = Counter()
+        candidate: Counter[int] = Counter()
+        for row in mine:
+            stable.update(row.stable)
+            candidate.update(row.candidate)
+        counts = [sum(getattr(row, name) for row in mine) for name in ("compared", "errors", "dropped")]
+        return Mirror(counts[0], counts[1], dict(stable), dict(candidate), sum(row.overlap for row in mine), counts[2])
+
+
+def _time(one: Interaction) -> datetime:
+    if one.at is None:
+        raise Invalid("an interaction is stored with its time")
+    return one.at
+
+
+def _with(sample: Sample, answers: int, hits: int) -> Sample:
+    value = hits / answers
+    return replace(
+        sample,
+        users=sample.users + 1,
+        total=sample.total + value,
+        squares=sample.squares + value * value,
+        answers=sample.answers + answers,
+        hits=sample.hits + hits,
+        converted=sample.converted + (hits > 0),
+    )
+
+
+def _own(answers: Iterable[Impression]) -> list[Impression]:
+    return [one for one in answers if one.fallback is None]
+
+
+def _traffic(answers: Sequence[Impression], looked: int) -> Traffic:
+    """Of one variant, the newest answer first."""
+    own = _own(answers)
+    scores = [one.score for one in own if one.score is not None]
+    errors = len([one for one in answers if one.fallback == NO_SCORES])
+    newest = _own(answers[:_LOOKED])[:looked]
+    return Traffic(
+        users=len({one.user for one in answers}),
+        answers=len(own) + errors,
+        errors=errors,
+        latency=dict(Counter(one.bucket for one in own if one.bucket is not None)),
+        scored=len(scores),
+        score_total=sum(scores),
+        score_squares=sum(score * score for score in scores),
+        looked=len(newest),
+        shown=len({item for one in newest for item in one.items}),
+    )

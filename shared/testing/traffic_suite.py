@@ -1,0 +1,136 @@
+"""What every source of traffic, and every store of what shadows showed, must do; a test module provides `log` and `kpis` on one set
+of events, or `mirrors`."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from shared.contracts.events import NO_SCORES, UNKNOWN_USER, Impression
+from shared.domain.traffic import Mirror, Traffic
+from shared.ports import EventLog, KpiSource, Mirrors
+from shared.testing.event_suite import LATER, minute, shown
+
+
+def answered(id: str, user: int = 1, bucket: int | None = 50, score: float | None = 2.0, **changes: Any) -> Impression:
+    return shown(id, **({"user": user, "bucket": bucket, "score": score} | changes))
+
+
+class TrafficSuite:
+    def traffic(self, kpis: KpiSource, generation: int = 1) -> dict[str, Traffic]:
+        return dict(kpis.traffic("films", generation, LATER))
+
+    def test_nothing_was_answered_where_nobody_asked(self, log: EventLog, kpis: KpiSource) -> None:
+        assert self.traffic(kpis) == {}
+
+    def test_answers_of_each_variant_are_counted_with_their_latencies_and_scores(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([answered(f"s{n}", user=n // 2, bucket=50 + n % 2, score=float(n), items=(1, 2)) for n in range(5)])
+        log.impressions([answered("c", variant="candidate", version=2, user=1, bucket=60, score=0.5, items=(2,))])
+        assert self.traffic(kpis) == {
+            "stable": Traffic(3, 5, 0, {50: 3, 51: 2}, 5, 10.0, 30.0, looked=1, shown=2),
+            "candidate": Traffic(1, 1, 0, {60: 1}, 1, 0.5, 0.25, looked=1, shown=1),
+        }
+
+    def test_a_version_that_was_asked_in_vain_erred_and_has_no_latency(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([answered("a"), answered("b", user=2, bucket=99, score=None, fallback=NO_SCORES)])
+        found = self.traffic(kpis)["stable"]
+        assert (found.users, found.answers, found.errors, found.latency, found.scored, found.looked) == (2, 2, 1, {50: 1}, 1, 1)
+
+    def test_users_that_a_version_does_not_know_are_users_and_no_answers_of_it(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([answered("a"), answered("b", user=2, bucket=None, score=None, fallback=UNKNOWN_USER)])
+        found = self.traffic(kpis)["stable"]
+        assert (found.users, found.answers, found.errors, found.scored, found.looked) == (2, 1, 0, 1, 1)
+
+    def test_answers_whose_latency_nobody_noted_are_answers_without_one(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown("a"), shown("b", user=2, fallback=NO_SCORES), answered("c", user=3)])
+        found = self.traffic(kpis)["stable"]
+        assert (found.answers, found.errors, found.latency, found.scored, found.looked) == (3, 1, {50: 1}, 1, 2)
+
+    def test_an_empty_answer_has_a_latency_and_no_score(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([answered("a", score=None, items=())])
+        assert self.traffic(kpis) == {"stable": Traffic(1, 1, 0, {50: 1}, 0, 0.0, 0.0, looked=1, shown=0)}
+
+    def test_generations_recommenders_and_what_is_yet_to_come_are_apart(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([answered("a"), answered("b", generation=2, user=2), answered("c", recommender="books", user=3)])
+        log.impressions([answered("d", user=4, at=LATER + timedelta(microseconds=1)), answered("e", user=5, at=LATER)])
+        assert self.traffic(kpis)["stable"].users == self.traffic(kpis)["stable"].answers == 2
+        assert self.traffic(kpis, 2)["stable"].answers == 1
+        assert self.traffic(kpis, 3) == {}
+
+    def test_of_both_variants_the_newest_answers_are_looked_at_and_of_both_as_many(self, log: EventLog, kpis: KpiSource) -> None:
+        """Whoever looks at more answers sees more items: the share of a small candidate would seem too small."""
+        log.impressions([answered(f"s{n}", at=minute(n), items=(n, n + 1)) for n in range(30)])
+        log.impressions([answered(f"c{n}", at=minute(n), variant="candidate", version=2, items=(n % 2,)) for n in range(10)])
+        found = self.traffic(kpis)
+        assert {name: (one.looked, one.shown) for name, one in found.items()} == {"stable": (10, 11), "candidate": (10, 2)}
+
+    def test_a_variant_without_answers_of_its_own_hides_no_coverage_of_the_other(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([answered("a"), answered("b", variant="candidate", version=2, fallback=NO_SCORES, score=None)])
+        assert {name: one.looked for name, one in self.traffic(kpis).items()} == {"stable": 1, "candidate": 0}
+
+    def test_what_is_looked_at_has_an_end(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([answered(f"a{n}", at=minute(n / 1000), items=(n,)) for n in range(2500)])
+        found = self.traffic(kpis)["stable"]
+        assert found.answers == 2500
+        assert 100 <= found.looked == found.shown <= 2000
+
+    def test_sums_agree_with_a_count_by_hand(self, log: EventLog, kpis: KpiSource) -> None:
+        fallbacks = (None, None, None, NO_SCORES, UNKNOWN_USER)
+        given = [
+            answered(
+                f"r{n}",
+                user=n * n % 101,
+                variant="candidate" if n * n % 101 % 3 == 0 else "stable",
+                version=2 if n * n % 101 % 3 == 0 else 1,
+                fallback=fallbacks[n % 5],
+                bucket=None if n % 5 == 4 else n % 17,
+                score=None if n % 5 > 2 else n / 7,
+            )
+            for n in range(700)
+        ]
+        log.impressions(given)
+        found = self.traffic(kpis)
+        for variant in ("stable", "candidate"):
+            mine = [one for one in given if one.variant == variant]
+            own = [one for one in mine if one.fallback is None]
+            seen = found[variant]
+            assert seen.users == len({one.user for one in mine})
+            assert (seen.answers, seen.errors) == (len([one for one in mine if one.fallback != UNKNOWN_USER]), seen.answers - len(own))
+            assert seen.latency == {n: len([one for one in own if one.bucket == n]) for n in {one.bucket for one in own}}
+            assert seen.scored == len(own)
+            assert seen.score_total == pytest.approx(sum(one.score or 0 for one in own), rel=1e-12)
+            assert seen.score_squares == pytest.approx(sum((one.score or 0) ** 2 for one in own), rel=1e-12)
+
+
+SEEN = Mirror(7, 1, {40: 6, 41: 1}, {60: 6}, 3.25, 2)
+
+
+class MirrorsSuite:
+    def test_of_no_shadow_nothing_is_known(self, mirrors: Mirrors) -> None:
+        assert mirrors.total("films", 1) == Mirror()
+
+    def test_totals_are_read_back_and_add_up_over_gateways(self, mirrors: Mirrors) -> None:
+        mirrors.add("films", 1, "gate-a", SEEN)
+        assert mirrors.total("films", 1) == SEEN
+        mirrors.add("films", 1, "gate-b", Mirror(3, 0, {41: 3}, {61: 2, 60: 1}, 0.5, 10))
+        assert mirrors.total("films", 1) == Mirror(10, 1, {40: 6, 41: 4}, {60: 7, 61: 2}, 3.75, 12)
+
+    def test_a_gateway_that_tells_again_replaces_what_it_told(self, mirrors: Mirrors) -> None:
+        for told in (Mirror(1, 0, {40: 1}, {60: 1}, 1.0, 0), SEEN, SEEN):
+            mirrors.add("films", 1, "gate-a", told)
+        assert mirrors.total("films", 1) == SEEN
+
+    def test_generations_and_recommenders_are_apart(self, mirrors: Mirrors) -> None:
+        mirrors.add("films", 1, "gate-a", SEEN)
+        mirrors.add("films", 2, "gate-a", replace(SEEN, compared=9))
+        mirrors.add("books", 1, "gate-a", replace(SEEN, compared=11))
+        assert [mirrors.total(*key).compared for key in (("films", 1), ("films", 2), ("books", 1), ("books", 2))] == [7, 9, 11, 0]
+
+    def test_gateways_that_tell_at_once_are_all_heard(self, mirrors: Mirrors) -> None:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda n: mirrors.add("films", 1, f"gate-{n % 4}", Mirror(compared=1)), range(16)))
+        assert mirrors.total("films", 1).compared == 4
