@@ -48,7 +48,7 @@ def learning_from(interactions: Path, items: Path) -> Json:
         "serve": {"seen": "keep"},
         "rollout": {
             "steps": ["10%", "50%"],
-            "analysis": {"attribution": "1s", "window": "2s", "max_harm": "5%", "min_users": 100, "deadline": "3m"},
+            "analysis": {"attribution": "1s", "window": "2s", "max_harm": "5%", "min_users": 100, "deadline": "3m", "every": "1s"},
         },
         "retrain": {
             "on": [

@@ -46,7 +46,7 @@ class Watcher:
             if rollout["step"] != step:
                 step = rollout["step"]
                 self.view.say(f"  version {rollout['version']} answers {rollout['steps'][step]:.0%} of the users", style="green")
-            if rollout["state"] not in ("pending", "loading", "canary"):
+            if rollout["state"] not in ("pending", "loading", "shadow", "canary"):
                 return _as_told(rollout, wanted, f"rollout {id}")
             self.view.show(f"version {rollout['version']}: {rollout['state']}", **_evidence(rollout))
         raise AssertionError("unreachable")

@@ -1,4 +1,4 @@
-"""How a run begins: the rows that the API and the retrainer make."""
+"""How a run begins, and a rollout that goes back: the rows that the API and the retrainer make."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from shared.contracts.codec import decode, encode
 from shared.contracts.spec import MetricGate, RecommenderSpec
 from shared.contracts.strict import read
 from shared.domain.errors import Conflict, Invalid
+from shared.domain.machine import Request
 from shared.domain.retrainer import Mode
+from shared.domain.rollout import RolloutStatus
 from shared.domain.run import MACHINE, STAGES, RunStatus, StageDone
 from shared.ports import Recommender, Record
 
@@ -108,3 +110,15 @@ def collected_basis(record: Record[RunStatus], collected: Mapping[int, datetime]
 def rollout_id(run: str) -> str:
     """The rollout that follows a registered run: deterministic, so that it is started once."""
     return f"{run}-rollout"
+
+
+def back_rollout(recommender: Recommender, version: int, id: str, asked: Request, now: datetime) -> Record[RolloutStatus]:
+    """Loads a version that isn't loaded any more, and sends everybody to it: no shadow, no canary."""
+    spec = {"version": version, "document": recommender.spec.document(), "back": encode(Request, asked)}
+    return Record(id=id, recommender=recommender.name, spec=spec, status=RolloutStatus(), created_at=now, due_at=now)
+
+
+def goes_back(record: Record[RolloutStatus]) -> Request | None:
+    """Who asked for a rollout that goes back; None of any other."""
+    asked = record.spec.get("back")
+    return None if asked is None else decode(Request, asked)

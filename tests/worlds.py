@@ -35,7 +35,7 @@ def spec(data: Path, epochs: int = 3, **changes: Any) -> dict[str, Any]:
         "gates": [{"metric": "auc", "min": 0.5}, {"parity": 1e-4}],
         "rollout": {
             "steps": ["20%", "50%"],
-            "analysis": {"attribution": "500ms", "window": "500ms", "max_harm": "10%", "min_users": 30, "deadline": "5m"},
+            "analysis": {"attribution": "500ms", "window": "500ms", "max_harm": "10%", "min_users": 30, "deadline": "5m", "every": "250ms"},
         },
         **changes,
     }

@@ -12,16 +12,18 @@ from services.api.etags import NOT_MODIFIED, Expected, tagged
 from services.api.paging import Page, Pages
 from services.api.parts import With
 from services.api.views import EventView, RolloutView
+from shared.contracts.plans import rollout_plan
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
 from shared.domain.access import Role
-from shared.domain.errors import Malformed, NotFound
-from shared.domain.rollout import ANSWERS, RolloutStatus
+from shared.domain.errors import Conflict, Malformed, NotFound
+from shared.domain.rollout import ANSWERS, RolloutStatus, refusal
 from shared.ports import Record
 
 room = Room("rollouts")
 
-State = Literal["pending", "loading", "canary", "paused", "promoted", "rolled_back", "aborted"]
+State = Literal["pending", "loading", "shadow", "canary", "paused", "promoted", "rolled_back", "aborted"]
+Verb = Literal["pause", "resume", "skip", "promote", "abort"]
 
 
 @room.get("/v1/recommenders/{name}/rollouts", Role.VIEWER)
@@ -52,13 +54,19 @@ def list_rollout_events(parts: With, who: Who, id: str, pages: Pages) -> Page[Ev
 
 
 @room.create("/v1/rollouts/{id}:{verb}", Role.OPERATOR, status_code=202)
-def steer_rollout(
-    parts: With, who: Who, id: str, verb: Literal["pause", "resume", "promote", "abort"], expected: Expected, why: Because = None
-) -> RolloutView:
-    """Pause, resume, promote or abort it."""
+def steer_rollout(parts: With, who: Who, id: str, verb: Verb, expected: Expected, why: Because = None) -> RolloutView:
+    """Pause, resume, skip to the next step without a verdict, promote or abort it."""
+    record = who.row("rollout", parts.rollouts, id)
+    refused = refusal(verb, int(record.spec["version"]), record.status, rollout_plan(_spec(record)))
+    again = who.once is not None and who.once.again
+    if refused is not None and not again and verb in ANSWERS.get(record.status.state, ()):
+        raise Conflict(f"rollout {id}: {refused}")
     return _view(ask(parts, who, parts.rollouts, ANSWERS, "rollout", id, verb, why, expected))
 
 
 def _view(record: Record[RolloutStatus]) -> RolloutView:
-    spec = read(RecommenderSpec, record.spec["document"], f"spec of {record.id}")
-    return RolloutView.of(record, spec.rollout.steps)
+    return RolloutView.of(record, [step.weight for step in _spec(record).rollout.steps])
+
+
+def _spec(record: Record[RolloutStatus]) -> RecommenderSpec:
+    return read(RecommenderSpec, record.spec["document"], f"spec of {record.id}")

@@ -13,7 +13,7 @@ from services.cli.session import AsJson, Name, Reason, client, show_json, show_t
 
 app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help="A version's way to the users.")
 
-_UNDER_WAY = ("loading", "canary", "paused")
+_UNDER_WAY = ("loading", "shadow", "canary", "paused")
 """At most one of a recommender's: the others wait in line behind it, and are newer."""
 
 Which = Annotated[
@@ -58,6 +58,12 @@ def pause(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "")
 def resume(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "") -> None:
     """Go on where it was paused."""
     _steer(ctx, name, id, "resume", reason)
+
+
+@app.command()
+def skip(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "") -> None:
+    """Go to the next step, without a verdict on this one."""
+    _steer(ctx, name, id, "skip", reason)
 
 
 @app.command()

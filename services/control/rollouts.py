@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,15 +12,20 @@ from services.control.placement import Placement
 from services.control.reconcile import Simple
 from shared.contracts.plans import rollout_plan
 from shared.domain import rollout as domain
+from shared.domain.analysis import Look
 from shared.domain.errors import EyasError
 from shared.domain.rollout import RolloutObservation, RolloutStatus, SetRoute
 from shared.domain.route import Route
+from shared.domain.steps import RolloutPlan
 from shared.domain.verdict import Sample
-from shared.ports import Clock, KpiSource, ModelServer, Record, RolloutStore, RouteStore
+from shared.launch import goes_back
+from shared.ports import Clock, KpiSource, ModelServer, Record, Registry, RolloutStore, RouteStore
 from shared.telemetry import metrics
 
 GATEWAY_SILENCE = timedelta(seconds=3)
 """A gateway that hasn't reported for this long isn't ready and isn't waited for."""
+BASE = timedelta(days=1)
+"""How much of the stable version's past tells what is to be expected of it."""
 
 
 class Rollouts(Simple[RolloutStatus, SetRoute]):
@@ -29,37 +36,46 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
     effect_type: Any = SetRoute
 
     def __init__(
-        self, store: RolloutStore, routes: RouteStore, server: ModelServer, kpis: KpiSource, placement: Placement, clock: Clock
+        self,
+        store: RolloutStore,
+        routes: RouteStore,
+        registry: Registry,
+        server: ModelServer,
+        kpis: KpiSource,
+        placement: Placement,
+        clock: Clock,
     ) -> None:
         self.store = store
         self._routes = routes
+        self._registry = registry
         self._server = server
         self._kpis = kpis
         self._placement = placement
         self._clock = clock
 
     def observe(self, record: Record[RolloutStatus]) -> RolloutObservation:
-        version = int(record.spec["version"])
+        version, state = int(record.spec["version"]), record.status.state
         route = self._routes.get(record.recommender)
-        stable = None if route is None or route.stable == version else route.stable
-        if record.status.state == "pending":
+        serves = route is not None and route.stable == version
+        stable = None if route is None or serves else route.stable
+        if state == "pending":
             return RolloutObservation(record.asked, blocked_by=self._blocked_by(record), stable=stable)
         answering = self._server.answering(record.recommender)
-        routed = route is not None and route.candidate == version and self._is_reported(record.recommender, route)
-        samples = None
-        if routed and route is not None and record.status.state == "canary":
-            samples = self._samples(record, route)
-        return RolloutObservation(
+        first = route is None and state == "loading" and version in answering
+        seen = RolloutObservation(
             record.asked,
             stable=stable,
+            serves=serves,
             answering=answering,
             load_error=self._placement.fault(record.recommender, version),
-            routed=routed,
-            samples=samples,
+            proven=not first or self._is_proven(record.recommender, version),
         )
+        if route is None or state not in ("shadow", "canary"):
+            return seen
+        return self._at_a_step(record, seen, route)
 
     def decide(self, record: Record[RolloutStatus], seen: RolloutObservation, now: datetime) -> domain.RolloutDecision:
-        return domain.decide(record.id, int(record.spec["version"]), record.status, seen, rollout_plan(spec_of(record)), now)
+        return domain.decide(record.id, int(record.spec["version"]), record.status, seen, _plan(record), now)
 
     def act(self, record: Record[RolloutStatus], following: RolloutStatus, effect: SetRoute) -> None:
         route = self._routes.put(record.recommender, effect.route, self._clock.now(), effect.actor, effect.reason, record)
@@ -74,15 +90,54 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         oldest = self.store.oldest_active(record.recommender)
         return None if oldest == record.id else oldest
 
-    def _is_reported(self, recommender: str, route: Route) -> bool:
-        """Every gateway that is alive serves this route."""
-        reports = self._routes.reports(recommender, self._clock.now() - GATEWAY_SILENCE)
-        return bool(reports) and all(generation >= route.generation for generation in reports.values())
+    def _is_proven(self, recommender: str, version: int) -> bool:
+        return math.isfinite(self._registry.get(recommender, version).metrics.get("parity", math.nan))
 
-    def _samples(self, record: Record[RolloutStatus], route: Route) -> tuple[Sample, Sample] | None:
+    def _at_a_step(self, record: Record[RolloutStatus], seen: RolloutObservation, route: Route) -> RolloutObservation:
+        """Gateways are asked until the step has begun, the data only when a look at it is due."""
+        status = record.status
+        at = (route.candidate, route.salt, route.step, route.shadow)
+        if at != (int(record.spec["version"]), record.id, status.step, status.state == "shadow"):
+            return replace(seen, ours=False)
+        if status.step_since is None:
+            missing = self._missing(record.recommender, route)
+            base = self._base(record, route) if not missing and status.base_of != status.step else None
+            return replace(seen, routed=not missing, missing=missing, base=base)
+        if not domain.due(status, _plan(record), self._clock.now()):
+            return seen
+        return replace(seen, look=self._look(record, route))
+
+    def _missing(self, recommender: str, route: Route) -> str:
+        """Which gateways, of those that are alive, don't serve this route yet."""
+        reports = self._routes.reports(recommender, self._clock.now() - GATEWAY_SILENCE)
+        behind = {gateway: served for gateway, served in reports.items() if served < route.generation}
+        if not reports:
+            return f"no gateway has reported in the last {GATEWAY_SILENCE.seconds} s"
+        return ", ".join(
+            f"gateway {gateway} serves generation {served} of {route.generation}" for gateway, served in sorted(behind.items())
+        )
+
+    def _base(self, record: Record[RolloutStatus], route: Route) -> float | None:
+        """What the stable version earned before this route was set; None where it isn't known."""
+        attribution = spec_of(record).rollout.analysis.attribution
+        assert route.since is not None
+        until = route.since - attribution
+        try:
+            serving = self._routes.serving_since(record.recommender, route.stable)
+            since = max(serving or until - BASE, until - BASE)
+            found = self._kpis.hit_rate(record.recommender, route.stable, since, until, attribution)
+        except EyasError:
+            return None
+        return found.rate if found.hits else None
+
+    def _look(self, record: Record[RolloutStatus], route: Route) -> Look:
         analysis = spec_of(record).rollout.analysis
         try:
             found = self._kpis.samples(record.recommender, route.generation, analysis.window, analysis.attribution, self._clock.now())
-        except EyasError:
-            return None
-        return found.get("stable", Sample()), found.get("candidate", Sample())
+        except EyasError as error:
+            return Look(fault=str(error))
+        return Look((found.get("stable", Sample()), found.get("candidate", Sample())))
+
+
+def _plan(record: Record[RolloutStatus]) -> RolloutPlan:
+    return rollout_plan(spec_of(record), goes_back(record))

@@ -21,10 +21,11 @@ from shared.contracts.spec import (
 )
 from shared.domain.cron import Cron
 from shared.domain.gate import Gate
+from shared.domain.machine import Request
 from shared.domain.retrainer import RetrainPlan, Schedule
 from shared.domain.reuse import leaves
-from shared.domain.rollout import RolloutPlan
 from shared.domain.run import STAGES, RunPlan
+from shared.domain.steps import RolloutPlan, Shadow, Step
 
 READS: Mapping[str, tuple[str, ...]] = {
     "etl": ("data", "schema", "features", "split", "model.params.negatives", "resources.etl.engine"),
@@ -68,9 +69,28 @@ def run_plan(spec: RecommenderSpec) -> RunPlan:
     return RunPlan(tuple(gate_rule(gate) for gate in spec.gates), timeouts)
 
 
-def rollout_plan(spec: RecommenderSpec) -> RolloutPlan:
-    analysis = spec.rollout.analysis
-    return RolloutPlan(spec.rollout.steps, analysis.max_harm, analysis.min_users, analysis.deadline)
+def rollout_plan(spec: RecommenderSpec, back: Request | None = None) -> RolloutPlan:
+    rollout, analysis = spec.rollout, spec.rollout.analysis
+    return RolloutPlan(
+        steps=tuple(
+            Step(
+                weight=step.weight,
+                max=step.max or analysis.deadline,
+                min=step.min or timedelta(0),
+                min_users=step.min_users or analysis.min_users,
+                min_answers=step.min_answers or analysis.min_answers,
+            )
+            for step in rollout.steps
+        ),
+        max_harm=analysis.max_harm,
+        shadow=Shadow(rollout.shadow.for_, rollout.shadow.min_answers) if rollout.shadow else None,
+        goal=analysis.goal,
+        every=analysis.every,
+        failures=analysis.failures,
+        inconclusive=analysis.inconclusive,
+        progress=rollout.progress,
+        back=back,
+    )
 
 
 def retrain_plan(spec: RecommenderSpec) -> RetrainPlan:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 from pydantic.json_schema import DEFAULT_REF_TEMPLATE, GenerateJsonSchema
 
 from shared.contracts.quantities import Comparison, Cpu, Duration, Fraction, Memory, Rule, parse_duration, parse_fraction, write_duration
+from shared.contracts.rollouts import Rollout
 from shared.contracts.strict import Strict, one_line, read, unknown_name
 from shared.contracts.text import unkeepable
 from shared.contracts.yaml12 import load
@@ -257,32 +257,6 @@ class Serve(Strict):
     seen: Literal["drop", "keep"] = Field(
         "drop", description="Whether items that the user has already liked here are dropped from answers."
     )
-
-
-class Analysis(Strict):
-    planned = frozenset({"guardrails"})
-
-    goal: Literal["hit_rate"] = Field("hit_rate", description="A hit is an answer that earned at least one positive in time.")
-    attribution: Duration = Field(timedelta(minutes=30), description="How long after an answer a positive still counts as its hit.")
-    window: Duration = Field(timedelta(minutes=30), description="How long each user is observed from the first answer of a step on.")
-    max_harm: Fraction = Field(0.02, gt=0, lt=1, description="Relative loss of the goal that a promotion must exclude.")
-    min_users: int = Field(200, ge=30, description="Users observed in each variant before a verdict.")
-    deadline: Duration = Field(timedelta(days=7), description="A step without a verdict after this long pauses the rollout.")
-
-
-class Rollout(Strict):
-    planned = frozenset({"shadow"})
-
-    steps: tuple[Annotated[Fraction, Field(gt=0, lt=1)], ...] = Field(
-        (0.05, 0.25, 0.5), min_length=1, max_length=20, description="Shares of the users that the candidate answers, rising."
-    )
-    analysis: Analysis = Field(Analysis(), description="How a step is judged.")
-
-    @model_validator(mode="after")
-    def _rising(self) -> Rollout:
-        if any(b <= a for a, b in pairwise(self.steps)):
-            raise ValueError("steps must rise, such as [1%, 10%, 50%]")
-        return self
 
 
 Mode = Literal["full", "warm"]

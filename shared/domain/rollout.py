@@ -8,64 +8,52 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
+from shared.domain import analysis
+from shared.domain.analysis import Look, StepReport
 from shared.domain.gate import Verdict
 from shared.domain.machine import Decision, Edge, Machine, Request
 from shared.domain.route import Route
-from shared.domain.verdict import Judgement, Sample, judge_step
+from shared.domain.steps import RolloutPlan, percent, spoken
 
-LOAD_LIMIT = timedelta(minutes=5)
 SICK_LIMIT = timedelta(seconds=30)
 _POLL = timedelta(milliseconds=250)
+_BETWEEN_LOOKS = timedelta(seconds=1)
 
+_PAUSED = "asked, inconclusive at the deadline, error, or stable sick"
 MACHINE = Machine(
     "rollout",
     "pending",
     (
         Edge("pending", "loading", "first in line"),
+        Edge("loading", "shadow", "answers on every server, and a shadow is asked for"),
         Edge("loading", "canary", "answers on every server"),
-        Edge("loading", "promoted", "the first version"),
+        Edge("loading", "promoted", "the first version, or one that is gone back to"),
         Edge("loading", "rolled_back", "can't be loaded"),
+        Edge("loading", "paused", "asked, or stable sick"),
+        Edge("shadow", "canary", "answers as soundly as the stable version, or asked"),
+        Edge("shadow", "promoted", "asked"),
+        Edge("shadow", "rolled_back", "answers badly, or fell sick"),
+        Edge("shadow", "paused", _PAUSED),
         Edge("canary", "promoted", "harm excluded, or asked"),
-        Edge("canary", "rolled_back", "earns fewer hits, or fell sick"),
-        Edge("canary", "paused", "asked, inconclusive at the deadline, error, or stable sick"),
-        Edge("loading", "paused", "asked"),
+        Edge("canary", "rolled_back", "earns fewer hits, fails a guardrail, or fell sick"),
+        Edge("canary", "paused", _PAUSED),
         Edge("paused", "loading", "resumed"),
-        Edge("paused", "canary", "resumed"),
+        Edge("paused", "shadow", "resumed"),
+        Edge("paused", "canary", "resumed, or skipped to the next step"),
         Edge("paused", "promoted", "asked"),
         Edge("paused", "aborted", "asked"),
-        *(Edge(state, "aborted", "asked") for state in ("pending", "loading", "canary")),
+        *(Edge(state, "aborted", "asked") for state in ("pending", "loading", "shadow", "canary")),
     ),
 )
 ANSWERS = {
     "pending": frozenset({"abort"}),
     "loading": frozenset({"pause", "abort"}),
-    "canary": frozenset({"pause", "promote", "abort"}),
-    "paused": frozenset({"resume", "promote", "abort"}),
+    "shadow": frozenset({"pause", "skip", "promote", "abort"}),
+    "canary": frozenset({"pause", "skip", "promote", "abort"}),
+    "paused": frozenset({"resume", "skip", "promote", "abort"}),
 }
-
-
-@dataclass(frozen=True)
-class RolloutPlan:
-    """What the spec says of rollouts."""
-
-    steps: tuple[float, ...]
-    max_harm: float
-    min_users: int
-    deadline: timedelta
-
-
-@dataclass(frozen=True)
-class StepReport:
-    """What a step has shown so far: kept for each step, so that the end can be explained."""
-
-    step: int
-    weight: float
-    since: datetime | None
-    stable: Sample
-    candidate: Sample
-    judgement: Judgement
 
 
 @dataclass(frozen=True)
@@ -75,9 +63,18 @@ class RolloutStatus:
     since: datetime | None = None
     step: int = -1
     step_since: datetime | None = None
+    """Since when every gateway serves the route of this step, or of the shadow."""
     resumes: str | None = None
     sick_since: datetime | None = None
     reports: tuple[StepReport, ...] = ()
+    looked_at: datetime | None = None
+    """When this step's data was last looked at."""
+    failures: int = 0
+    inconclusive: int = 0
+    """Looks in a row, up to the last one, at which a guardrail failed; at which nothing could be said."""
+    base: float | None = None
+    base_of: int = -1
+    """What the stable version earned before this step began, and which step that is."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +82,21 @@ class RolloutObservation:
     request: Request | None = None
     blocked_by: str | None = None
     stable: int | None = None
+    serves: bool = False
+    """This version answers everyone already."""
     answering: frozenset[int] = frozenset()
     load_error: str | None = None
+    proven: bool = True
+    """The version was held against its training on a real server."""
+    ours: bool = True
+    """The route is the one that this rollout has set."""
     routed: bool = False
-    samples: tuple[Sample, Sample] | None = None
-    """Stable's and the candidate's users of this step; None when they can't be counted."""
+    """Every gateway serves it."""
+    missing: str = ""
+    """Which gateways don't."""
+    base: float | None = None
+    look: Look | None = None
+    """None: this pass didn't look at the data."""
 
 
 @dataclass(frozen=True)
@@ -115,19 +122,39 @@ class _Case:
     now: datetime
 
     def to(self, state: str, reason: str, *effects: SetRoute, **changes: object) -> RolloutDecision:
-        following = replace(self.status, state=state, reason=reason, since=self.now, **changes)  # type: ignore[arg-type]
-        return Decision(following, effects, _POLL, consumes_request=self.seen.request is not None)
+        fresh = replace(self.status, state=state, reason=reason, since=self.now, looked_at=None, failures=0, inconclusive=0)
+        return Decision(replace(fresh, **changes), effects, _POLL, consumes_request=self.seen.request is not None)  # type: ignore[arg-type]
 
-    def wait(self, **changes: object) -> RolloutDecision:
-        return Decision(replace(self.status, **changes), requeue_after=_POLL)  # type: ignore[arg-type]
+    def wait(self, rest: timedelta = _POLL, **changes: object) -> RolloutDecision:
+        return Decision(replace(self.status, **changes), requeue_after=rest)  # type: ignore[arg-type]
 
-    def route(self, weight: float, step: int, actor: str, reason: str) -> SetRoute:
+    def refuse(self, said: str) -> RolloutDecision:
+        return Decision(replace(self.status, reason=said), requeue_after=_POLL, consumes_request=True)
+
+    def pause(self, reason: str) -> RolloutDecision:
+        return self.to("paused", reason, resumes=self.status.state)
+
+    def late(self) -> bool:
+        """Machinery has had the time that it may take."""
+        return self.status.since is not None and self.now - self.status.since > self.plan.progress
+
+    def route(self, number: int, actor: str, reason: str) -> SetRoute:
+        """Of a step; of the shadow where there is no step yet."""
         assert self.seen.stable is not None
-        return SetRoute(Route(self.seen.stable, self.version, weight, self.rollout, step), actor, reason)
+        if number < 0:
+            return SetRoute(Route(self.seen.stable, self.version, 0.0, self.rollout, -1, shadow=True), actor, reason)
+        weight = self.plan.steps[number].weight
+        return SetRoute(Route(self.seen.stable, self.version, weight, self.rollout, number), actor, reason)
+
+    def step(self, number: int, why: str, actor: str = "eyas") -> RolloutDecision:
+        reason = f"{why}; {percent(self.plan.steps[number].weight)} of the users from now on"
+        route = self.route(number, actor, reason)
+        return self.to("canary", reason, route, step=number, step_since=None, sick_since=None, resumes=None)
 
     def back(self, state: str, reason: str, actor: str = "eyas") -> RolloutDecision:
         """Every user returns to the stable version."""
-        if self.seen.stable is None or self.status.step < 0:
+        untouched = self.status.step < 0 and "shadow" not in (self.status.state, self.status.resumes)
+        if self.seen.stable is None or untouched:
             return self.to(state, reason)
         return self.to(state, reason, SetRoute(Route(self.seen.stable), actor, reason))
 
@@ -149,9 +176,36 @@ def decide(
         return case.to("loading", f"version {version} is being loaded")
     if status.state == "loading":
         return _loading(case)
-    if status.state == "canary":
-        return _canary(case)
+    if status.state in ("shadow", "canary"):
+        return _tried(case)
     return Decision(status)
+
+
+def due(status: RolloutStatus, plan: RolloutPlan, now: datetime) -> bool:
+    """Whether a pass is to look at the data: every so often, and when the time of the step is over."""
+    if status.step_since is None or status.state not in ("shadow", "canary"):
+        return False
+    last = status.looked_at or status.step_since
+    end = status.step_since + _longest(status, plan)
+    return now >= (min(last + plan.every, end) if last < end else last + plan.every)
+
+
+def _longest(status: RolloutStatus, plan: RolloutPlan) -> timedelta:
+    if status.state == "shadow":
+        return plan.shadow.length if plan.shadow else timedelta(0)
+    return plan.steps[status.step].max
+
+
+def refusal(verb: str, version: int, status: RolloutStatus, plan: RolloutPlan) -> str | None:
+    """Why a verb that the state answers to can't be followed all the same, and what to do instead."""
+    if verb != "skip":
+        return None
+    at = status.resumes if status.state == "paused" else status.state
+    if at == "loading":
+        return f"version {version} is not loaded yet, so there is no step to skip; resume or abort it"
+    if status.step == len(plan.steps) - 1:
+        return f"this is the last step; promote sends all users to version {version}, abort sends them back"
+    return None
 
 
 def _asked(case: _Case, request: Request) -> RolloutDecision:
@@ -159,47 +213,81 @@ def _asked(case: _Case, request: Request) -> RolloutDecision:
     if request.verb not in ANSWERS[state]:
         return Decision(case.status, consumes_request=True, requeue_after=_POLL)
     if request.verb == "pause":
-        return case.to("paused", said, resumes=state)
+        return case.pause(said)
     if request.verb == "resume":
-        return case.to(case.status.resumes or "canary", said, resumes=None, step_since=None, sick_since=None)
+        return _resumed(case, said, request.actor)
     if request.verb == "abort":
         return case.back("aborted", said, request.actor)
+    refused = refusal(request.verb, case.version, case.status, case.plan)
+    if refused is not None:
+        return case.refuse(f"{said}: refused, {refused}")
     if case.version not in case.seen.answering:
-        return case.to(state, f"{said}: refused, version {case.version} doesn't answer")
-    return case.promote(said, request.actor)
+        return case.refuse(f"{said}: refused, version {case.version} doesn't answer")
+    if request.verb == "promote":
+        return case.promote(said, request.actor)
+    if case.seen.stable is None:
+        return case.refuse(f"{said}: refused, version {case.version} answers everyone already; promote or abort ends this rollout")
+    return case.step(case.status.step + 1, said, request.actor)
+
+
+def _resumed(case: _Case, said: str, actor: str) -> RolloutDecision:
+    """Where it was; a route that somebody changed meanwhile is set again."""
+    state = case.status.resumes or "canary"
+    fresh: dict[str, object] = {"resumes": None, "step_since": None, "sick_since": None}
+    if state == "loading" or case.seen.stable is None:
+        return case.to(state, said, **fresh)
+    return case.to(state, said, case.route(case.status.step, actor, said), **fresh)
 
 
 def _loading(case: _Case) -> RolloutDecision:
-    if case.seen.load_error:
-        return case.back("rolled_back", f"version {case.version} can't be loaded: {case.seen.load_error}")
-    if case.version not in case.seen.answering:
-        if case.status.since and case.now - case.status.since > LOAD_LIMIT:
-            return case.back("rolled_back", f"version {case.version} didn't answer within {LOAD_LIMIT}")
+    seen, version, plan = case.seen, case.version, case.plan
+    if seen.load_error:
+        return case.back("rolled_back", f"version {version} can't be loaded: {seen.load_error}")
+    if version not in seen.answering:
+        if case.late():
+            return case.back("rolled_back", f"version {version} didn't answer on every server within {spoken(plan.progress)}")
         return case.wait()
-    if case.seen.stable is None:
+    if plan.back is not None:
+        return case.promote(f"{plan.back.said()}; version {version} answers", plan.back.actor)
+    if seen.serves:
+        return case.promote(f"version {version} serves everyone already")
+    if seen.stable is None:
+        if not seen.proven:
+            return case.back("rolled_back", f"version {version} was never held against its training on a real server: start a run anew")
         return case.promote("the first version goes in without a canary")
-    return _step(case, 0, f"version {case.version} answers")
+    if seen.stable not in seen.answering:
+        if case.late():
+            return case.pause(f"halted: the stable version {seen.stable} itself doesn't answer")
+        return case.wait()
+    if plan.shadow is None:
+        return case.step(0, f"version {version} answers")
+    reason = f"version {version} answers; for {spoken(plan.shadow.length)} it is asked beside version {seen.stable}, for nobody to see"
+    return case.to("shadow", reason, case.route(-1, "eyas", reason), step_since=None, sick_since=None)
 
 
-def _step(case: _Case, step: int, why: str) -> RolloutDecision:
-    weight = case.plan.steps[step]
-    reason = f"{why}; {weight:.0%} of the users from now on"
-    return case.to("canary", reason, case.route(weight, step, "eyas", reason), step=step, step_since=None, sick_since=None)
-
-
-def _canary(case: _Case) -> RolloutDecision:
+def _tried(case: _Case) -> RolloutDecision:
+    """In the shadow or at a step: first what must stand, then what users did."""
     status, seen = case.status, case.seen
+    if seen.stable is None:
+        return case.pause(f"version {case.version} answers everyone already: promote or abort ends this rollout")
+    if not seen.ours:
+        return case.pause("the route was changed beside this rollout: resume sets it again, abort ends this rollout")
     if seen.stable not in seen.answering or case.version not in seen.answering:
         return _sick(case)
     if status.sick_since is not None:
         return case.wait(sick_since=None)
-    if not seen.routed:
-        return case.wait()
     if status.step_since is None:
-        return case.wait(step_since=case.now)
-    if seen.samples is None:
-        return case.to("paused", "what users did can't be counted", resumes="canary")
-    return _judged(case, *seen.samples)
+        if seen.routed:
+            known: dict[str, Any] = {} if status.base_of == status.step else {"base": seen.base, "base_of": status.step}
+            return case.wait(step_since=case.now, **known)
+        if case.late():
+            return case.pause(f"the route isn't everywhere after {spoken(case.plan.progress)}: {seen.missing}")
+        return case.wait()
+    if seen.look is None:
+        return case.wait(min(max(case.plan.every / 10, _POLL), _BETWEEN_LOOKS))
+    if status.state == "shadow":
+        return _mirrored(case, seen.look)
+    return _judged(case, seen.look)
 
 
 def _sick(case: _Case) -> RolloutDecision:
@@ -209,22 +297,34 @@ def _sick(case: _Case) -> RolloutDecision:
     if case.now - case.status.sick_since <= SICK_LIMIT:
         return case.wait()
     if case.seen.stable not in case.seen.answering:
-        return case.to("paused", f"halted: the stable version {case.seen.stable} itself doesn't answer", resumes="canary")
+        return case.pause(f"halted: the stable version {case.seen.stable} itself doesn't answer")
     return case.back("rolled_back", f"version {case.version} stopped answering")
 
 
-def _judged(case: _Case, stable: Sample, candidate: Sample) -> RolloutDecision:
+def _mirrored(case: _Case, look: Look) -> RolloutDecision:
+    return case.pause(f"what the shadow answered can't be counted{f': {look.fault}' if look.fault else ''}")
+
+
+def _judged(case: _Case, look: Look) -> RolloutDecision:
     status, plan = case.status, case.plan
-    final = status.step == len(plan.steps) - 1
-    weight, steps = plan.steps[status.step], len(plan.steps)
-    found = judge_step(stable, candidate, max_harm=plan.max_harm, min_users=plan.min_users, steps=steps, final=final, weight=weight)
-    report = StepReport(status.step, plan.steps[status.step], status.step_since, stable, candidate, found)
-    case = replace(case, status=replace(status, reports=(*(r for r in status.reports if r.step != status.step), report)))
+    assert status.step_since is not None
+    step, final = plan.steps[status.step], status.step == len(plan.steps) - 1
+    found = analysis.judge(look, plan, status.step, status.step_since, status.base)
+    reports = (*(r for r in status.reports if r.step != status.step), found)
+    case = replace(case, status=replace(status, reports=reports))
+    spent = case.now - status.step_since
+    if found.verdict is Verdict.ERROR:
+        return case.pause(found.reason)
     if found.verdict is Verdict.FAIL:
         return case.back("rolled_back", found.reason)
     if found.verdict is Verdict.PASS:
-        return case.promote(found.reason) if final else _step(case, status.step + 1, found.reason)
-    assert status.step_since is not None
-    if case.now - status.step_since > plan.deadline:
-        return case.to("paused", f"inconclusive at the deadline: {found.reason}", resumes="canary")
-    return case.wait(reason=found.reason)
+        if spent < step.min:
+            said = f"{found.reason}; the step goes on until its {spoken(step.min)} are over"
+            return case.wait(reason=said, looked_at=case.now, failures=0, inconclusive=0)
+        return case.promote(found.reason) if final else case.step(status.step + 1, found.reason)
+    count = status.inconclusive + 1
+    if spent >= step.max:
+        return case.pause(f"inconclusive at the deadline of {spoken(step.max)}: {found.reason}")
+    if plan.inconclusive is not None and count >= plan.inconclusive:
+        return case.pause(f"inconclusive {count} times in a row: {found.reason}")
+    return case.wait(reason=found.reason, looked_at=case.now, failures=0, inconclusive=count)

@@ -21,11 +21,12 @@ import pytest
 from shared.contracts.codec import decode, encode
 from shared.contracts.spec import RecommenderSpec, parse_spec
 from shared.contracts.stage import File, digest_of
+from shared.domain.analysis import StepReport
 from shared.domain.errors import Changed, Conflict, Invalid, NotFound
 from shared.domain.gate import Verdict
 from shared.domain.machine import Request
 from shared.domain.reuse import StageOutput
-from shared.domain.rollout import RolloutStatus, SetRoute, StepReport
+from shared.domain.rollout import RolloutStatus, SetRoute
 from shared.domain.route import Route
 from shared.domain.verdict import Judgement, Sample
 from shared.ports import (

@@ -16,7 +16,7 @@ from shared.domain.run import RunStatus, StageDone
 from shared.domain.verdict import Judgement, Sample
 from tests.unit.api.conftest import NOW
 
-VERBS = ("pause", "resume", "promote", "abort")
+VERBS = ("pause", "resume", "skip", "promote", "abort")
 
 
 def test_a_run_starts_by_hand_and_says_why(world, client):
@@ -92,7 +92,7 @@ def test_a_run_is_cancelled_where_its_state_answers_to_it(world, client, problem
 @pytest.mark.parametrize("state", rollouts.MACHINE.states)
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_rollout_takes_the_verbs_of_its_state_and_says_which_they_are(world, client, problem, state, verb):
-    world.add_rollout("r1-rollout", state)
+    world.add_rollout("r1-rollout", state, step=0, resumes="canary")
     response = client.post(f"/v1/rollouts/r1-rollout:{verb}")
     possible = rollouts.ANSWERS.get(state, frozenset())
     if verb in possible:
@@ -106,7 +106,7 @@ def test_a_rollout_takes_the_verbs_of_its_state_and_says_which_they_are(world, c
 
 def test_an_unknown_verb_is_refused(world, client, problem):
     world.add_rollout()
-    assert "'pause', 'resume', 'promote' or 'abort'" in problem(client.post("/v1/rollouts/r1-rollout:explode"), 422, "invalid")
+    assert "'pause', 'resume', 'skip', 'promote' or 'abort'" in problem(client.post("/v1/rollouts/r1-rollout:explode"), 422, "invalid")
 
 
 def test_a_second_request_waits_for_the_first(world, client, problem):

@@ -134,7 +134,7 @@ def test_versions_show_the_models_own_numbers(platform, eyas):
 
 
 @pytest.mark.requirement("C-05")
-@pytest.mark.parametrize("verb", ["pause", "resume", "promote", "abort"])
+@pytest.mark.parametrize("verb", ["pause", "resume", "skip", "promote", "abort"])
 def test_the_newest_rollout_is_steered_by_the_recommenders_name(platform, eyas, verb):
     platform.says("GET /v1/recommenders/m/rollouts", {"items": [ROLLOUT], "next": None})
     platform.says(f"POST /v1/rollouts/r1-rollout:{verb}", ROLLOUT, status=202)

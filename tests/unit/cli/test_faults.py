@@ -122,8 +122,8 @@ NAMED = [
     ["logs", "*"],
     ["watch", "*"],
     ["tokens", "revoke", "*"],
-    *(["rollout", verb, "*"] for verb in ("status", "pause", "resume", "promote", "abort")),
-    *(["rollout", verb, "m", "--id", "*"] for verb in ("status", "pause", "resume", "promote", "abort")),
+    *(["rollout", verb, "*"] for verb in ("status", "pause", "resume", "skip", "promote", "abort")),
+    *(["rollout", verb, "m", "--id", "*"] for verb in ("status", "pause", "resume", "skip", "promote", "abort")),
 ]
 
 

@@ -26,6 +26,7 @@ TIMES = {
     "step_since",
     "attempt_since",
     "sick_since",
+    "looked_at",
     "started_at",
     "ended_at",
     "until",
@@ -237,10 +238,12 @@ def answering(world: World) -> None:
     world.fake_server.silent.clear()
 
 
-def rollout(*script: tuple[str, Act], stable: bool = True, before: Act = lambda world: None, **analysis: Any) -> Callable[[World], None]:
+def rollout(
+    *script: tuple[str, Act], stable: bool = True, before: Act = lambda world: None, shadow: str | None = None, **analysis: Any
+) -> Callable[[World], None]:
     def prepare(world: World) -> None:
-        if analysis:
-            world.apply(rollout={"steps": ["20%", "50%"], "analysis": analysis})
+        if analysis or shadow:
+            world.apply(rollout={"steps": ["20%", "50%"], "shadow": shadow, "analysis": analysis or world.spec.rollout.analysis})
         if stable:
             world.routes.put(NAME, Route(world.version()), world.clock.now(), "ada", "a test")
         world.start_rollout(world.version())
@@ -266,8 +269,9 @@ def deaf(world: World) -> None:
     silent(2)(world)
 
 
-SHORT: dict[str, Any] = {"attribution": "1s", "window": "1s", "max_harm": "30%", "min_users": 30, "deadline": "5s"}
+SHORT: dict[str, Any] = {"attribution": "1s", "window": "1s", "max_harm": "30%", "min_users": 30, "deadline": "5s", "every": "1s"}
 CANARY = ("pending", "loading", "canary")
+SHADOW = ("pending", "loading", "shadow")
 SERVED = ("rollout", "placement")
 ROLLOUTS = [
     Life("of the first version", "rollout", rollout(stable=False), ("pending", "loading", "promoted"), SERVED),
@@ -296,6 +300,42 @@ ROLLOUTS = [
         "rollout",
         rollout(("loading", asked("pause")), ("paused", answering), ("paused", asked("resume")), before=deaf),
         ("pending", "loading", "paused", "loading", "canary", "canary", "promoted"),
+        SERVED,
+    ),
+    Life(
+        "skipped",
+        "rollout",
+        rollout(("canary", asked("skip")), ("paused", asked("promote")), before=few, **SHORT),
+        (*CANARY, "canary", "paused", "promoted"),
+        SERVED,
+    ),
+    Life(
+        "skipped while paused",
+        "rollout",
+        rollout(("canary", asked("pause")), ("paused", asked("skip")), ("canary", asked("abort")), before=few),
+        (*CANARY, "paused", "canary", "aborted"),
+        SERVED,
+    ),
+    Life(
+        "sick in its shadow",
+        "rollout",
+        rollout(("shadow", silent(2)), shadow="1m"),
+        (*SHADOW, "rolled_back"),
+        SERVED,
+    ),
+    Life(
+        "out of its shadow at a word",
+        "rollout",
+        rollout(("shadow", asked("skip")), ("canary", asked("abort")), shadow="1m", before=few),
+        (*SHADOW, "canary", "aborted"),
+        SERVED,
+    ),
+    Life("promoted out of its shadow", "rollout", rollout(("shadow", asked("promote")), shadow="1m"), (*SHADOW, "promoted"), SERVED),
+    Life(
+        "paused in its shadow",
+        "rollout",
+        rollout(("shadow", asked("pause")), ("paused", asked("resume")), ("shadow", asked("abort")), shadow="1m"),
+        (*SHADOW, "paused", "shadow", "aborted"),
         SERVED,
     ),
     Life("promoted by a person", "rollout", rollout(("canary", asked("promote")), before=few), (*CANARY, "promoted"), SERVED),

@@ -55,8 +55,10 @@ def ended_run(state: str) -> Callable[[World], None]:
     return prepare
 
 
-def second(world: World, *script: tuple[str, str], users: int = 10) -> None:
+def second(world: World, *script: tuple[str, str], users: int = 10, shadow: str | None = None) -> None:
     """A second version's rollout; few users, so that no step is decided."""
+    rare = {"attribution": "1s", "window": "1s", "min_users": 30, "every": "1m", "deadline": "1h"}  # nothing is looked at meanwhile
+    world.apply(rollout={"steps": ["20%", "50%"], "shadow": shadow, "analysis": rare})
     world.serve(world.version())
     world.version()
     world.users = users
@@ -79,6 +81,10 @@ def loading(world: World) -> None:
 def broken(world: World) -> None:
     world.fake_server.broken[NAME, 2] = "corrupt"
     second(world)
+
+
+def shadowed(world: World) -> None:
+    second(world, shadow="1h")
 
 
 def unreported(world: World) -> None:
@@ -133,6 +139,7 @@ RESTS = [
     *(Rest("run", one, ended_run(one)) for one in ("registered", "rejected", "failed", "cancelled")),
     Rest("rollout", "pending", blocked),
     Rest("rollout", "loading", loading),
+    Rest("rollout", "shadow", shadowed),
     Rest("rollout", "canary", second),
     Rest("rollout", "canary", unreported),
     Rest("rollout", "paused", lambda world: second(world, ("canary", "pause"))),

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import REGISTRY
 from sqlalchemy import event
 
+from services.eventlog.kpis import SqlKpis
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from tests.unit.control.world import NAME, World
@@ -275,12 +276,69 @@ def test_users_are_counted_only_when_their_window_has_closed(second: World) -> N
     assert second.clock.now() - began >= timedelta(seconds=7)
 
 
-def test_going_back_by_hand_during_a_rollout_leaves_the_rollout_waiting_for_a_person(second: World) -> None:
-    """Whoever sets a route beside the rollout stops it: no weight is moved on a guess."""
+def test_a_route_that_is_set_by_hand_pauses_the_rollout_and_resuming_sets_it_again(second: World) -> None:
+    """No weight is moved on a guess."""
     plane = second.plane()
     second.until(plane, "canary", *SERVED)
     second.routes.put(NAME, Route(1), second.clock.now(), "ada", "by hand")
-    for _ in range(10):
-        second.round(plane, *SERVED)
-    assert second.row().status.state == "canary"
+    second.until(plane, "paused", *SERVED)
+    assert "changed beside this rollout" in second.row().status.reason
     assert route(second) == (1, None, 0.0)
+    second.ask("resume")
+    second.until(plane, "canary", *SERVED)
+    assert route(second) == (1, 2, 0.2)
+
+
+@pytest.mark.requirement("C-05")
+def test_a_person_skips_to_the_next_step_and_from_the_last_one_is_told_what_to_do(second: World) -> None:
+    plane = second.plane()
+    second.until(plane, "canary", *SERVED)
+    second.ask("skip", actor="bob")
+    second.round(plane, *SERVED)
+    assert route(second) == (1, 2, 0.5)
+    assert second.rollouts.history("o2")[-1].actor == "bob"
+    second.ask("skip")
+    second.round(plane, *SERVED)
+    assert (second.row().asked, second.row().status.state, route(second)) == (None, "canary", (1, 2, 0.5))
+    assert "this is the last step; promote sends all users to version 2" in second.rollouts.history("o2")[-1].reason
+
+
+def test_gateways_that_take_up_no_route_pause_the_rollout_and_are_named(second: World) -> None:
+    plane = second.plane()
+    second.until(plane, "canary", *SERVED)
+    second.gateways = ()
+    began = second.row().status.since
+    while second.row().status.state == "canary":
+        second.clock.pass_by(seconds=20)
+        second.routes.report("gate-9", {NAME: 1}, second.clock.now())
+        plane.tick("rollout")
+    assert timedelta(minutes=5) < second.clock.now() - began <= timedelta(minutes=5, seconds=20)
+    assert second.row().status.state == "paused"
+    assert "isn't everywhere after 5 min: gateway gate-9 serves generation 1 of 2" in second.row().status.reason
+
+
+def test_between_two_looks_nobody_asks_for_the_data(second: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    second.ask("abort")
+    plane = second.plane()
+    second.until(plane, "aborted", *SERVED)
+    second.apply(rollout={"steps": ["20%"], "analysis": {"attribution": "1s", "window": "1s", "min_users": 30, "every": "20s"}})
+    second.start_rollout(2, "again")
+    second.hero = ("rollout", "again")
+    asked: list[Any] = []
+    real = SqlKpis.samples
+    monkeypatch.setattr(SqlKpis, "samples", lambda *arguments: asked.append(second.clock.now()) or real(*arguments))
+    second.until(plane, "canary", *SERVED)
+    while step_since(second) is None:
+        second.round(plane, *SERVED)
+    began = step_since(second)
+    for life in range(50):
+        second.round(second.plane() if life % 7 == 0 else plane, *SERVED)
+    assert asked == [began + timedelta(seconds=20), began + timedelta(seconds=40)], "whoever takes over waits as long"
+
+
+def test_a_first_version_that_was_never_held_against_its_training_is_refused(world: World) -> None:
+    world.version(metrics={})
+    world.start_rollout(1)
+    world.until(world.plane(), "rolled_back", *SERVED)
+    assert "never held against its training" in world.row().status.reason
+    assert world.routes.get(NAME) is None

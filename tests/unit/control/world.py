@@ -65,7 +65,15 @@ def spec(**changes: Any) -> RecommenderSpec:
         "gates": [{"metric": "auc", "min": 0.6}, {"parity": 1e-4}],
         "rollout": {
             "steps": ["20%", "50%"],
-            "analysis": {"attribution": "1s", "window": "1s", "max_harm": "30%", "min_users": 30, "deadline": "1m"},
+            "analysis": {
+                "attribution": "1s",
+                "window": "1s",
+                "max_harm": "30%",
+                "min_users": 30,
+                "min_answers": 30,
+                "deadline": "1m",
+                "every": "1s",
+            },
         },
         "retrain": {"on": [{"drift": {"psi": 0.2}}], "mode": "warm", "cooldown": "10s"},
         **changes,
@@ -246,7 +254,7 @@ class Plane:
         turns = self.turns = Turns(self.runs, clock, world.max_runs, self.turnstile if world.several else None)
         self.planner = Planner(self.runs, bases, clock, world.max_runs)
         runs = Runs(self.rollouts, world.executor, events, clock, ("/data",), bases, turns)
-        rollouts = Rollouts(self.rollouts, routes, world.server, kpis, self.placement, clock)
+        rollouts = Rollouts(self.rollouts, routes, registry, world.server, kpis, self.placement, clock)
         retrainers = Retrainers(self.retrainers, self.runs, self.rollouts, recommenders, routes, world.signals, clock)
         self.ensure = retrainers.ensure
         self.replica = None if holder is None else Replica(holder, SqlLeases(engine), clock)
@@ -353,7 +361,7 @@ class World:
     def version(self, run: str = "", **changes: Any) -> int:
         """Registers a version without a run."""
         run = run or f"by-hand-{len(self.registry.list(NAME)) + 1}"
-        values: dict[str, Any] = {"files": {}, "metrics": {}, "lineage": {}, "parent": None, **changes}
+        values: dict[str, Any] = {"files": {}, "metrics": {"parity": 1e-7}, "lineage": {}, "parent": None, **changes}
         made = Version(NAME, 0, run, digest_of(values["files"]), **values, created_at=NOW)
         return self.registry.register(made).number
 
@@ -455,7 +463,8 @@ class World:
         if route.candidate is not None and route.generation not in self._came:
             self._came.add(route.generation)
             self.visit(route, "stable", route.stable)
-            self.visit(route, "candidate", route.candidate)
+            if not route.shadow:
+                self.visit(route, "candidate", route.candidate)
 
     def visit(self, route: Route, variant: str, version: int) -> None:
         now = self.clock.now()

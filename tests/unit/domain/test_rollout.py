@@ -8,13 +8,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from shared.domain import rollout
+from shared.domain.analysis import Look
 from shared.domain.machine import Request
-from shared.domain.rollout import RolloutObservation, RolloutPlan, RolloutStatus, SetRoute
+from shared.domain.rollout import RolloutObservation, RolloutStatus, SetRoute
 from shared.domain.route import Route
+from shared.domain.steps import RolloutPlan, Step
 from shared.domain.verdict import Sample
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-PLAN = RolloutPlan((0.1, 0.5), max_harm=0.05, min_users=100, deadline=timedelta(minutes=10))
+PLAN = RolloutPlan(tuple(Step(weight, max=timedelta(minutes=10), min_users=100) for weight in (0.1, 0.5)), max_harm=0.05)
 BOTH = frozenset({1, 2})
 
 
@@ -28,6 +30,8 @@ def canary(step: int = 1) -> RolloutStatus:
 
 
 def seen(**changes: object) -> RolloutObservation:
+    if "samples" in changes:
+        changes["look"] = Look(changes.pop("samples"))  # type: ignore[arg-type]
     return replace(RolloutObservation(stable=1, answering=BOTH, routed=True), **changes)  # type: ignore[arg-type]
 
 
