@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from services.gateway.journal import Journal
 from shared.contracts.events import Interaction
 from shared.contracts.spec import RecommenderSpec
-from shared.domain.errors import Invalid, NotFound, no_such
+from shared.domain.errors import Invalid, NotFound, Unavailable, no_such
 from shared.ports import Clock, EventLog, RecommenderStore
 from shared.telemetry import metrics
 
@@ -27,12 +28,15 @@ class Recorded:
 
 
 class Feedback:
-    def __init__(self, recommenders: RecommenderStore, events: EventLog, clock: Clock) -> None:
+    def __init__(self, recommenders: RecommenderStore, events: EventLog, clock: Clock, journal: Journal) -> None:
         self._recommenders = recommenders
         self._events = events
         self._clock = clock
+        self._journal = journal
 
     def record(self, interactions: Sequence[Interaction], sees: Callable[[str], bool] = lambda _: True) -> Recorded:
+        if self._journal.behind:  # a reaction to an answer that the log doesn't know yet would earn nothing
+            raise Unavailable("what was shown is not all written down yet: send these events again in a moment")
         now = self._clock.now()
         specs: dict[str, RecommenderSpec] = {}
         by_name: dict[str, list[Interaction]] = {}

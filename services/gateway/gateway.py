@@ -2,31 +2,29 @@
 
 Choose the version by the user's hash -> score the catalogue -> filter -> order -> log the impression -> answer. A user whom the
 version doesn't know, or a server that doesn't answer, gets popular items, and the answer says so; nothing falls back in silence.
+While the route has a shadow, the candidate is asked as well, beside the answer's way.
 """
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from services.gateway.feedback import Feedback, Recorded
+from services.gateway.journal import Journal
 from services.gateway.loader import Loader
-from services.gateway.ranking import best
+from services.gateway.scoring import Scoring, Wish
+from services.gateway.shadow import Mirrored, Shadow
 from services.gateway.snapshot import Served
-from services.gateway.units import Unit
-from shared.contracts.events import NO_SCORES, UNKNOWN_USER, Impression, Interaction
+from shared.contracts.events import Impression, Interaction
 from shared.domain.errors import Unavailable
 from shared.domain.ids import new_id
 from shared.domain.route import Variant, choose
-from shared.ports import ArtifactStore, Clock, EventLog, RecommenderStore, Registry, RouteStore, Scorer
+from shared.domain.traffic import bucket_of
+from shared.ports import ArtifactStore, Clock, EventLog, Mirrors, RecommenderStore, Registry, RouteStore, Scorer
 from shared.telemetry import metrics
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -40,29 +38,37 @@ class Answer:
     fallback: str | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Stores:
+    """What a gateway reads its routes and versions from, and what it writes to."""
+
+    routes: RouteStore
+    registry: Registry
+    artifacts: ArtifactStore
+    recommenders: RecommenderStore
+    events: EventLog
+    mirrors: Mirrors
+
+
 class Gateway:
-    def __init__(
-        self,
-        routes: RouteStore,
-        registry: Registry,
-        artifacts: ArtifactStore,
-        server: Scorer,
-        events: EventLog,
-        recommenders: RecommenderStore,
-        clock: Clock,
-        id: str,
-    ) -> None:
-        self._loader = Loader(routes, registry, artifacts, recommenders, clock, id)
-        self._feedback = Feedback(recommenders, events, clock)
-        self._server = server
-        self._events = events
-        self._recommenders = recommenders
+    def __init__(self, stores: Stores, server: Scorer, clock: Clock, id: str) -> None:
+        self._loader = Loader(stores.routes, stores.registry, stores.artifacts, stores.recommenders, clock, id)
+        self._journal = Journal(stores.events)
+        self._feedback = Feedback(stores.recommenders, stores.events, clock, self._journal)
+        self._scoring = Scoring(server)
+        self._shadow = Shadow(server, stores.mirrors, f"{id}-{secrets.token_hex(4)}")  # anew for each life: its counts begin anew
+        self._recommenders = stores.recommenders
         self._clock = clock
-        self._unscored: set[tuple[str, int]] = set()
 
     def refresh(self) -> None:
         """To be called about every 100 ms by one thread of the owner's."""
         self._loader.refresh()
+        self._shadow.report(self._clock.now())
+
+    def close(self) -> None:
+        """When traffic has ended: what is still to be written is written, if it can be."""
+        self._shadow.close()
+        self._journal.close()
 
     @property
     def ready(self) -> bool:
@@ -100,64 +106,28 @@ class Gateway:
         raise Unavailable(f"recommender '{name}' serves nothing yet: its first version answers once a run has passed its gates")
 
     def _answer(self, name: str, served: Served, version: int, variant: Variant, user: int, k: int, exclude: Collection[int]) -> Answer:
-        unit = served.units[version]
         dropped = frozenset(exclude)
         if served.drops_seen:
-            dropped |= self._events.liked(name, user)
-        items, fallback = self._items(name, unit, user, k, dropped)
-        now = self._clock.now()
-        answer = Answer(new_id("q", now, secrets.randbits(30)), name, version, variant, items, fallback)
+            dropped |= self._journal.liked(name, user)
+        wish = Wish(name, user, k, dropped)
+        shown = self._scoring.show(wish, served.units[version])
+        route, now = served.route, self._clock.now()
+        answer = Answer(new_id("q", now, secrets.randbits(30)), name, version, variant, shown.items, shown.fallback)
         impression = Impression(
             request_id=answer.request_id,
             recommender=name,
             user=user,
             version=version,
             variant=variant,
-            generation=served.route.generation,
-            step=served.route.step,
-            items=tuple(item for item, _ in items),
-            fallback=fallback,
+            generation=route.generation,
+            step=route.step,
+            items=tuple(item for item, _ in shown.items),
+            fallback=shown.fallback,
+            bucket=None if shown.seconds is None else bucket_of(shown.seconds),
+            score=shown.score,
             at=now,
         )
-        self._events.impressions([impression])
+        self._journal.write(impression)
+        if route.shadow and route.candidate is not None:
+            self._shadow.mirror(Mirrored(wish, route.generation, served.units[route.candidate], shown))
         return answer
-
-    def _items(
-        self, name: str, unit: Unit, user: int, k: int, dropped: frozenset[int]
-    ) -> tuple[tuple[tuple[int, float | None], ...], str | None]:
-        if not unit.knows(user):
-            return _popular(unit, k, dropped), UNKNOWN_USER
-        key = (name, unit.version)
-        try:
-            scored = self._scored(name, unit, user, k, dropped)
-        except Unavailable as error:
-            if key not in self._unscored:  # said once, counted each time
-                self._unscored.add(key)
-                log.warning("%s version %d: %s; popular items go out instead", name, unit.version, error)
-            return _popular(unit, k, dropped), NO_SCORES
-        if key in self._unscored:
-            self._unscored.discard(key)
-            log.info("%s version %d: scores again", name, unit.version)
-        return scored, None
-
-    def _scored(self, name: str, unit: Unit, user: int, k: int, dropped: frozenset[int]) -> tuple[tuple[int, float | None], ...]:
-        scores = np.asarray(self._server.score(name, unit.version, unit.feed(user)))
-        if scores.shape != unit.items.shape:
-            raise Unavailable(f"the server gave scores of shape {scores.shape} for {len(unit.items)} items")
-        if not np.isfinite(scores).all():
-            raise Unavailable("the server gave scores that are no numbers")
-        kept = np.ones(len(scores), dtype=bool)
-        kept[unit.rows(dropped)] = False
-        rows = np.flatnonzero(kept)
-        chosen = rows[best(scores[rows], unit.items[rows], k)]
-        return tuple(zip(unit.items[chosen].tolist(), scores[chosen].tolist(), strict=True))
-
-
-def _popular(unit: Unit, k: int, dropped: frozenset[int]) -> tuple[tuple[int, float | None], ...]:
-    found: list[tuple[int, float | None]] = []
-    for item in unit.popular.tolist():
-        if len(found) == k:
-            break
-        if item not in dropped:
-            found.append((item, None))
-    return tuple(found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from typing import Any
 
 from sqlalchemy import Engine, Row, select
@@ -48,7 +47,7 @@ class SqlMirrors:
         total = Mirror()
         with self._reads.connect() as connection:
             for row in connection.execute(query.order_by(mirrors.c.gateway)):
-                total = _plus(total, _mirror(row))
+                total = total.plus(_mirror(row))
         return total
 
 
@@ -65,14 +64,3 @@ def _mirror(row: Row[Any]) -> Mirror:
         log.error("what gateway %s saw of the shadow of %s can't be read, so it isn't counted: %s", row.gateway, row.recommender, error)
         return Mirror()
     return Mirror(row.compared, row.errors, latencies[0], latencies[1], row.overlap, row.dropped)
-
-
-def _plus(one: Mirror, other: Mirror) -> Mirror:
-    return Mirror(
-        one.compared + other.compared,
-        one.errors + other.errors,
-        dict(Counter(one.stable) + Counter(other.stable)),
-        dict(Counter(one.candidate) + Counter(other.candidate)),
-        one.overlap + other.overlap,
-        one.dropped + other.dropped,
-    )

@@ -18,7 +18,7 @@ from services.control.retrainers import Retrainers
 from services.control.rollouts import Rollouts
 from services.control.runs import Runs
 from services.control.turns import Turns, Turnstile
-from services.gateway import Gateway
+from services.gateway import Gateway, Stores
 from services.home import Home
 from services.monitor.signals import Monitor
 from services.settings import Settings
@@ -46,7 +46,7 @@ class Platform:
             scorer = server = parts.model_server(settings, home, state, undo)
             self.parts = self._control(settings, home, state, server, data_roots, undo)
         if settings.role != "control":
-            self.gateway = self._gateway(state, scorer, "embedded" if settings.role == "all" else settings.name)
+            self.gateway = self._gateway(state, scorer, "embedded" if settings.role == "all" else settings.name, undo)
         self.door = Door(state.clock, token, state.tokens, state.answers, self._missing)
         undo.callback(self._stop)
 
@@ -113,8 +113,10 @@ class Platform:
             wake=wake,
         )
 
-    def _gateway(self, state: State, scorer: Scorer, id: str) -> Gateway:
-        gateway = Gateway(state.routes, state.registry, state.artifacts, scorer, state.events, state.recommenders, state.clock, id)
+    def _gateway(self, state: State, scorer: Scorer, id: str, undo: ExitStack) -> Gateway:
+        stores = Stores(state.routes, state.registry, state.artifacts, state.recommenders, state.events, state.mirrors)
+        gateway = Gateway(stores, scorer, state.clock, id)
+        undo.callback(gateway.close)
         self._loops.append(Loop("gateway", [gateway.refresh], 0.1))
         # One that lost the database goes on with its last routes; one that never had any takes no traffic.
         self._waiting.append(lambda: [] if gateway.ready else ["the gateway has not read its routes yet"])

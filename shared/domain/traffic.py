@@ -7,6 +7,7 @@ within a tenth, however many answers there are.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -82,3 +83,13 @@ class Mirror:
     """Sum over the compared requests of the share of the stable's items that the candidate would have shown too."""
     dropped: int = 0
     """Requests that weren't mirrored, since the shadow's queue was full."""
+
+    def plus(self, other: Mirror) -> Mirror:
+        return Mirror(
+            self.compared + other.compared,
+            self.errors + other.errors,
+            dict(Counter(self.stable) + Counter(other.stable)),
+            dict(Counter(self.candidate) + Counter(other.candidate)),
+            self.overlap + other.overlap,
+            self.dropped + other.dropped,
+        )

@@ -13,6 +13,12 @@ REQUEST_SECONDS = Histogram(
     ["recommender", "variant"],
     buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
 )
+SHADOWS = Counter(
+    "eyas_shadow_requests", "Requests mirrored to a shadow, by how that ended: compared, error, dropped.", ["recommender", "outcome"]
+)
+WAITING = Gauge("eyas_impressions_waiting", "Answers that went out and aren't in the event log yet.")
+LOST = Counter("eyas_impressions_lost", "Answers that never came into the event log: it was away for too long.", ["recommender"])
+UNFILTERED = Counter("eyas_unfiltered_answers", "Answers that may show what the user has liked: the event log was away.", ["recommender"])
 INTERACTIONS = Counter("eyas_interactions", "Interactions taken in.", ["recommender"])
 HITS = Counter("eyas_hits", "Answers that earned at least one positive.", ["recommender"])
 HIT_RATE = Gauge("eyas_hit_rate", "Hit rate of the newest answers whose attribution window has closed.", ["recommender", "version"])

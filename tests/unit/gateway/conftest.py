@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import threading
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 
-from services.gateway import Gateway
+from services.gateway import Gateway, Stores
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import File
 from shared.domain.errors import NotFound, Unavailable
 from shared.ports import Recommender, Version
+from shared.testing.fake_events import FakeMirrors
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ITEMS = [10, 20, 30, 40, 50]
@@ -70,11 +72,18 @@ class World:
         self.reported: list[tuple[datetime, dict[str, int]]] = []
         self.scores = np.array([5, 4, 3, 2, 1], np.float32)
         self.scoring_fails = False
+        self.own_scores: dict[int, np.ndarray] = {}
+        """By version, where it isn't as the others."""
+        self.hanging: dict[int, threading.Event] = {}
+        """Versions that answer once their event is set."""
         self.feeds: list[tuple[int, dict[str, np.ndarray]]] = []
         self.likes: frozenset[int] = frozenset()
         self.shown: list = []
         self.taken: list = []
         self.log_fails = False
+        self.log_hangs: threading.Event | None = None
+        self.mirrors = FakeMirrors()
+        self.gateways: list[Gateway] = []
 
     def add_version(self, number: int, **changes: object) -> None:
         inputs = [
@@ -118,17 +127,25 @@ class World:
     # ModelServer
     def score(self, name, number, feed):
         self.feeds.append((number, dict(feed)))
+        if number in self.hanging:
+            self.hanging[number].wait(30)
         if self.scoring_fails:
             raise Unavailable("Triton is away")
-        return self.scores
+        return self.own_scores.get(number, self.scores)
 
     # EventLog
     def impressions(self, impressions):
+        if self.log_hangs is not None:
+            self.log_hangs.wait(30)
         if self.log_fails:
             raise Unavailable("the log is away")
         self.shown += impressions
 
     def liked(self, recommender, user, limit=1000):
+        if self.log_hangs is not None:
+            self.log_hangs.wait(30)
+        if self.log_fails:
+            raise Unavailable("the log is away")
         return self.likes
 
     def interactions(self, interactions, positive, attribution):
@@ -136,7 +153,9 @@ class World:
         return sum(positive)
 
     def gateway(self) -> Gateway:
-        return Gateway(self, self, self.artifacts, self, self, self, self.clock, "g1")
+        made = Gateway(Stores(self, self, self.artifacts, self, self, self.mirrors), self, self.clock, "g1")
+        self.gateways.append(made)
+        return made
 
 
 def _npy(keys: list[int]) -> bytes:
@@ -150,4 +169,9 @@ def world() -> World:
     made = World()
     made.add_version(1)
     made.add_version(2)
-    return made
+    yield made
+    for event in (made.log_hangs, *made.hanging.values()):
+        if event is not None:
+            event.set()
+    for gateway in made.gateways:
+        gateway.close()

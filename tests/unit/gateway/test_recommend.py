@@ -7,6 +7,7 @@ import pytest
 
 from shared.domain.errors import NotFound, Unavailable
 from shared.domain.route import Route, choose
+from shared.domain.traffic import MOST_BUCKET
 from shared.telemetry import metrics
 
 
@@ -117,10 +118,21 @@ def test_what_is_shown_is_logged_with_version_variant_step_and_order(world, gate
     assert (shown.generation, shown.step, shown.items, shown.fallback) == (7, 3, (10, 20), None)
 
 
-def test_an_answer_that_could_not_be_logged_is_not_given(world, gateway):
-    world.log_fails = True
-    with pytest.raises(Unavailable, match="the log is away"):
-        gateway.recommend("m", 1)
+def test_a_fault_of_scoring_that_nobody_foresaw_costs_the_scores_not_the_answer(world, gateway, caplog):
+    world.own_scores[1] = ["no", "numbers"]
+    answer = gateway.recommend("m", 1, k=2)
+    assert (items(answer), answer.fallback) == ([50, 40], "scoring unavailable")
+
+
+def test_an_impression_carries_how_long_scoring_took_and_what_the_shown_items_scored(world, gateway):
+    for user in (1, 99):
+        gateway.recommend("m", user, k=2)
+    world.scoring_fails = True
+    gateway.recommend("m", 1)
+    scored, unknown, failed = world.shown
+    assert (scored.score, unknown.score, failed.score) == (4.5, None, None)
+    assert 0 <= scored.bucket < MOST_BUCKET
+    assert (unknown.bucket, failed.bucket is None) == (None, False)
 
 
 def test_a_name_that_nobody_has_created_is_not_found_and_makes_no_metric(gateway):
@@ -150,7 +162,7 @@ def test_each_answer_is_counted_by_version_variant_and_outcome(world, gateway):
     before = {outcome: count(outcome) for outcome in ("ok", "unknown user", "error")}
     gateway.recommend("m", 1)
     gateway.recommend("m", 99)
-    world.log_fails = True
-    with pytest.raises(Unavailable):
+    world.liked = lambda *_: 1 / 0
+    with pytest.raises(ZeroDivisionError):
         gateway.recommend("m", 1)
     assert {outcome: count(outcome) - number for outcome, number in before.items()} == {"ok": 1, "unknown user": 1, "error": 1}
