@@ -11,6 +11,7 @@ import numpy as np
 from tritonclient.grpc import InferenceServerClient, InferInput
 from tritonclient.utils import InferenceServerException
 
+from services.triton.reasons import plain
 from shared.domain.errors import Unavailable
 
 T = TypeVar("T")
@@ -34,8 +35,11 @@ class Client:
         self._metrics_url = metrics_url
 
     def infer(self, model: str, version: int, inputs: Sequence[InferInput], output: str, timeout: float) -> np.ndarray[Any, Any]:
+        """The request itself says how long it is waited for: the server may then end what nobody waits for."""
+
         def ask() -> np.ndarray[Any, Any]:
-            found = self._client.infer(model, inputs, model_version=str(version), client_timeout=timeout).as_numpy(output)
+            limits: dict[str, Any] = {"client_timeout": timeout, "timeout": int(timeout * 1e6)}
+            found = self._client.infer(model, inputs, model_version=str(version), **limits).as_numpy(output)
             if found is None:
                 raise InferenceServerException(f"the answer has no '{output}'")
             return np.asarray(found)
@@ -77,7 +81,6 @@ def _said(ask: Callable[[], T]) -> T:
     try:
         return ask()
     except InferenceServerException as error:
-        reason = " ".join(str(error.message() or "no reason given").split())
-        raise Unavailable(f"Triton: {reason}") from None
+        raise Unavailable(f"Triton: {plain(str(error.message() or ''))}") from None
     except ValueError as error:  # gRPC's word for a channel that was closed meanwhile
         raise Unavailable(f"Triton: {error}") from None

@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 
 from services.triton.client import Client
-from services.triton.residue import new_mark, sweep
+from services.triton.residue import new_mark, sweep, sweep_deserted
 from services.triton.wheel import find_wheel
 from shared.domain.errors import Unavailable
 
@@ -29,6 +29,7 @@ from shared.domain.errors import Unavailable
 SHIM = Path(__file__).parents[1] / "shim.py"
 _TRIES = 3
 _POLL = 0.02
+_TIDY = 60.0
 
 
 class EmbeddedTriton:
@@ -50,6 +51,7 @@ class EmbeddedTriton:
         self._given = ports
         self._ports = ports or (0, 0)
         self._lock = threading.RLock()
+        self._tidied = time.monotonic()
         # The kernel ends the server when the thread that forked it ends: one thread, as old as this object.
         self._nursery = ThreadPoolExecutor(max_workers=1, thread_name_prefix="triton")
 
@@ -106,6 +108,7 @@ class EmbeddedTriton:
         """Starts it again if it died. True: it did, and what was loaded is gone."""
         with self._lock:
             if self._process is None or self.alive:
+                self._tidy()
                 return False
             self.start()
             return True
@@ -172,6 +175,11 @@ class EmbeddedTriton:
                     client.close()
             time.sleep(_POLL)
         return False
+
+    def _tidy(self) -> None:
+        if time.monotonic() - self._tidied > _TIDY:
+            self._tidied = time.monotonic()
+            sweep_deserted(self._mark)
 
     def _clear(self) -> None:
         """Ends the group, stubs included, and what carries our mark."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from services.triton.client import Client
 from services.triton.repository import Placed
 from services.triton.tensors import dummy, tensors
@@ -14,12 +16,18 @@ _ROWS = 2
 
 
 def probe(client: Client, placed: Placed, model: str, timeout: float) -> None:
-    """One real inference; Unavailable when there is no answer, or not one score a row."""
+    """One real inference; Unavailable when there is no answer, or not one score a row, a number each."""
     signature = placed.signature
     inputs = tensors(signature, dummy(signature, _ROWS))
     found = client.infer(model, placed.number, inputs, signature.output, timeout)
     if found.shape != (_ROWS,):
         raise Unavailable(f"it gave scores of the shape {found.shape} for {_ROWS} rows, expected ({_ROWS},)")
+    if found.dtype != np.float32:
+        raise Unavailable(f"it gave scores of the type {found.dtype}, expected float32")
+    if not np.isfinite(found).all():
+        raise Unavailable(
+            f"it gave {found[~np.isfinite(found)][0]} as a score for a row of zeros and empty texts: scores must be finite numbers"
+        )
 
 
 class Suspects:

@@ -13,6 +13,7 @@ import itertools
 import os
 import re
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -39,6 +40,18 @@ def sweep(mark: str | None = None) -> None:
             region.unlink()
 
 
+def sweep_deserted(mark: str, age: float = 60.0) -> None:
+    """Unlinks the shared memory of stubs that died under a server that lives: Triton forgets it. A stub names its region as an argument,
+    and Triton makes the region just before it starts the stub: what is young is left alone."""
+    oldest = time.time() - age
+    found = [region for region in marked_regions(mark.__eq__) if _changed(region) < oldest]
+    if found:
+        named = " ".join(_command(pid) for pid in marked_processes(mark.__eq__))
+        for region in found:
+            if region.name not in named:
+                region.unlink(missing_ok=True)
+
+
 def sweep_all() -> None:
     """Removes whatever carries a mark, whoever's: for a container of its own, where nobody else's can be.
 
@@ -53,9 +66,22 @@ def marked_processes(ours: Callable[[str], bool]) -> Iterator[int]:
     for folder in PROC.iterdir():
         if folder.name.isdigit() and int(folder.name) != os.getpid():
             with contextlib.suppress(OSError):
-                found = _MARK.search((folder / "cmdline").read_bytes().decode(errors="replace"))
+                found = _MARK.search(_command(int(folder.name)))
                 if found and ours(found[0]):
                     yield int(folder.name)
+
+
+def _command(pid: int) -> str:
+    """Empty once it has ended."""
+    with contextlib.suppress(OSError):
+        return (PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace")
+    return ""
+
+
+def _changed(region: Path) -> float:
+    with contextlib.suppress(OSError):
+        return region.stat().st_ctime
+    return time.time()
 
 
 def marked_regions(ours: Callable[[str], bool]) -> Iterator[Path]:

@@ -27,6 +27,7 @@ from shared.artifacts import FsspecArtifacts
 from shared.domain.errors import Unavailable
 from shared.testing.model_server_suite import FEED, Traffic, scores, tiny_model, tiny_unit
 from shared.testing.waiting import wait_for
+from tests.stand import Stand, left_of
 
 OWNER = """
 import pathlib, sys, threading
@@ -46,45 +47,11 @@ threading.Event().wait()
 """
 
 
-class Stand:
-    """A server of its own, with everything at hand."""
-
-    def __init__(self, folder: Path) -> None:
-        self.store = FsspecArtifacts(str(folder / "artifacts"))
-        self.triton = EmbeddedTriton(folder / "server")
-        self.triton.start()
-        self.server = TritonServer(self.triton, ModelRepository(self.triton.home, self.store), probe_every=0, heal_every=0)
-
-    def unit(self, number: int, **more: Any) -> Any:
-        return tiny_unit(self.store, "movies", number, **more)
-
-    @property
-    def mark(self) -> str:
-        return self.triton._mark
-
-    def stubs(self) -> dict[str, int]:
-        """Processes of the Python backend, by the version folder that they serve."""
-        found = {}
-        for child in psutil.Process(self.triton.pid).children(recursive=True):
-            line = child.cmdline()
-            if len(line) > 1 and "stub" in line[0] and child.status() != psutil.STATUS_ZOMBIE:
-                found[Path(line[1]).parent.name] = child.pid
-        return found
-
-    def close(self) -> None:
-        self.server.close()
-        self.triton.stop(grace=0)
-
-
 @pytest.fixture
 def stand(tmp_path: Path) -> Iterator[Stand]:
     stand = Stand(tmp_path)
     yield stand
     stand.close()
-
-
-def left_of(mark: str) -> list[object]:
-    return [*residue.marked_processes(mark.__eq__), *residue.marked_regions(mark.__eq__)]
 
 
 @pytest.mark.requirement("C-05")

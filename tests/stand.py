@@ -1,0 +1,66 @@
+"""A Triton of one's own with everything at hand, and what is left of one."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from services.triton import residue
+from services.triton.embedded import EmbeddedTriton
+from services.triton.model_server import TritonServer
+from services.triton.repository import ModelRepository
+from shared.artifacts import FsspecArtifacts
+from shared.testing.model_server_suite import tiny_model, tiny_unit
+
+
+class Stand:
+    """A server of its own, with everything at hand."""
+
+    def __init__(self, folder: Path, **more: Any) -> None:
+        self.store = FsspecArtifacts(str(folder / "artifacts"))
+        self.triton = EmbeddedTriton(folder / "server")
+        self.triton.start()
+        self.server = TritonServer(
+            self.triton, ModelRepository(self.triton.home, self.store), **{"probe_every": 0, "heal_every": 0, **more}
+        )
+
+    def unit(self, number: int, **more: Any) -> Any:
+        return tiny_unit(self.store, "movies", number, **more)
+
+    def like(self, number: int, factor: float, tags: bool = False) -> Any:
+        """A version with the content that version `factor` has."""
+        return self.unit(number, tags=tags, model=tiny_model(factor, tags=tags))
+
+    @property
+    def mark(self) -> str:
+        return self.triton._mark
+
+    def stubs(self) -> dict[str, int]:
+        """Processes of the Python backend, by the version folder that they serve."""
+        return {Path(folder).name: pid for folder, pid in self.stub_folders().items()}
+
+    def stub_folders(self) -> dict[str, int]:
+        """The same by model and version: a trial's too."""
+        found = {}
+        for child in psutil.Process(self.triton.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # a zombie, which nobody can ask any more, is one
+                line = child.cmdline()
+                if len(line) > 1 and "stub" in line[0]:
+                    folder = Path(line[1]).parent
+                    found[f"{folder.parent.name}/{folder.name}"] = child.pid
+        return found
+
+    def regions(self) -> set[str]:
+        """Its shared memory."""
+        return {region.name for region in residue.marked_regions(self.mark.__eq__)}
+
+    def close(self) -> None:
+        self.server.close()
+        self.triton.stop(grace=0)
+
+
+def left_of(mark: str) -> list[object]:
+    return [*residue.marked_processes(mark.__eq__), *residue.marked_regions(mark.__eq__)]
