@@ -5,6 +5,7 @@ Inside the platform's process: over HTTP most of the time would be the web serve
 
 from __future__ import annotations
 
+import itertools
 import math
 import secrets
 import time
@@ -65,7 +66,7 @@ def split(home: Path, requests: int, say: Callable[[str], None]) -> tuple[list[R
                 f"  {weight:4.0%}: {one.requests:,} requests of {users:,} users, {len(one.candidates):,} users on the candidate "
                 f"({len(one.candidates) / users:.2%}, {one.sigmas:+.1f} sigma), {one.changed} on both, {one.failed} failed"
             )
-    moved_back = sum(len(before.candidates - after.candidates) for before, after in zip(found, found[1:], strict=False))
+    moved_back = sum(len(before.candidates - after.candidates) for before, after in itertools.pairwise(found))
     say(f"  moved back as the weight grew: {moved_back}")
     good = not moved_back and all(abs(one.sigmas) <= 3 and not one.changed and not one.failed for one in found)
     return [*_rows(found), Row("all weights", "eyas", "canary users moved back", "users", [moved_back])], good

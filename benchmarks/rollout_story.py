@@ -18,7 +18,7 @@ from benchmarks.report import Row
 from benchmarks.rollout_load import Asked, Load
 from benchmarks.rollout_split import WEIGHTS
 from benchmarks.rollout_world import NAME, World
-from shared.contracts.spec import Rollout
+from shared.contracts.rollouts import Rollout
 from shared.domain.route import Route
 from tests.support import PlatformProcess
 

@@ -82,7 +82,9 @@ class World:
 
     def start(self, version: int, id: str) -> Record[RolloutStatus]:
         now = datetime.now(UTC)
-        return self.rollouts.create(Record(id, NAME, {"version": version, "document": self.spec.document()}, RolloutStatus(), now, now), "bench")
+        return self.rollouts.create(
+            Record(id, NAME, {"version": version, "document": self.spec.document()}, RolloutStatus(), now, now), "bench"
+        )
 
     def close(self) -> None:
         self._engine.dispose()

@@ -74,6 +74,12 @@ def no_numbers() -> bytes:
     return content([to_float("user", "float"), node("Sub", ["float", "float"], "zero"), node("Div", ["zero", "zero"], "score")])
 
 
+def not_a_number_of_real_items() -> bytes:
+    """A root of a number below zero; of zero, which is what a trial asks for, there is one."""
+    nodes = [to_float("item", "float"), node("Neg", ["float"], "below"), node("Sqrt", ["below"], "score")]
+    return content(nodes)
+
+
 def vast_memory() -> bytes:
     """Asks for 18 petabytes."""
     return content([*_input_sized(2**52), node("ConstantOfShape", ["size"], "vast"), *_sum_of("vast")], **_NUMBERS)

@@ -18,6 +18,7 @@ from shared.contracts.stage import Files, Manifest
 from shared.testing.executor_suite import stage_spec
 from shared.testing.model_server_suite import tiny_model, tiny_unit
 from shared.testing.waiting import wait_for
+from tests.broken import not_a_number_of_real_items
 
 ATTEMPT = "r1-verify-1"
 ROWS = 600
@@ -94,7 +95,11 @@ def refused(stage: Stage, files: Files) -> str:
 
 
 def test_a_score_that_is_no_number_is_refused_and_named(stage: Stage) -> None:
-    assert "gave nan for row 0" in refused(stage, stage.export(model=tiny_model(float("nan"), tags=True)))
+    assert "gave nan as a score" in refused(stage, stage.export(model=tiny_model(float("nan"), tags=True)))
+
+
+def test_a_score_that_is_no_number_for_real_rows_alone_is_refused_and_named(stage: Stage) -> None:
+    assert "gave nan for row 1" in refused(stage, stage.export(model=not_a_number_of_real_items()))
 
 
 def test_a_model_that_triton_cannot_load_is_refused_with_its_reason(stage: Stage) -> None:
