@@ -55,19 +55,32 @@ class _Tilt(NamedTuple):
 
 
 def against_ratio(
-    stable: Sums, candidate: Sums, ratio: float, effects: Effects, weight: float | None = None, base: float | None = None
+    stable: Sums,
+    candidate: Sums,
+    ratio: float,
+    effects: Effects,
+    weight: float | None = None,
+    base: float | None = None,
+    enough: float = NOTHING,
 ) -> float:
     """Against "the candidate's mean is at least `ratio` times the stable's", for effects below 1; "at most", for effects above 1.
 
     `weight`, the candidate's share of the users, and `base`, the stable's mean, are guesses made before: they sharpen the bets,
-    and a wrong one costs users, never certainty. Without a weight the evidence is weaker.
+    and a wrong one costs users, never certainty. Without a weight the evidence is weaker. Where no bet at all could bring
+    `enough`, that is found soon, and what is returned is merely below it.
     """
     if not stable.users or not candidate.users:
         return NOTHING
     sign = 1 if effects[0][0] > 1 else -1
     if sign * (candidate.total / candidate.users - ratio * stable.total / stable.users) <= 0:
         return NOTHING
-    free = _free(stable, candidate, ratio, base)
+    allowed = _best(stable, candidate, ratio)
+    coins = stable.between + candidate.between <= _EDGE * (stable.users + candidate.users)
+    if coins:
+        ceiling = _likelihood(*stable[:2]) + _likelihood(*candidate[:2]) - allowed
+        if ceiling < enough:
+            return ceiling
+    free = _free(stable, candidate, base) - allowed
     if weight is None:
         return free
     tilts = _tilts(ratio, effects, min(max(weight, _EDGE), 1 - _EDGE), base)
@@ -88,6 +101,7 @@ def against_share(count: float, total: float, share: float) -> float:
     """Against "the mean is `share`", to both sides."""
     if not count:
         return NOTHING
+    share = min(max(share, _EDGE), 1 - _EDGE)
     bets = [_learned(count, total, share, concentration) for concentration in _CONCENTRATIONS]
     return _sum_of_logs(bets) - math.log(len(bets)) - total * math.log(share) - (count - total) * math.log1p(-share)
 
@@ -104,14 +118,15 @@ def _tilted(count: float, total: float, share: float, tilt: float) -> float:
 def _least(tilt: _Tilt, stable: Sums, candidate: Sums, most: float) -> float:
     """The bet's evidence at the stable mean that explains the sums best: convex in that mean, so its least is where the slope is 0."""
     a, b = tilt.candidate_grows, tilt.stable_grows
-    mean = -(candidate.users * a + stable.users * b) / (a * b * (candidate.users + stable.users))
-    mean = min(max(mean, 0.0), most)
+    slope = candidate.users * a + stable.users * b
+    curve = -a * b * (candidate.users + stable.users)
+    mean = min(max(slope / curve, 0.0), most) if curve else (most if slope > 0 else 0.0)
     won = tilt.candidate * candidate.total + tilt.stable * stable.total
     won += tilt.candidate_pays * candidate.between + tilt.stable_pays * stable.between
     return won - candidate.users * math.log1p(a * mean) - stable.users * math.log1p(b * mean)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)
 def _tilts(ratio: float, effects: Effects, weight: float, base: float | None) -> tuple[_Tilt, ...]:
     centres = [(centre, (1 - (_TRUSTED if base else 0)) / len(_CENTRES)) for centre in _CENTRES]
     if base:
@@ -144,12 +159,11 @@ def _tilt(ratio: float, effect: float, weight: float, centre: float, prior: floa
     )
 
 
-def _free(stable: Sums, candidate: Sums, ratio: float, base: float | None) -> float:
-    """Both means learned apart (a mixture of Beta distributions around the base), against the best that the claim allows."""
-    allowed = _best(stable, candidate, ratio)
+def _free(stable: Sums, candidate: Sums, base: float | None) -> float:
+    """Both means learned apart: a mixture of Beta distributions around the base."""
     centre = 0.5 if base is None else min(max(base, 1e-3), 1 - 1e-3)
     bets = [_learned(*stable[:2], centre, c) + _learned(*candidate[:2], centre, c) for c in _CONCENTRATIONS]
-    return _sum_of_logs(bets) - math.log(len(bets)) - allowed
+    return _sum_of_logs(bets) - math.log(len(bets))
 
 
 def _best(stable: Sums, candidate: Sums, ratio: float) -> float:
@@ -157,14 +171,17 @@ def _best(stable: Sums, candidate: Sums, ratio: float) -> float:
     n0, n1, s0, s1 = stable.users, candidate.users, stable.total, candidate.total
     a, b, c = ratio * (n0 + n1), ratio * (n1 + s0) + n0 + s1, s0 + s1
     mean = 2 * c / (b + math.sqrt(max(b * b - 4 * a * c, 0.0)))
-    mean = min(max(mean, 1e-300), 1 / max(ratio, 1.0))
-    return _log_likelihood(n0, s0, mean) + _log_likelihood(n1, s1, min(ratio * mean, 1.0))
+    mean = min(max(mean, 0.0), 1 / max(ratio, 1.0))
+    return _likelihood(n0, s0, mean) + _likelihood(n1, s1, min(ratio * mean, 1.0))
 
 
-def _log_likelihood(count: float, total: float, mean: float) -> float:
-    hit = total * math.log(mean) if total else 0.0
-    missed = count - total
-    return hit + (missed * math.log1p(-mean) if mean < 1 and missed else 0.0 if not missed else NOTHING)
+def _likelihood(count: float, total: float, mean: float | None = None) -> float:
+    """Its logarithm; the greatest there is, where no mean is given."""
+    if mean is None:
+        mean = total / count
+    hit = total * math.log(mean) if total > 0 and mean > 0 else 0.0
+    missed = (count - total) * math.log1p(-mean) if total < count and mean < 1 else 0.0
+    return hit + missed
 
 
 def _learned(count: float, total: float, centre: float, concentration: float) -> float:

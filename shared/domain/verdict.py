@@ -19,9 +19,11 @@ from shared.domain.traffic import Traffic
 
 ALPHA = 0.01
 SPLIT_ALPHA = 0.001
-FEWER: Effects = tuple((1 - harm, 1.0) for harm in (0.015, 0.025, 0.04, 0.06, 0.09, 0.13, 0.19, 0.28, 0.4, 0.55, 0.75, 0.9))
+FEWER: Effects = tuple((1 - harm, 1.0) for harm in (0.02, 0.04, 0.07, 0.13, 0.24, 0.45, 0.8))
 """Losses that a rollback bets on."""
-_TIMES = (0.4, 0.7, 1.0, 1.6, 2.5, 4.0, 8.0)
+_TIMES = ((0.55, 0.15), (1.0, 0.5), (2.0, 0.2), (4.0, 0.1), (8.0, 0.05))
+"""Multiples of what an equal candidate is better by than one that harms by `max_harm`, with their shares."""
+_FAR = ((1.2, 0.04), (1.8, 0.03))
 _MOST = 20.0
 """No lift above it is looked for."""
 
@@ -59,9 +61,9 @@ class Judgement:
 
 @lru_cache(maxsize=256)
 def more(max_harm: float) -> Effects:
-    """Gains over a candidate that harms by `max_harm`: what a promotion bets on, an equal candidate first of all."""
+    """What a promotion bets on: how much better than one that harms by `max_harm` the candidate is; an equal one first of all."""
     equal = max_harm / (1 - max_harm)
-    return tuple((1 + equal * times, 3.0 if times == 1.0 else 1.0) for times in _TIMES)
+    return (*((1 + equal * times, share) for times, share in _TIMES), *_FAR)
 
 
 def judge_step(
@@ -115,12 +117,26 @@ def verdict(
     if min(stable.users, candidate.users) < min_users or stable.total <= 0:
         return Verdict.INCONCLUSIVE
     here, there = stable.sums, candidate.sums
-    if against_ratio(here, there, 1.0, FEWER, weight, base) >= _needed(ALPHA / steps):
+    if surely_below(here, there, 0.0, steps=steps, base=base, weight=weight):
         return Verdict.FAIL
     if not final:
         return Verdict.PASS
-    excluded = against_ratio(here, there, 1 - max_harm, more(max_harm), weight, base) >= _needed(ALPHA)
+    excluded = surely_above(here, there, -max_harm, max_harm=max_harm, base=base, weight=weight)
     return Verdict.PASS if excluded else Verdict.INCONCLUSIVE
+
+
+def surely_below(stable: Sums, candidate: Sums, lift: float, *, steps: int, base: float | None = None, weight: float | None = None) -> bool:
+    """The candidate's true lift is below this one."""
+    needed = -math.log(ALPHA / steps)
+    return against_ratio(stable, candidate, 1 + lift, FEWER, weight, base, needed) >= needed
+
+
+def surely_above(
+    stable: Sums, candidate: Sums, lift: float, *, max_harm: float, base: float | None = None, weight: float | None = None
+) -> bool:
+    """The candidate's true lift is above this one; sharpest where `lift` is -max_harm."""
+    needed = -math.log(ALPHA)
+    return against_ratio(stable, candidate, 1 + lift, more(max_harm), weight, base, needed) >= needed
 
 
 def bounds(
@@ -128,13 +144,12 @@ def bounds(
 ) -> tuple[float, float]:
     """The lifts that the same two tests don't refute: below 0 on the right is a rollback, above -max_harm on the left a promotion."""
     here, there = stable.sums, candidate.sums
-    gains = more(max_harm)
 
     def refuted_from_below(lift: float) -> bool:
-        return against_ratio(here, there, 1 + lift, gains, weight, base) >= _needed(ALPHA)
+        return surely_above(here, there, lift, max_harm=max_harm, base=base, weight=weight)
 
     def refuted_from_above(lift: float) -> bool:
-        return against_ratio(here, there, 1 + lift, FEWER, weight, base) >= _needed(ALPHA / steps)
+        return surely_below(here, there, lift, steps=steps, base=base, weight=weight)
 
     estimate = candidate.mean / stable.mean - 1 if stable.total > 0 else _MOST
     lower = -1.0 if there.total <= 0 else _edge(refuted_from_below, -1 + 1e-6, min(estimate, _MOST), -max_harm)
@@ -149,13 +164,9 @@ def judge_split(stable: Traffic, candidate: Traffic, weight: float) -> Judgement
         return Judgement(Verdict.PASS, "nobody was answered yet")
     share = candidate.users / users
     numbers = f"{candidate.users:,} of {users:,} users saw the candidate: {share:.2%} where {weight:.2%} were asked"
-    if against_share(users, candidate.users, weight) >= _needed(SPLIT_ALPHA):
+    if against_share(users, candidate.users, weight) >= -math.log(SPLIT_ALPHA):
         return Judgement(Verdict.ERROR, f"the split isn't what was asked, so the variants can't be compared: {numbers}")
     return Judgement(Verdict.PASS, f"the split is as asked: {numbers}")
-
-
-def _needed(alpha: float) -> float:
-    return -math.log(alpha)
 
 
 def _edge(refuted: Callable[[float], bool], far: float, near: float, asked: float) -> float:
@@ -165,7 +176,7 @@ def _edge(refuted: Callable[[float], bool], far: float, near: float, asked: floa
     low, high = far, near
     if min(far, near) < asked < max(far, near):
         low, high = (asked, near) if refuted(asked) else (far, asked)
-    for _ in range(30):
+    for _ in range(22):
         middle = (low + high) / 2
         low, high = (middle, high) if refuted(middle) else (low, middle)
     return low
