@@ -11,6 +11,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.api.access import Caller
+from services.api.known import Known
 from services.api.problems import problem
 from shared.domain.access import OWNER, Principal, digest, token_id
 from shared.domain.errors import EyasError, NotFound
@@ -36,7 +37,8 @@ class Refusal(Exception):
 class Auth:
     """Asks before anything else is done with a request: no body is read, no route is looked up.
 
-    Nothing is kept between requests, so a token that is revoked is refused by the next request, on every replica.
+    Each request looks its token up, so one that is revoked is refused by the next request, on every replica. What a client's token
+    may do while nobody can look stands in `known`.
     """
 
     def __init__(self, app: ASGIApp, bootstrap: str, tokens: TokenStore, clock: Clock) -> None:
@@ -44,7 +46,7 @@ class Auth:
             raise ValueError("the API needs a token that is not empty")
         self._app = app
         self._bootstrap = digest(bootstrap.strip())
-        self._tokens = tokens
+        self._known = Known(tokens, clock)
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,7 +87,7 @@ class Auth:
     def _holder(self, id: str, given: str) -> Principal:
         """Why a token is no longer good is told to its holder alone."""
         try:
-            token = self._tokens.get(id)
+            token = self._known.get(id)
         except NotFound:
             raise Refusal("unknown", _WRONG) from None
         if not hmac.compare_digest(given, token.digest):

@@ -23,7 +23,7 @@ from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 1.0
+PATIENCE = 2.0
 """Seconds that an answer waits for the log."""
 PAUSE = 0.5
 """Between two tries of a log that is away."""

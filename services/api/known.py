@@ -1,0 +1,67 @@
+"""Tokens by id, looked up anew for each request; a client's that was good not long ago is good enough while nobody can look.
+
+So that recommendations outlive the database: a client may only ask for them. Nobody else is remembered, and a lookup that says no is
+believed at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as TooLate
+from datetime import datetime, timedelta
+
+from shared.domain.access import Role, Token
+from shared.domain.errors import NotFound, Unavailable
+from shared.ports import Clock, TokenStore
+
+log = logging.getLogger(__name__)
+
+REMEMBERED = timedelta(hours=1)
+"""After its last lookup."""
+PATIENCE = 2.0
+"""Seconds that a token that is remembered waits for its lookup."""
+PAUSE = 1.0
+"""Between two tries of a store that is away."""
+_MOST = 10_000
+_READERS = 4
+
+
+class Known:
+    def __init__(self, tokens: TokenStore, clock: Clock, patience: float = PATIENCE, pause: float = PAUSE) -> None:
+        self._tokens = tokens
+        self._clock = clock
+        self._patience = patience
+        self._pause = pause
+        self._seen: dict[str, tuple[Token, datetime]] = {}
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="tokens")
+        self._away_until = 0.0
+
+    def get(self, id: str) -> Token:
+        token, at = self._seen.get(id, (None, None))
+        if token is None or at is None or self._clock.now() - at > REMEMBERED:
+            return self._remember(self._tokens.get(id))
+        if time.monotonic() < self._away_until:
+            return token
+        asked: Future[Token] = self._readers.submit(self._tokens.get, id)
+        try:
+            return self._remember(asked.result(self._patience))
+        except (TooLate, Unavailable) as error:
+            asked.cancel()
+            if not self._away_until:
+                log.warning("tokens can't be looked up: %s; clients that were known go on", str(error) or "no answer")
+            self._away_until = time.monotonic() + self._pause
+            return token
+        except NotFound:
+            self._seen.pop(id, None)
+            raise
+
+    def _remember(self, token: Token) -> Token:
+        self._away_until = 0.0
+        if token.role is Role.CLIENT:
+            self._seen.pop(token.id, None)  # the newest comes last
+            self._seen[token.id] = (token, self._clock.now())
+            while len(self._seen) > _MOST:
+                self._seen.pop(next(iter(self._seen)), None)
+        return token
