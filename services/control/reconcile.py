@@ -159,8 +159,8 @@ class Reconciler(Generic[S, O, E]):
         current = self._kind.store.get(row.id)
         self._looks[row.id] = _Look(current.revision, now + timedelta(seconds=rest), faults)
         metrics.RECONCILE_FAULTS.labels(name).inc()
-        if faults >= _HOPELESS and _lasts(error) and self._give_up(current, now, str(error)):
-            return
+        if faults >= _HOPELESS and current.revision == row.revision and _lasts(error) and self._give_up(current, now, str(error)):
+            return  # a row that somebody has written meanwhile is looked at anew first: it may have ended, or be whole again
         if isinstance(error, EyasError):
             log.warning("%s %s: %s; again in %.1f s", name, row.id, error, rest)
         else:

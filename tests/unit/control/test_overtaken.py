@@ -87,6 +87,38 @@ def test_a_stage_that_can_never_start_ends_its_run(world: World, error: Exceptio
     assert str(error) in status.reason
 
 
+@pytest.mark.parametrize("end", ["failed", "cancelled"])
+def test_a_row_that_another_one_has_ended_is_not_given_up_once_more(world: World, end: str) -> None:
+    """Two control planes lose hope of one run: one of them writes its end, between the other's last try and its verdict."""
+    world.start_run()
+    stalled, other, tries, ended = world.plane(), world.plane(), 0, world.row()
+
+    def go_on() -> None:
+        nonlocal ended
+        if end == "cancelled":
+            world.executor.start = lambda _spec: None  # type: ignore[method-assign, assignment]
+            world.until(other, "etl", "run")
+            world.ask("cancel")
+        world.until(other, end, "run")
+        ended = world.row()
+
+    def start(_spec: StageSpec) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 8:
+            go_on()
+        raise Invalid("resources.train.processes: no rendezvous")
+
+    world.executor.start = start  # type: ignore[method-assign, assignment]
+    while tries < 8:
+        world.round(stalled, "run")
+    for _ in range(20):
+        world.round(stalled, "run")
+    assert ended.status.state == end
+    assert world.row() == ended
+    assert [one.target for one in world.runs.history("r1")].count(end) == 1
+
+
 def test_a_part_that_is_away_ends_no_run(world: World) -> None:
     world.start_run()
     refusing(world, Unavailable("the cluster is away"))
