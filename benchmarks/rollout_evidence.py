@@ -80,13 +80,16 @@ def false_rows(found: Mapping[Case, Found], runs: int) -> list[Row]:
 def cost_rows(found: Mapping[Case, Found]) -> list[Row]:
     rows = []
     for case, one in found.items():
-        for whose, users in (("users", one.users), ("users in the candidate", one.candidate)):
+        for whose, users, horizon in (
+            ("users", one.users, case.horizon),
+            ("users in the candidate", one.candidate, case.horizon * case.weight),
+        ):
             for share, label in ((0.5, "median"), (0.9, "90%")):
                 value = quantile(users, share)
                 reached = math.isfinite(value)
                 more = "" if reached else ", more than the watched"
                 metric = f"{whose} to {case.question}, {label}{more}"
-                rows.append(Row(name(case), "eyas", metric, "users", [value if reached else case.horizon]))
+                rows.append(Row(name(case), "eyas", metric, "users", [value if reached else horizon]))
     return rows
 
 
@@ -114,8 +117,8 @@ def print_cost(say: Console, found: Mapping[Case, Found]) -> None:
                 harm = f" (max_harm {asked[2]:.0%})" if asked[0] == "promote" else ""
                 texts = []
                 for case, one in cells.items():
-                    users = one.users if whose == "users" else one.candidate
-                    texts.append(" / ".join(spoken(quantile(users, share), case.horizon) for share in (0.5, 0.9)))
+                    users, part = (one.users, 1.0) if whose == "users" else (one.candidate, case.weight)
+                    texts.append(" / ".join(spoken(quantile(users, share), part * case.horizon) for share in (0.5, 0.9)))
                 table.add_row(f"{rate:.0%}", f"{asked[0]} {asked[1]:+.0%}{harm}", *texts)
         say.print(table)
 

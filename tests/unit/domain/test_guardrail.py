@@ -1,0 +1,177 @@
+"""A guardrail fails on evidence, passes where nothing speaks against the candidate, and says nothing where there is nothing to say."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from shared.domain.gate import Verdict
+from shared.domain.guardrail import Guardrail, judge_guardrail, judge_mirror
+from shared.domain.traffic import Mirror, Traffic, bucket_of
+from shared.domain.verdict import Sample
+
+ERRORS = Guardrail("errors", 0.01)
+P50, P99 = Guardrail("latency_p50", 1.2, relative=True), Guardrail("latency_p99", 1.2, relative=True)
+COVERAGE = Guardrail("coverage", 0.5, relative=True)
+SHIFT = Guardrail("score_shift", 0.5)
+CONVERSION = Guardrail("conversion", -0.05, relative=True)
+
+
+def seconds(rng: random.Random) -> float:
+    return rng.lognormvariate(-5, 0.4)
+
+
+def answers(count: int, take: Callable[[], float], errors: int = 0) -> Traffic:
+    return Traffic(count, count, errors, Counter(bucket_of(take()) for _ in range(count - errors)))
+
+
+def verdict(rail: Guardrail, stable: Traffic, candidate: Traffic, min_answers: int = 100) -> Verdict:
+    return judge_guardrail(rail, stable, candidate, None, min_answers).verdict
+
+
+@pytest.mark.parametrize("rail", [P50, P99])
+def test_five_times_the_latency_is_found_after_a_handful_of_answers(rail: Guardrail) -> None:
+    rng = random.Random(1)
+    stable = answers(2000, lambda: seconds(rng))
+    needed = {P50: 30, P99: 10}[rail]
+    found = judge_guardrail(rail, stable, answers(needed, lambda: 5 * seconds(rng)), None, 100)
+    assert found.verdict is Verdict.FAIL
+    assert f"{rail} is broken" in found.reason
+
+
+@pytest.mark.parametrize("rail", [P50, P99])
+def test_the_same_latency_is_hardly_ever_a_fault_however_often_one_looks(rail: Guardrail) -> None:
+    rng = random.Random(2)
+    failed = 0
+    for _ in range(60):
+        stable, candidate = Counter[int](), Counter[int]()
+        for _ in range(25):
+            stable.update(bucket_of(seconds(rng)) for _ in range(40))
+            candidate.update(bucket_of(seconds(rng)) for _ in range(10))
+            if verdict(rail, Traffic(0, stable.total(), 0, stable), Traffic(0, candidate.total(), 0, candidate)) is Verdict.FAIL:
+                failed += 1
+                break
+    assert failed <= 1
+
+
+def test_the_same_latency_passes_once_there_are_enough_answers() -> None:
+    rng = random.Random(3)
+    stable = answers(4000, lambda: seconds(rng))
+    assert verdict(P99, stable, answers(1000, lambda: seconds(rng))) is Verdict.PASS
+    assert verdict(P99, stable, answers(50, lambda: seconds(rng))) is Verdict.INCONCLUSIVE
+
+
+def test_a_latency_in_seconds_is_held_by_the_candidate_alone_unless_the_stable_version_breaks_it_too() -> None:
+    rng = random.Random(4)
+    rail = Guardrail("latency_p99", 0.05)
+    quick, slow = answers(1000, lambda: seconds(rng)), answers(1000, lambda: 20 * seconds(rng))
+    assert verdict(rail, quick, slow) is Verdict.FAIL
+    assert verdict(rail, quick, quick) is Verdict.PASS
+    assert verdict(rail, slow, slow) is Verdict.INCONCLUSIVE
+
+
+def test_five_percent_errors_are_found_after_some_hundred_answers_and_one_error_is_none() -> None:
+    stable = Traffic(answers=5000, errors=2)
+    assert verdict(ERRORS, stable, Traffic(answers=400, errors=20)) is Verdict.FAIL
+    assert verdict(ERRORS, stable, Traffic(answers=10, errors=10)) is Verdict.FAIL
+    assert verdict(ERRORS, stable, Traffic(answers=20, errors=1)) is Verdict.INCONCLUSIVE
+    assert verdict(ERRORS, stable, Traffic(answers=400, errors=2)) is Verdict.PASS
+    assert verdict(ERRORS, Traffic(answers=5000, errors=2500), Traffic(answers=400, errors=200)) is Verdict.INCONCLUSIVE
+
+
+def test_errors_at_the_bound_are_hardly_ever_a_fault_however_often_one_looks() -> None:
+    rng = random.Random(5)
+    failed = 0
+    for _ in range(300):
+        errors = 0
+        for seen in range(20, 2001, 20):
+            errors += sum(rng.random() < 0.01 for _ in range(20))
+            if verdict(ERRORS, Traffic(answers=1000), Traffic(answers=seen, errors=errors)) is Verdict.FAIL:
+                failed += 1
+                break
+    assert failed <= 2  # 0.1% of 300 expected at the most
+
+
+def test_errors_may_be_held_against_the_stable_versions() -> None:
+    rail = Guardrail("errors", 2.0, relative=True)
+    stable = Traffic(answers=10_000, errors=100)
+    assert verdict(rail, stable, Traffic(answers=2000, errors=100)) is Verdict.FAIL
+    assert verdict(rail, stable, Traffic(answers=2000, errors=30)) is Verdict.PASS
+    assert verdict(rail, Traffic(answers=10_000), Traffic(answers=2000)) is Verdict.PASS
+
+
+def test_fewer_items_are_a_fault_only_when_fewer_answers_cant_explain_them() -> None:
+    stable = Traffic(answers=1000, looked=1000, shown=400)
+    assert verdict(COVERAGE, stable, Traffic(answers=1000, looked=1000, shown=150)) is Verdict.FAIL
+    assert verdict(COVERAGE, stable, Traffic(answers=1000, looked=1000, shown=300)) is Verdict.PASS
+    assert verdict(COVERAGE, stable, Traffic(answers=200, looked=200, shown=150)) is Verdict.INCONCLUSIVE
+    assert verdict(COVERAGE, stable, Traffic(answers=200, looked=200, shown=30)) is Verdict.FAIL
+    assert verdict(COVERAGE, stable, Traffic(answers=4000, looked=4000, shown=210)) is Verdict.INCONCLUSIVE
+
+
+def scores(count: int, mean: float, spread: float = 1.0) -> Traffic:
+    return Traffic(answers=count, scored=count, score_total=count * mean, score_squares=count * (mean * mean + spread * spread))
+
+
+def test_scores_on_another_scale_are_a_fault() -> None:
+    assert verdict(SHIFT, scores(5000, 2.0), scores(500, 3.5)) is Verdict.FAIL
+    assert verdict(SHIFT, scores(5000, 2.0), scores(500, 2.2)) is Verdict.PASS
+    assert verdict(SHIFT, scores(5000, 2.0), scores(5, 2.6)) is Verdict.INCONCLUSIVE
+    assert verdict(SHIFT, scores(5000, 2.0, spread=0), scores(500, 2.0)) is Verdict.INCONCLUSIVE
+
+
+def converted(users: int, count: int) -> Sample:
+    return Sample(users, count, count, converted=count)
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"), [(3000, Verdict.FAIL), (4700, Verdict.INCONCLUSIVE), (4900, Verdict.PASS), (6000, Verdict.PASS)]
+)
+def test_conversion_may_fall_as_far_as_allowed(count: int, expected: Verdict) -> None:
+    samples = (converted(10_000, 5000), converted(10_000, count))
+    assert judge_guardrail(CONVERSION, Traffic(), Traffic(), samples, 100).verdict is expected
+
+
+@pytest.mark.parametrize("rail", [ERRORS, P50, P99, COVERAGE, SHIFT, CONVERSION, Guardrail("errors", 2.0, relative=True)])
+def test_nothing_to_compare_with_is_inconclusive(rail: Guardrail) -> None:
+    rng = random.Random(6)
+    some = answers(500, lambda: seconds(rng))
+    for stable, candidate in ((Traffic(), Traffic()), (Traffic(), some), (some, Traffic())):
+        for samples in (None, (Sample(), Sample()), (Sample(), converted(500, 50)), (converted(500, 50), Sample())):
+            found = judge_guardrail(rail, stable, candidate, samples, 100)
+            assert found.verdict is Verdict.INCONCLUSIVE
+            assert found.reason
+
+
+def test_a_metric_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ValueError, match="guardrail 'speed': expected one of errors, "):
+        Guardrail("speed", 1.0)
+
+
+def test_a_guardrail_reads_as_it_is_written() -> None:
+    rails = [ERRORS, P99, Guardrail("latency_p99", 0.05), COVERAGE, SHIFT, CONVERSION]
+    assert [str(rail) for rail in rails] == [
+        "errors < 1.00%",
+        "latency_p99 < 1.2x",
+        "latency_p99 < 50 ms",
+        "coverage > 0.5x",
+        "score_shift < 0.5",
+        "conversion > -5.0%",
+    ]
+
+
+def test_a_shadow_is_judged_by_its_errors_and_latency() -> None:
+    rng = random.Random(7)
+    quick, slow = (Counter(bucket_of(factor * seconds(rng)) for _ in range(500)) for factor in (1, 5))
+    rails = [ERRORS, P99, COVERAGE]
+    good = judge_mirror(rails, Mirror(500, 0, quick, quick, 450.0, 3), 100)
+    assert good.verdict is Verdict.PASS
+    assert good.reason.startswith("500 requests compared, 90% of the items are the same, 3 not mirrored; ")
+    assert judge_mirror(rails, Mirror(500, 0, quick, slow, 450.0), 100).verdict is Verdict.FAIL
+    assert judge_mirror(rails, Mirror(500, 100, quick, quick, 450.0), 100).verdict is Verdict.FAIL
+    assert judge_mirror(rails, Mirror(50, 0, Counter({1: 50}), Counter({1: 50})), 100).verdict is Verdict.INCONCLUSIVE
+    assert judge_mirror([], Mirror(50), 100).verdict is Verdict.INCONCLUSIVE
+    assert judge_mirror(rails, Mirror(), 100).verdict is Verdict.INCONCLUSIVE
