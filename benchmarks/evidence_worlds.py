@@ -196,7 +196,7 @@ def _rollout(asked: Whole, rng: np.random.Generator) -> str:
     base: float | None = None
     for step, weight in enumerate(STEPS):
         final = step == len(STEPS) - 1
-        horizon = asked.horizon if final else max(asked.held, 1.2 * MIN_USERS / weight)
+        horizon = asked.horizon if final else max(asked.held, 2 * MIN_USERS / weight)
         case = Case("whole", asked.rate, weight, asked.lift, asked.max_harm, horizon, base=base)
         seen = simulate(case, 1, rng)
         looks = hopeful(seen, 1.0, -1, len(STEPS), True)
