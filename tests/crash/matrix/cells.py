@@ -12,43 +12,38 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
 from sqlalchemy import Engine, select
 
-from services.store.recommenders import SqlRecommenders
-from services.store.registry import SqlRegistry
-from services.store.resources import SqlResources
 from services.store.tables import history, resources
-from shared.artifacts import FsspecArtifacts
-from shared.domain.machine import Request
-from shared.domain.run import MACHINE, RunStatus
-from shared.launch import new_run
+from shared.domain.machine import Machine
 from shared.ports import HistoryEntry, Record
-from tests.crash.matrix import plane
-from tests.crash.matrix.lives import EARLIER, NAME, RUN, START, Life, lives
+from tests.crash.matrix import points
 from tests.crash.matrix.outside import Hand, Outside
-from tests.crash.matrix.plane import Doomed, Points, Racing, Watched
-from tests.crash.matrix.wire import Clock, Local, Wire, pair
+from tests.crash.matrix.plane import lead, reign
+from tests.crash.matrix.points import Doomed, Points, Racing, Watched
+from tests.crash.matrix.subject import START, Move, Subject
+from tests.crash.matrix.wire import Clock, Wire, pair
 
 REPLICAS = 2
-AN_HOUR = timedelta(hours=1)
 AWAY = 2
 """Seconds of the world's time between a death and those that take over."""
+ALONE = -1
+"""The move of a cell in which nobody dies."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)")
 
 
 class Database(Protocol):
-    """Where the state is: fresh for each cell, with the run of its life waiting in it.
+    """Where the state is: fresh for each cell, with the hero of its life waiting in it.
 
     The engine is made once, for what it has compiled is inherited by whoever is forked; its connections are not.
     """
 
     name: str
 
-    def fresh(self, life: Life, folder: Path) -> None:
+    def fresh(self, subject: str, life: str, folder: Path) -> None:
         """Also what was published before, in the folder's `artifacts`."""
 
     def open(self) -> Engine:
@@ -61,39 +56,19 @@ class Database(Protocol):
         """The cell is over."""
 
 
-@dataclass(frozen=True)
-class Move:
-    """The `number`-th commit of a life: a transition, a new attempt in the same state, or a note (it waits, it pauses)."""
-
-    life: str
-    number: int
-    source: str
-    target: str
-    effects: tuple[str, ...]
-    changed: tuple[str, ...]
-    calls: int
-    """To the world: an effect may take more than one."""
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return (self.source, self.target, self.effects, self.changed if self.source == self.target else ())
-
-    def __str__(self) -> str:
-        what = self.effects or (self.changed if self.source == self.target else ())
-        return f"{self.source} -> {self.target}" + (f" ({', '.join(what)})" if what else "")
-
-    def points(self) -> Iterator[tuple[str, int]]:
-        """A move without effects has no intent: it dies before and after its commit."""
-        if self.effects:
-            yield plane.BEFORE_INTENT, 1
-            yield plane.AFTER_INTENT, 1
-            yield from ((plane.AFTER_EFFECT, nth) for nth in range(1, self.calls + 1))
-        yield plane.BEFORE_COMMIT, 1
-        yield plane.AFTER_COMMIT, 1
+def points_of(move: Move) -> Iterator[tuple[str, int]]:
+    """A move without effects has no intent: it dies before and after its commit."""
+    if move.effects:
+        yield points.BEFORE_INTENT, 1
+        yield points.AFTER_INTENT, 1
+        yield from ((points.AFTER_EFFECT, nth) for nth in range(1, move.calls + 1))
+    yield points.BEFORE_COMMIT, 1
+    yield points.AFTER_COMMIT, 1
 
 
 @dataclass(frozen=True)
 class Cell:
+    subject: str
     database: str
     life: str
     move: int
@@ -104,93 +79,59 @@ class Cell:
     meeting: str
     mutant: str = ""
     claims: bool = False
-    """The control planes claim their rows, as those of a cluster do; without, all of them lead all rows."""
+    """The control planes claim what they lead, as those of a cluster do; without, all of them lead everything."""
 
     def __str__(self) -> str:
         words = [self.database, self.life, f"move {self.move}", f"{self.point} {self.nth}", f"round {self.round}", f"seed {self.seed}"]
         words += [f"meeting at '{self.meeting}'"] if self.meeting else []
         words += ["with claims"] if self.claims else []
-        return ", ".join([*words, *([self.mutant] if self.mutant else [])])
+        return ", ".join([self.subject, *words, *([self.mutant] if self.mutant else [])])
 
 
 @dataclass
 class Verdict:
-    """What became of a cell. `lost` and `doubled` say which: commits, stages, versions, effects."""
+    """What became of a cell. `lost` and `doubled` say which: rows, commits, what the subject adds."""
 
     kills: int = 0
     lost: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
     other: list[str] = field(default_factory=list)
-    effects: int = 0
-    stages: int = 0
-    adopted: int = 0
+    figures: dict[str, int] = field(default_factory=dict)
 
     @property
     def good(self) -> bool:
         return not (self.lost or self.doubled or self.other)
 
 
-@dataclass
-class Ending:
-    """What a life leaves behind, but for times and the names of attempts."""
-
-    rows: Counter[str] = field(default_factory=Counter)
-    commits: Counter[str] = field(default_factory=Counter)
-    versions: Counter[str] = field(default_factory=Counter)
-    starts: Counter[str] = field(default_factory=Counter)
-    stops: Counter[str] = field(default_factory=Counter)
-
-    def missing(self, other: Ending) -> list[str]:
-        """What the other has and this one hasn't, or not so often."""
-        return [f"{name}: {what}" for name, theirs in vars(other).items() for what in (theirs - getattr(self, name)).elements()]
-
-
-def prepare(engine: Engine, artifacts: Path, life: Life) -> None:
-    """The run of the life waits, after what was before it."""
-    clock = Clock()
-    clock.set(START)
-    recommenders, rows = SqlRecommenders(engine), SqlResources(engine, "run", RunStatus)
-    recommenders.put(life.spec(), START, "ada")
-    if life.after:
-        rows.create(new_run(recommenders.get(NAME), EARLIER, "full", "a test", None, START - AN_HOUR), "ada")
-    if life.after == "registered":
-        folder = artifacts.parent / "earlier"
-        folder.mkdir(parents=True)
-        outside = Outside(Life(""), clock, FsspecArtifacts(str(artifacts)), folder, lambda: "", lambda verb: None)
-        lead(engine, artifacts, outside)
-    rows.create(new_run(recommenders.get(NAME), RUN, "full" if life.parent is None else "warm", "a test", life.parent, START), "ada")
-
-
-def lead(engine: Engine, artifacts: Path, outside: Outside) -> None:
-    """In this very process, until no run is left to lead."""
-    points = Points(Local(lambda wire, words: outside.answer(Hand(0, wire), words)))
-    rows, reconciler = plane.build(engine, str(artifacts), outside.clock, points)
-    while rows.list(active=True, limit=1):
-        if reconciler.tick() == 0:
-            outside.pass_by(1)
-
-
+Ending = Mapping[str, Counter[str]]
+"""What a life leaves behind, but for times and the names of attempts."""
 Expected = dict[str, tuple[Ending, list[Move]]]
 """By life: how it ends when nobody dies, and its moves."""
 
 
-class Stage:
-    """Where cells are played, one after the other: a database, a folder, a clock."""
+def _missing(here: Ending, there: Ending) -> list[str]:
+    """What is there and isn't here, or not so often."""
+    return [f"{name}: {what}" for name, theirs in there.items() for what in (theirs - here[name]).elements()]
 
-    def __init__(self, database: Database, folder: Path, expected: Expected | None = None) -> None:
+
+class Stage:
+    """Where a subject's cells are played, one after the other: a database, a folder, a clock."""
+
+    def __init__(self, subject: Subject, database: Database, folder: Path, expected: Expected | None = None) -> None:
+        self._subject = subject
         self._database = database
         self._folder = folder
         self._clock = Clock()
-        self._lives = lives()
+        self._lives = subject.lives()
         self._expected = {} if expected is None else expected
         self._warm()
 
     def _warm(self) -> None:
         """One life in this very process, so that what libraries work out at first use is inherited; what is there is kept from the
         collector's eyes, or every child would copy it."""
-        with _Play(self._database, self._folder, self._clock, self._lives["registered"]) as play:
+        with self._play(self._subject.ordinary) as play:
             engine = self._database.open()
-            lead(engine, play.artifacts, play.outside)
+            lead(lambda points: self._subject.plane(engine, str(play.artifacts), self._clock, points, "", False), play.outside)
             engine.dispose()
             play.ending()
             play.problems()
@@ -218,18 +159,18 @@ class Stage:
 
     def alone(self, life: str, mutant: str = "") -> Verdict:
         """The life of a single control plane that nobody kills, held against what is expected of it."""
-        with _Play(self._database, self._folder, self._clock, self._lives[life]) as play:
+        with self._play(life) as play:
             play.cast(Watched, mutant)
             play.go(play.hands)
             return play.judged(self.undisturbed(life)[0])
 
     def play(self, cell: Cell) -> Verdict:
         expected, _ = self.undisturbed(cell.life)
-        with _Play(self._database, self._folder, self._clock, self._lives[cell.life]) as play:
+        with self._play(cell.life) as play:
             seeds = [f"{cell.seed} {cell.life} {cell.move} {cell.point} {cell.round} {number}" for number in range(REPLICAS)]
             play.cast(lambda wire: Doomed(wire, cell.move, cell.point, cell.nth), cell.mutant, cell.claims)
-            for seed in seeds:
-                play.cast(functools.partial(Racing, meeting=cell.meeting, seed=seed), cell.mutant, cell.claims)
+            for number, seed in enumerate(seeds):
+                play.cast(functools.partial(Racing, meeting=cell.meeting, seed=seed, number=number), cell.mutant, cell.claims)
             victim, *replicas = play.hands
             play.go([victim])
             if victim.status != -signal.SIGKILL:
@@ -240,8 +181,11 @@ class Stage:
             found.kills = 1
             return found
 
+    def _play(self, life: str) -> _Play:
+        return _Play(self._subject, self._database, self._folder, self._clock, self._lives[life])
+
     def _undisturbed(self, life: str) -> tuple[Ending, list[Move]]:
-        with _Play(self._database, self._folder, self._clock, self._lives[life]) as play:
+        with self._play(life) as play:
             play.cast(Watched)
             play.go(play.hands)
             ending = play.ending()
@@ -258,20 +202,20 @@ class Stage:
 class _Play:
     """One world and its processes."""
 
-    def __init__(self, database: Database, folder: Path, clock: Clock, life: Life) -> None:
+    def __init__(self, subject: Subject, database: Database, folder: Path, clock: Clock, life: Any) -> None:
+        self._subject = subject
         self._database = database
         self._folder = folder
         self._clock = clock
         self._life = life
-        self._rows: SqlResources[RunStatus] | None = None
+        self.artifacts = folder / "artifacts"
         self.hands: list[Hand] = []
+        self._outside: Outside | None = None
 
     def __enter__(self) -> _Play:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
-        self._database.fresh(self._life, self._folder)
-        self.artifacts = self._folder / "artifacts"
-        self._outside: Outside | None = None
+        self._database.fresh(self._subject.name, self._life.name, self._folder)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -287,17 +231,9 @@ class _Play:
     def outside(self) -> Outside:
         """The world begins when its first control plane does: from then on this process has an open database."""
         if self._outside is None:
-            self._rows = SqlResources(self._database.ours(), "run", RunStatus)
-            self._outside = Outside(self._life, self._clock, FsspecArtifacts(str(self.artifacts)), self._folder, self._state, self._ask)
+            self._outside = self._subject.outside(self._life, self._clock, self._database.ours(), self.artifacts)
+            self._outside.begin(START)
         return self._outside
-
-    def _state(self) -> str:
-        assert self._rows is not None
-        return self._rows.get(RUN).status.state
-
-    def _ask(self, verb: str) -> None:
-        assert self._rows is not None
-        self._rows.ask(RUN, Request(verb, "ada"), self._clock.now())
 
     def cast(self, points: Callable[[Wire], Points], mutant: str = "", claims: bool = False) -> None:
         """Forks a control plane that begins when it is told to."""
@@ -310,7 +246,7 @@ class _Play:
                 for hand in (*self.hands, Hand(0, ours)):
                     hand.wire.close()
                 if theirs.receive() is not None:
-                    plane.reign(self._database.open, str(self.artifacts), self._clock, points(theirs), mutant, claims)
+                    self._reign(points(theirs), mutant, claims)
                     status = 0
             except BaseException:
                 theirs.send(call="said", text=traceback.format_exc())
@@ -319,6 +255,10 @@ class _Play:
         theirs.close()
         self.hands.append(Hand(pid, ours))
 
+    def _reign(self, points: Points, mutant: str, claims: bool) -> None:
+        engine = self._database.open()
+        reign(lambda: self._subject.plane(engine, str(self.artifacts), self._clock, points, mutant, claims), self._clock, points.wire)
+
     def go(self, hands: Sequence[Hand]) -> None:
         outside = self.outside
         for hand in hands:
@@ -326,91 +266,58 @@ class _Play:
         outside.serve(hands)
 
     def ending(self) -> Ending:
-        found = Ending()
         engine = self._database.ours()
         rows = select(resources.c.kind, resources.c.id, resources.c.status, resources.c.finished, resources.c.asked, resources.c.intent)
         lines = select(history)
         with engine.connect() as connection:
-            found.rows.update(
-                f"{row.kind} {row.id} {plain(row.status)} finished={row.finished} asked={row.asked} intent={row.intent}"
-                for row in connection.execute(rows)
-            )
-            found.commits.update(
-                f"{row.kind} {row.id} {row.source} -> {row.target} ({row.reason}, {row.actor})" for row in connection.execute(lines)
-            )
-        found.versions.update(f"{one.number} of {one.run}: {one.digest} {one.metrics}" for one in SqlRegistry(engine).list(NAME))
-        found.starts.update(f"{job.run} {job.stage}" for job in self.outside.jobs)
-        found.stops.update(kind for kind, _ in self.outside.effects if kind == "stop")
-        return found
+            found = {
+                "rows": Counter(
+                    f"{row.kind} {row.id} {plain(row.status)} finished={row.finished} asked={row.asked} intent={row.intent}"
+                    for row in connection.execute(rows)
+                ),
+                "commits": Counter(
+                    f"{row.kind} {row.id} {row.source} -> {row.target} ({row.reason}, {row.actor})" for row in connection.execute(lines)
+                ),
+            }
+        return found | dict(self._subject.traces(engine, self.outside))
 
     def problems(self) -> list[str]:
         """What must hold of every life."""
         found = [*self.outside.said]
-        if self.outside.stuck:
-            found.append(self.outside.stuck)
         bad = [hand.status for hand in self.hands if hand.status not in (0, -signal.SIGKILL)]
         if bad:
             found.append(f"processes ended with {bad}")
         if self.outside.stuck:
-            return found
-        assert self._rows is not None
-        names = [name for kind, name in self.outside.effects if kind == "start"]
-        if len(set(names)) != len(names):
-            found.append(f"a name was started twice: {names}")
-        began = {job.name: job.at for job in self.outside.jobs}
-        for record in self._rows.list():
-            found += _problems_of(record, self._rows.history(record.id), began)
-        return found + self._overlaps()
-
-    def _overlaps(self) -> list[str]:
-        """Single flight: of one recommender's runs, never two at a time."""
-        with self._database.ours().connect() as connection:
-            lines = list(connection.execute(select(history).where(history.c.kind == "run").order_by(history.c.seq)))
-        active: set[str] = set()
-        for line in lines:
-            if line.target == MACHINE.initial or MACHINE.terminal(line.target):
-                active.discard(line.id)
-            else:
-                active.add(line.id)
-            if len(active) > 1:
-                return [f"at the same time: {active}"]
-        return []
+            return [*found, self.outside.stuck]
+        engine = self._database.ours()
+        rows = self._subject.rows(engine)
+        for record in rows.list():
+            found += _problems_of(self._subject.machine, record, rows.history(record.id))
+            found += self._subject.row_problems(record, self.outside)
+        return found + self._subject.problems(engine, self.outside)
 
     def judged(self, expected: Ending) -> Verdict:
-        found = Verdict(other=self.problems(), adopted=self.outside.adopted)
+        found = Verdict(other=self.problems())
         if self.outside.stuck:
             return found
         ending = self.ending()
-        found.lost = ending.missing(expected)
-        found.doubled = expected.missing(ending)
-        found.effects = sum(ending.starts.values())
-        found.stages = sum(expected.starts.values())
+        found.lost = _missing(ending, expected)
+        found.doubled = _missing(expected, ending)
+        found.figures = dict(self._subject.figures(ending, expected, self.outside))
         return found
 
 
-def _problems_of(record: Record[RunStatus], lines: Sequence[HistoryEntry], began: Mapping[str, datetime]) -> list[str]:
+def _problems_of(machine: Machine, record: Record[Any], lines: Sequence[HistoryEntry]) -> list[str]:
     found = []
-    if not MACHINE.terminal(record.status.state) or record.intent is not None:
+    if not machine.terminal(record.status.state) or record.intent is not None:
         found.append(f"{record.id} is left as {record.status.state} with the intent {record.intent}")
     sources, path = [line.source for line in lines], [line.target for line in lines]
     if sources != ["", *path[:-1]]:
         found.append(f"the history of {record.id} is no path: {list(zip(sources, path, strict=True))}")
-    found += [f"{record.id}: no way leads from {a} to {b}" for a, b in zip(sources[1:], path[1:], strict=True) if not _legal(a, b)]
-    stages = [done.stage for done in record.status.stages]
-    if len(set(stages)) != len(stages):
-        found.append(f"a stage of {record.id} was done twice: {stages}")
-    for done in record.status.stages:
-        if done.reused or not began:
-            continue
-        if done.attempt not in began and done.attempt.startswith(RUN):
-            found.append(f"{done.attempt} was never started")
-        elif done.attempt in began and done.started_at > began[done.attempt]:
-            found.append(f"{done.attempt} is said to have begun {done.started_at - began[done.attempt]} after its job did")
-    return found
-
-
-def _legal(source: str, target: str) -> bool:
-    return source == target or any((edge.source, edge.target) == (source, target) for edge in MACHINE.edges)
+    edges = {(edge.source, edge.target) for edge in machine.edges}
+    return found + [
+        f"{record.id}: no way leads from {a} to {b}" for a, b in zip(sources[1:], path[1:], strict=True) if a != b and (a, b) not in edges
+    ]
 
 
 def plain(status: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,7 @@ from services.eventlog.tables import metadata as events
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
 from services.store.tables import metadata as state
-from tests.crash.matrix.cells import prepare
-from tests.crash.matrix.lives import Life, lives
+from tests.crash.matrix.subject import Subject
 
 TABLES = (*state.sorted_tables, *events.sorted_tables)
 
@@ -43,20 +42,26 @@ class Template:
         return found
 
 
-def templates(folder: Path) -> dict[str, Template]:
-    """By life."""
+Templates = Mapping[tuple[str, str], Template]
+"""By subject and life."""
+
+
+def templates(subjects: Iterable[Subject], folder: Path) -> Templates:
     folder.mkdir(parents=True)
     empty = folder / "empty.db"
     engine = open_engine(sqlite_url(empty))
     upgrade(engine)
     engine.dispose()
     found = {}
-    for number, (name, life) in enumerate(lives().items()):
-        found[name] = Template(folder / f"{number}.db", folder / str(number) / "artifacts")
-        shutil.copyfile(empty, found[name].file)
-        engine = open_engine(sqlite_url(found[name].file))
-        prepare(engine, found[name].artifacts, life)
-        engine.dispose()
+    for subject in subjects:
+        for number, (name, life) in enumerate(subject.lives().items()):
+            place = folder / subject.name / str(number)
+            place.mkdir(parents=True)
+            made = found[subject.name, name] = Template(place / "eyas.db", place / "artifacts")
+            shutil.copyfile(empty, made.file)
+            engine = open_engine(sqlite_url(made.file))
+            subject.prepare(engine, made.artifacts, life)
+            engine.dispose()
     return found
 
 
@@ -70,15 +75,15 @@ class Sqlite:
 
     name = "sqlite"
 
-    def __init__(self, templates: Mapping[str, Template], file: Path) -> None:
+    def __init__(self, templates: Templates, file: Path) -> None:
         self._templates = templates
         self._file = file
         self._engine = open_engine(sqlite_url(file))
 
-    def fresh(self, life: Life, folder: Path) -> None:
+    def fresh(self, subject: str, life: str, folder: Path) -> None:
         for end in ("", "-wal", "-shm"):
             self._file.with_name(self._file.name + end).unlink(missing_ok=True)
-        template = self._templates[life.name]
+        template = self._templates[subject, life]
         shutil.copyfile(template.file, self._file)
         _lay_out(template, folder)
 
@@ -98,20 +103,20 @@ class Postgres:
 
     name = "postgresql"
 
-    def __init__(self, templates: Mapping[str, Template], url: str) -> None:
+    def __init__(self, templates: Templates, url: str) -> None:
         self._templates = templates
-        self._contents: dict[str, list[tuple[Table, list[dict[str, Any]]]]] = {}
+        self._contents: dict[Template, list[tuple[Table, list[dict[str, Any]]]]] = {}
         self._theirs = open_engine(url)
         self._ours = open_engine(url)
         self._empty = "; ".join(f"DELETE FROM {table.name}" for table in TABLES)
 
-    def fresh(self, life: Life, folder: Path) -> None:
-        template = self._templates[life.name]
-        if life.name not in self._contents:
-            self._contents[life.name] = template.contents()
+    def fresh(self, subject: str, life: str, folder: Path) -> None:
+        template = self._templates[subject, life]
+        if template not in self._contents:
+            self._contents[template] = template.contents()
         with self._ours.begin() as connection:
             connection.exec_driver_sql(self._empty)
-            for table, rows in self._contents[life.name]:
+            for table, rows in self._contents[template]:
                 connection.execute(insert(table), rows)
         _lay_out(template, folder)
 

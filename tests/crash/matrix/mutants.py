@@ -6,47 +6,22 @@ single one of them must be noticed. A life that nobody disturbs must not notice:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from tests.crash.matrix.cells import Cell, Move
-from tests.crash.matrix.plane import AFTER_EFFECT, AFTER_INTENT, BEFORE_COMMIT, BEFORE_INTENT, CALL
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a victim dies and where the replicas wait for each other."""
-
-    point: str
-    meeting: str = ""
+from tests.crash.matrix.cells import ALONE, Cell
+from tests.crash.matrix.subject import Move, Subject
 
 
-PLACES: Mapping[str, Sequence[Place]] = {
-    # another life doesn't find the job that was started
-    "names": (Place(AFTER_EFFECT), Place(BEFORE_COMMIT)),
-    # both replicas read the same revision, and both write
-    "swap": (Place(BEFORE_INTENT, BEFORE_COMMIT), Place(AFTER_INTENT, BEFORE_COMMIT), Place(BEFORE_COMMIT, BEFORE_COMMIT)),
-    # the stage is decided anew, later than its job began: what is cut by that time (events, the limit) would be another
-    "intent": (Place(AFTER_EFFECT), Place(BEFORE_COMMIT)),
-    "order": (Place(BEFORE_INTENT),),
-    # the job that is there is started again, by whoever takes over, and by both of them
-    "adoption": (Place(AFTER_EFFECT), Place(BEFORE_COMMIT), Place(AFTER_INTENT, CALL)),
-}
-WHY: Mapping[str, str] = {
-    "names": "attempts have no deterministic names",
-    "swap": "compare-and-swap is removed",
-    "intent": "intents are not kept",
-    "order": "effects come before the intent",
-    "adoption": "a job that is there is not adopted",
-}
-
-
-def cells(mutant: str, moves: Sequence[Move], databases: Sequence[str], seed: int) -> list[Cell]:
-    """The stages that follow each other in a life without trouble: each of their starts."""
-    starts = [move for move in moves if move.life == "registered" and move.effects == ("start_stage",)]
+def cells(subject: Subject, mutant: str, moves: Sequence[Move], databases: Sequence[str], seed: int) -> list[Cell]:
+    its = subject.mutants[mutant]
     return [
-        Cell(database, move.life, move.number, place.point, 1, 0, seed, place.meeting, mutant)
+        Cell(subject.name, database, move.life, move.number, place.point, 1, 0, seed, place.meeting, mutant)
         for database in databases
-        for place in PLACES[mutant]
-        for move in starts
+        for place in its.places
+        for move in moves
+        if its.moves(move)
     ]
+
+
+def alone(subject: Subject, mutant: str, databases: Sequence[str], seed: int) -> list[Cell]:
+    return [Cell(subject.name, database, subject.ordinary, ALONE, "", 0, 0, seed, "", mutant) for database in databases]

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.machine import Edge
 from shared.domain.run import MACHINE, MAX_FAULTS, STAGES
+from tests.crash.matrix.subject import NAME
 
-NAME = "films"
 RUN, EARLIER = "r1", "r0"
 """The run whose life it is, and the one before it where there is one."""
-START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 GOOD: Mapping[str, Mapping[str, float]] = {"evaluate": {"candidate.auc": 0.8}, "verify": {"parity": 1e-7}}
 BAD: Mapping[str, Mapping[str, float]] = {"evaluate": {"candidate.auc": 0.1}, "verify": {"parity": 0.1}}
 SHORT = "4s"
 
 
 @dataclass(frozen=True)
-class Life:
+class RunLife:
     """`plays`: by stage, what becomes of its attempts: crash, refuse, hang, wait for a place; what isn't named publishes."""
 
     name: str
@@ -54,32 +52,32 @@ class Life:
         return (BAD if stage in self.bad else GOOD).get(stage, {})
 
 
-def _of_edge(edge: Edge) -> Life | None:
+def _of_edge(edge: Edge) -> RunLife | None:
     if edge.target == "cancelled":
-        return Life(f"cancelled in {edge.source}", {edge.source: ("hang",)}, ((edge.source, "cancel"),))
+        return RunLife(f"cancelled in {edge.source}", {edge.source: ("hang",)}, ((edge.source, "cancel"),))
     if (edge.source, edge.target) == ("pending", "failed"):
-        return Life("of a parent that is gone", parent=99)
+        return RunLife("of a parent that is gone", parent=99)
     if edge.target == "failed":
-        return Life(f"refused by {edge.source}", {edge.source: ("refuse",)})
+        return RunLife(f"refused by {edge.source}", {edge.source: ("refuse",)})
     if edge.target == "rejected":
-        return Life(f"rejected at {edge.source}", bad=frozenset({edge.source}))
+        return RunLife(f"rejected at {edge.source}", bad=frozenset({edge.source}))
     if edge.source in ("pending", *STAGES):
-        return Life("registered")
+        return RunLife("registered")
     return None
 
 
-def _again(stage: str) -> Iterator[Life]:
+def _again(stage: str) -> Iterator[RunLife]:
     """What keeps a run in its state, with a new attempt; and what ends it after so many. (The next attempt refuses: a short life.)"""
     slow = {"resources": {stage: {"timeout": SHORT}}}
-    yield Life(f"{stage} crashed once", {stage: ("crash", "refuse")})
-    yield Life(f"{stage} waited for a place", {stage: ("wait",)})
-    yield Life(f"{stage} crashed to the end", {stage: ("crash",) * MAX_FAULTS})
-    yield Life(f"{stage} was too slow once", {stage: ("hang", "refuse")}, changes=slow)
-    yield Life(f"{stage} was too slow to the end", {stage: ("hang",) * MAX_FAULTS}, changes=slow)
+    yield RunLife(f"{stage} crashed once", {stage: ("crash", "refuse")})
+    yield RunLife(f"{stage} waited for a place", {stage: ("wait",)})
+    yield RunLife(f"{stage} crashed to the end", {stage: ("crash",) * MAX_FAULTS})
+    yield RunLife(f"{stage} was too slow once", {stage: ("hang", "refuse")}, changes=slow)
+    yield RunLife(f"{stage} was too slow to the end", {stage: ("hang",) * MAX_FAULTS}, changes=slow)
 
 
-def lives() -> dict[str, Life]:
+def lives() -> dict[str, RunLife]:
     found = [life for edge in MACHINE.edges if (life := _of_edge(edge)) is not None]
-    found += [Life("the same once more", after="registered"), Life("second in line", {"etl": ("refuse",)}, after="waiting")]
+    found += [RunLife("the same once more", after="registered"), RunLife("second in line", {"etl": ("refuse",)}, after="waiting")]
     found += [life for stage in STAGES for life in _again(stage)]
     return {life.name: life for life in found}
