@@ -68,7 +68,7 @@ chart: setup ## lints and renders the chart by a real Helm (HELM names it, or PA
 test-cluster: setup ## the tests on a real cluster (KUBECONFIG says which, its node is this machine; HELM; EYAS_TEST_PLATFORM_IMAGE)
 	@EYAS_TEST_CLUSTER=1 $(BIN)/python -m pytest -q tests/cluster
 
-crash: setup ## kill -9 at every point of every transition, races, restarts of the database, at full size; writes var/crash/matrix.json
+crash: setup ## kill -9 at every point of every transition of runs and rollouts, races, restarts of the database, at full size; writes var/crash/matrix.json
 	@$(BIN)/python -m tests.crash.matrix --mutants --to var/crash/matrix.json
 	@EYAS_SCALE=$${EYAS_SCALE:-1} $(BIN)/python -m pytest -q --timeout=1800 tests/crash --ignore=tests/crash/test_matrix.py
 

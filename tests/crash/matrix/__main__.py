@@ -26,12 +26,13 @@ from typing import Any
 from tests.crash.matrix import mutants
 from tests.crash.matrix.cells import ALONE, Cell, Expected, Stage, Verdict, points_of
 from tests.crash.matrix.databases import Sqlite, templates
+from tests.crash.matrix.rollouts import RolloutSubject
 from tests.crash.matrix.runs import RunSubject
 from tests.crash.matrix.subject import Move, Subject
 from tests.crash.matrix.workers import Workers, cores, scene
 
 ROUNDS = 20
-SUBJECTS: Mapping[str, Subject] = {subject.name: subject for subject in (RunSubject(),)}
+SUBJECTS: Mapping[str, Subject] = {subject.name: subject for subject in (RunSubject(), RolloutSubject())}
 DATABASES = ("sqlite", "postgresql")
 Say = Callable[[str], None]
 _SHOWN = 20

@@ -57,7 +57,10 @@ class Database(Protocol):
 
 
 def points_of(move: Move) -> Iterator[tuple[str, int]]:
-    """A move without effects has no intent: it dies before and after its commit."""
+    """A move without effects has no intent: it dies before and after its commit; and where versions are placed on the way to it."""
+    for nth in range(1, move.placed + 1):
+        yield points.BEFORE_PLACE, nth
+        yield points.AFTER_PLACE, nth
     if move.effects:
         yield points.BEFORE_INTENT, 1
         yield points.AFTER_INTENT, 1
@@ -193,7 +196,7 @@ class Stage:
             if problems:
                 raise AssertionError(f"{life}, with nobody disturbing it: {problems}")
             moves = [
-                Move(life, number, one["source"], one["target"], tuple(one["effects"]), tuple(one["changed"]), one["calls"])
+                Move(life, number, one["source"], one["target"], tuple(one["effects"]), tuple(one["changed"]), one["calls"], one["placed"])
                 for number, one in enumerate(play.outside.moves)
             ]
             return ending, moves
@@ -257,7 +260,7 @@ class _Play:
 
     def _reign(self, points: Points, mutant: str, claims: bool) -> None:
         engine = self._database.open()
-        reign(lambda: self._subject.plane(engine, str(self.artifacts), self._clock, points, mutant, claims), self._clock, points.wire)
+        reign(lambda: self._subject.plane(engine, str(self.artifacts), self._clock, points, mutant, claims), self._clock, points)
 
     def go(self, hands: Sequence[Hand]) -> None:
         outside = self.outside

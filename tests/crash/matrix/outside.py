@@ -1,7 +1,7 @@
 """The world outside the control planes, in a process of its own that outlives them all: people, time, and what a subject adds.
 
 Time moves when every control plane that lives waits for it, so nothing here takes real time; those that wait for each other
-(`meet`) go on together.
+(`meet`) go on together, and one that sleeps wakes when the others have ended.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from tests.crash.matrix.wire import Clock, Wire
 
 SECOND = timedelta(seconds=1)
-AGES = 200
+AGES = 120
 """Seconds of the world's time in which every life has ended."""
 _PATIENCE = 60.0
 """Real seconds of silence after which a process counts as stuck."""
@@ -38,7 +38,7 @@ class Hand:
 class Outside:
     """Subjects say what goes on in it (`work`), what else happens (`happen`), and what a control plane may ask (`called`)."""
 
-    def __init__(self, script: Sequence[tuple[str, str]], clock: Clock, status: Callable[[], Any], ask: Callable[[str], None]) -> None:
+    def __init__(self, script: Sequence[tuple[str, str]], clock: Clock, status: Callable[[], Any], ask: Callable[[str], object]) -> None:
         """`script`: what happens as soon as the hero is somewhere, one after the other; `ask` asks it for something, in a person's name."""
         self.script = list(script)
         self.clock = clock
@@ -120,7 +120,7 @@ class Outside:
 
     def answer(self, hand: Hand, words: dict[str, Any]) -> None:
         call = words.pop("call")
-        if call in ("rest", "meet"):
+        if call in ("rest", "meet", "sleep"):
             hand.waits = call
         elif call == "moved":
             self.moves.append(words)
@@ -132,13 +132,13 @@ class Outside:
                 hand.wire.send(**answer)
 
     def _release(self, alive: Sequence[Hand]) -> None:
-        """Everybody waits: those that wait for others have met, or else a second passes."""
+        """Everybody waits: those that wait for others have met, or else a second passes. Who sleeps, sleeps until it is alone."""
         if not alive or not all(hand.waits for hand in alive):
             return
         going = [hand for hand in alive if hand.waits == "meet"]
         if not going:
             self.pass_by(1)
-            going = list(alive)
+            going = [hand for hand in alive if hand.waits != "sleep"] or list(alive)
         for hand in going:
             hand.waits = ""
         for hand in going:

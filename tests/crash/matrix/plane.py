@@ -45,8 +45,9 @@ class Telling(logging.Handler):
         self._wire.send(call="said", text=f"{record.getMessage()} {error!r}")
 
 
-def reign(build: Callable[[], Plane], clock: Clock, wire: Wire) -> None:
-    logging.getLogger("services").handlers = [Telling(wire)]
+def reign(build: Callable[[], Plane], clock: Clock, points: Points) -> None:
+    logging.getLogger("services").handlers = [Telling(points.wire)]
+    points.begin()
     plane = build()
     beat_at = clock.now()
     while True:
@@ -56,7 +57,7 @@ def reign(build: Callable[[], Plane], clock: Clock, wire: Wire) -> None:
         if plane.tick() == 0:
             if not plane.rows.list(active=True, limit=1):
                 return
-            wire.ask(call="rest")
+            points.wire.ask(call="rest")
 
 
 def lead(build: Callable[[Points], Plane], outside: Outside) -> None:

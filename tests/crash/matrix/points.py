@@ -31,8 +31,12 @@ BEFORE_INTENT, AFTER_INTENT, AFTER_EFFECT, BEFORE_COMMIT, AFTER_COMMIT = (
 POINTS = (BEFORE_INTENT, AFTER_INTENT, AFTER_EFFECT, BEFORE_COMMIT, AFTER_COMMIT)
 READ, CALL = "read", "call"
 """Two more places, where replicas may meet: when they have read what is due, and before they touch the world."""
+BEFORE_PLACE, AFTER_PLACE = "before placing", "after placing"
+"""Versions are put on the model server beside the moves: once for several of them, or for none."""
 MEETINGS = ("", READ, BEFORE_INTENT, CALL, BEFORE_COMMIT)
 """Where the replicas wait for each other in a round: nowhere, or each time at the same place."""
+LATE, LATE_TO_PLACE = "late", "late to place"
+"""Or one of them sleeps, before it touches the world, until the other has led everything to its end."""
 
 
 @dataclass
@@ -40,6 +44,9 @@ class Points:
     """What a process does at the points that it comes by; this one goes on."""
 
     wire: Wire
+
+    def begin(self) -> None:
+        pass
 
     def reach(self, point: str) -> None:
         pass
@@ -50,16 +57,19 @@ class Points:
 
 @dataclass
 class Watched(Points):
-    """An undisturbed life: tells the world each move, with the calls to the world that it made."""
+    """An undisturbed life: tells the world each move, with the calls to the world that it made, and what was placed before it."""
 
     calls: int = 0
+    placed: int = 0
 
     def reach(self, point: str) -> None:
         self.calls += point == AFTER_EFFECT
+        self.placed += point == AFTER_PLACE
 
     def moved(self, source: str, target: str, effects: Sequence[str], changed: Sequence[str]) -> None:
-        self.wire.send(call="moved", source=source, target=target, effects=list(effects), changed=list(changed), calls=self.calls)
-        self.calls = 0
+        what = {"source": source, "target": target, "effects": list(effects), "changed": list(changed)}
+        self.wire.send(call="moved", **what, calls=self.calls, placed=self.placed)
+        self.calls = self.placed = 0
 
 
 @dataclass
@@ -83,20 +93,29 @@ class Doomed(Points):
 
 @dataclass
 class Racing(Points):
-    """Dawdles as its seed has it, and waits for the other at one place."""
+    """Dawdles as its seed has it, and waits for the other at one place; or sleeps there, the first of them, once."""
 
     meeting: str = ""
     seed: str = ""
     number: int = 0
     """Which of the replicas it is."""
     _random: random.Random = field(init=False)
+    _sleeps_at: str = field(init=False)
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
+        self._sleeps_at = {LATE: CALL, LATE_TO_PLACE: BEFORE_PLACE}.get(self.meeting, "")
+
+    def begin(self) -> None:
+        if self._sleeps_at and self.number:
+            self.wire.ask(call="rest")  # the first one is ahead
 
     def reach(self, point: str) -> None:
         if point == self.meeting:
             self.wire.ask(call="meet")
+        if point == self._sleeps_at and not self.number:
+            self._sleeps_at = ""
+            self.wire.ask(call="sleep")
         if self._random.random() < 0.3:
             time.sleep(self._random.random() * 0.001)
 

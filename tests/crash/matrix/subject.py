@@ -47,6 +47,8 @@ class Move:
     changed: tuple[str, ...]
     calls: int
     """To the world: an effect may take more than one."""
+    placed: int = 0
+    """How often versions were placed since the move before it."""
 
     @property
     def key(self) -> tuple[Any, ...]:

@@ -42,7 +42,7 @@ class Work:
 
 
 class Jobs(Outside):
-    def __init__(self, life: RunLife, clock: Clock, artifacts: Path, status: Callable[[], Any], ask: Callable[[str], None]) -> None:
+    def __init__(self, life: RunLife, clock: Clock, artifacts: Path, status: Callable[[], Any], ask: Callable[[str], object]) -> None:
         super().__init__(life.asks, clock, status, ask)
         self.life = life
         self.jobs: list[Work] = []
