@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pipelines.features.graph import Graph
 from pipelines.features.raw import item_columns
-from pipelines.loaders.batches import Codes
+from pipelines.loaders.batches import Codes, encode_users
 from pipelines.models.popularity import Popularity
 from shared.serving.signature import OUTPUT, Signature
 
@@ -32,14 +32,7 @@ def popularity_scorer(popularity: Popularity) -> Scorer:
 
 def model_scorer(graph: Graph, items: Codes, model: Callable[[Codes], NDArray[np.float32]]) -> Scorer:
     """A model in training's own runtime, on codes made by polars."""
-    user = graph.feature(graph.user)
-
-    def score(users: Ints, rows: Ints) -> Scores:
-        keys, inverse = np.unique(users, return_inverse=True)
-        codes = pl.DataFrame({graph.user: keys}).select(user.transform())[graph.user].to_numpy()
-        return model({name: column[rows] for name, column in items.items()} | {graph.user: codes[inverse]})
-
-    return score
+    return lambda users, rows: model({name: column[rows] for name, column in items.items()} | {graph.user: encode_users(graph, users)})
 
 
 def unit_scorer(model: Path, served: Signature, items: pl.DataFrame) -> Scorer:

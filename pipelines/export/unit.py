@@ -1,47 +1,52 @@
-"""The served unit: features and model merged into one ONNX graph from raw columns to `score`."""
+"""The served unit: features and model merged into one ONNX graph, from raw columns to `score`.
+
+What the features made of each column is an output too, so that `verify` can hold it against training's: who asks for `score`
+alone doesn't pay for it.
+"""
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
-from pipelines.features.graph import OPSET, Graph, codes_name
-from pipelines.models.mlp import Architecture
+from pipelines.features.graph import IR_VERSION, Graph, codes_name
+from pipelines.models.family import Trained
+from shared.domain.errors import Invalid
 from shared.serving.signature import OUTPUT
 
+LARGEST = 2**31 - 1
+"""Bytes of a protobuf message."""
 _PREFIX = "model/"
 
 
-def write_unit(graph: Graph, architecture: Architecture, model: Any, path: Path) -> Path:
+def write_unit(graph: Graph, model: Trained, path: Path) -> Path:
+    """Names stay as they are in the data, `movieId` as `movieId`; the number of rows is free."""
     import onnx
 
-    core = onnx.compose.add_prefix(_convert(architecture, model), _PREFIX)
-    links = [(codes_name(one.column), _PREFIX + one.column) for one in graph.features]
-    unit = onnx.compose.merge_models(graph.lower(), core, io_map=links)
-    _rename_output(unit, unit.graph.output[0].name, OUTPUT)
-    del unit.graph.value_info[:]
+    unit = merge(graph.lower(), model.lower())
+    size = unit.ByteSize()
+    if size > LARGEST:
+        raise Invalid(f"model.onnx would take {size / 1e9:.2f} GB; a graph holds 2.14 GB: choose a smaller width or a larger min_count")
     onnx.checker.check_model(unit, full_check=True)
     path.write_bytes(unit.SerializeToString())
     return path
 
 
-def _convert(architecture: Architecture, model: Any) -> Any:
-    """The Keras model alone as ONNX, its inputs the codes."""
-    import tensorflow as tf
-    import tf2onnx
+def merge(features: Any, model: Any) -> Any:
+    """Puts the features in front of a lowered model: its inputs are codes, under the names of their columns."""
+    import onnx
 
-    logging.getLogger("tf2onnx").setLevel(logging.ERROR)
-    inputs = {
-        name: tf.TensorSpec((None,) if length is None else (None, length), tf.int32, name=name)
-        for name, length in architecture.lengths.items()
-    }
-    core, _ = tf2onnx.convert.from_keras(model, input_signature=[inputs], opset=OPSET)
-    core.ir_version = 8
-    return core
+    codes = list(features.graph.output)
+    model.ir_version = IR_VERSION
+    links = [(codes_name(one.name), _PREFIX + one.name) for one in model.graph.input]
+    unit = onnx.compose.merge_models(features, onnx.compose.add_prefix(model, _PREFIX), io_map=links)
+    _rename(unit, _PREFIX + model.graph.output[0].name, OUTPUT)
+    unit.graph.output.extend(codes)
+    del unit.graph.value_info[:]
+    return unit
 
 
-def _rename_output(unit: Any, old: str, new: str) -> None:
+def _rename(unit: Any, old: str, new: str) -> None:
     from onnx import TensorProto, helper
 
     for node in unit.graph.node:

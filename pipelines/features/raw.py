@@ -8,15 +8,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.features.graph import Graph
+from pipelines.features.graph import Graph, codes_name
 from pipelines.features.vocabulary import BLANK, DType, polars_type
 from shared.domain.errors import Invalid
-from shared.serving.signature import Input, Signature
+from shared.serving.signature import Feature, Input, Signature
 
 
 def signature(graph: Graph) -> Signature:
     inputs = tuple(Input(name=one.column, dtype=one.dtype, width=one.length, side=one.side) for one in graph.features)
-    return Signature(user=graph.user, item=graph.item, inputs=inputs)
+    features = tuple(Feature(column=one.column, output=codes_name(one.column), width=one.length) for one in graph.features)
+    return Signature(user=graph.user, item=graph.item, inputs=inputs, features=features)
 
 
 def item_columns(items: pl.DataFrame, served: Signature) -> dict[str, NDArray[Any]]:

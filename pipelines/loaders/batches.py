@@ -8,7 +8,7 @@ disk is three numbers however many features an item has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,13 @@ def read_codes(path: Path, graph: Graph) -> Codes:
     return {one.column: np.ascontiguousarray(frame[one.column].to_numpy(), dtype=np.int32) for one in graph.side("item")}
 
 
-def as_dataset(batches: Batches, lengths: dict[str, int | None], epochs: int) -> Any:
+def encode_users(graph: Graph, users: NDArray[np.int64]) -> NDArray[np.int32]:
+    keys, inverse = np.unique(users, return_inverse=True)
+    codes = pl.DataFrame({graph.user: keys}).select(graph.feature(graph.user).transform())[graph.user].to_numpy()
+    return np.asarray(codes[inverse], dtype=np.int32)
+
+
+def as_dataset(batches: Batches, lengths: Mapping[str, int | None], epochs: int) -> Any:
     """Keras' front door: all epochs as one tf.data pipeline, prepared in the background while the model computes."""
     import tensorflow as tf
 

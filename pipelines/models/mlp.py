@@ -1,4 +1,4 @@
-"""The MLP: an embedding for each code column, side by side, then hidden ReLU layers and a sigmoid.
+"""The family `mlp`: an embedding for each code column, side by side, then hidden ReLU layers and a sigmoid.
 
 Multi-hot columns are averaged over their values; padding (code 0) doesn't count. Weights are kept as plain arrays
 in `.npz` under their variables' paths, beside `model.json`, which says all that is needed to build the model again.
@@ -7,20 +7,28 @@ in `.npz` under their variables' paths, beside `model.json`, which says all that
 from __future__ import annotations
 
 import json
+import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.features.graph import OPSET, Graph
 from pipelines.features.vocabulary import FIRST, NULL
+from pipelines.loaders.batches import Batches, Codes
+from pipelines.models.family import MODEL, Fetch, Fitted, Task
 from pipelines.models.runtime import load_keras
-from pipelines.models.tables import Table
+from pipelines.models.tables import Table, check_size, plan_tables
+from pipelines.training.fit import fit
+from shared.contracts.spec import MlpParams
 from shared.domain.errors import Invalid
 
-WEIGHTS, MODEL = "weights.npz", "model.json"
+WEIGHTS = "weights.npz"
 Weights = dict[str, NDArray[np.float32]]
 
 
@@ -32,6 +40,12 @@ class Architecture:
     @property
     def lengths(self) -> dict[str, int | None]:
         return {table.column: table.length for table in self.tables}
+
+    @property
+    def size(self) -> int:
+        """Bytes of all weights."""
+        widths = (sum(table.width for table in self.tables), *self.layers, 1)
+        return sum(table.size for table in self.tables) + 4 * sum((one + 1) * other for one, other in pairwise(widths))
 
     def save(self, path: Path) -> Path:
         path.write_text(json.dumps({"version": 1, "family": "mlp"} | asdict(self), indent=1))
@@ -106,14 +120,95 @@ def grow_weights(model: Any, parent: Mapping[str, NDArray[np.float32]]) -> None:
         weight.assign(old)
 
 
-def scorer(model: Any) -> Callable[[Mapping[str, NDArray[np.int32]]], NDArray[np.float32]]:
+def scorer(model: Any) -> Callable[[Codes], NDArray[np.float32]]:
     """The model as a plain function from code columns to scores."""
     import tensorflow as tf
 
     call = tf.function(lambda columns: model(columns, training=False), reduce_retracing=True)
 
-    def score(columns: Mapping[str, NDArray[np.int32]]) -> NDArray[np.float32]:
+    def score(columns: Codes) -> NDArray[np.float32]:
         values: NDArray[np.float32] = call({name: tf.constant(codes) for name, codes in columns.items()}).numpy()
         return values
 
     return score
+
+
+class MlpModel:
+    """Implements Trained."""
+
+    def __init__(self, architecture: Architecture, model: Any) -> None:
+        self.architecture, self.model = architecture, model
+        self.score = scorer(model)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        return self.architecture.tables
+
+    def save(self, folder: Path) -> dict[str, Path]:
+        return {MODEL: self.architecture.save(folder / MODEL), WEIGHTS: save_weights(self.model, folder / WEIGHTS)}
+
+    def lower(self) -> Any:
+        import tensorflow as tf
+        import tf2onnx
+
+        logging.getLogger("tf2onnx").setLevel(logging.ERROR)
+        inputs = {
+            name: tf.TensorSpec((None,) if length is None else (None, length), tf.int32, name=name)
+            for name, length in self.architecture.lengths.items()
+        }
+        core, _ = tf2onnx.convert.from_keras(self.model, input_signature=[inputs], opset=OPSET)
+        return core
+
+    def embeddings(self, codes: Codes) -> None:
+        """None: hidden layers join the user's vectors with the item's, so no inner product of vectors stands for the score."""
+
+
+class Mlp:
+    """Implements Family."""
+
+    name = "mlp"
+
+    def train(self, task: Task) -> Fitted:
+        params = task.model.params
+        assert isinstance(params, MlpParams)
+        parent = load_architecture(task.parent(MODEL)) if task.parent else None
+        architecture = plan(task.graph, params, parent)
+        for table in architecture.tables:
+            task.log.info("table %s: %s x %d, %.1f MB", table.column, f"{table.cardinality:,}", table.width, table.size / 1e6)
+        training = task.model.train
+        batches = Batches(task.rows, task.codes, task.graph.user, task.graph.item, training.batch_size, params.negatives, training.seed)
+        task.log.info("starting TensorFlow")
+        started = time.monotonic()
+        load_keras().utils.set_random_seed(training.seed % 2**32)
+        model = build(architecture)
+        if task.parent is not None:
+            grow_weights(model, load_weights(task.parent(WEIGHTS)))
+        done = fit(model, batches, architecture.lengths, training, task.log)
+        metrics = {
+            "train.seconds": done.seconds,
+            "train.startup_seconds": time.monotonic() - started - done.seconds,
+            "train.rows": float(done.rows),
+            "train.rows_per_s": done.rows / done.seconds,
+            "train.loss": done.losses[-1],
+            "train.parameters": float(model.count_params()),
+        }
+        return Fitted(MlpModel(architecture, model), metrics, {"losses": [round(loss, 6) for loss in done.losses]})
+
+    def load(self, fetch: Fetch) -> MlpModel:
+        architecture = load_architecture(fetch(MODEL))
+        model = build(architecture)
+        set_weights(model, load_weights(fetch(WEIGHTS)))
+        return MlpModel(architecture, model)
+
+
+def plan(graph: Graph, params: MlpParams, parent: Architecture | None) -> Architecture:
+    """What will be trained; refused here, before training, where it couldn't be exported or isn't as the parent's."""
+    if parent is not None and parent.layers != params.layers:
+        raise Invalid(
+            f"model.params.layers: {list(params.layers)} is not the parent's {list(parent.layers)}: a warm run can't change it,"
+            " start a full one"
+        )
+    widths = {table.column: table.width for table in parent.tables} if parent is not None else None
+    architecture = Architecture(plan_tables(graph, params.width, widths), params.layers)
+    check_size(graph, architecture.size)
+    return architecture

@@ -1,4 +1,4 @@
-"""How wide an embedding is, how large its table gets, and what it may not exceed: known before any training.
+"""How wide an embedding is, how large its table gets, and what an exported graph may not exceed: known before any training.
 
 A table has one row for each code. Its width follows from the cardinality (T-07) unless the spec says one, and a warm run
 keeps its parent's, since vectors can't change their length.
@@ -12,10 +12,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipelines.features.graph import Graph
+from pipelines.features.vocabulary import Vocabulary
 from shared.domain.errors import Invalid
 
-# ONNX files are protobuf messages, which end at 2 GB; the layers above the tables get the rest.
-EXPORT_LIMIT = 1_900_000_000
+# ONNX files are protobuf messages, which end at 2 GiB (2,147 MB): the graph itself gets the rest.
+EXPORT_LIMIT = 2_100_000_000
+# What one entry of a LabelEncoder takes at most: a tag and a varint for its code, a tag and a varint or a length for its key.
+_ENTRY = 22
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ def plan_tables(graph: Graph, width: int | None, parent: Mapping[str, int] | Non
     """The tables of a fitted graph; `parent` gives the widths that a warm run must keep."""
     if parent is not None and width is not None and any(kept != width for kept in parent.values()):
         raise Invalid(f"model.params.width: {width} is not the parent's width: a warm run can't change it, start a full one")
-    tables = tuple(
+    return tuple(
         Table(
             one.column,
             one.state.cardinality,
@@ -49,13 +52,21 @@ def plan_tables(graph: Graph, width: int | None, parent: Mapping[str, int] | Non
         )
         for one in graph.features
     )
-    total = sum(table.size for table in tables)
-    if total > EXPORT_LIMIT:
+
+
+def check_size(graph: Graph, weights: int) -> None:
+    """Before training: whether the vocabularies and so many bytes of weights will fit into one exported graph."""
+    words = sum(_vocabulary_size(one.state) for one in graph.features)
+    if weights + words > EXPORT_LIMIT:
         raise Invalid(
-            f"model.params.width: the embedding tables take {total / 1e9:.1f} GB; one exported graph holds {EXPORT_LIMIT / 1e9:.1f} GB:"
-            " choose a smaller width or a larger min_count"
+            f"model.params: the model's weights take {weights / 1e9:.1f} GB and its vocabularies {words / 1e9:.1f} GB; one exported graph"
+            f" holds {EXPORT_LIMIT / 1e9:.1f} GB: choose a smaller width or a larger min_count"
         )
-    return tables
+
+
+def _vocabulary_size(vocabulary: Vocabulary) -> int:
+    text = int(vocabulary.values.str.len_bytes().sum()) if vocabulary.dtype == "string" else 0
+    return vocabulary.cardinality * _ENTRY + text
 
 
 def report(tables: Iterable[Table]) -> list[dict[str, Any]]:

@@ -61,7 +61,7 @@ def run(context: Context) -> Outcome:
     facts = {
         "snapshot": hashlib.sha256("".join(digests).encode()).hexdigest(),
         "rows": found.facts | {"dropped": dropped, "items": len(items)},
-        "split": {"cut": parts.cut, "newest": _newest(parts)},
+        "split": {"oldest": _oldest(parts), "cut": parts.cut, "newest": _newest(parts)},
         "cardinalities": graph.cardinalities(),
         "mode": context.spec.mode,
     }
@@ -108,8 +108,7 @@ def _normalised(context: Context, frame: pl.LazyFrame, name: str) -> pl.LazyFram
         frame.sink_parquet(path, row_group_size=ROW_GROUP)
     checked = pl.scan_parquet(path)
     schema, params = context.spec.recommender.schema_, context.spec.recommender.model.params
-    # Feedback is mostly positive by nature: sampled negatives stand against it. A file of one label is a mistake.
-    need_both = context.spec.mode == "full" or params.negatives == 0
+    need_both = params.wants_both_labels(full=context.spec.mode == "full")
     check_interactions(checked, name, schema.user, schema.item, schema.label.column, need_both)
     return checked
 
@@ -147,6 +146,10 @@ def _history(context: Context, parts: Parts, warm: bool) -> Path:
     path = context.out("history.parquet")
     pl.concat(pairs).group_by("user", "item").agg(pl.col("label", "before").max()).sort("user", "item").sink_parquet(path)
     return path
+
+
+def _oldest(parts: Parts) -> float:
+    return float(parts.train.select(pl.col("time").min()).collect(engine="streaming").item())
 
 
 def _newest(parts: Parts) -> float:

@@ -17,7 +17,7 @@ from pipelines.evaluation.judge import judge, labelled_rows, wanted_metrics
 from pipelines.evaluation.scorers import Scorer, model_scorer, popularity_scorer, unit_scorer
 from pipelines.features.graph import load_graph
 from pipelines.loaders.batches import read_codes
-from pipelines.models.mlp import MODEL, WEIGHTS, build, load_architecture, load_weights, scorer, set_weights
+from pipelines.models.families import load_model
 from pipelines.models.popularity import POPULARITY, load_popularity
 from pipelines.stages.runner import Context, Outcome, main
 from shared.contracts.strict import read
@@ -57,13 +57,12 @@ def run(context: Context) -> Outcome:
 def _contenders(context: Context, items: pl.DataFrame, facts: dict[str, Any]) -> Iterator[tuple[str, Scorer]]:
     yield "popularity", popularity_scorer(load_popularity(context.fetch("train", POPULARITY)))
     graph = load_graph(context.fetcher("etl"))
-    model = build(load_architecture(context.fetch("train", MODEL)))
-    set_weights(model, load_weights(context.fetch("train", WEIGHTS)))
-    yield "candidate", model_scorer(graph, read_codes(context.fetch("etl", "items.codes.parquet"), graph), scorer(model))
+    model = load_model(context.fetcher("train"))
+    yield "candidate", model_scorer(graph, read_codes(context.fetch("etl", "items.codes.parquet"), graph), model.score)
     if context.spec.inputs.get("serving"):
         served = read(Signature, json.loads(context.fetch("serving", "signature.json").read_text()), "serving's signature.json")
         try:
-            unit = unit_scorer(context.fetch("serving", "model.onnx"), served, items)
+            unit = unit_scorer(context.fetch("serving", served.file), served, items)
         except Invalid as error:
             facts["serving_not_comparable"] = str(error)
             context.log.info("the serving version can't be compared: %s", error)

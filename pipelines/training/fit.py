@@ -1,34 +1,30 @@
-"""Fits a model on batches: seeded, with progress that says how fast and how long, and stopped the moment the loss breaks."""
+"""Fits a Keras model on batches: with progress that says how fast and how long, and stopped the moment the loss breaks."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pipelines.loaders.batches import Batches, as_dataset
-from pipelines.models.mlp import Architecture, Weights, build, grow_weights
 from pipelines.models.runtime import load_keras
 from shared.contracts.spec import Training
 from shared.domain.errors import Invalid
 
 
 @dataclass(frozen=True)
-class Fitted:
-    model: Any
+class Fit:
     losses: tuple[float, ...]
     seconds: float
     rows: int
 
 
-def fit(architecture: Architecture, batches: Batches, training: Training, parent: Weights | None, log: logging.Logger) -> Fitted:
+def fit(model: Any, batches: Batches, lengths: Mapping[str, int | None], training: Training, log: logging.Logger) -> Fit:
+    """Seeds are set before the model is built: by its family."""
     keras = load_keras()
-    keras.utils.set_random_seed(training.seed % 2**32)
-    model = build(architecture)
-    if parent is not None:
-        grow_weights(model, parent)
     optimizers = {"adam": keras.optimizers.Adam, "sgd": keras.optimizers.SGD}
     model.compile(optimizer=optimizers[training.optimizer](training.learning_rate), loss="binary_crossentropy")
     rows = batches.rows_per_epoch()
@@ -36,7 +32,7 @@ def fit(architecture: Architecture, batches: Batches, training: Training, parent
     progress = Progress(training, rows, log)
     started = time.monotonic()
     history = model.fit(
-        as_dataset(batches, architecture.lengths, training.epochs),
+        as_dataset(batches, lengths, training.epochs),
         epochs=training.epochs,
         steps_per_epoch=steps,
         verbose=0,
@@ -44,7 +40,7 @@ def fit(architecture: Architecture, batches: Batches, training: Training, parent
         callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=progress.batch, on_epoch_end=progress.epoch)],
     )
     losses = tuple(float(loss) for loss in history.history["loss"])
-    return Fitted(model, losses, time.monotonic() - started, rows * training.epochs)
+    return Fit(losses, time.monotonic() - started, rows * training.epochs)
 
 
 class Progress:

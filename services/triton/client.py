@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from tritonclient.grpc import InferenceServerClient, InferInput
+from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput
 from tritonclient.utils import InferenceServerException
 
 from services.triton.reasons import plain
@@ -35,14 +35,22 @@ class Client:
         self._metrics_url = metrics_url
 
     def infer(self, model: str, version: int, inputs: Sequence[InferInput], output: str, timeout: float) -> np.ndarray[Any, Any]:
-        """The request itself says how long it is waited for: the server may then end what nobody waits for."""
+        return self.outputs(model, version, inputs, [output], timeout)[output]
 
-        def ask() -> np.ndarray[Any, Any]:
+    def outputs(
+        self, model: str, version: int, inputs: Sequence[InferInput], wanted: Sequence[str], timeout: float
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        """These outputs and no others: what isn't asked for isn't sent. The request itself says how long it is waited for: the server
+        may then end what nobody waits for."""
+
+        def ask() -> dict[str, np.ndarray[Any, Any]]:
+            asked = [InferRequestedOutput(name) for name in wanted]
             limits: dict[str, Any] = {"client_timeout": timeout, "timeout": int(timeout * 1e6)}
-            found = self._client.infer(model, inputs, model_version=str(version), **limits).as_numpy(output)
-            if found is None:
-                raise InferenceServerException(f"the answer has no '{output}'")
-            return np.asarray(found)
+            answer = self._client.infer(model, inputs, outputs=asked, model_version=str(version), **limits)
+            found = {name: answer.as_numpy(name) for name in wanted}
+            if missing := [name for name, value in found.items() if value is None]:
+                raise InferenceServerException(f"the answer has no '{missing[0]}'")
+            return {name: np.asarray(value) for name, value in found.items()}
 
         return _said(ask)
 

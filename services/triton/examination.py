@@ -1,10 +1,10 @@
-"""What `verify` measures on a served unit: that it answers as the model did in training, and how fast, on the real server."""
+"""What `verify` measures on a served unit, on the real server: how fast it answers, and what the files hold that it is asked with."""
 
 from __future__ import annotations
 
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from shared.serving.signature import Signature
 
 Array = np.ndarray[Any, Any]
 Columns = Mapping[str, Array]
-_BATCH = 256
 _WARM_UP = 10
 CALLS, ENOUGH = 200, 20
 _PATIENCE = 30.0
@@ -31,19 +30,6 @@ class Latency:
     throughput: float
     """Rows a second, one caller."""
     calls: int
-
-
-def parity(server: ModelServer, recommender: str, number: int, rows: Columns, expected: Array) -> float:
-    """The largest difference from what training gave. BadData for a score that isn't a number: no gate can judge it."""
-    worst = 0.0
-    for start, stop in _batches(len(expected)):
-        found = server.score(recommender, number, {name: column[start:stop] for name, column in rows.items()})
-        if not np.isfinite(found).all():
-            row = int(np.argmin(np.isfinite(found)))
-            said = f"the served unit gave {found[row]} for row {start + row}, training gave {expected[start + row]:g}"
-            raise BadData(f"parity.npz: {said}: mend the model, its scores must be finite")
-        worst = max(worst, float(np.abs(found.astype(np.float64) - expected[start:stop]).max()))
-    return worst
 
 
 def latency(server: ModelServer, recommender: str, number: int, feed: Columns, rows: int) -> Latency:
@@ -83,10 +69,3 @@ def read_arrays(path: Path, names: list[str]) -> dict[str, Array]:
     if len(lengths) != 1 or 0 in lengths:
         raise BadData(f"{path.name}: its arrays must have one and the same length, of at least one row")
     return arrays
-
-
-def _batches(rows: int) -> Iterator[tuple[int, int]]:
-    """A single row first: what depends on its neighbours in a batch shows there."""
-    yield 0, 1
-    for start in range(0, rows, _BATCH):
-        yield start, min(start + _BATCH, rows)

@@ -3,10 +3,11 @@
     models/eyas-{recommender}_{shape}/config.pbtxt
     models/eyas-{recommender}_{shape}/{version}/model.onnx, signature.json
 
-Versions with the same inputs stand side by side in one Triton model; `shape` is a digest of those inputs. Triton has one list
-of inputs a model, so a version that takes another column can't stand beside its elders: it gets a model of its own, and both
-serve while the canary runs. A version folder is fetched beside its place and moved in when it is whole; after that nothing in it
-changes (a changed time stamp makes Triton load it anew). Folders that config.pbtxt doesn't list don't exist for Triton.
+Versions with the same signature stand side by side in one Triton model; `shape` is a digest of it. Triton has one configuration
+a model, so a version that takes another column can't stand beside its elders: it gets a model of its own, and both serve while
+the canary runs. The file is the one that the signature names. A version folder is fetched beside its place and moved in when it is
+whole; after that nothing in it changes (a changed time stamp makes Triton load it anew). Folders that config.pbtxt doesn't list
+don't exist for Triton.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from shared.contracts.spec import NAME
+from shared.contracts.stage import File
 from shared.contracts.strict import read
 from shared.domain.errors import Invalid
 from shared.ports import ArtifactStore, ServedUnit
 from shared.serving.config import model_config
 from shared.serving.signature import Signature
 
-MODEL, SIGNATURE = "model.onnx", "signature.json"
+SIGNATURE = "signature.json"
 PREFIX = "eyas-"
 _TRIAL = "eyas_trial-"
 
@@ -69,23 +72,21 @@ class ModelRepository:
         """Fetches a version; one that is there with the right content, which is read again, is left as it is."""
         if not NAME.fullmatch(unit.recommender) or unit.number < 1:
             raise Invalid(f"'{unit.recommender}' version {unit.number} can't be served: not a recommender's name and a number from 1")
-        for name in (MODEL, SIGNATURE):
-            if name not in unit.files:
-                raise Invalid(f"{unit.recommender} version {unit.number} has no {name}: its export published none")
         where = f"{SIGNATURE} of {unit.recommender} version {unit.number}"
-        signature = read(Signature, _json(self._store.read(unit.files[SIGNATURE]), where), where)
-        digest = unit.files[MODEL].sha256
+        signature = read(Signature, _json(self._store.read(_file(unit, SIGNATURE)), where), where)
+        digest = _file(unit, signature.file).sha256
         placed = Placed(unit.recommender, unit.number, model_name(unit.recommender, signature), signature, digest)
         folder = self._folder(placed.model, placed.number)
-        if any(_sha256(folder / name) != unit.files[name].sha256 for name in (MODEL, SIGNATURE)):
-            self._fetch(unit, folder)
+        names = (signature.file, SIGNATURE)
+        if any(_sha256(folder / name) != unit.files[name].sha256 for name in names):
+            self._fetch(unit, names, folder)
         return placed
 
     def configure(self, model: str, signature: Signature, versions: Iterable[int]) -> None:
         """Says which versions serve; Triton follows at the next load."""
         path = self.root / model / "config.pbtxt"
         part = path.with_name(f".config.{secrets.token_hex(4)}")
-        part.write_text(model_config(model, signature, versions))
+        part.write_text(model_config(model, signature, versions).text())
         part.replace(path)
 
     def add_trial(self, placed: Placed) -> None:
@@ -93,7 +94,8 @@ class ModelRepository:
         folder = self._folder(placed.trial, placed.number)
         self.remove_model(placed.trial)
         folder.mkdir(parents=True)
-        os.link(self._folder(placed.model, placed.number) / MODEL, folder / MODEL)
+        name = placed.signature.file
+        os.link(self._folder(placed.model, placed.number) / name, folder / name)
         self.configure(placed.trial, placed.signature, [placed.number])
 
     def remove_version(self, model: str, number: int) -> None:
@@ -107,10 +109,10 @@ class ModelRepository:
         found = [path for path in self.root.iterdir() if path.is_dir() and recommender_of(path.name) == recommender]
         return {path.name: frozenset(int(one.name) for one in path.iterdir() if one.name.isdigit()) for path in found}
 
-    def _fetch(self, unit: ServedUnit, folder: Path) -> None:
+    def _fetch(self, unit: ServedUnit, names: Iterable[str], folder: Path) -> None:
         part = self._incoming / secrets.token_hex(8)
         try:
-            for name in (MODEL, SIGNATURE):
+            for name in names:
                 self._store.fetch(unit.files[name], part / name)
             shutil.rmtree(folder, ignore_errors=True)
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -122,9 +124,20 @@ class ModelRepository:
         return self.root / model / str(number)
 
 
+def _file(unit: ServedUnit, name: str) -> File:
+    if name not in unit.files:
+        raise Invalid(f"{unit.recommender} version {unit.number} has no {name}: its export published none")
+    return unit.files[name]
+
+
 def model_name(recommender: str, signature: Signature) -> str:
+    """Whatever config.pbtxt says beside the versions is in the name, so that versions of one model agree on it."""
     tensors = [[one.name, one.dtype, one.width] for one in signature.inputs]
-    shape = hashlib.sha256(json.dumps([tensors, signature.output]).encode()).hexdigest()
+    parts: list[Any] = [tensors, signature.output]
+    extras = signature.model_dump(mode="json", include={"file", "backend", "features", "instances", "warm_up"}, exclude_defaults=True)
+    if extras:
+        parts.append(extras)
+    shape = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     return f"{PREFIX}{recommender}_{shape[:8]}"
 
 

@@ -16,16 +16,21 @@ import shutil
 import signal
 import sys
 import traceback
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from services.triton.embedded import disposable
-from services.triton.examination import latency, one_request, parity, read_arrays
+from services.triton.client import Client
+from services.triton.embedded import EmbeddedTriton, disposable
+from services.triton.examination import latency, one_request, read_arrays
 from services.triton.model_server import TritonServer
-from services.triton.repository import MODEL, SIGNATURE, ModelRepository
+from services.triton.parity import Parity, compare, refuse_skewed, said
+from services.triton.repository import SIGNATURE, ModelRepository, model_name
+from services.triton.tensors import tensors
 from shared.artifacts import FsspecArtifacts
-from shared.contracts.spec import LatencyGate, RecommenderSpec
+from shared.contracts.plans import at_batch, batches
+from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Failure, File, Manifest, StageSpec
 from shared.contracts.strict import read
 from shared.domain.errors import BadData, Conflict, Invalid
@@ -93,48 +98,70 @@ def attempt(path: Path) -> int:
 
 
 def examine(spec: StageSpec, store: FsspecArtifacts, scratch: Path) -> tuple[dict[str, float], dict[str, Any]]:
-    recommender = spec.recommender
-    files = {name: _input(spec, name) for name in (MODEL, SIGNATURE, CATALOGUE, PARITY)}
-    signature = _signature(store.read(files[SIGNATURE]))
-    names = [one.name for one in signature.inputs]
-    rows = read_arrays(store.fetch(files[PARITY], scratch / "inputs" / PARITY), [*names, signature.output])
+    signature = _signature(store.read(_input(spec, SIGNATURE)))
+    files = {name: _input(spec, name) for name in (signature.file, SIGNATURE)}
+    names = [one.name for one in signature.inputs] + [signature.output] + [one.output for one in signature.features]
+    rows = read_arrays(store.fetch(_input(spec, PARITY), scratch / "inputs" / PARITY), names)
     items = [one.name for one in signature.side("item")]
-    catalogue = read_arrays(store.fetch(files[CATALOGUE], scratch / "inputs" / CATALOGUE), items)
-    expected = rows.pop(signature.output)
-    batch = _batch(recommender, len(catalogue[signature.item]))
+    catalogue = read_arrays(store.fetch(_input(spec, CATALOGUE), scratch / "inputs" / CATALOGUE), items)
 
     triton = disposable(scratch / "triton")
     try:
         triton.start()
         server = TritonServer(triton, ModelRepository(triton.home, store), timeout=_TIMEOUT)
         try:
-            faults = server.place(recommender.name, [ServedUnit(recommender.name, 1, files)])
+            info, before = server.info(), triton.memory()
+            faults = server.place(spec.recommender.name, [ServedUnit(spec.recommender.name, 1, files)])
             if faults:
-                raise BadData(f"{MODEL}: Triton can't serve it: {faults[1]}")
-            difference = parity(server, recommender.name, 1, rows, expected)
-            log.info("parity: %s rows, largest difference %.2g", f"{len(expected):,}", difference)
-            found = latency(server, recommender.name, 1, one_request(signature, catalogue, rows, batch), batch)
-            log.info("latency of %s rows: p50 %.2f ms, p99 %.2f ms", f"{batch:,}", found.p50, found.p99)
-            metrics = {
-                "parity": difference,
-                "latency_p50": found.p50,
-                "latency_p99": found.p99,
-                "throughput": found.throughput,
-                "memory": triton.memory() / (1 << 20),
-            }
-            facts = {
-                "triton": server.info().version,
-                "batch": batch,
-                "calls": found.calls,
-                "parity_rows": len(expected),
-                "libraries": {name: importlib.metadata.version(name) for name in ("numpy", "onnxruntime", "nvidia-pytriton")},
-            }
+                raise BadData(f"{signature.file}: Triton can't serve it: {faults[1]}")
+            found = _parity(triton, spec.recommender.name, signature, rows)
+            metrics, calls = _speed(server, spec.recommender, signature, catalogue, rows)
+            metrics |= {"parity": found.difference, "memory": (triton.memory() - before) / (1 << 20), "memory_server": before / (1 << 20)}
+            log.info("memory: %.0f MiB more than the server's own %.0f MiB", metrics["memory"], metrics["memory_server"])
         finally:
             server.close()
     finally:
         triton.stop(grace=0)  # nothing is under way: no reason to be polite
         shutil.rmtree(triton.home, ignore_errors=True)
+    facts = {
+        "triton": info.version,
+        "calls": calls,
+        "parity_rows": found.rows,
+        "parity_features": [one.column for one in signature.features],
+        "parity_worst": {one.name: said(rows[one.name][found.row]) for one in signature.inputs},
+        "libraries": {name: importlib.metadata.version(name) for name in ("numpy", "onnxruntime", "nvidia-pytriton")},
+    }
     return metrics, facts
+
+
+def _parity(triton: EmbeddedTriton, recommender: str, signature: Signature, rows: Mapping[str, Any]) -> Parity:
+    outputs = [signature.output, *(one.output for one in signature.features)]
+    client = Client(triton.address, triton.metrics_url)
+    try:
+        found = compare(
+            lambda feed: client.outputs(model_name(recommender, signature), 1, tensors(signature, feed), outputs, _TIMEOUT), signature, rows
+        )
+    finally:
+        client.close()
+    refuse_skewed(found)
+    log.info("parity: %s rows, %d features equal, largest difference %.2g", f"{found.rows:,}", len(signature.features), found.difference)
+    return found
+
+
+def _speed(
+    server: TritonServer, spec: RecommenderSpec, signature: Signature, catalogue: Mapping[str, Any], rows: Mapping[str, Any]
+) -> tuple[dict[str, float], dict[str, int]]:
+    """For each size of call that a gate is about."""
+    metrics: dict[str, float] = {}
+    calls: dict[str, int] = {}
+    for batch in batches(spec):
+        size = batch or len(catalogue[signature.item])
+        found = latency(server, spec.name, 1, one_request(signature, catalogue, rows, size), size)
+        log.info("%s rows: p50 %.2f ms, p99 %.2f ms, %s rows/s", f"{size:,}", found.p50, found.p99, f"{found.throughput:,.0f}")
+        for name, value in (("latency_p50", found.p50), ("latency_p99", found.p99), ("throughput", found.throughput)):
+            metrics[at_batch(name, batch)] = value
+        calls[f"{size} rows"] = found.calls
+    return metrics, calls
 
 
 def _input(spec: StageSpec, name: str) -> File:
@@ -149,12 +176,6 @@ def _signature(content: bytes) -> Signature:
         return read(Signature, json.loads(content), SIGNATURE)
     except ValueError as error:
         raise BadData(f"{SIGNATURE}: not JSON: {error}") from None
-
-
-def _batch(spec: RecommenderSpec, catalogue: int) -> int:
-    """The rows of the call that the latency gate is about; the whole catalogue where it names none."""
-    gates = [gate for gate in spec.gates if isinstance(gate, LatencyGate)]
-    return max((gate.batch or catalogue for gate in gates), default=catalogue)
 
 
 if __name__ == "__main__":

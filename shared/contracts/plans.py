@@ -7,8 +7,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from shared.contracts.spec import Gate as SpecGate
 from shared.contracts.spec import (
     LatencyGate,
+    MedianGate,
+    MemoryGate,
     MetricGate,
     OnAlert,
     OnDrift,
@@ -18,6 +21,7 @@ from shared.contracts.spec import (
     ParityGate,
     RecommenderSpec,
     Retrain,
+    ThroughputGate,
 )
 from shared.domain.cron import Cron
 from shared.domain.gate import Gate
@@ -28,7 +32,7 @@ from shared.domain.run import STAGES, RunPlan
 from shared.domain.steps import RolloutPlan, Shadow, Step
 
 READS: Mapping[str, tuple[str, ...]] = {
-    "etl": ("data", "schema", "features", "split", "model.params.negatives", "resources.etl.engine"),
+    "etl": ("data", "schema", "features", "split", "model.family", "model.params.negatives", "resources.etl.engine"),
     "train": ("model",),
     "evaluate": ("schema", "serve.seen", "model.train.seed"),
     "export": ("name", "schema", "model"),
@@ -58,9 +62,10 @@ def stage_parts(spec: RecommenderSpec, stage: str) -> dict[str, str]:
 
 
 def _at(document: Mapping[str, Any], path: str) -> Any:
+    """None where a family has no such parameter."""
     found: Any = document
     for name in path.split("."):
-        found = found[name]
+        found = found.get(name) if isinstance(found, Mapping) else None
     return found
 
 
@@ -119,11 +124,28 @@ def _schedule(retrain: Retrain) -> Schedule | None:
     return Schedule(Cron.parse(retrain.schedule), retrain.timezone, mode, retrain.misfire, retrain.misfire_grace)
 
 
-def gate_rule(gate: MetricGate | ParityGate | LatencyGate) -> Gate:
+def batches(spec: RecommenderSpec) -> tuple[int | None, ...]:
+    """The rows of the calls that gates are about; None, the whole catalogue, where none names any."""
+    named = {gate.batch for gate in spec.gates if isinstance(gate, LatencyGate | MedianGate | ThroughputGate)}
+    return tuple(sorted(named, key=lambda batch: batch or 0)) or (None,)
+
+
+def at_batch(metric: str, batch: int | None) -> str:
+    """What is measured of calls of so many rows: `latency_p99@500`, and `latency_p99` of the whole catalogue."""
+    return metric if batch is None else f"{metric}@{batch}"
+
+
+def gate_rule(gate: SpecGate) -> Gate:
     if isinstance(gate, ParityGate):
         return Gate("parity", "max", gate.parity, stage="verify")
+    if isinstance(gate, MemoryGate):
+        return Gate("memory", "max", gate.memory / (1 << 20), stage="verify", unit=" MiB")
     if isinstance(gate, LatencyGate):
-        return Gate("latency_p99", "max", gate.latency_p99.total_seconds() * 1000, stage="verify", unit=" ms")
+        return Gate(at_batch("latency_p99", gate.batch), "max", gate.latency_p99.total_seconds() * 1000, stage="verify", unit=" ms")
+    if isinstance(gate, MedianGate):
+        return Gate(at_batch("latency_p50", gate.batch), "max", gate.latency_p50.total_seconds() * 1000, stage="verify", unit=" ms")
+    if isinstance(gate, ThroughputGate):
+        return Gate(at_batch("throughput", gate.batch), "min", gate.throughput, stage="verify", unit=" rows/s")
     if gate.min is not None:
         return Gate(gate.metric, "min", gate.min)
     if gate.better_than is not None:

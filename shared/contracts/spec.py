@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, ValidationInfo, WithJsonSchema, model_validator
 from pydantic.json_schema import DEFAULT_REF_TEMPLATE, GenerateJsonSchema
 
 from shared.contracts.quantities import Comparison, Cpu, Duration, Fraction, Memory, Rule, parse_duration, parse_fraction, write_duration
@@ -172,6 +172,21 @@ class MlpParams(Strict):
     )
     negatives: int = Field(4, ge=0, le=100, description="Sampled negatives for each positive, drawn anew each epoch.")
 
+    def wants_both_labels(self, full: bool) -> bool:
+        """Feedback is mostly positive by nature: sampled negatives stand against it. A file of one label is a mistake."""
+        return full or self.negatives == 0
+
+
+class PopularityParams(Strict):
+    """Nothing can be chosen: a count has no parameters."""
+
+    def wants_both_labels(self, full: bool) -> bool:
+        """It counts positives."""
+        return False
+
+
+Params = MlpParams | PopularityParams
+
 
 class Training(Strict):
     planned = frozenset({"mixed_precision", "compile", "early_stop"})
@@ -183,15 +198,23 @@ class Training(Strict):
     seed: int = Field(1, ge=0, description="Seeds weights, shuffling and negatives.")
 
 
-class Model(Strict):
-    FAMILIES: ClassVar[tuple[str, ...]] = ("mlp",)
-    PLANNED: ClassVar[frozenset[str]] = frozenset(
-        {"popularity", "itemknn", "ease", "mf", "neumf", "wide_deep", "dlrm", "two_tower", "session", "gbm"}
-    )
+def _params(value: Any, info: ValidationInfo) -> Any:
+    """Read by the family that the spec names."""
+    kind = Model.FAMILIES.get(str(info.data.get("family")))
+    return value if kind is None or isinstance(value, kind) else kind.model_validate(value)
 
-    family: str = Field("mlp", description="`mlp`: embeddings, hidden layers, sigmoid. A popularity baseline is always trained beside it.")
-    framework: Literal["tensorflow"] = Field("tensorflow", description="What trains it.")
-    params: MlpParams = Field(MlpParams(), description="The family's own parameters.")
+
+class Model(Strict):
+    FAMILIES: ClassVar[Mapping[str, type[Params]]] = {"mlp": MlpParams, "popularity": PopularityParams}
+    PLANNED: ClassVar[frozenset[str]] = frozenset({"itemknn", "ease", "mf", "neumf", "wide_deep", "dlrm", "two_tower", "session", "gbm"})
+
+    family: str = Field(
+        "mlp",
+        description="`mlp`: embeddings, hidden layers, sigmoid. `popularity`: an item's share of positives, the same for every user: "
+        "a safe first version. A popularity baseline is always trained beside it.",
+    )
+    framework: Literal["tensorflow"] = Field("tensorflow", description="What trains a family that is trained.")
+    params: Annotated[Params, BeforeValidator(_params)] = Field({}, validate_default=True, description="The family's own parameters.")
     train: Training = Field(Training(), description="How it is trained.")
 
     @model_validator(mode="before")
@@ -205,6 +228,14 @@ class Model(Strict):
             if framework in ("torch", "jax"):
                 raise unknown_name("framework", framework, ["tensorflow"], {"torch", "jax"})
         return value
+
+    @model_validator(mode="after")
+    def _says_nothing_in_vain(self) -> Model:
+        if self.family == "popularity":
+            idle = [name for name, value in Training() if name != "seed" and getattr(self.train, name) != value]
+            if idle:
+                raise ValueError(f"train: '{idle[0]}' has no effect: popularity counts and isn't trained: leave it out")
+        return self
 
 
 class MetricGate(Strict):
@@ -236,18 +267,44 @@ class ParityGate(Strict):
     parity: float = Field(gt=0, le=0.1, description="Largest difference between the real server's scores and training's, on real rows.")
 
 
+_BATCH: Any = Field(None, ge=1, le=100_000, description="Rows in a call; the whole catalogue when absent.")
+
+
 class LatencyGate(Strict):
     latency_p99: Duration = Field(description="The 99th percentile of one call on the real server.")
-    batch: int | None = Field(None, ge=1, le=100_000, description="Rows in a call; the whole catalogue when absent.")
+    batch: int | None = _BATCH
 
 
-_GATES: dict[str, type[Strict]] = {"metric": MetricGate, "parity": ParityGate, "latency_p99": LatencyGate}
-_PLANNED_GATES = frozenset({"memory", "latency_p50", "throughput"})
+class MedianGate(Strict):
+    latency_p50: Duration = Field(description="The median of one call on the real server.")
+    batch: int | None = _BATCH
+
+
+class ThroughputGate(Strict):
+    throughput: float = Field(gt=0, le=1e12, description="Rows a second on the real server, asked by one caller: at least so many.")
+    batch: int | None = _BATCH
+
+
+class MemoryGate(Strict):
+    memory: Memory = Field(
+        description="What the version adds to the real server's resident memory, its share of the backend's own included."
+    )
+
+
+ServingGate = LatencyGate | MedianGate | ThroughputGate
+_GATES: dict[str, type[Strict]] = {
+    "metric": MetricGate,
+    "parity": ParityGate,
+    "latency_p99": LatencyGate,
+    "latency_p50": MedianGate,
+    "throughput": ThroughputGate,
+    "memory": MemoryGate,
+}
 
 
 Gate = Annotated[
-    MetricGate | ParityGate | LatencyGate,
-    BeforeValidator(_entry("gate", _GATES, _PLANNED_GATES, "{metric: hr@10, better_than: popularity}")),
+    MetricGate | ParityGate | LatencyGate | MedianGate | ThroughputGate | MemoryGate,
+    BeforeValidator(_entry("gate", _GATES, frozenset(), "{metric: hr@10, better_than: popularity}")),
 ]
 
 
@@ -482,6 +539,17 @@ class RecommenderSpec(Strict):
                 raise ValueError(f"features: the model needs 'categorify' of '{need}'")
         if len({self.schema_.user, self.schema_.item, self.schema_.time, self.schema_.label.column}) < 4:
             raise ValueError("schema: user, item, time and label must be four different columns")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_better(self) -> RecommenderSpec:
+        compared = [gate for gate in self.gates if isinstance(gate, MetricGate) and gate.better_than == "popularity"]
+        if self.model.family == "popularity" and compared:
+            metric = compared[0].metric
+            raise ValueError(
+                "gates: a model of the family 'popularity' can't be better than popularity, which it is: say other gates, such as "
+                f"[{{metric: {metric}, not_worse_than: serving, by: 5%}}, {{parity: 1e-4}}]"
+            )
         return self
 
     def operators(self) -> tuple[Categorify | MultiHot, ...]:

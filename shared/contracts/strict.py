@@ -42,7 +42,7 @@ def unknown_name(what: str, name: str, known: Iterable[str], planned: Iterable[s
         return PydanticCustomError("planned", "{what} '{name}' is not yet supported", {"what": what, "name": name})
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
+    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names) or 'none at all'}"
     return PydanticCustomError("unknown", "unknown {what} '{name}': {hint}", {"what": what, "name": name, "hint": hint})
 
 

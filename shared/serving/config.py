@@ -1,35 +1,120 @@
-"""Writes config.pbtxt from types: nobody concatenates a model configuration by hand.
+"""What Triton is told of a model: config.pbtxt from types.
 
-The same file serves on the native onnxruntime backend (cluster) and on the Python one of the embedded server.
+The same file serves on the native onnxruntime backend (cluster) and on the Python one of the embedded server. By default there is no
+dynamic batching: the gateway's one call for a catalogue is a batch already, and a model that batches takes its rows as [rows, 1].
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from shared.serving.signature import DataType, Signature
+from shared.serving.pbtext import Message, Value, Word, write
+from shared.serving.signature import DataType, FeatureType, Signature
 
-_TRITON_TYPES: dict[DataType, str] = {"int64": "TYPE_INT64", "float32": "TYPE_FP32", "string": "TYPE_STRING"}
+_TYPES: dict[DataType | FeatureType, Word] = {
+    "int64": Word("TYPE_INT64"),
+    "int32": Word("TYPE_INT32"),
+    "float32": Word("TYPE_FP32"),
+    "string": Word("TYPE_STRING"),
+}
 
 
-def model_config(name: str, signature: Signature, versions: Iterable[int], instances: int = 1) -> str:
-    """The whole configuration. `versions` are the ones that serve: always named, never `latest` or `all`."""
-    listed = sorted(set(versions))
-    inputs = [_tensor(one.name, one.dtype, [-1] if one.width is None else [-1, one.width]) for one in signature.inputs]
-    return "\n".join(
-        [
-            f"name: {json.dumps(name)}",
-            'backend: "onnxruntime"',
-            "max_batch_size: 0",
-            f"input [{', '.join(inputs)}]",
-            f"output [{_tensor(signature.output, 'float32', [-1])}]",
-            f"instance_group [{{count: {instances}, kind: KIND_CPU}}]",
-            f"version_policy: {{specific: {{versions: {json.dumps(listed)}}}}}",
-            "",
+@dataclass(frozen=True)
+class Tensor:
+    """`width`: None for one value a row."""
+
+    name: str
+    dtype: DataType | FeatureType
+    width: int | None = None
+
+    def message(self, batched: bool) -> Message:
+        base: Message = {"name": self.name, "data_type": _TYPES[self.dtype]}
+        if not batched:
+            return {**base, "dims": [-1] if self.width is None else [-1, self.width]}
+        if self.width is None:  # Triton knows no tensor without a dimension: [rows, 1] outside, [rows] inside
+            return {**base, "dims": [1], "reshape": {"shape": []}}
+        return {**base, "dims": [self.width]}
+
+
+@dataclass(frozen=True)
+class Batching:
+    """Calls that wait at most `delay_us` for others, together at most `rows`: a larger call is refused."""
+
+    rows: int
+    preferred: tuple[int, ...] = ()
+    delay_us: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rows < 1 or self.delay_us < 0 or any(not 0 < size <= self.rows for size in self.preferred):
+            raise ValueError(f"batching: from 1 row on, no delay below 0, and preferred sizes of at most {self.rows} rows")
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """A call of so many rows of zeros and empty texts, `count` times, before a version is said to be ready."""
+
+    rows: int
+    count: int = 1
+
+    def message(self, inputs: Iterable[Tensor], batched: bool) -> Message:
+        shapes = {one.name: [] if one.width is None else [one.width] for one in inputs}
+        values: list[Message] = [
+            {"key": one.name, "value": {"data_type": _TYPES[one.dtype], "dims": self._dims(shapes[one.name], batched), "zero_data": True}}
+            for one in inputs
         ]
+        return {"name": "first", "batch_size": self.rows if batched else 0, "inputs": values, "count": self.count}
+
+    def _dims(self, inner: list[int], batched: bool) -> list[int]:
+        return (inner or [1]) if batched else [self.rows, *inner]
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """`versions` are the ones that serve: always named, never `latest` or `all`."""
+
+    name: str
+    backend: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    versions: tuple[int, ...]
+    file: str = ""
+    """Where it isn't the backend's own default: the embedded server's backend would take it for its program."""
+    instances: int = 1
+    batching: Batching | None = None
+    warm_up: WarmUp | None = None
+
+    def text(self) -> str:
+        batched = self.batching is not None
+        message: dict[str, Value] = {
+            "name": self.name,
+            "backend": self.backend,
+            **({"default_model_filename": self.file} if self.file else {}),
+            "max_batch_size": self.batching.rows if self.batching else 0,
+            "input": [one.message(batched) for one in self.inputs],
+            "output": [one.message(batched) for one in self.outputs],
+            "instance_group": {"count": self.instances, "kind": Word("KIND_CPU")},
+            "version_policy": {"specific": {"versions": sorted(set(self.versions))}},
+        }
+        if self.batching:
+            asked: Message = {"preferred_batch_size": self.batching.preferred, "max_queue_delay_microseconds": self.batching.delay_us}
+            message["dynamic_batching"] = asked
+        if self.warm_up:
+            message["model_warmup"] = self.warm_up.message(self.inputs, batched)
+        return write(message)
+
+
+def model_config(name: str, signature: Signature, versions: Iterable[int]) -> ModelConfig:
+    """As the platform serves a unit."""
+    return ModelConfig(
+        name=name,
+        backend=signature.backend,
+        inputs=tuple(Tensor(one.name, one.dtype, one.width) for one in signature.inputs),
+        outputs=(
+            Tensor(signature.output, "float32"),
+            *(Tensor(one.output, one.dtype, one.width) for one in signature.features),
+        ),
+        versions=tuple(versions),
+        instances=signature.instances,
+        warm_up=WarmUp(signature.warm_up) if signature.warm_up else None,
     )
-
-
-def _tensor(name: str, dtype: DataType, dims: list[int]) -> str:
-    return f"{{name: {json.dumps(name)}, data_type: {_TRITON_TYPES[dtype]}, dims: {json.dumps(dims)}}}"

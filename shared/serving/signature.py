@@ -1,13 +1,16 @@
 """The signature of a served unit: what export writes, what Triton is told and what the gateway sends.
 
-A unit is one ONNX graph, features and model together: it takes raw columns (ids and text as they are in the data)
-and gives one score a row. Beside `model.onnx` an export publishes:
+A unit is features and model together: it takes raw columns (ids and text as they are in the data) and gives one score a row.
+`signature.json` says which file it is and what runs it, so that a family that isn't an ONNX graph can stand beside those that are.
+Beside that file an export publishes:
 
 - `signature.json`: this model
 - `catalogue.npz`: one array for each item input, aligned by row; the array of the item key lists the catalogue
 - `popular.npy`: item keys (int64), the most popular first: the answer for unknown users
 - `users.npy`: the known user keys (int64), sorted
-- `parity.npz`: real rows: an array for each input, and `score`, what the model gave for them in training's own runtime
+- `parity.npz`: real rows: an array for each input, `score`, what the model gave for them in training's own runtime, and an array for
+  each feature (under its output's name), what training made of them
+- `embeddings.npz`, where the family has them: `items` (int64 keys) and `vectors` (float32), whose inner product with a user's is the score
 - `model_card.json`: for people
 """
 
@@ -20,6 +23,7 @@ from pydantic import Field, model_validator
 from shared.contracts.strict import Strict
 
 DataType = Literal["int64", "float32", "string"]
+FeatureType = Literal["int32", "float32"]
 OUTPUT = "score"
 
 
@@ -32,12 +36,26 @@ class Input(Strict):
     side: Literal["user", "item"] = Field(description="Whether the gateway fills it from the request or from the catalogue.")
 
 
+class Feature(Strict):
+    """What the unit's own features make of a column: an output beside the score, to be held against training's."""
+
+    column: str = Field(description="The raw column that it is made of.")
+    output: str
+    dtype: FeatureType = "int32"
+    width: int | None = Field(None, ge=1)
+
+
 class Signature(Strict):
     version: Literal[1] = 1
+    file: Literal["model.onnx"] = Field("model.onnx", description="What is served.")
+    backend: Literal["onnxruntime"] = Field("onnxruntime", description="Triton's backend that runs it.")
     user: str = Field(description="The input that takes the user's key.")
     item: str = Field(description="The input that takes the item's key.")
     inputs: tuple[Input, ...]
     output: str = OUTPUT
+    features: tuple[Feature, ...] = Field((), description="Outputs for `verify`; nobody else asks for them.")
+    instances: int = Field(1, ge=1, description="Of the model on each server.")
+    warm_up: int = Field(0, ge=0, description="Rows of the call that a server makes before it says that the version is ready; 0: none.")
 
     @model_validator(mode="after")
     def _keys_are_inputs(self) -> Signature:
@@ -47,6 +65,9 @@ class Signature(Strict):
         for key in (self.user, self.item):
             if key not in names:
                 raise ValueError(f"'{key}' is not an input")
+        outputs = [self.output, *(one.output for one in self.features)]
+        if len(set(outputs)) < len(outputs):
+            raise ValueError("two outputs have one name")
         return self
 
     def side(self, side: Literal["user", "item"]) -> tuple[Input, ...]:

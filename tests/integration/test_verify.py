@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,14 @@ import psutil
 import pytest
 
 from shared.artifacts import FsspecArtifacts
+from shared.contracts.plans import gate_rule
+from shared.contracts.spec import LatencyGate, MedianGate, MemoryGate, ThroughputGate
 from shared.contracts.stage import Files, Manifest
-from shared.testing.executor_suite import stage_spec
+from shared.domain.gate import Verdict, judge
+from shared.testing.executor_suite import small_spec, stage_spec
 from shared.testing.model_server_suite import tiny_model, tiny_unit
 from shared.testing.waiting import wait_for
+from tests import served
 from tests.broken import not_a_number_of_real_items
 
 ATTEMPT = "r1-verify-1"
@@ -29,6 +34,7 @@ class Stage:
         self.folder = folder / "attempt"
         self.folder.mkdir()
         self.store = FsspecArtifacts(str(folder / "artifacts"))
+        self.gates: tuple[Any, ...] = ()
 
     def export(self, *, model: bytes | None = None, expected: Any = None) -> Files:
         user, item = np.arange(ROWS), np.arange(ROWS) % 7
@@ -41,7 +47,8 @@ class Stage:
         return files | {path.name: self.store.put(path) for path in (catalogue, parity)}
 
     def start(self, files: Files) -> subprocess.Popen[str]:
-        spec = stage_spec(ATTEMPT, "verify", self.store.url, inputs={"export": files})
+        recommender = small_spec().model_copy(update={"gates": self.gates}) if self.gates else small_spec()
+        spec = stage_spec(ATTEMPT, "verify", self.store.url, inputs={"export": files}, recommender=recommender)
         (self.folder / "spec.json").write_text(spec.model_dump_json(by_alias=True))
         command = [sys.executable, "-m", "services.triton.verify", "--spec", str(self.folder / "spec.json")]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -70,8 +77,7 @@ def test_a_good_unit_is_measured_on_a_real_server(stage: Stage) -> None:
     assert manifest.metrics["throughput"] > 0
     assert manifest.metrics["memory"] > 10
     assert manifest.facts["parity_rows"] == ROWS
-    assert manifest.facts["batch"] == 40
-    assert manifest.facts["calls"] == 200
+    assert manifest.facts["calls"] == {"40 rows": 200}
     assert stage.run(files)[0] == 0
     assert stage.store.manifest(ATTEMPT) == manifest
 
@@ -83,6 +89,37 @@ def test_a_unit_that_answers_otherwise_than_in_training_shows_by_how_much(stage:
     _, _, manifest = stage.run(stage.export(expected=expected))
     assert manifest is not None
     assert manifest.metrics["parity"] == pytest.approx(0.5)
+
+
+@pytest.mark.requirement("C-04")
+def test_each_gate_of_speed_and_memory_is_measured_at_its_own_batch(stage: Stage) -> None:
+    stage.gates = (
+        LatencyGate(latency_p99=timedelta(minutes=1), batch=20),
+        MedianGate(latency_p50=timedelta(minutes=1)),
+        ThroughputGate(throughput=1, batch=30),
+        MemoryGate(memory=4 << 30),
+    )
+    code, said, manifest = stage.run(stage.export())
+    assert code == 0, said
+    assert manifest is not None
+    assert manifest.facts["calls"] == {"40 rows": 200, "20 rows": 200, "30 rows": 200}
+    rules = [gate_rule(gate) for gate in stage.gates]
+    assert [judge(rule, manifest.metrics, serving=False).verdict for rule in rules] == [Verdict.PASS] * 4
+    assert 10 < manifest.metrics["memory"] < 1024
+    impossible = [ThroughputGate(throughput=1e12, batch=30), MemoryGate(memory=1 << 20)]
+    refused = [judge(gate_rule(gate), manifest.metrics, serving=False) for gate in impossible]
+    assert [one.verdict for one in refused] == [Verdict.FAIL] * 2
+    assert refused[1].reason == f"memory is {manifest.metrics['memory']:.4g} MiB > 1 MiB"
+
+
+@pytest.mark.requirement("C-04")
+def test_a_unit_with_a_skewed_feature_is_refused_by_the_features_name(stage: Stage, tmp_path: Path) -> None:
+    world = served.small(tmp_path)
+    model = world.train("popularity")
+    files = world.export(stage.store, model, world.unit(model, served.swapped, "genres"))
+    message = refused(stage, files)
+    assert "feature 'genres' differs in" in message
+    assert message.endswith("the exported features aren't those that the model was trained on")
 
 
 def refused(stage: Stage, files: Files) -> str:

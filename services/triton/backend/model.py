@@ -86,10 +86,11 @@ class Output:
     """An output as config.pbtxt declares it. What doesn't keep to that isn't handed over: it would go into shared memory, which all
     models of the machine share, however large it is."""
 
-    def __init__(self, declared: dict[str, Any]) -> None:
+    def __init__(self, declared: dict[str, Any], batched: bool) -> None:
         self.name: str = declared["name"]
         self._type = _TYPES[declared["data_type"]]
-        self._width = [int(one) for one in declared["dims"][1:]]
+        inner = declared.get("reshape", {}).get("shape", declared["dims"]) if batched else declared["dims"][1:]
+        self._width = [int(one) for one in inner]
 
     def check(self, found: Any, rows: int) -> None:
         if found.dtype != self._type:
@@ -112,9 +113,9 @@ class TritonPythonModel:
             self._watch.end()
         self._inputs = [one.name for one in self._session.get_inputs()]
         given = {one.name for one in self._session.get_outputs()}
-        self._outputs = [Output(one) for one in json.loads(args["model_config"])["output"]]
-        self._names = [one.name for one in self._outputs]
-        if missing := [name for name in self._names if name not in given]:
+        config = json.loads(args["model_config"])
+        self._outputs = {one["name"]: Output(one, int(config.get("max_batch_size", 0)) > 0) for one in config["output"]}
+        if missing := [name for name in self._outputs if name not in given]:
             raise pb_utils.TritonModelException(f"the graph has no output '{missing[0]}'")
 
     def execute(self, requests: list[Any]) -> list[Any]:
@@ -124,15 +125,16 @@ class TritonPythonModel:
         try:
             given = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
             feed = {name: given[name] for name in self._inputs}
+            asked = [self._outputs[name] for name in list(request.requested_output_names()) or self._outputs]
             options = self._watch.begin(request.timeout() / 1e6 or _PATIENCE)
             try:
-                found = self._session.run(self._names, feed, options)
+                found = self._session.run([one.name for one in asked], feed, options)
             finally:
                 self._watch.end()
             rows = len(next(iter(given.values())))
-            for output, value in zip(self._outputs, found, strict=True):
+            for output, value in zip(asked, found, strict=True):
                 output.check(value, rows)
-            return pb_utils.InferenceResponse([pb_utils.Tensor(name, value) for name, value in zip(self._names, found, strict=True)])
+            return pb_utils.InferenceResponse([pb_utils.Tensor(one.name, value) for one, value in zip(asked, found, strict=True)])
         except KeyError as error:
             return pb_utils.InferenceResponse([], pb_utils.TritonError(f"input {error} is missing"))
         except Exception as error:

@@ -33,6 +33,9 @@ gates:
   - {metric: hr@10/99, min: 0.2}
   - {parity: 1e-5}
   - {latency_p99: 20ms, batch: 500}
+  - {latency_p50: 5ms}
+  - {throughput: 100000}
+  - {memory: 512Mi}
 rollout: {steps: [1%, 0.5], analysis: {max_harm: 2%, window: 10m}}
 retrain: {on: [drift: {psi: 0.3}, kpi: {hit_rate: -20%}], mode: warm, cooldown: 1h}
 """
@@ -50,6 +53,15 @@ def test_a_split_is_a_share_or_a_duration(written: str, kept: float | str) -> No
     assert parse_spec(json.dumps(spec.document())) == spec
 
 
+def test_the_parameters_are_those_of_the_family() -> None:
+    lines = SPEC.splitlines()
+    short = "\n".join(lines[: lines.index("features:")])
+    counting = parse_spec(f"{short}\nmodel: {{family: popularity}}\ngates: [parity: 1e-5]")
+    assert counting.document()["model"]["params"] == {}
+    assert parse_spec(json.dumps(counting.document())) == counting
+    assert parse_spec(f"{short}\nmodel: {{params: {{layers: [8]}}}}").document()["model"]["params"]["layers"] == [8]
+
+
 def test_only_name_data_and_schema_are_required() -> None:
     lines = SPEC.splitlines()
     short = "\n".join(lines[: lines.index("features:")])
@@ -63,7 +75,10 @@ def test_the_plans_say_what_the_spec_says() -> None:
         "ndcg@10 not worse than serving by 5.00%",
         "hr@10/99 at least 0.2",
         "parity at most 1e-05",
-        "latency_p99 at most 20 ms",
+        "latency_p99@500 at most 20 ms",
+        "latency_p50 at most 5 ms",
+        "throughput at least 100000 rows/s",
+        "memory at most 512 MiB",
     ]
     assert [step.weight for step in rollout_plan(spec).steps] == [0.01, 0.5]
     plan = retrain_plan(spec)
@@ -108,6 +123,18 @@ def test_the_plans_say_what_the_spec_says() -> None:
         ('">= 4"', "'>= 1e999'", "schema.label.positive: expected a comparison with a finite number"),
         ("name: movies", "name: movies\nmodel: {framework: [torch]}", "model.framework: expected 'tensorflow', got a list"),
         ("name: movies", "name: movies\nmodel: {family: [mlp]}", "model.family: expected text, got a list"),
+        (
+            "gates:",
+            "model: {family: popularity}\ngates:",
+            "gates: a model of the family 'popularity' can't be better than popularity, which it is: say other gates",
+        ),
+        ("name: movies", "name: movies\nmodel: {family: popularity, params: {layers: [8]}}", "model.params: unknown field 'layers'"),
+        (
+            "name: movies",
+            "name: movies\nmodel: {family: popularity, train: {epochs: 9}}",
+            "model: train: 'epochs' has no effect: popularity counts and isn't trained: leave it out",
+        ),
+        ("name: movies", "name: movies\nmodel: {params: {layer: [8]}}", "model.params: unknown field 'layer': did you mean 'layers'?"),
         ("- {parity: 1e-5}", "- parity", "gates.3: expected one gate such as {metric: hr@10, better_than: popularity}"),
         ("{parity: 1e-5}", "{parity: 1e-5, latency_p99: 1s}", "gates.3: one entry names one gate; this one names parity and latency_p99"),
         (

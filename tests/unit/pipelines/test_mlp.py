@@ -6,22 +6,27 @@ import logging
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
+from pipelines.features.categorify import CategorifyFeature
+from pipelines.features.graph import Graph
+from pipelines.features.vocabulary import Vocabulary
 from pipelines.models.mlp import (
     Architecture,
     build,
     grow_weights,
     load_architecture,
     load_weights,
+    plan,
     save_weights,
     scorer,
     set_weights,
     weights_of,
 )
-from pipelines.models.tables import Table, plan_tables, width_by_rule
+from pipelines.models.tables import Table, width_by_rule
 from pipelines.training.fit import Progress
-from shared.contracts.spec import Training
+from shared.contracts.spec import MlpParams, Training
 from shared.domain.errors import Invalid
 
 
@@ -88,12 +93,20 @@ def test_a_warm_start_into_another_shape_is_refused(changed: Architecture) -> No
         grow_weights(build(changed), parent)
 
 
-def test_tables_too_large_for_one_graph_are_refused_before_training() -> None:
-    from pipelines.features.graph import Graph
+@pytest.mark.requirement("T-13")
+@pytest.mark.parametrize(("users", "size"), [(1_100_000, r"weights take 2\.3 GB"), (100, None)])
+def test_a_model_too_large_for_one_graph_is_refused_before_training(users: int, size: str | None) -> None:
+    counts = pl.Series(np.ones(users, dtype=np.int64))
+    vocabulary = Vocabulary("int64", pl.Series(np.arange(users)), counts)
+    features = tuple(CategorifyFeature(column, "user", "int64", 1, vocabulary) for column in ("userId", "movieId"))  # type: ignore[arg-type]
+    graph = Graph("userId", "movieId", features)
+    if size is None:
+        assert plan(graph, MlpParams(), None).layers == (128, 128, 128)
+        return
+    with pytest.raises(Invalid, match=size):
+        plan(graph, MlpParams(width=256), None)
 
-    class Huge:
-        column, length = "userId", None
-        state = type("State", (), {"cardinality": 2_000_000})
 
-    with pytest.raises(Invalid, match=r"4\.1 GB"):
-        plan_tables(Graph("userId", "movieId", (Huge(),)), None)  # type: ignore[arg-type]
+def test_a_models_size_is_known_before_it_is_built() -> None:
+    architecture = Architecture(_tables(), (8, 4))
+    assert architecture.size == 4 * sum(weight.size for weight in weights_of(build(architecture)).values())

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from services.triton.repository import MODEL, SIGNATURE, ModelRepository, model_name, recommender_of
+from services.triton.repository import SIGNATURE, ModelRepository, model_name, recommender_of
 from shared.artifacts import FsspecArtifacts
 from shared.domain.errors import Damaged, Invalid, NotFound
 from shared.ports import ServedUnit
-from shared.serving.signature import Input, Signature
+from shared.serving.signature import Feature, Input, Signature
 from shared.testing.model_server_suite import tiny_unit
+
+MODEL = "model.onnx"
 
 
 @pytest.fixture
@@ -95,6 +97,16 @@ def test_versions_with_other_inputs_get_a_model_of_their_own(repository: ModelRe
     first, second, third = (repository.add(tiny_unit(store, "movies", n, tags=n == 2, model=b"content")) for n in (1, 2, 3))
     assert first.model == third.model != second.model
     assert repository.models("movies") == {first.model: {1, 3}, second.model: {2}}
+
+
+def test_whatever_is_configured_is_in_the_models_name() -> None:
+    keys = {"inputs": (Input(name="u", dtype="int64", side="user"), Input(name="i", dtype="int64", side="item"))}
+    plain = Signature(user="u", item="i", **keys)
+    feature = Feature(column="u", output="codes/u")
+    others = (Signature(user="u", item="i", **keys, **more) for more in ({"features": (feature,)}, {"instances": 2}, {"warm_up": 8}))
+    names = {model_name("m", one) for one in (plain, *others)}
+    assert len(names) == 4
+    assert model_name("m", plain) == "eyas-m_e9734840", "what serves keeps its name over an upgrade"
 
 
 def test_trials_of_an_earlier_life_are_removed(repository: ModelRepository, store: FsspecArtifacts, tmp_path: Path) -> None:

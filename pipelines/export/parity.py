@@ -1,0 +1,64 @@
+"""The rows that a served unit must answer as training did, and what training made of them: codes and scores.
+
+Real pairs, newest first, and then pairs that cover: every item of the catalogue and every known user, as far as there is room, and a
+stranger, so that a single entry of a vocabulary that has moved is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipelines.features.graph import Graph, codes_name
+from pipelines.loaders.batches import Codes, encode_users
+from pipelines.models.family import Trained
+from shared.serving.signature import OUTPUT, Signature
+
+Ints = NDArray[np.int64]
+Arrays = dict[str, NDArray[Any]]
+REAL, MOST = 4_000, 20_000
+_LAST = 2**63 - 1
+
+
+def choose_pairs(graph: Graph, fetch: Callable[[str], Path], catalogue: int, seed: int) -> tuple[Ints, Ints]:
+    """Users' keys and rows of the catalogue; seeded. `fetch` gives the files of etl."""
+    random = np.random.default_rng((seed, 31))
+    users, rows = _real(fetch, random)
+    known = graph.feature(graph.user).state.values.to_numpy()
+    count = min(MOST, max(len(known), catalogue))
+    covering_users = np.append(_cycle(random.permutation(known), count), _stranger(known))
+    covering_rows = np.append(_cycle(random.permutation(catalogue), count), 0)
+    return np.concatenate([users, covering_users]), np.concatenate([rows, covering_rows])
+
+
+def answers(graph: Graph, model: Trained, items: Codes, columns: Arrays, users: Ints, rows: Ints, served: Signature) -> Arrays:
+    """Raw columns as the unit takes them, training's codes under the outputs' names, and training's score."""
+    codes = {name: column[rows] for name, column in items.items()} | {graph.user: encode_users(graph, users)}
+    raw = {served.user: users} | {name: column[rows] for name, column in columns.items()}
+    return raw | {codes_name(name): column for name, column in codes.items()} | {OUTPUT: model.score(codes)}
+
+
+def _real(fetch: Callable[[str], Path], random: np.random.Generator) -> tuple[Ints, Ints]:
+    """A sample of the holdout's pairs, topped up with training's."""
+    chosen: list[pl.DataFrame] = []
+    for name in ("holdout.parquet", "train.parquet"):
+        missing = REAL - sum(len(part) for part in chosen)
+        pairs = pl.read_parquet(fetch(name), columns=["user", "item_row"])
+        chosen.append(pairs[np.sort(random.permutation(len(pairs))[:missing])])
+    pairs = pl.concat(chosen)
+    return pairs["user"].to_numpy(), pairs["item_row"].cast(pl.Int64).to_numpy()
+
+
+def _cycle(values: Ints, count: int) -> Ints:
+    return np.resize(values, count)
+
+
+def _stranger(known: Ints) -> int:
+    """A key that nobody has."""
+    newest = int(known.max(initial=0))
+    return newest + 1 if newest < _LAST else int(known.min()) - 1

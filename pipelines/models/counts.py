@@ -1,0 +1,76 @@
+"""Popularity as a model that serves: an item's positives as a share of the most popular one's, the same for every user.
+
+A safe first version, and the smallest one: one gather in the served graph. It looks scores up by the item's code, so that items
+which share the code of the unknown (seen too seldom for `min_count`, or never) share the mean of their counts.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.features.graph import IR_VERSION, OPSET
+from pipelines.loaders.batches import Codes
+from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
+from pipelines.models.tables import Table, check_size
+
+SCORES = "scores.npy"
+
+
+@dataclass(frozen=True)
+class CountModel:
+    item: str
+    by_code: NDArray[np.float32]
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        return (Table(self.item, len(self.by_code), 1, None),)
+
+    def save(self, folder: Path) -> dict[str, Path]:
+        described, scores = folder / MODEL, folder / SCORES
+        described.write_text(json.dumps({"version": 1, "family": Counts.name, "item": self.item}, indent=1))
+        np.save(scores, self.by_code, allow_pickle=False)
+        return {MODEL: described, SCORES: scores}
+
+    def score(self, columns: Codes) -> NDArray[np.float32]:
+        return self.by_code[columns[self.item]]
+
+    def lower(self) -> Any:
+        from onnx import TensorProto, helper, numpy_helper
+
+        codes = helper.make_tensor_value_info(self.item, TensorProto.INT32, ["N"])
+        score = helper.make_tensor_value_info("score", TensorProto.FLOAT, ["N"])
+        node = helper.make_node("Gather", ["by_code", self.item], ["score"], name="popularity")
+        graph = helper.make_graph([node], "popularity", [codes], [score], [numpy_helper.from_array(self.by_code, "by_code")])
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="eyas")
+
+    def embeddings(self, codes: Codes) -> Embeddings:
+        """One number an item: the query [1.0], whoever asks, gives the score."""
+        return Embeddings(self.score(codes)[:, None])
+
+
+class Counts:
+    """Implements Family."""
+
+    name = "popularity"
+
+    def train(self, task: Task) -> Fitted:
+        started = time.monotonic()
+        item = task.graph.feature(task.graph.item)
+        codes, counts = task.codes[task.graph.item], task.popularity.scores
+        cardinality = item.state.cardinality
+        check_size(task.graph, cardinality * 4)
+        totals = np.bincount(codes, weights=counts, minlength=cardinality)
+        means = totals / np.maximum(np.bincount(codes, minlength=cardinality), 1)
+        by_code = (means / max(float(means.max()), 1.0)).astype(np.float32)
+        metrics = {"train.seconds": time.monotonic() - started, "train.parameters": float(cardinality)}
+        return Fitted(CountModel(task.graph.item, by_code), metrics)
+
+    def load(self, fetch: Fetch) -> CountModel:
+        return CountModel(json.loads(fetch(MODEL).read_text())["item"], np.load(fetch(SCORES), allow_pickle=False))

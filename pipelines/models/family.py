@@ -1,0 +1,88 @@
+"""A model family: the one seam between the stages and the models.
+
+The stages know what is said here and no family by name. A family trains on codes, gives a model that scores in training's own
+runtime, and lowers that model to ONNX with the codes as inputs; export puts the feature graph in front of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.features.graph import Graph
+from pipelines.loaders.batches import Codes
+from pipelines.models.popularity import Popularity
+from pipelines.models.tables import Table
+from shared.contracts.spec import Model
+
+Fetch = Callable[[str], Path]
+MODEL = "model.json"
+"""What every family publishes: its name under `family`, and whatever it needs to build the model again."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a family trains on. `codes` are the catalogue's, row by row; `rows` is train.parquet, `popularity` what was counted in it.
+
+    `parent` fetches the files of the run that a warm run starts from: one of the same family.
+    """
+
+    model: Model
+    graph: Graph
+    rows: Path
+    codes: Codes
+    popularity: Popularity
+    log: logging.Logger
+    parent: Fetch | None = None
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """One vector for each row of the catalogue. A user's query vector meets it as an inner product."""
+
+    vectors: NDArray[np.float32]
+
+
+class Trained(Protocol):
+    """A model in training's own runtime."""
+
+    @property
+    def tables(self) -> Sequence[Table]:
+        """What it looks up by code."""
+
+    def save(self, folder: Path) -> dict[str, Path]:
+        """Writes what `load` needs, `model.json` among it; arrays and JSON only."""
+
+    def score(self, columns: Codes) -> NDArray[np.float32]:
+        """One score a row."""
+
+    def lower(self) -> Any:
+        """The ONNX model: inputs are int32 codes, named as those columns that it looks at; one output, a float32 score a row."""
+
+    def embeddings(self, codes: Codes) -> Embeddings | None:
+        """Of the catalogue's rows; None where no inner product stands for the score."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    model: Trained
+    metrics: Mapping[str, float]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Family(Protocol):
+    """`name` is what the spec calls it: `shared.contracts.spec.Model.FAMILIES` holds its parameters."""
+
+    name: str
+
+    def train(self, task: Task) -> Fitted:
+        """Invalid, before anything is trained, for what can't be served in the end."""
+
+    def load(self, fetch: Fetch) -> Trained:
+        """What `save` has written, without what training alone needs."""

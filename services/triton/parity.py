@@ -1,0 +1,120 @@
+"""Whether a served unit answers as training did: each feature, then the score, over the same rows on the real server.
+
+A feature is held against training's value by value: a code that differs names another vector, however near the scores may come out.
+How far the scores may be apart is the gate's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shared.domain.errors import BadData
+from shared.serving.signature import Feature, Signature
+
+Array = np.ndarray[Any, Any]
+Columns = Mapping[str, Array]
+Answer = Callable[[Columns], Mapping[str, Array]]
+"""From raw columns to the outputs of the unit."""
+_BATCH = 256
+_NEAR = 1e-5
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Skew:
+    """A feature that the unit doesn't compute as training did, with the first row of those that differ."""
+
+    column: str
+    rows: int
+    row: int
+    raw: str
+    trained: str
+    served: str
+
+    def __str__(self) -> str:
+        rows = f"{self.rows:,} row{'s' if self.rows > 1 else ''}"
+        first = f"first row {self.row}: {self.raw} is {self.trained} in training, {self.served} served"
+        return f"feature '{self.column}' differs in {rows}, {first}"
+
+
+@dataclass(frozen=True)
+class Parity:
+    difference: float
+    """The largest one between two scores, and the row that it is in."""
+    row: int
+    rows: int
+    skewed: tuple[Skew, ...]
+
+
+def compare(answer: Answer, signature: Signature, rows: Columns) -> Parity:
+    """`rows` holds the inputs, and training's score and features under the outputs' names. BadData where either side isn't a number."""
+    expected = rows[signature.output]
+    raw = {one.name: rows[one.name] for one in signature.inputs}
+    for name in _floats(signature):
+        _finite(rows[name], name, 0, "training")
+    apart = np.zeros(len(expected))
+    wrong = {one.output: np.zeros(len(expected), dtype=bool) for one in signature.features}
+    seen: dict[str, tuple[int, Array]] = {}
+    for start, stop in _batches(len(expected)):
+        found = answer({name: column[start:stop] for name, column in raw.items()})
+        for name in _floats(signature):
+            _finite(found[name], name, start, "the served unit")
+        apart[start:stop] = np.abs(found[signature.output].astype(np.float64) - expected[start:stop])
+        for one in signature.features:
+            differs = _differs(one, found[one.output], rows[one.output][start:stop])
+            wrong[one.output][start:stop] = differs
+            if differs.any() and one.output not in seen:
+                first = int(np.argmax(differs))
+                seen[one.output] = (start + first, found[one.output][first])
+    skewed = tuple(
+        Skew(one.column, int(wrong[one.output].sum()), row, said(raw[one.column][row]), said(rows[one.output][row]), said(served))
+        for one in signature.features
+        if one.output in seen
+        for row, served in [seen[one.output]]
+    )
+    return Parity(float(apart.max()), int(apart.argmax()), len(expected), skewed)
+
+
+def refuse_skewed(found: Parity) -> None:
+    """BadData that names each feature which isn't computed as in training."""
+    if found.skewed:
+        more = f"; and {len(found.skewed) - _NAMED} more" if len(found.skewed) > _NAMED else ""
+        said = "; ".join(str(one) for one in found.skewed[:_NAMED])
+        raise BadData(f"parity: of {found.rows:,} rows, {said}{more}: the exported features aren't those that the model was trained on")
+
+
+def _floats(signature: Signature) -> list[str]:
+    return [signature.output, *(one.output for one in signature.features if one.dtype == "float32")]
+
+
+def _finite(values: Array, name: str, start: int, who: str) -> None:
+    good = np.isfinite(values).reshape(len(values), -1).all(axis=1)
+    if not good.all():
+        row = int(np.argmin(good))
+        what = "scores" if "/" not in name else f"'{name}'"
+        raise BadData(f"parity.npz: {who} gave {said(values[row])} for row {start + row}: mend the model, its {what} must be finite")
+
+
+def _differs(feature: Feature, served: Array, trained: Array) -> Array:
+    """By row."""
+    if served.shape != trained.shape:
+        raise BadData(f"parity: feature '{feature.column}' has the shape {served.shape} served, {trained.shape} in training")
+    same = np.isclose(served, trained, rtol=_NEAR, atol=_NEAR) if feature.dtype == "float32" else served == trained
+    differs: Array = ~np.asarray(same).reshape(len(same), -1).all(axis=1)
+    return differs
+
+
+def said(value: Any) -> str:
+    text = str(value.tolist() if isinstance(value, np.ndarray | np.generic) else value)
+    return text if len(text) <= 80 else f"{text[:80]}..."
+
+
+def _batches(rows: int) -> Iterator[tuple[int, int]]:
+    """A single row first: what depends on its neighbours in a batch shows there."""
+    yield 0, 1
+    for start in range(0, rows, _BATCH):
+        yield start, min(start + _BATCH, rows)

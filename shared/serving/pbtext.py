@@ -1,0 +1,44 @@
+"""Protobuf's text format, as far as config.pbtxt needs it: nobody concatenates a configuration by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Union
+
+Value = Union[str, int, bool, "Word", "Message", Sequence["Value"]]
+Message = Mapping[str, Value]
+"""Fields by name; None of them absent, lists are repeated fields."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """A name of an enum: written without quotes."""
+
+    name: str
+
+
+def write(message: Message) -> str:
+    """One field a line."""
+    return "".join(f"{line}\n" for name, value in message.items() for line in _field(name, value))
+
+
+def _field(name: str, value: Value) -> list[str]:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [line for one in value for line in _field(name, one)]
+    return [f"{name} {_written(value)}" if isinstance(value, Mapping) else f"{name}: {_written(value)}"]
+
+
+def _written(value: Value) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + " ".join(line for name, inner in value.items() for line in _field(name, inner)) + " }"
+    if isinstance(value, Word):
+        return value.name
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else f'"{_escaped(str(value))}"'
+
+
+def _escaped(text: str) -> str:
+    """Bytes of UTF-8; whatever isn't plain ASCII in octal, which every reader of the format understands."""
+    return "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03o}" for byte in text.encode())

@@ -1,0 +1,115 @@
+"""Parity on the real server: every family answers as in training; a skewed feature is caught and named, of every operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import numpy as np
+import pytest
+
+from pipelines.models.families import FAMILIES
+from pipelines.models.family import Trained
+from services.triton.client import Client
+from services.triton.embedded import EmbeddedTriton
+from services.triton.model_server import TritonServer
+from services.triton.parity import Parity, compare, refuse_skewed
+from services.triton.repository import ModelRepository, model_name
+from services.triton.tensors import tensors
+from shared.artifacts import FsspecArtifacts
+from shared.contracts import spec as spec_module
+from shared.domain.errors import BadData
+from shared.ports import ServedUnit
+from tests import served
+from tests.served import OPERATORS, Skew, Small, small
+
+COLUMNS = [column for entry in OPERATORS.values() for one in (entry.get("categorify", entry.get("multi_hot")),) for column in np.ravel(one)]
+Verify = Callable[[bytes, Trained], Parity]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Small:
+    return small(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture(scope="module")
+def trained(world: Small) -> Callable[[str], Trained]:
+    return cache(world.train)
+
+
+@pytest.fixture(scope="module")
+def verify(world: Small, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verify]:
+    """Places a unit on a real server and holds its answers against training's."""
+    folder = tmp_path_factory.mktemp("server")
+    store = FsspecArtifacts(str(folder / "artifacts"))
+    triton = EmbeddedTriton(folder / "triton")
+    triton.start()
+    server = TritonServer(triton, ModelRepository(triton.home, store), timeout=60)
+    client = Client(triton.address, triton.metrics_url)
+
+    def ask(unit: bytes, model: Trained) -> Parity:
+        files = world.export(store, model, unit)
+        assert server.place("films", [ServedUnit("films", 1, files)]) == {}
+        signature = world.signature
+        outputs = [signature.output, *(one.output for one in signature.features)]
+        name = model_name("films", signature)
+        try:
+            return compare(lambda feed: client.outputs(name, 1, tensors(signature, feed), outputs, 60), signature, world.rows(model))
+        finally:
+            server.place("films", [])
+
+    yield ask
+    client.close()
+    server.close()
+    triton.stop()
+
+
+def test_every_operator_has_an_example() -> None:
+    assert set(OPERATORS) == set(spec_module._OPERATORS)
+
+
+@pytest.mark.requirement("T-12", "T-13", "C-04")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_answers_on_the_real_server_as_in_training(
+    world: Small, trained: Callable[[str], Trained], verify: Verify, family: str
+) -> None:
+    found = verify(world.unit(trained(family)), trained(family))
+    assert found.skewed == ()
+    assert found.difference < 1e-5
+    assert found.rows > 400
+
+
+@pytest.mark.requirement("C-04")
+@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_skewed_feature_is_caught_and_named(
+    world: Small, trained: Callable[[str], Trained], verify: Verify, family: str, column: str
+) -> None:
+    found = verify(world.unit(trained(family), served.shifted, column), trained(family))
+    assert [one.column for one in found.skewed] == [column]
+    assert found.skewed[0].rows == found.rows
+    with pytest.raises(BadData, match=f"feature '{column}' differs in {found.rows:,} rows, first row 0: .* in training, .* served"):
+        refuse_skewed(found)
+
+
+@pytest.mark.requirement("C-04")
+@pytest.mark.parametrize(
+    ("skew", "column"),
+    [
+        (served.swapped, "userId"),
+        (served.swapped, "movieId"),
+        (served.swapped, "genres"),
+        (served.one_too_few, "userId"),
+        (served.one_too_few, "year"),
+        (served.one_too_few, "genres"),
+        (served.reversed_order, "genres"),
+    ],
+    ids=lambda one: getattr(one, "__name__", one),
+)
+def test_one_moved_entry_one_word_too_few_or_another_order_is_caught_and_named(
+    world: Small, trained: Callable[[str], Trained], verify: Verify, skew: Skew, column: str
+) -> None:
+    model = trained("popularity")
+    found = verify(world.unit(model, skew, column), model)
+    assert [one.column for one in found.skewed] == [column]
+    assert 0 < found.skewed[0].rows < found.rows
