@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pipelines.features.graph import Graph
 from pipelines.models.tables import Table, report
+from shared.contracts.card import Exported
 from shared.contracts.stage import StageSpec
 
 
-def card(stage: StageSpec, graph: Graph, tables: Sequence[Table]) -> dict[str, Any]:
+def begin_card(stage: StageSpec, graph: Graph, tables: Sequence[Table], score: str) -> Exported:
     spec = stage.recommender
-    return {
-        "version": 1,
-        "recommender": spec.name,
-        "run": stage.run,
-        "mode": stage.mode,
-        "model": spec.model.model_dump(mode="json"),
-        "features": graph.describe(),
-        "tables": report(tables),
-        "label": f"{spec.schema_.label.column} {spec.schema_.label.positive}",
-        "score": "how likely the user likes the item, between 0 and 1; sampled negatives shift it, so compare it, don't read it",
-    }
+    return Exported(
+        recommender=spec.name,
+        run=stage.run,
+        mode=stage.mode,
+        model=spec.model.model_dump(mode="json"),
+        features=tuple(graph.describe()),
+        tables=tuple(report(tables)),
+        lookup_bytes=sum(table.width * 4 * (table.length or 1) for table in tables),
+        label=f"{spec.schema_.label.column} {spec.schema_.label.positive}",
+        score=score,
+    )

@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 
 from pipelines.features.graph import Graph, codes_name
 from pipelines.features.vocabulary import BLANK, DType, polars_type
+from shared.contracts.spec import Serve
 from shared.domain.errors import Invalid
 from shared.serving.signature import Feature, Input, Signature
 
 
-def signature(graph: Graph) -> Signature:
+def signature(graph: Graph, serve: Serve = Serve()) -> Signature:
     inputs = tuple(Input(name=one.column, dtype=one.dtype, width=one.length, side=one.side) for one in graph.features)
     features = tuple(Feature(column=one.column, output=codes_name(one.column), width=one.length) for one in graph.features)
-    return Signature(user=graph.user, item=graph.item, inputs=inputs, features=features)
+    return Signature(user=graph.user, item=graph.item, inputs=inputs, features=features, instances=serve.instances, warm_up=serve.warm_up)
 
 
 def item_columns(items: pl.DataFrame, served: Signature) -> dict[str, NDArray[Any]]:

@@ -10,7 +10,7 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,10 @@ SCORES = "scores.npy"
 
 @dataclass(frozen=True)
 class CountModel:
+    """Implements Trained."""
+
+    meaning: ClassVar[str] = "the item's positives as a share of the most popular item's: the same for every user"
+
     item: str
     by_code: NDArray[np.float32]
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,9 @@ class Embeddings:
 
 class Trained(Protocol):
     """A model in training's own runtime."""
+
+    meaning: ClassVar[str]
+    """What its score says, for people."""
 
     @property
     def tables(self) -> Sequence[Table]:

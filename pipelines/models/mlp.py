@@ -136,6 +136,8 @@ def scorer(model: Any) -> Callable[[Codes], NDArray[np.float32]]:
 class MlpModel:
     """Implements Trained."""
 
+    meaning = "how likely the user likes the item, between 0 and 1; sampled negatives shift it, so compare it, don't read it"
+
     def __init__(self, architecture: Architecture, model: Any) -> None:
         self.architecture, self.model = architecture, model
         self.score = scorer(model)

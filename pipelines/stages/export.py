@@ -6,7 +6,6 @@ the largest difference. Judging it is the business of the gate, and of `verify` 
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.evaluation.scorers import unit_scorer
-from pipelines.export.card import card
+from pipelines.export.card import begin_card
 from pipelines.export.parity import answers, choose_pairs
 from pipelines.export.unit import write_unit
 from pipelines.features.graph import load_graph
@@ -26,6 +25,7 @@ from pipelines.loaders.batches import read_codes
 from pipelines.models.families import load_model
 from pipelines.models.popularity import POPULARITY, load_popularity
 from pipelines.stages.runner import Context, Outcome, main
+from shared.contracts.card import CARD
 from shared.serving.signature import OUTPUT
 
 
@@ -35,7 +35,7 @@ def run(context: Context) -> Outcome:
     items = pl.read_parquet(context.fetch("etl", "items.parquet"))
     codes = read_codes(context.fetch("etl", "items.codes.parquet"), graph)
     model = load_model(context.fetcher("train"))
-    served = signature(graph)
+    served = signature(graph, spec.serve)
 
     files: dict[str, Path] = {served.file: write_unit(graph, model, context.out(served.file))}
     size = files[served.file].stat().st_size
@@ -57,7 +57,8 @@ def run(context: Context) -> Outcome:
     if embeddings is not None:
         found = {"items": items[graph.item].to_numpy(), "vectors": embeddings.vectors}
         files["embeddings.npz"] = _arrays(context, "embeddings.npz", found)
-    files["model_card.json"] = _text(context, "model_card.json", json.dumps(card(context.spec, graph, model.tables), indent=1))
+    begun = begin_card(context.spec, graph, model.tables, model.meaning)
+    files[CARD] = _text(context, CARD, begun.model_dump_json(indent=1))
     metrics = {"export.parity": parity, "export.bytes": float(size), "export.seconds": time.monotonic() - started}
     return Outcome(files, metrics, {"parity_rows": len(users), "inputs": [one.name for one in served.inputs]})
 
@@ -69,6 +70,8 @@ def _text(context: Context, name: str, text: str) -> Path:
 
 
 def _arrays(context: Context, name: str, arrays: dict[str, NDArray[Any]], write: Callable[..., None] = np.savez) -> Path:
+    if odd := [key for key, array in arrays.items() if array.dtype.hasobject]:  # numpy would pickle it
+        raise TypeError(f"{name}: '{odd[0]}' holds Python objects")
     path = context.out(name)
     with path.open("wb") as stream:
         write(stream, **arrays)

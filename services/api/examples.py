@@ -53,6 +53,38 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "steer_rollout": {"body": _WHY},
     "retrain": {"body": {"reason": "a new catalogue"}},
     "get_kpis": {"answer": {"window": "1h", "versions": [{"version": 3, "answers": 1000, "hits": 210, "hit_rate": 0.21}]}},
+    "get_card": {
+        "answer": {
+            "version": 1,
+            "recommender": "movies",
+            "run": "r01kdwpg6a0x5m2qf",
+            "about": None,
+            "data": {
+                "snapshot": _AT,
+                "digest": None,
+                "fingerprint": "sha256:5f1c",
+                "rows": {"train": 80000, "holdout": 20000, "items": 9724},
+                "oldest": _AT,
+                "cut": _AT,
+                "newest": _AT,
+            },
+            "metrics": {"hr@10": {"candidate": 0.14, "popularity": 0.09}},
+            "serving": {"parity": 1e-7, "latency_p50": 6.1, "latency_p99": 9.8, "throughput": 1500000, "memory": 84},
+            "gates": [{"gate": "parity at most 0.0001", "verdict": "pass", "reason": "parity is 1e-07 <= 0.0001"}],
+            "lineage": {
+                "parent": None,
+                "serving": 2,
+                "cause": "drift",
+                "asked_by": "eyas",
+                "code": "5f1c0a",
+                "spec_generation": 1,
+                "spec_digest": "sha256:77aa",
+                "seeds": {"train": 1},
+                "attempts": {"etl": "r01kdwpg6a0x5m2qf-etl-1"},
+            },
+            "files": {"model.onnx": 4194304},
+        }
+    },
     "take_alerts": {
         "body": {
             "version": "4",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated
@@ -13,8 +14,10 @@ from services.api.access import Room, Who
 from services.api.paging import Page, Pages
 from services.api.parts import Parts, With
 from services.api.views import ServedView, VersionView
+from shared.contracts.card import CARD, Card
+from shared.contracts.strict import read
 from shared.domain.access import Role
-from shared.domain.errors import Invalid
+from shared.domain.errors import Invalid, NotFound
 from shared.domain.naming import aliases, check_tag, number_of
 from shared.ports import Version
 
@@ -39,6 +42,21 @@ def get_version(parts: With, name: str, version: str) -> VersionView:
     named = aliases(parts.routes.get(name), parts.routes.previous(name))
     number = number_of(name, version, named, parts.registry.tags(name))
     return _viewer(parts, name)(parts.registry.get(name, number))
+
+
+@room.get("/v1/recommenders/{name}/versions/{version}/card", Role.VIEWER)
+def get_card(parts: With, name: str, version: str) -> Card:
+    """The model card: data, metrics beside the baseline's, gates with reasons, lineage, sizes. By number, alias or tag."""
+    parts.recommenders.get(name)
+    named = aliases(parts.routes.get(name), parts.routes.previous(name))
+    found = parts.registry.get(name, number_of(name, version, named, parts.registry.tags(name)))
+    what = f"version {found.number} of '{name}'"
+    if found.number in parts.registry.collected(name):
+        raise NotFound(f"{what} was collected: its card went with its files")
+    content = json.loads(parts.artifacts.read(found.files[CARD])) if CARD in found.files else {}
+    if "gates" not in content:
+        raise NotFound(f"{what} has no card: it was registered before cards were completed; start a new run for one that has")
+    return read(Card, content, f"{CARD} of {what}")
 
 
 @room.put("/v1/recommenders/{name}/versions/{version}/tags/{tag}", Role.OPERATOR)

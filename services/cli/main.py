@@ -79,6 +79,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     runs.watch,
     runs.logs,
     registry.versions,
+    registry.card,
     registry.tag,
     registry.untag,
     registry.history,

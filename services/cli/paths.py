@@ -49,3 +49,7 @@ def rollout(id: str, rest: str = "") -> str:
 
 def tag(name: str, version: int, tag: str) -> str:
     return recommender(name, f"/versions/{version}/tags/{quote(tag, safe='')}")
+
+
+def card(name: str, version: str) -> str:
+    return recommender(name, f"/versions/{quote(version, safe='')}/card")

@@ -1,4 +1,4 @@
-"""`versions`, `tag`, `untag`, `history`: what was registered, what it is called, and what served when."""
+"""`versions`, `card`, `tag`, `untag`, `history`: what was registered, what it is called, and what served when."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from services.cli import paths
 from services.cli.session import AsJson, Name, client, show_json, show_table, when
 
 Version = Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Its number.", show_default=False)]
+Called = Annotated[str, typer.Argument(metavar="VERSION", help="Its number, alias or tag.", show_default=False)]
 Tag = Annotated[str, typer.Argument(metavar="TAG", help="A lower-case word.", show_default=False)]
 Limit = Annotated[int, typer.Option(min=1, max=200)]
 
@@ -33,6 +34,24 @@ def versions(ctx: typer.Context, name: Name, limit: Limit = 20, as_json: AsJson 
         for one in found["items"]
     ]
     show_table(("VERSION", "CALLED", "REGISTERED", "RUN", "MODE", "PARENT", "METRICS"), rows, f"{name} has no version yet")
+
+
+def card(ctx: typer.Context, name: Name, version: Called, as_json: AsJson = False) -> None:
+    """Show a version's model card: data, metrics beside the baseline's, gates with reasons, lineage, sizes."""
+    found = client(ctx).get(paths.card(name, version))
+    if as_json:
+        show_json(found)
+        return
+    data, lineage = found["data"], found["lineage"]
+    span = " to ".join(when(data[end]) or "?" for end in ("oldest", "newest"))
+    counts = ", ".join(f"{value:,.0f} {part}" for part, value in data["rows"].items())
+    typer.echo(f"{name}: run {found['run']}, {lineage['cause']}" + (f", from version {lineage['parent']}" if lineage["parent"] else ""))
+    typer.echo(f"data: {counts}; {span}; {data['fingerprint'][:24]}")
+    who = ("candidate", "popularity", "serving")
+    show_table(("METRIC", *map(str.upper, who)), [(metric, *map(of.get, who)) for metric, of in found["metrics"].items()], "no metrics")
+    show_table(("GATE", "VERDICT", "REASON"), [(one["gate"], one["verdict"], one["reason"]) for one in found["gates"]], "no gates")
+    show_table(("ON A SERVER", "VALUE"), sorted(found["serving"].items()), "not measured")
+    show_table(("FILE", "SIZE"), [(file, _mebibytes(size)) for file, size in found["files"].items()], "no files")
 
 
 def tag(ctx: typer.Context, name: Name, version: Version, tag: Tag) -> None:

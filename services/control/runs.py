@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from services.control.bases import Bases, published, spec_of, takes_events
+from services.control.card import complete
 from services.control.turns import Turns
+from shared.contracts.card import CARD, Exported
 from shared.contracts.plans import run_plan
 from shared.contracts.stage import Files, Manifest, StageName, StageSpec, digest_of
+from shared.contracts.strict import read
 from shared.domain import run as domain
 from shared.domain.errors import NotFound
 from shared.domain.rollout import RolloutStatus
@@ -171,7 +175,9 @@ class Runs:
             return {"events.csv": self._artifacts.put(path)}
 
     def _register(self, record: Record[RunStatus], following: RunStatus) -> None:
-        files = self._published(next(done.attempt for done in following.stages if done.stage == "export")).files
+        lineage = self._bases.lineage(record, following.stages)
+        parent = record.spec["serving"] if record.spec["mode"] == "warm" else None
+        files = self._with_card(record, following, lineage, parent)
         now = self._clock.now()
         version = self._registry.register(
             Version(
@@ -181,8 +187,8 @@ class Runs:
                 digest=digest_of(files),
                 files=files,
                 metrics=self._metrics(following),
-                lineage=self._bases.lineage(record, following.stages),
-                parent=record.spec["serving"] if record.spec["mode"] == "warm" else None,
+                lineage=lineage,
+                parent=parent,
                 created_at=now,
             )
         )
@@ -195,6 +201,17 @@ class Runs:
             due_at=now,
         )
         self._rollouts.create(rollout, "eyas")
+
+    def _with_card(self, record: Record[RunStatus], following: RunStatus, lineage: Mapping[str, Any], parent: int | None) -> Files:
+        """What was exported, its card completed: the same whenever it is made again."""
+        manifests = {done.stage: self._published(done.attempt) for done in following.stages}
+        files = manifests["export"].files
+        begun = read(Exported, json.loads(self._artifacts.read(files[CARD])), CARD) if CARD in files else None
+        card = complete(record.recommender, record.id, following, manifests, begun, lineage, parent)
+        with tempfile.TemporaryDirectory(prefix="eyas-card-") as folder:
+            path = Path(folder) / CARD
+            path.write_text(card.model_dump_json(indent=1))
+            return {**files, CARD: self._artifacts.put(path)}
 
     def _metrics(self, status: RunStatus) -> dict[str, float]:
         return {name: value for done in status.stages for name, value in self._published(done.attempt).metrics.items()}

@@ -35,7 +35,7 @@ READS: Mapping[str, tuple[str, ...]] = {
     "etl": ("data", "schema", "features", "split", "model.family", "model.params.negatives", "resources.etl.engine"),
     "train": ("model",),
     "evaluate": ("schema", "serve.seen", "model.train.seed"),
-    "export": ("name", "schema", "model"),
+    "export": ("name", "schema", "model", "serve.instances", "serve.warm_up"),
     "verify": (),
 }
 """What of the spec each stage reads, beside its input files; evaluate also the metrics that gates name."""

@@ -314,6 +314,15 @@ class Serve(Strict):
     seen: Literal["drop", "keep"] = Field(
         "drop", description="Whether items that the user has already liked here are dropped from answers."
     )
+    instances: int = Field(
+        1, ge=1, le=16, description="Of each version on each server: so many calls are computed at once, each with the model's memory."
+    )
+    warm_up: int = Field(
+        0,
+        ge=0,
+        le=100_000,
+        description="Rows of a call that a server makes of a version, zeros and empty texts, before it is ready; 0: none.",
+    )
 
 
 Mode = Literal["full", "warm"]

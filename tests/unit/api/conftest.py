@@ -272,7 +272,7 @@ class World:
         self.recommenders = Recommenders()
         self.runs, self.rollouts, self.retrainers = Rows("run"), Rows("rollout"), Rows("retrainer")
         self.registry, self.routes, self.server, self.gateway, self.executor = Registry(), Routes(), Server(), Gateway(), Executor()
-        self.manifests = {}
+        self.manifests, self.blobs = {}, {}
         self.tokens, self.audit, self.answers = FakeTokens(), FakeAudit(), FakeAnswers()
         self.waiting = []
         self.swept = []
@@ -299,7 +299,7 @@ class World:
             registry=self.registry,
             routes=self.routes,
             executor=self.executor,
-            artifacts=SimpleNamespace(manifest=self.manifests.get),
+            artifacts=SimpleNamespace(manifest=self.manifests.get, read=lambda file: self.blobs[file.sha256]),
             server=self.server,
             clock=self.clock,
             tokens=self.tokens,
@@ -349,8 +349,8 @@ class World:
         record = Record(id, "m", {"version": version, "document": document()}, RolloutStatus(state=state, **status), created_at, NOW)
         return self.rollouts.create(record, "eyas")
 
-    def add_version(self, number=1, run="r1"):
-        self.registry.rows.append(Version("m", number, run, "d", {}, {"candidate.hr@10": 0.4}, {"mode": "full"}, None, NOW))
+    def add_version(self, number=1, run="r1", files=None):
+        self.registry.rows.append(Version("m", number, run, "d", files or {}, {"candidate.hr@10": 0.4}, {"mode": "full"}, None, NOW))
 
     def add_retrainer(self, state="watching", **status):
         return self.retrainers.create(Record("m", "m", {}, RetrainerStatus(state=state, **status), NOW, NOW), "eyas")

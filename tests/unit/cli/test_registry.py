@@ -32,6 +32,27 @@ def test_versions_are_shown_with_what_they_are_called(platform, eyas):
     assert "collected" in lines[2]
 
 
+def test_a_card_is_shown_by_whatever_the_version_is_called(platform, eyas):
+    card = {
+        "run": "r3",
+        "data": {"rows": {"train": 800.0}, "oldest": "2026-01-01T00:00:00Z", "newest": None, "fingerprint": "sha256:ff"},
+        "lineage": {"cause": "drift", "parent": 2},
+        "metrics": {"auc": {"candidate": 0.75, "popularity": 0.5}},
+        "gates": [{"gate": "auc at least 0.6", "verdict": "pass", "reason": "auc is 0.75 >= 0.6"}],
+        "serving": {"parity": 1e-7},
+        "files": {"model.onnx": 1 << 20},
+    }
+    platform.says("GET /v1/recommenders/m/versions/serving/card", card)
+    said = eyas("card", "m", "serving").stdout
+    assert said.startswith("m: run r3, drift, from version 2\ndata: 800 train; 2026-01-01 00:00:00 to ?; sha256:ff\n")
+    for words in (
+        ["auc", "0.75", "0.5", "-"],
+        ["auc", "at", "least", "0.6", "pass", "auc", "is", "0.75", ">=", "0.6"],
+        ["model.onnx", "1.0", "MiB"],
+    ):
+        assert words in [line.split() for line in said.splitlines()]
+
+
 def test_a_tag_is_put_and_taken_away(platform, eyas):
     platform.says("PUT /v1/recommenders/m/versions/3/tags/champion", VERSION)
     platform.says("DELETE /v1/recommenders/m/versions/3/tags/champion", {**VERSION, "tags": []})

@@ -46,7 +46,7 @@ def test_a_registered_version_carries_its_files_metrics_and_lineage_into_its_rol
     world.start_run()
     world.until(world.plane(), "registered", "run")
     version = world.registry.get(NAME, 1)
-    assert sorted(version.files) == ["export.bin"]
+    assert sorted(version.files) == ["export.bin", "model_card.json"]
     assert version.metrics == {"candidate.auc": 0.8, "parity": 1e-7}
     assert (version.parent, version.lineage["mode"], version.lineage["cause"], version.lineage["spec_generation"]) == (
         None,

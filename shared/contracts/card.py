@@ -1,0 +1,69 @@
+"""The model card: what a person asks of a version. Export begins it, registration completes it; then it is one of the version's files,
+so it travels with the version and is held against its digest like the rest."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import Field
+
+from shared.contracts.strict import Strict
+
+CARD = "model_card.json"
+
+
+class Exported(Strict):
+    """What export knows."""
+
+    version: Literal[1] = 1
+    recommender: str
+    run: str
+    mode: str
+    model: dict[str, Any] = Field(description="The spec's: family, parameters, training.")
+    features: tuple[dict[str, Any], ...] = Field(description="What is made of each column, and how many codes it has.")
+    tables: tuple[dict[str, Any], ...] = Field(description="What is looked up by code: rows, width, bytes.")
+    lookup_bytes: int = Field(description="What one row reads of those tables.")
+    label: str = Field(description="What counted as liked.")
+    score: str = Field(description="What the score means.")
+
+
+class CardData(Strict):
+    snapshot: datetime = Field(description="When the data was read.")
+    digest: str | None = Field(description="Of its content.")
+    fingerprint: str = Field(description="Of its files' names, sizes and times of change.")
+    rows: dict[str, float] = Field(description="By part: to train on, held out, items.")
+    oldest: datetime | None = None
+    cut: datetime | None = Field(None, description="The holdout begins here.")
+    newest: datetime | None = None
+
+
+class CardGate(Strict):
+    gate: str
+    verdict: str
+    reason: str
+
+
+class CardLineage(Strict):
+    parent: int | None = Field(description="The version that it was warm-started from.")
+    serving: int | None = Field(description="The version that it was compared with.")
+    cause: str
+    asked_by: str
+    code: str = Field(description="The sources that its stages ran.")
+    spec_generation: int
+    spec_digest: str
+    seeds: dict[str, int]
+    attempts: dict[str, str] = Field(description="By stage, the one that counts, be it of this run or of an earlier one.")
+
+
+class Card(Strict):
+    version: Literal[1] = 1
+    recommender: str
+    run: str
+    about: Exported | None = Field(description="Model, features, tables; null where export said nothing.")
+    data: CardData
+    metrics: dict[str, dict[str, float]] = Field(description="By metric: the candidate's value, the baseline's and the serving one's.")
+    serving: dict[str, float] = Field(description="What `verify` measured on a real server: parity, milliseconds, rows a second, MiB.")
+    gates: tuple[CardGate, ...] = Field(description="What it had to prove, with reasons.")
+    lineage: CardLineage
+    files: dict[str, int] = Field(description="Bytes of each file.")
