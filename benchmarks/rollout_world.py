@@ -71,8 +71,8 @@ class World:
             (place / "model.onnx").write_bytes(model or tiny_model(number))
             (place / "signature.json").write_text(json.dumps({"user": "user", "item": "item", "inputs": inputs}))
             np.savez(place / "catalogue.npz", item=items)
-            np.save(place / "popular.npy", items)
-            np.save(place / "users.npy", np.arange(self._users))
+            np.save(place / "popular.npy", items, allow_pickle=False)
+            np.save(place / "users.npy", np.arange(self._users), allow_pickle=False)
             files = {path.name: self.artifacts.put(path) for path in sorted(place.iterdir())}
         run, now = f"by-hand-{number}", datetime.now(UTC)
         return self.registry.register(Version(NAME, 0, run, digest_of(files), files, {}, {}, None, now)).number

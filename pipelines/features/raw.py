@@ -15,7 +15,9 @@ from shared.domain.errors import Invalid
 from shared.serving.signature import Feature, Input, Signature
 
 
-def signature(graph: Graph, serve: Serve = Serve()) -> Signature:
+def signature(graph: Graph, serve: Serve | None = None) -> Signature:
+    """`serve`: how it is to be served, where that is of interest."""
+    serve = serve or Serve()
     inputs = tuple(Input(name=one.column, dtype=one.dtype, width=one.length, side=one.side) for one in graph.features)
     features = tuple(Feature(column=one.column, output=codes_name(one.column), width=one.length) for one in graph.features)
     return Signature(user=graph.user, item=graph.item, inputs=inputs, features=features, instances=serve.instances, warm_up=serve.warm_up)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,7 +136,7 @@ def scorer(model: Any) -> Callable[[Codes], NDArray[np.float32]]:
 class MlpModel:
     """Implements Trained."""
 
-    meaning = "how likely the user likes the item, between 0 and 1; sampled negatives shift it, so compare it, don't read it"
+    meaning: ClassVar[str] = "how likely the user likes the item, between 0 and 1; sampled negatives shift it, so compare it, don't read it"
 
     def __init__(self, architecture: Architecture, model: Any) -> None:
         self.architecture, self.model = architecture, model

@@ -16,9 +16,9 @@ CARD = "model_card.json"
 class Exported(Strict):
     """What export knows."""
 
-    version: Literal[1] = 1
+    version: Literal[1] = Field(1, description="Of this format.")
     recommender: str
-    run: str
+    run: str = Field(description="The run that made it.")
     mode: str
     model: dict[str, Any] = Field(description="The spec's: family, parameters, training.")
     features: tuple[dict[str, Any], ...] = Field(description="What is made of each column, and how many codes it has.")
@@ -33,9 +33,9 @@ class CardData(Strict):
     digest: str | None = Field(description="Of its content.")
     fingerprint: str = Field(description="Of its files' names, sizes and times of change.")
     rows: dict[str, float] = Field(description="By part: to train on, held out, items.")
-    oldest: datetime | None = None
+    oldest: datetime | None = Field(None, description="The first interaction.")
     cut: datetime | None = Field(None, description="The holdout begins here.")
-    newest: datetime | None = None
+    newest: datetime | None = Field(None, description="The last interaction.")
 
 
 class CardGate(Strict):
@@ -50,20 +50,20 @@ class CardLineage(Strict):
     cause: str
     asked_by: str
     code: str = Field(description="The sources that its stages ran.")
-    spec_generation: int
-    spec_digest: str
-    seeds: dict[str, int]
+    spec_generation: int = Field(description="Which writing of the spec.")
+    spec_digest: str = Field(description="Of its content.")
+    seeds: dict[str, int] = Field(description="By stage.")
     attempts: dict[str, str] = Field(description="By stage, the one that counts, be it of this run or of an earlier one.")
 
 
 class Card(Strict):
-    version: Literal[1] = 1
+    version: Literal[1] = Field(1, description="Of this format.")
     recommender: str
-    run: str
+    run: str = Field(description="The run that made it.")
     about: Exported | None = Field(description="Model, features, tables; null where export said nothing.")
-    data: CardData
+    data: CardData = Field(description="What it learned from.")
     metrics: dict[str, dict[str, float]] = Field(description="By metric: the candidate's value, the baseline's and the serving one's.")
     serving: dict[str, float] = Field(description="What `verify` measured on a real server: parity, milliseconds, rows a second, MiB.")
     gates: tuple[CardGate, ...] = Field(description="What it had to prove, with reasons.")
-    lineage: CardLineage
+    lineage: CardLineage = Field(description="Where it comes from.")
     files: dict[str, int] = Field(description="Bytes of each file.")

@@ -321,7 +321,7 @@ class Serve(Strict):
         0,
         ge=0,
         le=100_000,
-        description="Rows of a call that a server makes of a version, zeros and empty texts, before it is ready; 0: none.",
+        description="Rows (zeros, empty texts) of a call that a server makes of a version before it is ready; 0: none.",
     )
 
 

@@ -68,11 +68,11 @@ class Platform:
         command = [sys.executable, "-m", f"pipelines.stages.{name}", "--spec", str(path)]
         return subprocess.run(command, capture_output=True, text=True, check=False), attempt
 
-    def run(self, run: str, inputs: dict[str, Files], mode: str = "full") -> dict[str, Manifest]:
+    def run(self, run: str, inputs: dict[str, Files], mode: str = "full", **more: Any) -> dict[str, Manifest]:
         done: dict[str, Manifest] = {}
         for name in ("etl", "train", "evaluate", "export"):
             files = {stage: manifest.files for stage, manifest in done.items()}
-            process, attempt = self.stage(name, run, inputs | files, mode=mode)
+            process, attempt = self.stage(name, run, inputs | files, mode=mode, **more)
             assert process.returncode == 0, process.stdout + process.stderr
             assert process.stderr == ""
             manifest = self.store.manifest(attempt)
@@ -129,6 +129,21 @@ def test_everything_the_gateway_needs_lies_beside_the_unit(platform: Platform, f
     assert sorted(popular.tolist()) == list(range(ITEMS)) and popular.dtype == np.int64
     assert users.tolist() == list(range(USERS)) and users.dtype == np.int64
     assert json.loads(platform.fetch(export, "model_card.json").read_text())["recommender"] == "films"
+
+
+@pytest.mark.requirement("T-13")
+def test_a_popularity_model_goes_through_the_same_stages(platform: Platform) -> None:
+    changes = {"model": {"family": "popularity"}, "gates": [{"parity": 1e-6}]}
+    counted = platform.run("counted", {}, recommender=platform.recommender | changes)
+    metrics = counted["evaluate"].metrics
+    assert metrics["candidate.hr@10"] == metrics["popularity.hr@10"] > 0
+    assert counted["export"].metrics["export.parity"] == 0
+    with np.load(platform.fetch(counted["export"], "embeddings.npz"), allow_pickle=False) as stored:
+        order = stored["items"][np.lexsort((stored["items"], -stored["vectors"][:, 0]))]
+    popular = np.load(platform.fetch(counted["export"], "popular.npy"), allow_pickle=False)
+    assert order.tolist() == popular.tolist()
+    card = json.loads(platform.fetch(counted["export"], "model_card.json").read_text())
+    assert (card["model"]["family"], card["lookup_bytes"]) == ("popularity", 4)
 
 
 @pytest.mark.requirement("G-09")

@@ -25,7 +25,7 @@ _PATIENCE = 90.0
 _LOOK = 0.5
 _LAST = 10.0
 _LOAD = 240.0
-_TYPES = {"TYPE_FP32": np.float32, "TYPE_INT64": np.int64, "TYPE_STRING": np.object_}
+_TYPES = {"TYPE_FP32": np.float32, "TYPE_INT32": np.int32, "TYPE_INT64": np.int64, "TYPE_STRING": np.object_}
 
 
 def _decode(raw: bytes) -> np.ndarray[Any, Any]:

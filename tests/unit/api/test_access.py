@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from services.api.access import ANYBODY, FRAMEWORK, HOLDER, Guarded, Permission, Room, table
 from services.api.app import ROOMS
 from services.api.auth import OPEN
+from services.api.examples import EXAMPLES
+from shared.contracts.stage import File
 from shared.domain.access import Role, Token
 from tests.unit.api.conftest import NOW, World
 
@@ -61,7 +65,8 @@ def world(world):
     world.add_rollout()
     world.add_retrainer()
     world.tokens.add(Token("t0", "shop", "", Role.CLIENT, frozenset({"m"}), NOW, "owner"))
-    world.add_version()
+    world.blobs["a" * 64] = json.dumps(EXAMPLES["get_card"]["answer"]).encode()
+    world.add_version(files={"model_card.json": File(sha256="a" * 64, size=9)})
     world.registry.tag("m", 1, "champion", None, "owner")
     world.route(stable=1)
     return world

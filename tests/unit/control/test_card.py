@@ -37,9 +37,7 @@ def test_a_card_says_what_was_proven_and_where_it_comes_from() -> None:
     split = {"oldest": 0, "cut": 86_400, "newest": 172_800}
     judged = {"candidate.hr@10": 0.2, "popularity.hr@10": 0.1, "serving.hr@10": 0.15, "evaluate.seconds": 1}
     published = {
-        "etl": manifest(
-            "etl", metrics={"rows.train": 800, "rows.items": 20}, facts={"split": {"oldest": 0, "cut": 86_400, "newest": 172_800}}
-        ),
+        "etl": manifest("etl", metrics={"rows.train": 800, "rows.items": 20}, facts={"split": split}),
         "train": manifest("train", metrics={"train.seconds": 3}),
         "evaluate": manifest("evaluate", metrics=judged),
         "export": manifest("export", files={"model.onnx": File(sha256="a" * 64, size=123)}),
