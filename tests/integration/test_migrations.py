@@ -7,18 +7,25 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, inspect, text
 
+from services.eventlog.kpis import SqlKpis
 from services.eventlog.tables import metadata as event_tables
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
+from services.store.mirrors import SqlMirrors
+from services.store.routes import SqlRoutes
 from services.store.tables import metadata as state_tables
 from shared.domain.errors import Invalid, Unavailable, Unsupported
+from shared.domain.traffic import Mirror, Traffic
 from tests.conftest import DATABASES
 from tests.postgres import Server
 
@@ -107,6 +114,33 @@ def test_upgrading_again_changes_nothing(engine: Engine) -> None:
     upgrade(engine)
     with engine.connect() as connection:
         assert connection.execute(text("SELECT gateway FROM gateways")).scalars().all() == ["g"]
+
+
+def upgrade_to(engine: Engine, revision: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(ROOT / "services/store/migrations"))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+
+
+def test_what_was_answered_and_routed_before_the_third_step_is_counted_as_what_it_was(engine: Engine) -> None:
+    """Answers without a latency, and routes without a shadow."""
+    upgrade_to(engine, "0002")
+    answer = 'INSERT INTO impressions (request_id, recommender, "user", version, variant, generation, step, items, fallback, at)'
+    route = "(recommender, generation, stable, candidate, weight, salt, step, since"
+    with engine.begin() as connection:
+        for n, fallback in enumerate(("NULL", "NULL", "'scoring unavailable'", "'unknown user'")):
+            connection.execute(text(f"{answer} VALUES ('q{n}', 'films', {n // 2}, 1, 'stable', 4, 0, '[{n}, 7]', {fallback}, {n})"))
+        connection.execute(text(f"INSERT INTO routes {route}) VALUES ('films', 4, 1, 2, 0.1, 's', 0, 5)"))
+        connection.execute(text(f"INSERT INTO route_history {route}, actor, reason) VALUES ('films', 4, 1, 2, 0.1, 's', 0, 5, 'ada', '')"))
+    upgrade(engine)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert SqlKpis(engine).traffic("films", 4, now) == {"stable": Traffic(users=2, answers=3, errors=1, looked=2, shown=3)}
+    assert SqlKpis(engine).samples("films", 4, timedelta(0), timedelta(0), now)["stable"].users == 1
+    routes = SqlRoutes(engine)
+    assert [routes.all()["films"].shadow, routes.history("films")[0].route.shadow] == [False, False]
+    assert SqlMirrors(engine).total("films", 4) == Mirror()
 
 
 def test_many_who_start_at_once_migrate_once(url: str) -> None:
