@@ -8,7 +8,7 @@ IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control lock doctor clean lint-api security
+.PHONY: help setup demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout lock doctor clean lint-api security
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -78,7 +78,10 @@ bench-start: setup ## start-up time, and resident memory by process
 bench-control: setup ## the control plane under load, on SQLite and PostgreSQL, with Prefect beside it
 	@$(BIN)/python -m benchmarks.control
 
-bench: bench-start bench-control ## every benchmark
+bench-rollout: setup ## who is sent where, what users notice of a rollout's life, and what the analysis decides
+	@$(BIN)/python -m benchmarks.rollout
+
+bench: bench-start bench-control bench-rollout ## every benchmark
 
 doctor: setup ## what this machine has and lacks
 	@$(BIN)/eyas doctor

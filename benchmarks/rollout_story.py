@@ -18,7 +18,6 @@ from benchmarks.report import Row
 from benchmarks.rollout_load import Asked, Load
 from benchmarks.rollout_split import WEIGHTS
 from benchmarks.rollout_world import NAME, World
-from shared.contracts.rollouts import Rollout
 from shared.domain.route import Route
 from tests.support import PlatformProcess
 
@@ -105,11 +104,8 @@ class Teller:
 
 
 def _rollout() -> dict[str, Any]:
-    analysis = {"attribution": "300ms", "window": "300ms", "max_harm": "30%", "min_users": 30, "deadline": "10m"}
-    found: dict[str, Any] = {"steps": list(WEIGHTS), "analysis": analysis}
-    if "keep_warm" in Rollout.model_fields:
-        found["keep_warm"] = "5s"
-    return found
+    analysis = {"attribution": "300ms", "window": "300ms", "max_harm": "30%", "min_users": 30, "min_answers": 30, "every": "1s"}
+    return {"steps": list(WEIGHTS), "keep_warm": "5s", "analysis": {**analysis, "deadline": "10m"}}
 
 
 def _rows(events: Sequence[Event], load: Load, rate: float, seconds: float, say: Callable[[str], None]) -> tuple[list[Row], bool]:

@@ -23,6 +23,7 @@ from services.store.routes import SqlRoutes
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import digest_of
+from shared.domain.machine import Request
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.ports import Record, Version
@@ -50,13 +51,13 @@ class World:
 
     def __init__(self, home: Path, users: int, rollout: Mapping[str, Any]) -> None:
         home.mkdir(parents=True, exist_ok=True)
-        self._engine = open_engine(sqlite_url(home / "eyas.db"))
-        upgrade(self._engine)
+        self.engine = open_engine(sqlite_url(home / "eyas.db"))
+        upgrade(self.engine)
         self.artifacts = FsspecArtifacts(str(home / "artifacts"))
-        self.recommenders = SqlRecommenders(self._engine)
-        self.registry = SqlRegistry(self._engine)
-        self.routes = SqlRoutes(self._engine)
-        self.rollouts = SqlResources(self._engine, "rollout", RolloutStatus)
+        self.recommenders = SqlRecommenders(self.engine)
+        self.registry = SqlRegistry(self.engine)
+        self.routes = SqlRoutes(self.engine)
+        self.rollouts = SqlResources(self.engine, "rollout", RolloutStatus)
         self.spec = specified(rollout)
         self._users = users
         self.recommenders.put(self.spec, datetime.now(UTC), "bench")
@@ -80,11 +81,13 @@ class World:
     def serve(self, route: Route) -> Route:
         return self.routes.put(NAME, route, datetime.now(UTC), "bench", "a benchmark")
 
-    def start(self, version: int, id: str) -> Record[RolloutStatus]:
-        now = datetime.now(UTC)
-        return self.rollouts.create(
-            Record(id, NAME, {"version": version, "document": self.spec.document()}, RolloutStatus(), now, now), "bench"
-        )
+    def start(self, version: int, id: str, now: datetime | None = None) -> Record[RolloutStatus]:
+        now = now or datetime.now(UTC)
+        asked = {"version": version, "document": self.spec.document()}
+        return self.rollouts.create(Record(id, NAME, asked, RolloutStatus(), now, now), "bench")
+
+    def ask(self, id: str, verb: str, now: datetime) -> None:
+        self.rollouts.ask(id, Request(verb, "bench"), now)
 
     def close(self) -> None:
-        self._engine.dispose()
+        self.engine.dispose()

@@ -82,6 +82,8 @@ def judge_step(
     `base`, the stable version's hit rate as it was known before the step began, and `weight`, the share of users that the step
     gives to the candidate, sharpen the test; it holds without them, and when they are wrong.
     """
+    if not all(math.isfinite(value) for one in (stable, candidate) for value in (one.total, one.squares)):
+        return Judgement(Verdict.ERROR, f"what users earned is no number: {stable.total:g} of the stable version, {candidate.total:g} here")
     fewest = min(stable.users, candidate.users)
     if fewest < min_users:
         return Judgement(Verdict.INCONCLUSIVE, f"{fewest} of {min_users} users observed in the smaller variant")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -166,3 +168,16 @@ def test_a_true_split_is_hardly_ever_an_error_however_often_one_looks() -> None:
                 errors += 1
                 break
     assert errors <= 2  # 0.1% of 200 expected at the most
+
+
+@pytest.mark.requirement("C-05")
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("final", [False, True])
+@pytest.mark.parametrize("spoilt", ["total", "squares"])
+def test_what_is_no_number_is_an_error_and_never_a_verdict(value: float, final: bool, spoilt: str) -> None:
+    good = Sample(1000, 300.0, 300.0)
+    bad = replace(good, **{spoilt: value})
+    for stable, candidate in ((good, bad), (bad, good), (bad, bad)):
+        found = judge_step(stable, candidate, max_harm=0.1, min_users=100, steps=2, final=final)
+        assert found.verdict is Verdict.ERROR
+        assert "no number" in found.reason
