@@ -8,7 +8,7 @@ IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout lock doctor clean lint-api security
+.PHONY: help setup demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas lock doctor clean lint-api security
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -81,7 +81,10 @@ bench-control: setup ## the control plane under load, on SQLite and PostgreSQL, 
 bench-rollout: setup ## who is sent where, what users notice of a rollout's life, and what the analysis decides
 	@$(BIN)/python -m benchmarks.rollout
 
-bench: bench-start bench-control bench-rollout ## every benchmark
+bench-replicas: setup ## a killed tritonserver: how long it is missed, and what requests fail
+	@$(BIN)/python -m benchmarks.replicas
+
+bench: bench-start bench-control bench-rollout bench-replicas ## every benchmark
 
 doctor: setup ## what this machine has and lacks
 	@$(BIN)/eyas doctor

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
@@ -23,10 +22,9 @@ from shared.contracts.words import said
 from shared.domain.errors import Invalid
 
 _PREFIX = "EYAS_"
-_ADDRESS = re.compile(r"([a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?):([0-9]{1,5})")
+_HOST_PORT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?:([0-9]{1,5})")
 _REPLICA = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _SECRETS = frozenset({"database_url", "database_password"})
-_METRICS = 8002
 _OTHERS = frozenset(_PREFIX + name for name in ("URL", "TOKEN", "DEBUG", "SCALE", "CASES", "RANK", "WORLD_SIZE", "MASTER", "MASTER_PORT"))
 """Read by the command line, the benchmarks, and stages."""
 _ELSEWHERE = (f"{_PREFIX}TEST_", f"{_PREFIX}CRASH_")
@@ -51,9 +49,13 @@ def _host(value: str) -> str:
 
 
 def _triton(value: str) -> str:
-    found = _ADDRESS.fullmatch(value)
-    if value != "embedded" and (not found or not 0 < int(found[3]) < 65536):
-        raise ValueError("'embedded' or the address of a Triton's gRPC is expected, such as eyas-triton:8001")
+    """What an address is, stands in services.triton.addresses, which is no business of settings."""
+    said = [value.removeprefix("dns:")] if value.startswith("dns:") else value.split(",")
+    found = [_HOST_PORT.fullmatch(one.strip()) for one in said]
+    if value != "embedded" and not (all(one and 0 < int(one[2]) < 65536 for one in found) and len(set(said)) == len(said)):
+        raise ValueError(
+            "'embedded', the address of a Triton's gRPC is expected (eyas-triton:8001), several with ',' between them, or dns:NAME:PORT"
+        )
     return value
 
 
@@ -81,10 +83,18 @@ class Settings(BaseSettings):
     executor: Literal["local", "kubernetes"] = Field("local", description="Where stages run.")
     jobs_file: Path | None = Field(None, description="What the Jobs of executor=kubernetes look like.")
     triton: Annotated[str, AfterValidator(_triton)] = Field(
-        "embedded", description="'embedded', or HOST:PORT of a Triton that reads the same model repository."
+        "embedded",
+        description="'embedded', or HOST:PORT of a Triton that reads the same model repository; several with ',' between them, or "
+        "dns:NAME:PORT for every address of a name.",
     )
-    triton_metrics: str | None = Field(None, description="URL of that Triton's metrics; port 8002 of its host if absent.")
-    triton_home: Path | None = Field(None, description="The folder with the model repository; triton/ in the home if absent.")
+    triton_replicas: int = Field(1, ge=1, le=16, description="How many embedded Tritons serve.")
+    triton_metrics: str | None = Field(
+        None, description="URL of that Triton's metrics, one for each address with ',' between them; port 8002 of its host if absent."
+    )
+    triton_home: Path | None = Field(
+        None,
+        description="The folder with the model repository (with several Tritons: a folder for each in it); triton/ in the home if absent.",
+    )
     token_file: Path | None = Field(None, description="A file with the API's first token; made in the home if absent.")
     replica: Annotated[str, AfterValidator(_replica)] | None = Field(
         None, description="This process's name among its like, such as its pod's; the machine's if absent."
@@ -93,7 +103,11 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _fits(self) -> Settings:
         if self.role != "all" and self.triton == "embedded":
-            raise ValueError(f"a platform in parts shares one Triton: the role '{self.role}' needs EYAS_TRITON, its HOST:PORT")
+            raise ValueError(f"a platform in parts shares its Tritons: the role '{self.role}' needs EYAS_TRITON, their HOST:PORT")
+        if self.triton_replicas > 1 and self.triton != "embedded":
+            raise ValueError("the number of embedded Tritons is EYAS_TRITON_REPLICAS; of others, EYAS_TRITON names each")
+        if self.triton_metrics and len(self.triton_metrics.split(",")) != len(self.triton.split(",")):
+            raise ValueError("set EYAS_TRITON_METRICS to one URL for each address of EYAS_TRITON")
         if self.role == "gateway" and self.token_file is None:
             raise ValueError("a gateway needs the token of its control plane: set EYAS_TOKEN_FILE")
         if self.executor == "kubernetes" and self.jobs_file is None:
@@ -113,8 +127,13 @@ class Settings(BaseSettings):
         return self.replica or socket.gethostname().lower()
 
     @property
-    def triton_metrics_url(self) -> str:
-        return self.triton_metrics or f"http://{urlsplit(f'//{self.triton}').hostname}:{_METRICS}/metrics"
+    def triton_metrics_urls(self) -> list[str]:
+        return [one.strip() for one in self.triton_metrics.split(",")] if self.triton_metrics else []
+
+    @property
+    def triton_alone(self) -> bool:
+        """One address, known for good: its folder is the home itself."""
+        return not self.triton.startswith("dns:") and "," not in self.triton
 
     def password(self) -> str | None:
         if self.database_password_file is None:

@@ -497,10 +497,22 @@ class ServedUnit:
 
 
 @dataclass(frozen=True)
+class ServerReplica:
+    """One of the servers behind the port."""
+
+    name: str
+    state: Literal["ready", "loading", "down"]
+    versions: tuple[tuple[str, int], ...]
+    """What it serves: recommender and version."""
+    fault: str | None
+
+
+@dataclass(frozen=True)
 class ServerInfo:
     version: str
     models: tuple[Mapping[str, str], ...]
     """The repository index: name, version, state, and the recommender that the model is of; empty for what is of none."""
+    replicas: tuple[ServerReplica, ...] = ()
 
 
 class Scorer(Protocol):
@@ -518,7 +530,7 @@ class ModelServer(Scorer, Protocol):
         """
 
     def answering(self, recommender: str) -> frozenset[int]:
-        """The versions that answered a real inference just now."""
+        """The versions that answered a real inference just now, on every replica that is waited for."""
 
     def successes(self) -> Mapping[tuple[str, int], int]:
         """Successful requests of (recommender, version) so far, over restarts and removals of versions."""

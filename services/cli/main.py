@@ -46,11 +46,19 @@ def up(
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Of the API; 8080, or a free one, when absent.")] = None,
     metrics_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Of /metrics; 9090, or a free one, when absent.")] = None,
     data_root: Annotated[list[Path] | None, typer.Option(help="A folder that specs may read data from; repeatable.")] = None,
+    tritons: Annotated[int | None, typer.Option(min=1, max=16, help="How many Tritons serve; one when absent.")] = None,
 ) -> None:
     """Start the platform on this machine. It stays until it is interrupted."""
     from services.wiring import serve
 
-    given = {"role": "all", "home": home or default_home(), "port": port, "metrics_port": metrics_port, "data_roots": data_root or None}
+    given = {
+        "role": "all",
+        "home": home or default_home(),
+        "port": port,
+        "metrics_port": metrics_port,
+        "data_roots": data_root or None,
+        "triton_replicas": tritons,
+    }
     raise typer.Exit(serve(given))
 
 
@@ -88,6 +96,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     recommenders.delete,
     online.recommend,
     online.events,
+    online.serving,
     recommenders.kpis,
     recommenders.drift,
     recommenders.triggers,

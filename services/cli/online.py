@@ -1,4 +1,4 @@
-"""`recommend` and `events`: the online path by hand."""
+"""`recommend` and `events`: the online path by hand; `serving`: who answers it."""
 
 from __future__ import annotations
 
@@ -57,6 +57,23 @@ def events(
         accepted += answer["accepted"]
         hits += answer["hits"]
     typer.echo(f"{name}: {accepted} events taken in, {hits} answers became hits")
+
+
+def serving(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Show which replicas of the model server serve what."""
+    found = client(ctx).get("/v1/serving")
+    if as_json:
+        show_json(found)
+        return
+    server = found["server"]
+    if server["fault"]:
+        typer.echo(f"no Triton answers: {server['fault']}")
+    rows = [(one["name"], one["state"], _versions(one["versions"]), one["fault"] or "") for one in server["replicas"]]
+    show_table(("TRITON", "STATE", "VERSIONS", "WHY"), rows, "this control plane knows no replica: the one that places versions does")
+
+
+def _versions(versions: dict[str, list[int]]) -> str:
+    return ", ".join(f"{name} {' '.join(map(str, numbers))}" for name, numbers in versions.items())
 
 
 def _interactions(file: Path, name: str) -> Iterator[dict[str, Any]]:

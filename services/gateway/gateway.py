@@ -75,6 +75,11 @@ class Gateway:
         """Whether the routes were ever read: before that, no traffic."""
         return self._loader.snapshot.read_at is not None
 
+    @property
+    def versions(self) -> Sequence[tuple[str, int]]:
+        """Every version that it may ask for by its routes."""
+        return [(name, number) for name, one in self._loader.snapshot.served.items() for number in one.units]
+
     def record(self, interactions: Sequence[Interaction], sees: Callable[[str], bool] = lambda _: True) -> Recorded:
         """A recommender that the sender doesn't see isn't there for it."""
         return self._feedback.record(interactions, sees)

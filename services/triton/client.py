@@ -15,6 +15,7 @@ from services.triton.reasons import plain
 from shared.domain.errors import Unavailable
 
 T = TypeVar("T")
+_LOST = frozenset(f"StatusCode.{name}" for name in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "NOT_FOUND"))
 LOAD_TIMEOUT = 300.0
 ASK_TIMEOUT = 5.0
 # A server that comes back is found within a second; gRPC's own patience grows to two minutes. Messages have no limit of size.
@@ -25,6 +26,10 @@ _CHANNEL = [
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
+
+
+class Lost(Unavailable):
+    """This server can't answer: it is away, silent, without the version, or the version's process died. Another one may."""
 
 
 class Client:
@@ -60,18 +65,18 @@ class Client:
     def unload(self, model: str) -> None:
         _said(lambda: self._client.unload_model(model, client_timeout=LOAD_TIMEOUT))
 
-    def ready(self) -> bool:
+    def ready(self, timeout: float = ASK_TIMEOUT) -> bool:
         """Whether the server answers at all; of its models this says nothing."""
         try:
-            return bool(_said(lambda: self._client.is_server_ready(client_timeout=ASK_TIMEOUT)))
+            return bool(_said(lambda: self._client.is_server_ready(client_timeout=timeout)))
         except Unavailable:
             return False
 
     def version(self) -> str:
         return str(_said(lambda: self._client.get_server_metadata(client_timeout=ASK_TIMEOUT)).version)
 
-    def index(self) -> tuple[Mapping[str, str], ...]:
-        found = _said(lambda: self._client.get_model_repository_index(client_timeout=ASK_TIMEOUT))
+    def index(self, timeout: float = ASK_TIMEOUT) -> tuple[Mapping[str, str], ...]:
+        found = _said(lambda: self._client.get_model_repository_index(client_timeout=timeout))
         return tuple({"name": one.name, "version": one.version, "state": one.state} for one in found.models)
 
     def metrics(self) -> str:
@@ -89,6 +94,8 @@ def _said(ask: Callable[[], T]) -> T:
     try:
         return ask()
     except InferenceServerException as error:
-        raise Unavailable(f"Triton: {plain(str(error.message() or ''))}") from None
+        said = str(error.message() or "")
+        lost = error.status() in _LOST or "Stub process" in said
+        raise (Lost if lost else Unavailable)(f"Triton: {plain(said)}") from None
     except ValueError as error:  # gRPC's word for a channel that was closed meanwhile
-        raise Unavailable(f"Triton: {error}") from None
+        raise Lost(f"Triton: {error}") from None

@@ -113,6 +113,9 @@ class EmbeddedTriton:
             self.start()
             return True
 
+    def vouch(self) -> None:
+        """Nobody else waits for its versions."""
+
     def stop(self, grace: float = 10.0) -> None:
         """TERM, then KILL for the whole group after `grace` seconds; no process and no shared memory is left. For good."""
         with self._lock:

@@ -1,7 +1,8 @@
-"""What the model server needs of whoever runs Triton: an EmbeddedTriton here, a watcher of pods elsewhere."""
+"""What the model server needs of whoever runs Triton: an EmbeddedTriton here, a pod's elsewhere."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -23,3 +24,12 @@ class Host(Protocol):
     def generation(self) -> int: ...
 
     def ensure_running(self) -> bool: ...
+
+    def vouch(self) -> None:
+        """Whoever places says: in its present life the server has all that it should."""
+
+
+class Hosts(Protocol):
+    """The replicas of a fleet, by name. They may come and go."""
+
+    def current(self) -> Mapping[str, Host]: ...

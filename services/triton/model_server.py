@@ -1,4 +1,4 @@
-"""The ModelServer port on Triton.
+"""The ModelServer port on one Triton. Several are a fleet of these (services.triton.fleet).
 
 Placing never disturbs what serves. A new version is first tried alone, under a model name that no request ever uses: loaded, asked
 for a real inference, unloaded. Trying it in the same Triton (and not, say, in a process that opens the ONNX file) means that
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from services.triton.client import Client
+from services.triton.client import Client, Lost
 from services.triton.counters import Tally
 from services.triton.host import Host
 from services.triton.probe import Key, Suspects, probe
@@ -42,6 +42,7 @@ class TritonServer:
         timeout: float = 2.0,
         probe_every: float = 10.0,
         heal_every: float = 15.0,
+        tally: Tally | None = None,
     ) -> None:
         if repository.root != host.repository:
             raise ValueError(f"Triton reads {host.repository}, and models would be written to {repository.root}")
@@ -54,7 +55,9 @@ class TritonServer:
         self._serving: Mapping[Key, Placed] = {}
         self._proven: set[tuple[str, str]] = set()
         self._suspects = Suspects(probe_every, heal_every, time.monotonic())
-        self._tally = Tally()
+        self._doubts: set[Key] = set()
+        self._tidied = False
+        self._tally = tally or Tally()
         self._generation = host.generation
         self._client = Client(host.address, host.metrics_url)
 
@@ -70,15 +73,54 @@ class TritonServer:
         return frozenset(placed.number for placed in found if self._answers(placed))
 
     def score(self, recommender: str, number: int, feed: Feed) -> np.ndarray[Any, Any]:
-        placed = self._serving.get((recommender, number))
+        return self.ask((recommender, number), feed, self._timeout)
+
+    def ask(self, key: Key, feed: Feed, timeout: float) -> np.ndarray[Any, Any]:
+        placed = self._serving.get(key)
         if placed is None:
-            raise Unavailable(f"{recommender} version {number} is not on the model server")
+            raise Lost(f"{key[0]} version {key[1]} is not on the model server")
         inputs = tensors(placed.signature, feed)
         try:
-            return self._client.infer(placed.model, number, inputs, placed.signature.output, self._timeout)
-        except Unavailable:
-            self._suspects.add((recommender, number))
+            return self._client.infer(placed.model, placed.number, inputs, placed.signature.output, timeout)
+        except Unavailable as error:
+            self._suspects.add(key)
+            if isinstance(error, Lost):
+                self._doubts.add(key)
             raise
+
+    @property
+    def placed(self) -> frozenset[Key]:
+        """What it serves, as far as is known."""
+        return frozenset(self._serving)
+
+    @property
+    def owing(self) -> bool:
+        """Whether something that it should have wasn't given to it yet."""
+        return bool(self._owed)
+
+    def doubted(self, key: Key) -> bool:
+        """A request was lost there, and no real inference has answered since."""
+        return key in self._doubts
+
+    def reachable(self) -> bool:
+        return self._host.generation > 0 and self._client.ready(self._timeout)
+
+    def want(self, recommender: str, units: Sequence[ServedUnit]) -> None:
+        """To be placed by the next `ensure_running`: for a server that can't be asked now."""
+        with self._lock:
+            self._wanted[recommender] = tuple(units)
+            self._owed.add(recommender)
+
+    def owe(self) -> None:
+        """All that is wanted is to be placed once more."""
+        with self._lock:
+            self._owed |= set(self._wanted)
+
+    def vouch(self) -> None:
+        """Tells the host that its server has all that it should: the caller knows that nothing else is wanted."""
+        with self._lock:
+            if not self._owed and self._host.generation == self._generation:
+                self._host.vouch()
 
     def successes(self) -> Mapping[Key, int]:
         self._tally.read(self._client.metrics)
@@ -109,7 +151,8 @@ class TritonServer:
         return restarted
 
     def close(self) -> None:
-        """Closes the connections: before the server is stopped, or it waits for them."""
+        """Closes the connections: before the server is stopped, or it waits for them. What is under way on them ends at once."""
+        self._client.close()
         with self._lock:
             self._serving = {}
             self._client.close()
@@ -125,9 +168,13 @@ class TritonServer:
         self._generation = self._host.generation
         self._owed |= set(self._wanted)
         self._suspects.clear()
+        self._doubts.clear()
         old.close()
 
     def _place(self, recommender: str) -> dict[int, str]:
+        if not self._tidied:
+            self._repository.tidy()
+            self._tidied = True
         faults: dict[int, str] = {}
         good: dict[int, Placed] = {}
         for unit in self._wanted[recommender]:
@@ -224,7 +271,12 @@ class TritonServer:
     def _heal(self) -> None:
         """A version whose process died says ready and answers nothing. It leaves the list and comes back; its neighbours stay."""
         now = time.monotonic()
-        for key in sorted(self._suspects.due(self._serving, now)):
+        due = sorted(self._suspects.due(self._serving, now))
+        if due and not self._client.ready(self._timeout):  # it isn't its versions that are to be blamed
+            for key in due:
+                self._suspects.add(key)
+            return
+        for key in due:
             placed = self._serving[key]
             if self._answers(placed) or not self._client.ready() or not self._suspects.may_heal(key, now):
                 continue
@@ -244,11 +296,14 @@ class TritonServer:
         return [one for (name, _), one in self._serving.items() if name == recommender]
 
     def _answers(self, placed: Placed) -> bool:
+        key = (placed.recommender, placed.number)
         try:
             probe(self._client, placed, placed.model, self._timeout)
         except Unavailable:
-            self._suspects.add((placed.recommender, placed.number))
+            self._suspects.add(key)
+            self._doubts.add(key)
             return False
+        self._doubts.discard(key)
         return True
 
     def _drop(self, model: str) -> None:

@@ -10,6 +10,7 @@ from services.triton.client import Client
 from services.triton.repository import Placed
 from services.triton.tensors import dummy, tensors
 from shared.domain.errors import Unavailable
+from shared.serving.signature import Signature
 
 Key = tuple[str, int]
 _ROWS = 2
@@ -17,9 +18,12 @@ _ROWS = 2
 
 def probe(client: Client, placed: Placed, model: str, timeout: float) -> None:
     """One real inference; Unavailable when there is no answer, or not one score a row, a number each."""
-    signature = placed.signature
+    probe_version(client, model, placed.number, placed.signature, timeout)
+
+
+def probe_version(client: Client, model: str, number: int, signature: Signature, timeout: float) -> None:
     inputs = tensors(signature, dummy(signature, _ROWS))
-    found = client.infer(model, placed.number, inputs, signature.output, timeout)
+    found = client.infer(model, number, inputs, signature.output, timeout)
     if found.shape != (_ROWS,):
         raise Unavailable(f"it gave scores of the shape {found.shape} for {_ROWS} rows, expected ({_ROWS},)")
     if found.dtype != np.float32:

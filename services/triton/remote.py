@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from services.triton.boot import announced
+from services.triton import boot
 from shared.domain.errors import Unavailable
 
 
@@ -18,14 +18,15 @@ class RemoteTriton:
         self.repository = home.absolute() / "models"
         self._home = home
         self._lock = threading.Lock()
-        self._life = announced(home)
+        self._life = boot.announced(home)
         self._generation = 1 if self._life else 0
+        self._vouched: str | None = None
 
     @property
     def generation(self) -> int:
         """Looks whether a new life was announced: a small file, read at every placement."""
         with self._lock:
-            found = announced(self._home)
+            found = boot.announced(self._home)
             if found is not None and found != self._life:
                 self._life = found
                 self._generation += 1
@@ -39,3 +40,9 @@ class RemoteTriton:
                 f"no Triton has announced itself in {self._home} yet: is the server at {self.address} started on that folder?"
             )
         return self._generation != before
+
+    def vouch(self) -> None:
+        with self._lock:
+            if self._life is not None and self._life != self._vouched:
+                boot.vouch(self._home, self._life)
+                self._vouched = self._life

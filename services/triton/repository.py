@@ -63,9 +63,12 @@ class ModelRepository:
         self.root = home.absolute() / "models"
         self._incoming = home.absolute() / "incoming"
         self._store = store
-        shutil.rmtree(self._incoming, ignore_errors=True)
         self.root.mkdir(parents=True, exist_ok=True)
-        for trial in self.root.glob(f"{_TRIAL}*"):  # of a life that ended in the middle of one
+
+    def tidy(self) -> None:
+        """Removes what a life has left that ended in the middle of something. For whoever places: another's work may be under way."""
+        shutil.rmtree(self._incoming, ignore_errors=True)
+        for trial in self.root.glob(f"{_TRIAL}*"):
             shutil.rmtree(trial, ignore_errors=True)
 
     def add(self, unit: ServedUnit) -> Placed:

@@ -1,47 +1,85 @@
-"""Asks a Triton that somebody else places versions on. A gateway of its own owns no placement: it knows a version's model by
+"""Asks Tritons that somebody else places versions on. A gateway of its own owns no placement: it knows a version's model by
 the same rule that placed it (name and inputs), so it needs the registry's word and the signature, and nothing of the placing process.
+
+Which replica has which version is what each says of itself: its repository index, read about twice a second, is exact by version and
+empty after a restart. An index lies when a version's process died: a request finds that out, goes to another replica, and the
+version is asked there again only when a real inference has answered.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
 
-from services.triton.client import Client
+from services.triton.addresses import Addresses
+from services.triton.choice import Choice, Standing
+from services.triton.client import Client, Lost
+from services.triton.probe import Key, probe_version
 from services.triton.repository import SIGNATURE, model_name
 from services.triton.tensors import Feed, tensors
 from shared.contracts.stage import Files
 from shared.contracts.strict import read
-from shared.domain.errors import Unavailable
+from shared.domain.errors import EyasError, Unavailable
 from shared.ports import ArtifactStore
 from shared.serving.signature import Signature
 
-Key = tuple[str, int]
+log = logging.getLogger(__name__)
+
+Known = Callable[[Key], tuple[str, Signature]]
 _KEPT = 1000
+_LOOKING = 2.0
 
 
 class TritonScorer:
-    """Implements Scorer. `files_of` gives the files of a registered version. Versions never change: what was read is kept."""
+    """Implements Scorer. `files_of` gives the files of a registered version. Versions never change: what was read is kept.
+
+    `refresh` belongs into a loop, about twice a second.
+    """
 
     def __init__(
-        self, address: str, metrics_url: str, files_of: Callable[[str, int], Files], artifacts: ArtifactStore, *, timeout: float = 2.0
+        self, addresses: Addresses, files_of: Callable[[str, int], Files], artifacts: ArtifactStore, *, timeout: float = 2.0
     ) -> None:
-        self._client = Client(address, metrics_url)
+        self._addresses = addresses
         self._files_of = files_of
         self._artifacts = artifacts
-        self._timeout = timeout
+        self._choice = Choice(timeout)
         self._known: Mapping[Key, tuple[str, Signature]] = {}
+        self._seen: Mapping[str, Seen] = {}
 
     def score(self, recommender: str, number: int, feed: Feed) -> np.ndarray[Any, Any]:
         key = (recommender, number)
-        model, signature = self._known.get(key) or self._learn(key)
-        return self._client.infer(model, number, tensors(signature, feed), signature.output, self._timeout)
+        self.know(key)
+        return self._choice.score(tuple(self._seen.values()), key, feed)
+
+    def refresh(self, routed: Iterable[Key] = ()) -> None:
+        """Looks which replicas there are and what each has. `routed`: versions that may be asked for soon, even if the registry is away."""
+        for key in routed:
+            try:
+                self.know(key)
+            except EyasError as error:
+                log.debug("%s %d: %s", *key, error)
+        found = self._addresses.current()
+        former = self._seen
+        if set(found) != set(former):
+            self._seen = {one: former.get(one) or Seen(one, self.know) for one in found}
+            for name in former.keys() - self._seen.keys():
+                former[name].close()
+        wait([one.look() for one in self._seen.values()], _LOOKING)
 
     def close(self) -> None:
-        self._client.close()
+        seen, self._seen = self._seen, {}
+        for one in seen.values():
+            one.close()
+
+    def know(self, key: Key) -> tuple[str, Signature]:
+        """The Triton model of a version, and what it takes."""
+        found = self._known.get(key)
+        return self._learn(key) if found is None else found
 
     def _learn(self, key: Key) -> tuple[str, Signature]:
         recommender, number = key
@@ -54,3 +92,63 @@ class TritonScorer:
         kept = self._known if len(self._known) < _KEPT else {}
         self._known = {**kept, key: found}  # replaced, never changed: it is read without a lock
         return found
+
+
+class Seen:
+    """A replica as somebody sees it who only asks."""
+
+    def __init__(self, address: str, know: Known) -> None:
+        self.name = address
+        self._know = know
+        self._client = Client(address, "")
+        self._has: frozenset[tuple[str, str]] = frozenset()
+        self._doubts: set[Key] = set()
+        self._up: bool | None = None
+        self._looking: Future[None] | None = None
+        self._hand = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"triton-{address}")
+
+    def standing(self, key: Key) -> Standing:
+        if not self._up:
+            return Standing.AWAY
+        model, _ = self._know(key)
+        if (model, str(key[1])) not in self._has:
+            return Standing.UNSEEN
+        return Standing.DOUBTED if key in self._doubts else Standing.GOOD
+
+    def ask(self, key: Key, feed: Feed, timeout: float) -> np.ndarray[Any, Any]:
+        model, signature = self._know(key)
+        try:
+            return self._client.infer(model, key[1], tensors(signature, feed), signature.output, timeout)
+        except Lost:
+            self._doubts.add(key)
+            raise
+
+    def look(self) -> Future[None]:
+        if self._looking is None or self._looking.done():
+            self._looking = self._hand.submit(self._look)
+        return self._looking
+
+    def close(self) -> None:
+        self._client.close()
+        self._hand.shutdown(wait=False, cancel_futures=True)
+
+    def _look(self) -> None:
+        try:
+            index = self._client.index(_LOOKING)
+        except Unavailable as error:
+            if self._up is not False:
+                log.warning("Triton %s: %s; it is asked no more until it answers", self.name, error)
+            self._up = False
+            return
+        self._has = frozenset((one["name"], one["version"]) for one in index if one["state"] == "READY")
+        if self._up is False:
+            log.info("Triton %s: answers again", self.name)
+        self._up = True
+        for key in tuple(self._doubts):
+            model, signature = self._know(key)
+            try:
+                if (model, str(key[1])) in self._has:
+                    probe_version(self._client, model, key[1], signature, _LOOKING)
+            except Unavailable:
+                continue
+            self._doubts.discard(key)

@@ -3,7 +3,8 @@
     python -m services.triton.serve --home FOLDER --host 0.0.0.0 --grpc 8001 --metrics 8002 --health 8003
 
 It is started again if it dies, and each start is announced beside the repository (services.triton.boot). `/` of the health port
-answers 200 while the server answers, 503 otherwise. SIGTERM and SIGINT end all of it; nothing is left in shared memory.
+answers 200 while the server answers, `/ready` when it also was given all the versions that it should have; 503 otherwise. SIGTERM and
+SIGINT end all of it; nothing is left in shared memory.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from services.triton.boot import announce
+from services.triton.boot import announce, vouched
 from services.triton.client import Client
 from services.triton.embedded import EmbeddedTriton
 from services.triton.residue import sweep_all
@@ -59,7 +60,7 @@ def _serve(asked: argparse.Namespace, ending: threading.Event, undo: ExitStack) 
     triton = EmbeddedTriton(asked.home, listen=asked.host, ports=(asked.grpc, asked.metrics))
     undo.callback(triton.stop)
     client = Client(triton.address, triton.metrics_url)
-    health = ThreadingHTTPServer((asked.host, asked.health), _health_of(client))
+    health = ThreadingHTTPServer((asked.host, asked.health), _health_of(client, asked.home))
     undo.callback(health.server_close)
     undo.callback(health.shutdown)
     threading.Thread(target=health.serve_forever, name="health", daemon=True).start()
@@ -75,10 +76,11 @@ def _serve(asked: argparse.Namespace, ending: threading.Event, undo: ExitStack) 
     log.info("stopping")
 
 
-def _health_of(client: Client) -> type[BaseHTTPRequestHandler]:
+def _health_of(client: Client, home: Path) -> type[BaseHTTPRequestHandler]:
     class Health(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200 if client.ready() else 503)
+            good = client.ready() and (self.path != "/ready" or vouched(home))
+            self.send_response(200 if good else 503)
             self.send_header("Content-Length", "0")
             self.end_headers()
 

@@ -8,11 +8,10 @@ from services.control.collect import Collector
 from services.executors.local import LocalExecutor
 from services.home import Home
 from services.settings import Settings
-from services.triton.embedded import EmbeddedTriton
-from services.triton.host import Host
-from services.triton.model_server import TritonServer
-from services.triton.remote import RemoteTriton
-from services.triton.repository import ModelRepository
+from services.triton.addresses import addresses
+from services.triton.fleet import TritonFleet
+from services.triton.host import Hosts
+from services.triton.hosts import EmbeddedTritons, RemoteTritons
 from services.triton.scorer import TritonScorer
 from services.wiring.state import State
 from shared.artifacts import FsspecAttic
@@ -54,18 +53,18 @@ def images(settings: Settings) -> str:
     return " ".join(f"{engine}={image}" for engine, image in sorted(read_settings(settings.jobs_file).images.items()))
 
 
-def model_server(settings: Settings, home: Home, state: State, undo: ExitStack) -> TritonServer:
-    """For whoever places versions: the owner of the repository."""
+def model_server(settings: Settings, home: Home, state: State, undo: ExitStack) -> TritonFleet:
+    """For whoever places versions: the owner of the repositories."""
     folder = settings.triton_home or home.triton
-    host: Host
+    hosts: Hosts
     if settings.triton == "embedded":
-        embedded = EmbeddedTriton(folder)
+        embedded = EmbeddedTritons(folder, settings.triton_replicas)
         undo.callback(embedded.stop)
         embedded.start()
-        host = embedded
+        hosts = embedded
     else:
-        host = RemoteTriton(settings.triton, settings.triton_metrics_url, folder)
-    server = TritonServer(host, ModelRepository(folder, state.artifacts))
+        hosts = RemoteTritons(addresses(settings.triton), folder, settings.triton_metrics_urls, alone=settings.triton_alone)
+    server = TritonFleet(hosts, state.artifacts)
     undo.callback(server.close)
     return server
 
@@ -82,6 +81,7 @@ def scorer(settings: Settings, state: State, undo: ExitStack) -> TritonScorer:
     def files_of(recommender: str, number: int) -> Files:
         return state.registry.get(recommender, number).files
 
-    found = TritonScorer(settings.triton, settings.triton_metrics_url, files_of, state.artifacts)
+    found = TritonScorer(addresses(settings.triton), files_of, state.artifacts)
     undo.callback(found.close)
+    found.refresh()
     return found

@@ -23,7 +23,8 @@ from services.home import Home
 from services.monitor.signals import Monitor
 from services.settings import Settings
 from services.sources import code_version
-from services.triton.model_server import TritonServer
+from services.triton.fleet import TritonFleet
+from services.triton.scorer import TritonScorer
 from services.wiring import parts
 from services.wiring.state import State
 from shared.datafiles import DataFiles
@@ -39,14 +40,15 @@ class Platform:
         self._waiting: list[Callable[[], Sequence[str]]] = []
         self.parts: Parts | None = None
         self.gateway: Gateway | None = None
-        scorer: Scorer
         if settings.role == "gateway":
-            scorer = parts.scorer(settings, state, undo)
+            asking = parts.scorer(settings, state, undo)
+            self.gateway = self._gateway(state, asking, settings.name, undo)
+            self._loops.append(Loop("tritons", [functools.partial(_look, asking, self.gateway)], 0.5))
         else:
-            scorer = server = parts.model_server(settings, home, state, undo)
+            server = parts.model_server(settings, home, state, undo)
             self.parts = self._control(settings, home, state, server, data_roots, undo)
-        if settings.role != "control":
-            self.gateway = self._gateway(state, scorer, "embedded" if settings.role == "all" else settings.name, undo)
+            if settings.role == "all":
+                self.gateway = self._gateway(state, server, "embedded", undo)
         self.door = Door(state.clock, token, state.tokens, state.answers, self._missing)
         undo.callback(self._stop)
 
@@ -55,7 +57,7 @@ class Platform:
             loop.start()
 
     def _control(
-        self, settings: Settings, home: Home, state: State, server: TritonServer, data_roots: tuple[str, ...], undo: ExitStack
+        self, settings: Settings, home: Home, state: State, server: TritonFleet, data_roots: tuple[str, ...], undo: ExitStack
     ) -> Parts:
         executor = parts.executor(settings, home, state, undo)
         clock = state.clock
@@ -72,7 +74,7 @@ class Platform:
         retrainers = Retrainers(state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes, monitor, clock)
         steps: list[Callable[[], object]] = [
             # Who places versions also leads the rollouts: it alone knows what was placed.
-            *_by_one(replica, "serving", server.ensure_running, Reconciler(rollouts, clock).tick, placement.tick),
+            *_by_one(replica, "serving", server.ensure_running, Reconciler(rollouts, clock).tick, _then(placement.tick, server.vouch)),
             retrainers.ensure,
             Reconciler(retrainers, clock, replica).tick,
         ]
@@ -142,3 +144,17 @@ class Platform:
 def _by_one(replica: Replica | None, name: str, *steps: Callable[[], object]) -> tuple[Callable[[], object], ...]:
     """Steps that one control plane at a time does."""
     return tuple(replica.single(name, step) for step in steps) if replica else steps
+
+
+def _then(first: Callable[[], object], second: Callable[[], object]) -> Callable[[], None]:
+    """One step of two: where the first one fails, the second isn't done."""
+
+    def both() -> None:
+        first()
+        second()
+
+    return both
+
+
+def _look(scorer: TritonScorer, gateway: Gateway) -> None:
+    scorer.refresh(gateway.versions)

@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from services.executors.jobsettings import read_settings
+from services.settings import Settings
+from services.triton.addresses import folder_of
 from shared import __version__
 from tests.chart.helm import CHART, run, template, values
 
@@ -25,6 +27,7 @@ CASES: dict[str, dict[str, Any]] = {
         "volume": {"existingClaim": "mine"},
         "control": {"replicas": 3},
         "gateway": {"replicas": 2},
+        "triton": {"replicas": 3},
         "nodeSelector": {"disk": "fast"},
         "tolerations": [{"key": "gpu", "operator": "Exists"}],
     },
@@ -126,9 +129,29 @@ def test_services_choose_the_pods_of_their_part_and_name_the_protocol() -> None:
     labels = {name: one["spec"]["template"]["metadata"]["labels"] for name, one in kinds(objects, "Deployment").items()}
     for name, service in kinds(objects, "Service").items():
         chosen = [part for part, found in labels.items() if service["spec"]["selector"].items() <= found.items()]
-        assert chosen == [name]
+        assert chosen == [name.replace("tritons", "triton")]
         assert all(port["protocol"] == "TCP" for port in service["spec"]["ports"])
         assert service["spec"].get("type", "ClusterIP") == "ClusterIP"
+
+
+@pytest.mark.requirement("C-05")
+@pytest.mark.parametrize("case", CASES)
+def test_every_triton_is_found_by_name_and_by_its_own_folder(case: str) -> None:
+    objects = template(**CASES[case])
+    deployment, service = kinds(objects, "Deployment")["eyas-triton"], kinds(objects, "Service")["eyas-tritons"]
+    assert deployment["spec"]["replicas"] == CASES[case].get("triton", {}).get("replicas", 1)
+    assert deployment["spec"]["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    assert (service["spec"]["clusterIP"], service["spec"]["publishNotReadyAddresses"]) == ("None", True)
+    for part in ("eyas-control", "eyas-gateway"):
+        env = {one["name"]: one.get("value") for one in pods(objects)[part]["containers"][0]["env"]}
+        assert env["EYAS_TRITON"] == "dns:eyas-tritons:8001"
+        assert Settings(triton=env["EYAS_TRITON"]).triton_alone is False
+    (container,) = pods(objects)["eyas-triton"]["containers"]
+    address = f"{{ip}}:{service['spec']['ports'][0]['port']}"
+    assert container["args"][:2] == ["--home", f"/var/lib/eyas/triton/{folder_of(address).format(ip='$(POD_IP)')}"]
+    assert container["env"] == [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
+    probes = {name: container[name]["httpGet"]["path"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert probes == {"startupProbe": "/", "livenessProbe": "/", "readinessProbe": "/ready"}
 
 
 def test_only_this_release_asks_triton() -> None:
@@ -173,6 +196,7 @@ def test_passwords_come_by_reference_alone() -> None:
         ({"identity": {"user": 0}}, "user"),
         ({"volume": {"hostPath": "relative"}}, "hostPath"),
         ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
+        ({"triton": {"replicas": 0}}, "replicas"),
         ({"control": {"replicas": 2}}, "several control planes need database.existingSecret"),
         ({"volume": {"hostPath": "/a", "existingClaim": "b"}}, "name existingClaim or hostPath, not both"),
     ],

@@ -52,7 +52,7 @@ class Part:
             assert self.process.poll() is None, f"{self.name} ended:\n{self.said()}"
             return re.search(r"ready(?: as \w+ \S+ in [0-9.]+ s)?: (\S+)", self.said())
 
-        return until(f"{self.name} is ready", probe)
+        return until(f"{self.name} is ready", probe, 180)
 
     def url(self) -> str:
         return self.ready()[1]
@@ -67,35 +67,38 @@ class Part:
 
 
 class Parts:
-    def __init__(self, folder: Path, database: str | None = None, **more: str) -> None:
-        """On a database of its own, there are two control planes, each with a home."""
+    def __init__(self, folder: Path, database: str | None = None, tritons: int = 1, **more: str) -> None:
+        """On a database of its own, there are two control planes, each with a home; several Tritons have a home each, below that of one."""
         self.data = folder / "data"
         home = folder / "home"
         write_world(self.data)
         (folder / "token").write_text(f"{TOKEN}\n")
-        self.ports = free_ports(3)
-        grpc, metrics, health = (str(port) for port in self.ports)
-        where = ["--grpc", grpc, "--metrics", metrics, "--health", health]
-        self.triton = Part("triton", ["services.triton.serve", "--home", str(home / "triton"), *where], folder)
+        places = [free_ports(3) for _ in range(tritons)]
+        self.tritons = []
+        for number, (grpc, metrics, health) in enumerate(places, 1):
+            own = home / "triton" / (f"127.0.0.1_{grpc}" if tritons > 1 else "")
+            where = ["--home", str(own), "--grpc", str(grpc), "--metrics", str(metrics), "--health", str(health)]
+            self.tritons.append(Part(f"triton-{number}", ["services.triton.serve", *where], folder))
+        self.triton, self.healths = self.tritons[0], [f"http://127.0.0.1:{health}" for *_, health in places]
         shared = {
             "EYAS_HOME": str(home),
             "EYAS_DATABASE_URL": database or f"sqlite:///{home}/eyas.db",
             "EYAS_ARTIFACTS_URL": str(home / "artifacts"),
             "EYAS_TRITON_HOME": str(home / "triton"),
             **more,
-            "EYAS_TRITON": f"127.0.0.1:{grpc}",
-            "EYAS_TRITON_METRICS": f"http://127.0.0.1:{metrics}/metrics",
+            "EYAS_TRITON": ",".join(f"127.0.0.1:{grpc}" for grpc, *_ in places),
+            "EYAS_TRITON_METRICS": ",".join(f"http://127.0.0.1:{metrics}/metrics" for _, metrics, _ in places),
             "EYAS_TOKEN_FILE": str(folder / "token"),
             "EYAS_DATA_ROOTS": str(self.data),
         }
         serve = ["services.cli.main", "serve", "--port", "0", "--metrics-port", "0", "--role"]
         self.control = Part("control", [*serve, "control"], folder, **shared, EYAS_REPLICA="control-1")
         self.gateway = Part("gateway", [*serve, "gateway"], folder, **shared, EYAS_REPLICA="gateway-1")
-        self.parts = (self.gateway, self.control, self.triton)
+        self.parts: tuple[Part, ...] = (self.gateway, self.control, *self.tritons)
         if database:
             other = shared | {"EYAS_HOME": str(folder / "other")}
             self.other = Part("other", [*serve, "control"], folder, **other, EYAS_REPLICA="control-2")
-            self.parts = (self.gateway, self.control, self.other, self.triton)
+            self.parts = (self.gateway, self.control, self.other, *self.tritons)
 
     def client(self, part: Part) -> httpx.Client:
         return httpx.Client(base_url=part.url(), headers={"Authorization": f"Bearer {TOKEN}"}, timeout=20)
@@ -131,7 +134,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
     before = set(leftovers("eyas_"))
     running = Parts(tmp_path_factory.mktemp("parts"))
     yield running
-    assert {part.name: part.stop() for part in running.parts} == {"gateway": 0, "control": 0, "triton": 0}
+    assert {part.name: part.stop() for part in running.parts} == {"gateway": 0, "control": 0, "triton-1": 0}
     assert set(leftovers("eyas_")) <= before
 
 
@@ -148,7 +151,7 @@ def first_version(parts: Parts) -> None:
             found = control.get(f"/v1/rollouts/{rollout}")
             return found.is_success and found.json()["state"] == "promoted"
 
-        until("the first version is promoted", promoted, 180)
+        until("the first version is promoted", promoted, 600)
 
 
 @pytest.mark.requirement("C-05")

@@ -92,7 +92,7 @@ securityContext:
 - name: EYAS_TOKEN_FILE
   value: /run/eyas/token/token
 - name: EYAS_TRITON
-  value: {{ include "eyas.name" . }}-triton:8001
+  value: dns:{{ include "eyas.name" . }}-tritons:8001
 {{- if .Values.database.existingSecret }}
 - name: EYAS_DATABASE_URL
   valueFrom:

@@ -224,6 +224,7 @@ class Routes:
 class Server:
     def __init__(self):
         self.versions = frozenset()
+        self.replicas = ()
         self.away = False
 
     def answering(self, recommender):
@@ -232,7 +233,8 @@ class Server:
     def info(self):
         if self.away:
             raise Unavailable("Triton doesn't answer")
-        return ServerInfo("2.51.0", ({"name": "eyas-m_1", "version": "1", "state": "READY", "recommender": "m"},))
+        model = {"name": "eyas-m_1", "version": "1", "state": "READY", "recommender": "m"}
+        return ServerInfo("2.51.0", (model,), self.replicas)
 
     def successes(self):
         return {("m", 1): 7}

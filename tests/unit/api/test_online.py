@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.domain.errors import Unavailable
+from shared.ports import ServerReplica
 
 
 def test_a_recommendation_has_the_promised_form(world, client):
@@ -64,7 +65,7 @@ def test_serving_shows_the_server_the_routes_and_who_answered(world, client):
     world.route(1)
     found = client.get("/v1/serving").json()
     model = {"name": "eyas-m_1", "version": "1", "state": "READY", "recommender": "m"}
-    assert found["server"] == {"version": "2.51.0", "models": [model], "fault": None}
+    assert found["server"] == {"version": "2.51.0", "models": [model], "replicas": [], "fault": None}
     assert found["routes"]["m"]["stable"] == 1
     assert found["successes"] == {"m": {"1": 7}}
 
@@ -75,11 +76,25 @@ def test_a_token_with_a_scope_sees_its_own_models_on_the_server_and_no_others(wo
         assert [one["recommender"] for one in found["server"]["models"]] == seen
 
 
+def test_serving_lists_the_replicas_and_a_scope_hides_what_is_not_its_own(world, client):
+    world.server.replicas = (
+        ServerReplica("triton-1", "ready", (("books", 2), ("m", 1), ("m", 3)), None),
+        ServerReplica("triton-2", "loading", (), "it lacks books 2"),
+    )
+    one = {"name": "triton-1", "state": "ready", "versions": {"books": [2], "m": [1, 3]}, "fault": None}
+    two = {"name": "triton-2", "state": "loading", "versions": {}, "fault": "it lacks books 2"}
+    assert client.get("/v1/serving").json()["server"]["replicas"] == [one, two]
+    seen = world.holder("viewer", ["m"]).get("/v1/serving").json()["server"]["replicas"]
+    assert "books" not in str(seen)
+    assert seen[0]["versions"] == {"m": [1, 3]}
+    assert (seen[1]["state"], bool(seen[1]["fault"])) == ("loading", True)
+
+
 def test_serving_shows_the_routes_even_when_the_server_is_away(world, client):
     world.route(1)
     world.server.away = True
     found = client.get("/v1/serving").json()
-    assert found["server"] == {"version": None, "models": [], "fault": "Triton doesn't answer"}
+    assert found["server"] == {"version": None, "models": [], "replicas": [], "fault": "Triton doesn't answer"}
     assert found["routes"]["m"]["stable"] == 1
 
 

@@ -191,6 +191,19 @@ def test_recommend_says_who_answered_and_whether_it_fell_back(platform, eyas):
     assert platform.body == {"user": 5, "k": 1}
 
 
+def test_serving_shows_each_replica_with_its_versions_or_why_it_has_none(platform, eyas):
+    one = {"name": "triton-1", "state": "ready", "versions": {"m": [1, 2], "n": [4]}, "fault": None}
+    two = {"name": "triton-2", "state": "down", "versions": {}, "fault": "Triton doesn't answer"}
+    server = {"version": "2.51.0", "models": [], "replicas": [one, two], "fault": None}
+    platform.says("GET /v1/serving", {"server": server, "routes": {}, "successes": {}})
+    lines = [re.split(r"  +", line.strip()) for line in eyas("serving").stdout.splitlines()]
+    assert lines[1:] == [["triton-1", "ready", "m 1 2, n 4"], ["triton-2", "down", "Triton doesn't answer"]]
+    assert json.loads(eyas("serving", "--json").stdout)["server"] == server
+    away = {"version": None, "models": [], "replicas": [], "fault": "no Triton serves"}
+    platform.says("GET /v1/serving", {"server": away, "routes": {}, "successes": {}})
+    assert "no Triton answers: no Triton serves" in eyas("serving").stdout
+
+
 def test_events_are_sent_in_batches_under_the_name(platform, eyas, tmp_path):
     file = tmp_path / "e.jsonl"
     file.write_text("".join(json.dumps({"user": n, "item": 1}) + "\n" for n in range(1500)) + "\n")
@@ -269,9 +282,9 @@ def test_up_hands_its_options_to_the_platform_and_ends_with_its_code(eyas, home,
     fake = SimpleNamespace(serve=lambda *given: called.append(given) or 7)
     monkeypatch.setitem(sys.modules, "services.wiring", fake)
     monkeypatch.setattr("services.wiring", fake, raising=False)
-    assert eyas("up", "--port", "0", "--data-root", "a", "--data-root", "b").exit_code == 7
+    assert eyas("up", "--port", "0", "--data-root", "a", "--data-root", "b", "--tritons", "2").exit_code == 7
     roots = [Path("a"), Path("b")]
-    assert called == [({"role": "all", "home": home, "port": 0, "metrics_port": None, "data_roots": roots},)]
+    assert called == [({"role": "all", "home": home, "port": 0, "metrics_port": None, "data_roots": roots, "triton_replicas": 2},)]
 
 
 def test_serve_starts_one_part_and_knows_no_other_words(eyas, monkeypatch):

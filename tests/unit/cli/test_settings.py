@@ -45,6 +45,9 @@ def test_what_is_given_has_the_last_word(monkeypatch):
         ("EYAS_TRITON", "http://triton:8001", "the address of a Triton's gRPC is expected"),
         ("EYAS_TRITON", "triton:0", "the address of a Triton's gRPC is expected"),
         ("EYAS_TRITON", "triton:65536", "the address of a Triton's gRPC is expected"),
+        ("EYAS_TRITON", "a:1,a:1", "the address of a Triton's gRPC is expected"),
+        ("EYAS_TRITON", "dns:tritons", "dns:NAME:PORT"),
+        ("EYAS_TRITON_REPLICAS", "0", "1"),
         ("EYAS_EXECUTOR", "docker", "'local' or 'kubernetes'"),
         ("EYAS_REPLICA", "Pod_1", "as in a pod's name"),
     ],
@@ -60,6 +63,8 @@ def test_what_roles_are_told_is_checked(monkeypatch, variable, value, said):
     [
         ({"EYAS_ROLE": "gateway", "EYAS_TOKEN_FILE": "t"}, "the role 'gateway' needs EYAS_TRITON"),
         ({"EYAS_ROLE": "control"}, "the role 'control' needs EYAS_TRITON"),
+        ({"EYAS_TRITON": "a:1", "EYAS_TRITON_REPLICAS": "2"}, "the number of embedded Tritons is EYAS_TRITON_REPLICAS"),
+        ({"EYAS_TRITON": "a:1,b:1", "EYAS_TRITON_METRICS": "http://a:2"}, "one URL for each address"),
         ({"EYAS_ROLE": "gateway", "EYAS_TRITON": "t:8001"}, "set EYAS_TOKEN_FILE"),
         ({"EYAS_EXECUTOR": "kubernetes"}, "set EYAS_JOBS_FILE"),
         ({"EYAS_DATABASE_PASSWORD": "a", "EYAS_DATABASE_PASSWORD_FILE": "b"}, "not both"),
@@ -103,7 +108,15 @@ def test_only_a_control_plane_on_a_file_owns_its_home(monkeypatch):
     owns = {role: Settings.read({"role": role}).owns_home for role in ("all", "control", "gateway")}
     assert owns == {"all": True, "control": True, "gateway": False}
     assert not Settings.read({"role": "control", "database_url": "postgresql://db/eyas"}).owns_home
-    assert Settings.read({}).triton_metrics_url == "http://triton:8002/metrics"
+
+
+def test_tritons_are_one_or_several_or_a_name(monkeypatch):
+    for said, alone in (("triton:8001", True), ("a:8001,b:8001", False), ("dns:tritons:8001", False), ("embedded", True)):
+        monkeypatch.setenv("EYAS_TRITON", said)
+        assert Settings.read({}).triton_alone is alone
+    monkeypatch.setenv("EYAS_TRITON", "a:8001,b:8001")
+    monkeypatch.setenv("EYAS_TRITON_METRICS", "http://a:1/metrics, http://b:1/metrics")
+    assert Settings.read({}).triton_metrics_urls == ["http://a:1/metrics", "http://b:1/metrics"]
 
 
 @pytest.mark.parametrize(

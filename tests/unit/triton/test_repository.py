@@ -112,7 +112,7 @@ def test_whatever_is_configured_is_in_the_models_name() -> None:
 def test_trials_of_an_earlier_life_are_removed(repository: ModelRepository, store: FsspecArtifacts, tmp_path: Path) -> None:
     repository.add_trial(repository.add(tiny_unit(store, "movies", 1, model=b"content")))
     assert any("trial" in name for name in files(repository))
-    ModelRepository(tmp_path / "server", store)
+    ModelRepository(tmp_path / "server", store).tidy()
     assert not any("trial" in name for name in files(repository))
 
 

@@ -1,0 +1,75 @@
+"""Whom of several replicas to ask for scores: one that has the version and is well, and another one when that one is lost.
+
+Scoring changes nothing, so asking twice is safe; it is done once, and inside the time that one call has. A fault of the model's own
+(Unavailable that isn't Lost) is its answer: another replica would compute the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, Protocol
+
+import numpy as np
+
+from services.triton.client import Lost
+from services.triton.probe import Key
+from services.triton.tensors import Feed
+from shared.domain.errors import Unavailable
+
+_LEAST = 0.05
+
+
+class Standing(IntEnum):
+    """What is known of a version on a replica that has it, best first."""
+
+    GOOD = 0
+    DOUBTED = 1
+    """A request was lost there; until a real inference says otherwise, others are asked first."""
+    UNSEEN = 2
+    """It wasn't there when the replica was last looked at; it may have come since."""
+    AWAY = 3
+    """The replica doesn't answer, or is being given back its versions."""
+
+
+class Replica(Protocol):
+    def standing(self, key: Key) -> Standing | None:
+        """None: the version isn't there."""
+
+    def ask(self, key: Key, feed: Feed, timeout: float) -> np.ndarray[Any, Any]:
+        """Lost when another replica may answer."""
+
+
+class Choice:
+    """Safe to share between threads."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._turn = itertools.count()
+
+    def score(self, replicas: Sequence[Replica], key: Key, feed: Feed) -> np.ndarray[Any, Any]:
+        able = self._able(replicas, key)
+        if not able:
+            raise Unavailable(f"{key[0]} version {key[1]} is not on the model server")
+        until = time.monotonic() + self._timeout
+        (_, first), *others = able
+        if not others:
+            return first.ask(key, feed, self._timeout)
+        standing, second = others[0]
+        try:
+            # One that says nothing must leave time for the other, if that is worth asking.
+            return first.ask(key, feed, self._timeout / 2 if standing is Standing.GOOD else self._timeout)
+        except Lost:
+            left = until - time.monotonic()
+            if left < _LEAST:
+                raise
+            return second.ask(key, feed, left)
+
+    def _able(self, replicas: Sequence[Replica], key: Key) -> list[tuple[Standing, Replica]]:
+        """Those that have the version, the best first; equals take turns."""
+        turn = next(self._turn) % max(len(replicas), 1)
+        turned = [*replicas[turn:], *replicas[:turn]]
+        found = [(standing, one) for one in turned if (standing := one.standing(key)) is not None]
+        return sorted(found, key=lambda one: one[0])

@@ -1,0 +1,204 @@
+"""The ModelServer port on several Tritons: what is wanted is placed on each of them, and each has a repository and a state of its own.
+
+A replica is *ready* while it answers and has all that it should. One that isn't takes no request that a ready one can answer. A
+version answers when every replica that is waited for answered a real inference of it; one that stopped being ready is waited for
+during `patience` (it restarts within seconds, and no weight moves meanwhile), and then no more until it is ready again.
+
+`score` takes no lock. What changes a replica happens on its own thread; `place` and `ensure_running` wait for that, but not for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from services.triton.choice import Choice
+from services.triton.counters import Tally
+from services.triton.host import Hosts
+from services.triton.member import Member
+from services.triton.model_server import TritonServer
+from services.triton.probe import Key
+from services.triton.repository import ModelRepository, recommender_of
+from services.triton.tensors import Feed
+from shared.domain.errors import EyasError, Unavailable
+from shared.ports import ArtifactStore, ServedUnit, ServerInfo
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 15.0
+"""Seconds. Shorter than a rollout's patience with a version that doesn't answer: losing one replica for good must not end a rollout."""
+_PLACING = 120.0
+_LOOKING = 1.0
+
+
+class TritonFleet:
+    """Implements the ModelServer port. Its owner starts the hosts, calls `ensure_running` in a loop, and `close` at the end."""
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        store: ArtifactStore,
+        *,
+        timeout: float = 2.0,
+        probe_every: float = 10.0,
+        heal_every: float = 15.0,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._hosts = hosts
+        self._store = store
+        self._times = {"timeout": timeout, "probe_every": probe_every, "heal_every": heal_every}
+        self._heal_every = heal_every
+        self._patience = patience
+        self._choice = Choice(timeout)
+        self._lock = threading.Lock()
+        self._wanted: dict[str, tuple[ServedUnit, ...]] = {}
+        self._tallies: dict[str, Tally] = {}
+        self._members: Mapping[str, Member] = {}
+        self._closed = False
+
+    def place(self, recommender: str, units: Sequence[ServedUnit]) -> Mapping[int, str]:
+        self._wanted[recommender] = tuple(units)
+        members = self._follow()
+        # One that was never looked at is asked; one that is on its way back gets it with the rest.
+        asked = [one for one in members if one.at_hand] or members
+        for one in members:
+            if one not in asked:
+                one.submit(partial(one.server.want, recommender, units))
+        placing = {one: one.place(recommender, units) for one in asked}
+        _, late = wait(placing.values(), _PLACING)
+        outcomes = {one: _outcome(found) for one, found in placing.items() if found not in late}
+        placed = {one: found for one, found in outcomes.items() if not isinstance(found, Exception)}
+        for one in placed:
+            one.up = True
+        self._judge(members)
+        if not placed:
+            raise _trouble(outcomes, asked)
+        return _merged({one.name: found for one, found in placed.items()})
+
+    def answering(self, recommender: str) -> frozenset[int]:
+        found: frozenset[int] | None = None
+        for one in self._members.values():
+            if one.counts(self._patience):
+                answers = frozenset[int]() if one.up is False else one.server.answering(recommender)
+                found = answers if found is None else found & answers
+        return found or frozenset()
+
+    def score(self, recommender: str, number: int, feed: Feed) -> np.ndarray[Any, Any]:
+        return self._choice.score(tuple(self._members.values()), (recommender, number), feed)
+
+    def successes(self) -> Mapping[Key, int]:
+        for one in self._members.values():
+            if one.up is not False:
+                one.server.successes()
+        totals: Counter[Key] = Counter()
+        for tally in tuple(self._tallies.values()):  # those of replicas that are gone too
+            totals.update(tally.totals(recommender_of))
+        return dict(totals)
+
+    def info(self) -> ServerInfo:
+        members = self._follow()
+        found, version, trouble = dict[tuple[str, str], Mapping[str, str]](), "", "no Triton is known"
+        for one in members:
+            if one.up is False:
+                trouble = one.fault() or trouble
+                continue
+            try:
+                said = one.server.info()
+            except Unavailable as error:
+                trouble = str(error)
+                continue
+            version = version or said.version
+            for model in said.models:  # one that isn't ready everywhere isn't ready
+                key = model["name"], model["version"]
+                if key not in found or model["state"] != "READY":
+                    found[key] = model
+        if not version:
+            raise Unavailable(trouble)
+        # Of several control planes, those that don't place know nothing of the replicas' states.
+        return ServerInfo(version, tuple(found.values()), tuple(one.said() for one in members if one.up is not None))
+
+    def ensure_running(self) -> bool:
+        """Looks after every replica: starts again what died, gives back what is owed, heals, lets new ones in. True: one began anew.
+
+        Unavailable when no replica is well. One that takes long goes on by itself.
+        """
+        members = self._follow()
+        looks = [one.look() for one in members]
+        over, _ = wait(looks, _LOOKING)
+        self._judge(members)
+        if all(one.up is False for one in members):
+            raise Unavailable(f"no Triton serves: {members[0].fault()}" if members else "no Triton is known yet")
+        return any(found.result() for found in over)
+
+    def vouch(self) -> None:
+        """Whoever places has said all that it wants: each ready replica is told that it has its versions."""
+        for one in self._members.values():
+            if one.ready:
+                one.submit(one.server.vouch)
+
+    def close(self) -> None:
+        """Closes the connections: before the servers are stopped, or they wait for them."""
+        with self._lock:
+            self._closed = True
+            members, self._members = self._members, {}
+        for one in members.values():
+            one.close()
+
+    def _follow(self) -> list[Member]:
+        """Replicas come and go; a new one is given what is wanted like one that was restarted."""
+        with self._lock:
+            hosts = self._hosts.current()
+            if self._closed or hosts.keys() == self._members.keys():
+                return list(self._members.values())
+            kept = {name: one for name, one in self._members.items() if name in hosts}
+            for name, host in hosts.items():
+                if name not in kept:
+                    log.info("Triton %s: found", name)
+                    tally = self._tallies.setdefault(name, Tally())  # of the same server perhaps, that was out of sight
+                    server = TritonServer(host, ModelRepository(host.repository.parent, self._store), tally=tally, **self._times)
+                    for recommender, units in self._wanted.items():
+                        server.want(recommender, units)
+                    kept[name] = Member(name, server)
+            gone = [one for name, one in self._members.items() if name not in kept]
+            self._members = kept
+        for one in gone:
+            log.info("Triton %s: gone", one.name)
+            threading.Thread(target=one.close, name="close", daemon=True).start()
+        return list(kept.values())
+
+    def _judge(self, members: Sequence[Member]) -> None:
+        wanted = {(name, unit.number) for name, units in self._wanted.items() for unit in units}
+        held = frozenset(key for one in members if one.up for key in one.server.placed) & wanted
+        for one in members:
+            one.judge(held, self._heal_every)
+
+
+def _outcome(found: Future[dict[int, str]]) -> dict[int, str] | Exception:
+    try:
+        return found.result()
+    except (EyasError, OSError) as error:
+        return error
+
+
+def _trouble(outcomes: Mapping[Member, dict[int, str] | Exception], asked: Sequence[Member]) -> Exception:
+    for found in outcomes.values():
+        if isinstance(found, Exception):
+            return found
+    return Unavailable("no Triton took the versions in time" if asked else "no Triton is known yet")
+
+
+def _merged(faults: Mapping[str, Mapping[int, str]]) -> dict[int, str]:
+    """A version that can't be loaded somewhere is at fault; where it is one replica's word alone, that is said."""
+    found: dict[int, str] = {}
+    for number in sorted({number for one in faults.values() for number in one}):
+        told = {name: one[number] for name, one in faults.items() if number in one}
+        first = next(iter(told))
+        found[number] = told[first] if len(told) == len(faults) else f"{told[first]} (on {', '.join(told)}, not on the others)"
+    return found

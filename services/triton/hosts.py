@@ -1,0 +1,85 @@
+"""Where the replicas of a fleet come from: servers of this process's own, or addresses that come and go."""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from services.triton.addresses import Addresses, folder_of
+from services.triton.embedded import EmbeddedTriton
+from services.triton.host import Host
+from services.triton.remote import RemoteTriton
+
+log = logging.getLogger(__name__)
+
+METRICS = 8002
+ABANDONED = 600.0
+"""Seconds until the folder of a replica that went away is removed."""
+_FOLDER = re.compile(r"[a-z0-9][a-z0-9.-]*_[0-9]{1,5}")
+_SWEEP = 60.0
+
+
+class EmbeddedTritons:
+    """Processes of this machine: the first one on `home`, each other one on a folder of its own below it."""
+
+    def __init__(self, home: Path, count: int = 1) -> None:
+        self.servers = {
+            f"triton-{number}": EmbeddedTriton(home if number == 1 else home / f"replica-{number}") for number in range(1, count + 1)
+        }
+
+    def current(self) -> Mapping[str, Host]:
+        return self.servers
+
+    def start(self) -> None:
+        for one in self.servers.values():
+            one.start()
+
+    def stop(self) -> None:
+        for one in self.servers.values():
+            one.stop()
+
+
+class RemoteTritons:
+    """Servers that somebody else runs (services.triton.serve). A single one reads `home` itself, several a folder each below it."""
+
+    def __init__(self, addresses: Addresses, home: Path, metrics: Sequence[str] = (), *, alone: bool = False) -> None:
+        """`metrics`: URLs of theirs in the order of the addresses; port 8002 of each host if there are none."""
+        self._addresses = addresses
+        self._home = home
+        self._alone = alone
+        self._metrics = metrics
+        self._hosts: dict[str, Host] = {}
+        self._missed: dict[str, float] = {}
+        self._swept = time.monotonic()
+
+    def current(self) -> Mapping[str, Host]:
+        found = self._addresses.current()
+        metrics = dict(zip(found, self._metrics, strict=False))
+        if list(found) != list(self._hosts):
+            self._hosts = {one: self._hosts.get(one) or self._host(one, metrics.get(one)) for one in found}
+        if not self._alone:
+            self._sweep()
+        return self._hosts
+
+    def _host(self, address: str, metrics_url: str | None) -> Host:
+        url = metrics_url or f"http://{urlsplit(f'//{address}').hostname}:{METRICS}/metrics"
+        return RemoteTriton(address, url, self._home if self._alone else self._home / folder_of(address))
+
+    def _sweep(self) -> None:
+        """A pod that comes anew has another address: what its former one left is removed when nobody has been there for long."""
+        now = time.monotonic()
+        if not self._hosts or now - self._swept < _SWEEP:
+            return
+        self._swept = now
+        living = {folder_of(one) for one in self._hosts}
+        found = [one for one in self._home.iterdir() if one.is_dir() and _FOLDER.fullmatch(one.name) and one.name not in living]
+        self._missed = {one.name: self._missed.get(one.name, now) for one in found}
+        for one in found:
+            if now - self._missed[one.name] >= ABANDONED:
+                log.info("removing what a Triton that is gone has left: %s", one.name)
+                shutil.rmtree(one, ignore_errors=True)
