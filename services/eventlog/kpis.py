@@ -25,7 +25,7 @@ class SqlKpis:
         self._reads = engine.execution_options(read_only=True)
 
     def samples(self, recommender: str, generation: int, window: timedelta, attribution: timedelta, now: datetime) -> Mapping[str, Sample]:
-        """From the index alone, once to find each user's first answer and once for the answers of the users that are closed."""
+        """From the index alone, in its order: one user after the other, so that nothing is sorted or kept."""
         query = _samples(recommender, generation, length(window), length(attribution), instant(now))
         with self._reads.connect() as connection:
             rows = connection.execute(query).all()
@@ -69,20 +69,12 @@ def _hits(answers: ReadOnlyColumnCollection[str, Any], attribution: int) -> Colu
 
 def _samples(recommender: str, generation: int, window: int, attribution: int, now: int) -> Select[Any]:
     here = (_shown.recommender == recommender, _shown.generation == generation, _shown.fallback.is_(None))
-    first = func.min(_shown.at)
-    closed = (
-        select(_shown.variant, _shown.user, first.label("first"))
-        .where(*here)
-        .group_by(_shown.variant, _shown.user)
-        .having(first <= now - window - attribution)
-        .cte("closed")
-    )
-    same = (_shown.variant == closed.c.variant) & (_shown.user == closed.c.user) & (_shown.at <= closed.c.first + window)
+    first = func.min(_shown.at).over(partition_by=(_shown.variant, _shown.user))
+    given = select(_shown.variant, _shown.user, _shown.at, _shown.hit_at, first.label("first")).where(*here).subquery()
     users = (
-        select(_shown.variant, func.count().label("answers"), _hits(_shown, attribution).label("hits"))
-        .select_from(closed.join(impressions, same))
-        .where(*here)
-        .group_by(_shown.variant, _shown.user)
+        select(given.c.variant, func.count().label("answers"), _hits(given.c, attribution).label("hits"))
+        .where(given.c.first <= now - window - attribution, given.c.at <= given.c.first + window)
+        .group_by(given.c.variant, given.c.user)
         .subquery()
     )
     rate = cast(users.c.hits, Float) / users.c.answers
