@@ -38,7 +38,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "validate_spec": {"body": _SPEC},
     "plan_spec": {"body": _SPEC},
     "plan_run": {"body": {"mode": "full", "priority": 0, "fresh": False}},
-    "roll_back": {"body": _WHY, "answer": {"stable": 3, "aborted": []}},
+    "roll_back": {"body": {**_WHY, "to": 3}, "answer": {"stable": 3, "aborted": [], "rollout": None}},
     "create_run": {"body": {"mode": "full", "reason": "a new catalogue", "priority": 0, "fresh": False}},
     "cancel_run": {"body": _WHY},
     "prioritise_run": {"body": {"priority": 10, "reason": "it can't wait"}},

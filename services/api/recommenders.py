@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from fastapi import Query, Response
 from fastapi import Request as HttpRequest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from services.api.access import Caller, Room, Who
-from services.api.asking import Because, ask
+from services.api.asking import Why, ask
 from services.api.bodies import SPEC_BODY, SpecBody
 from services.api.etags import NOT_MODIFIED, ExpectedOrNew, tagged
 from services.api.paging import Page, Pages
@@ -19,10 +19,11 @@ from services.api.runs import start_run
 from services.api.views import AppliedRecommender, RecommenderView, RouteView, ServingRecommender, Valid
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.access import Role
-from shared.domain.errors import Conflict, EyasError, Invalid
+from shared.domain.errors import Conflict, EyasError, Invalid, NotFound
 from shared.domain.machine import Request
 from shared.domain.rollout import ANSWERS
 from shared.domain.route import Route
+from shared.launch import back_rollout
 from shared.ports import Recommender
 from shared.telemetry import metrics
 
@@ -31,10 +32,15 @@ room = Room("recommenders")
 Run = Annotated[bool, Query(description="Start a run if the spec is new or changed.")]
 
 
+class Back(Why):
+    to: int | None = Field(None, ge=1, description="Any version whose files are still there; when absent, the proven one.")
+
+
 class RolledBack(BaseModel):
-    stable: int
+    stable: int = Field(description="The version that is the stable one now.")
     aborted: list[str]
     """Rollouts that were asked to abort."""
+    rollout: str | None = Field(description="The one that loads the version first and then moves everybody; null where that isn't needed.")
 
 
 @room.create(
@@ -141,35 +147,74 @@ def delete_recommender(parts: With, who: Who, name: str) -> None:
 
 
 @room.create("/v1/recommenders/{name}:rollback", Role.OPERATOR, status_code=202)
-def roll_back(parts: With, who: Who, name: str, why: Because = None) -> RolledBack:
-    """Every user goes to a version that has proven itself: an active rollout is aborted, else the previous stable version returns."""
-    who.says(why.reason if why else "")
-    parts.recommenders.get(name)
+def roll_back(parts: With, who: Who, name: str, wish: Back | None = None) -> RolledBack:
+    """Every user goes to a version that has proven itself, without analysis.
+
+    A rollout under way is aborted: that is all, unless another version is named. Else the version that was stable before, or the one
+    that is named, returns: at once where it is loaded, by a rollout of its own that loads it first where it isn't.
+    """
+    wish = wish or Back()
+    who.says(wish.reason)
+    one = parts.recommenders.get(name)
     route = parts.routes.get(name)
     if route is None:
         raise Conflict(f"recommender '{name}' serves nothing yet, so there is nothing to go back to")
-    if who.once is not None and who.once.again:
-        last = parts.routes.history(name, 1)[0]
-        if last.actor == who.name and last.reason.startswith("rollback ") and last.route.since and last.route.since >= who.once.at:
-            return RolledBack(stable=route.stable, aborted=[])  # the process that did it died before it could say so
-    active = sorted(parts.rollouts.list(name, active=True), key=lambda one: (one.created_at, one.id))
-    if active:
-        for one in active:
-            ask(parts, who, parts.rollouts, ANSWERS, "rollout", one.id, "abort", why)
-        return RolledBack(stable=route.stable, aborted=[one.id for one in active])
-    previous = parts.routes.previous(name)
-    if previous is None:
-        raise Conflict(f"recommender '{name}' has no version before {route.stable} to go back to")
-    if previous not in parts.server.answering(name):
-        raise Conflict(
-            f"version {previous} of '{name}' doesn't answer on the model server, so version {route.stable} stays; try again shortly"
-        )
-    said = Request("rollback", who.name, why.reason if why else "").said()
-    now_serving = parts.routes.put(name, Route(previous), parts.clock.now(), who.name, said)
+    if (done := _done_before(parts, who, name, route)) is not None:
+        return done
+    active = sorted(parts.rollouts.list(name, active=True), key=lambda found: (found.created_at, found.id))
+    target = _target(parts, name, route, wish.to, bool(active))
+    for found in active:
+        ask(parts, who, parts.rollouts, ANSWERS, "rollout", found.id, "abort", Why(reason=wish.reason))
+    aborted = [found.id for found in active]
+    if target == route.stable:
+        return RolledBack(stable=target, aborted=aborted, rollout=None)
+    asked = Request("rollback", who.name, wish.reason)
+    if active or target not in parts.server.answering(name):
+        return RolledBack(stable=route.stable, aborted=aborted, rollout=_start_back(parts, who, one, target, asked))
+    now_serving = parts.routes.put(name, Route(target), parts.clock.now(), who.name, asked.said())
     metrics.SERVING.labels(name).set(now_serving.stable)
     metrics.WEIGHT.labels(name).set(now_serving.weight)
     parts.wake()
-    return RolledBack(stable=now_serving.stable, aborted=[])
+    return RolledBack(stable=now_serving.stable, aborted=[], rollout=None)
+
+
+def _done_before(parts: Parts, who: Caller, name: str, route: Route) -> RolledBack | None:
+    """What the process did that died before it could say so."""
+    if who.once is None or not who.once.again:
+        return None
+    last = parts.routes.history(name, 1)[0]
+    if last.actor == who.name and last.reason.startswith("rollback ") and last.route.since and last.route.since >= who.once.at:
+        return RolledBack(stable=route.stable, aborted=[], rollout=None)
+    try:
+        begun = parts.rollouts.get(who.fresh_id("o", parts.clock.now()))
+    except NotFound:
+        return None
+    return RolledBack(stable=route.stable, aborted=[], rollout=begun.id)
+
+
+def _target(parts: Parts, name: str, route: Route, wanted: int | None, active: bool) -> int:
+    """The version to go to: the stable one where a rollout under way is to end, and nothing else is wanted."""
+    if wanted is not None:
+        gone = parts.registry.collected(name)
+        if parts.registry.get(name, wanted).number in gone:
+            raise Conflict(f"version {wanted} of '{name}' was collected on {gone[wanted]:%Y-%m-%d}: its files are gone; choose another")
+        if wanted == route.stable and not active:
+            raise Conflict(f"version {wanted} of '{name}' serves everyone already")
+        return wanted
+    if active:
+        return route.stable
+    previous = parts.routes.previous(name)
+    if previous is None:
+        raise Conflict(f"recommender '{name}' has no version before {route.stable} to go back to; name one with `to`")
+    return previous
+
+
+def _start_back(parts: Parts, who: Caller, one: Recommender, target: int, asked: Request) -> str:
+    now = parts.clock.now()
+    id = who.fresh_id("o", now)
+    parts.rollouts.create(back_rollout(one, target, id, asked, now), who.name)
+    parts.wake()
+    return id
 
 
 @room.get("/v1/schema", Role.VIEWER, tags=["specs"])

@@ -9,12 +9,14 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from shared.contracts.stage import Files
+from shared.domain.analysis import ShadowReport, StepReport
 from shared.domain.queue import Turn
 from shared.domain.reuse import Basis, part
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import STAGES, RunStatus, StageDone
 from shared.domain.verdict import Sample
+from shared.launch import goes_back
 from shared.ports import HistoryEntry, Recommender, Record, RouteEntry, Version
 
 
@@ -223,62 +225,104 @@ class SampleView(BaseModel):
         return cls(users=sample.users, answers=sample.answers, hits=sample.hits, mean=sample.mean)
 
 
+class CheckView(BaseModel):
+    name: str = Field(description="`goal`, `split`, or a guardrail's metric.")
+    verdict: str
+    reason: str
+
+
 class ReportView(BaseModel):
     step: int
     weight: float
     since: datetime | None
     stable: SampleView
     candidate: SampleView
-    verdict: str
+    verdict: str = Field(description="Of all checks together.")
     reason: str
+    checks: list[CheckView] = Field(description="The goal, the split and each guardrail, each with a verdict and a sentence of its own.")
     lift: float | None
     lower: float | None
     upper: float | None
+
+    @classmethod
+    def of(cls, one: StepReport) -> ReportView:
+        goal = one.judgement
+        named = [("goal", goal), *((check.name, check.judgement) for check in one.checks)]
+        return cls(
+            step=one.step,
+            weight=one.weight,
+            since=one.since,
+            stable=SampleView.of(one.stable),
+            candidate=SampleView.of(one.candidate),
+            verdict=one.verdict or goal.verdict,
+            reason=one.reason or goal.reason,
+            checks=[CheckView(name=name, verdict=found.verdict, reason=found.reason) for name, found in named],
+            lift=goal.lift,
+            lower=goal.lower,
+            upper=goal.upper,
+        )
+
+
+class ShadowView(BaseModel):
+    since: datetime | None
+    compared: int = Field(description="Requests that both versions answered.")
+    errors: int = Field(description="How often the candidate gave no scores.")
+    dropped: int = Field(description="Requests that weren't mirrored.")
+    overlap: float = Field(description="The mean share of the stable version's items that the candidate would have shown too.")
+    stable_p99: float | None = Field(description="In seconds.")
+    candidate_p99: float | None = Field(description="In seconds.")
+    verdict: str
+    reason: str
+
+    @classmethod
+    def of(cls, one: ShadowReport) -> ShadowView:
+        return cls(
+            since=one.since,
+            compared=one.compared,
+            errors=one.errors,
+            dropped=one.dropped,
+            overlap=one.overlap,
+            stable_p99=one.stable_p99,
+            candidate_p99=one.candidate_p99,
+            verdict=one.judgement.verdict,
+            reason=one.judgement.reason,
+        )
 
 
 class RolloutView(BaseModel):
     id: str
     recommender: str
     version: int
+    kind: Literal["canary", "rollback"] = Field(description="A rollback loads a version and moves everybody to it, without analysis.")
     state: str
     reason: str
     step: int = Field(description="Index into `steps`; -1 before the first.")
     steps: list[float]
     since: datetime | None
+    looked_at: datetime | None = Field(description="When the data of this step was last looked at; null before the first look.")
     created_at: datetime
     asked: str | None = Field(description="What was asked of it and isn't answered yet.")
+    shadow: ShadowView | None = Field(description="What the shadow has shown; null without one, and before it was first looked at.")
     reports: list[ReportView]
 
     @classmethod
     def of(cls, record: Record[RolloutStatus], steps: Sequence[float]) -> RolloutView:
         status = record.status
-        reports = [
-            ReportView(
-                step=one.step,
-                weight=one.weight,
-                since=one.since,
-                stable=SampleView.of(one.stable),
-                candidate=SampleView.of(one.candidate),
-                verdict=one.judgement.verdict,
-                reason=one.judgement.reason,
-                lift=one.judgement.lift,
-                lower=one.judgement.lower,
-                upper=one.judgement.upper,
-            )
-            for one in status.reports
-        ]
         return cls(
             id=record.id,
             recommender=record.recommender,
             version=int(record.spec["version"]),
+            kind="canary" if goes_back(record) is None else "rollback",
             state=status.state,
             reason=status.reason,
             step=status.step,
             steps=list(steps),
             since=status.since,
+            looked_at=status.looked_at,
             created_at=record.created_at,
             asked=record.asked.verb if record.asked else None,
-            reports=reports,
+            shadow=ShadowView.of(status.shadow) if status.shadow else None,
+            reports=[ReportView.of(one) for one in status.reports],
         )
 
 

@@ -32,11 +32,18 @@ def apply(
     typer.echo(f"{found['name']}: generation {found['generation']}, {started}")
 
 
-def rollback(ctx: typer.Context, name: Name, reason: Reason = "") -> None:
+def rollback(
+    ctx: typer.Context,
+    name: Name,
+    to: Annotated[int | None, typer.Option(min=1, help="A certain version, by number.", show_default=False)] = None,
+    reason: Reason = "",
+) -> None:
     """Go back to the proven version. An active rollout is aborted; else the previous stable version returns."""
-    found = client(ctx).post(paths.recommender(name, ":rollback"), {"reason": reason})
+    wish = {"reason": reason} | ({} if to is None else {"to": to})
+    found = client(ctx).post(paths.recommender(name, ":rollback"), wish)
     aborted = f" (asked to abort: {', '.join(found['aborted'])})" if found["aborted"] else ""
-    typer.echo(f"{name}: version {found['stable']} is the stable one{aborted}")
+    loads = f"; rollout {found['rollout']} loads the other version and then moves everybody" if found["rollout"] else ""
+    typer.echo(f"{name}: version {found['stable']} is the stable one{aborted}{loads}")
 
 
 def delete(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,15 +17,24 @@ from shared.domain.errors import EyasError
 from shared.domain.rollout import RolloutObservation, RolloutStatus, SetRoute
 from shared.domain.route import Route
 from shared.domain.steps import RolloutPlan
+from shared.domain.traffic import Traffic
 from shared.domain.verdict import Sample
 from shared.launch import goes_back
-from shared.ports import Clock, KpiSource, ModelServer, Record, Registry, RolloutStore, RouteStore
+from shared.ports import Clock, KpiSource, Mirrors, ModelServer, Record, Registry, RolloutStore, RouteStore
 from shared.telemetry import metrics
 
 GATEWAY_SILENCE = timedelta(seconds=3)
 """A gateway that hasn't reported for this long isn't ready and isn't waited for."""
 BASE = timedelta(days=1)
 """How much of the stable version's past tells what is to be expected of it."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where it is counted what a candidate's answers were like, and what they earned."""
+
+    kpis: KpiSource
+    mirrors: Mirrors
 
 
 class Rollouts(Simple[RolloutStatus, SetRoute]):
@@ -41,7 +50,7 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         routes: RouteStore,
         registry: Registry,
         server: ModelServer,
-        kpis: KpiSource,
+        sources: Sources,
         placement: Placement,
         clock: Clock,
     ) -> None:
@@ -49,7 +58,7 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         self._routes = routes
         self._registry = registry
         self._server = server
-        self._kpis = kpis
+        self._sources = sources
         self._placement = placement
         self._clock = clock
 
@@ -125,18 +134,25 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         try:
             serving = self._routes.serving_since(record.recommender, route.stable)
             since = max(serving or until - BASE, until - BASE)
-            found = self._kpis.hit_rate(record.recommender, route.stable, since, until, attribution)
+            found = self._sources.kpis.hit_rate(record.recommender, route.stable, since, until, attribution)
         except EyasError:
             return None
         return found.rate if found.hits else None
 
     def _look(self, record: Record[RolloutStatus], route: Route) -> Look:
-        analysis = spec_of(record).rollout.analysis
+        analysis, now = spec_of(record).rollout.analysis, self._clock.now()
+        under = record.recommender, route.generation
         try:
-            found = self._kpis.samples(record.recommender, route.generation, analysis.window, analysis.attribution, self._clock.now())
+            if route.shadow:
+                return Look(mirror=self._sources.mirrors.total(*under))
+            users = self._sources.kpis.samples(*under, analysis.window, analysis.attribution, now)
+            answers = self._sources.kpis.traffic(*under, now)
         except EyasError as error:
             return Look(fault=str(error))
-        return Look((found.get("stable", Sample()), found.get("candidate", Sample())))
+        return Look(
+            (users.get("stable", Sample()), users.get("candidate", Sample())),
+            (answers.get("stable", Traffic()), answers.get("candidate", Traffic())),
+        )
 
 
 def _plan(record: Record[RolloutStatus]) -> RolloutPlan:

@@ -15,7 +15,7 @@ from services.control.planning import Planner
 from services.control.reconcile import Reconciler
 from services.control.replica import Replica
 from services.control.retrainers import Retrainers
-from services.control.rollouts import Rollouts
+from services.control.rollouts import Rollouts, Sources
 from services.control.runs import Runs
 from services.control.turns import Turns, Turnstile
 from services.gateway import Gateway, Stores
@@ -70,7 +70,7 @@ class Platform:
         stile = None if settings.owns_home else Turnstile(state.leases, secrets.token_hex(8), clock)
         turns, planner = Turns(state.runs, clock, settings.max_runs, stile), Planner(state.runs, bases, clock, settings.max_runs)
         runs = Runs(state.rollouts, executor, state.events, clock, data_roots, bases, turns)
-        rollouts = Rollouts(state.rollouts, state.routes, state.registry, server, state.kpis, placement, clock)
+        rollouts = Rollouts(state.rollouts, state.routes, state.registry, server, Sources(state.kpis, state.mirrors), placement, clock)
         retrainers = Retrainers(state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes, monitor, clock)
         steps: list[Callable[[], object]] = [
             # Who places versions also leads the rollouts: it alone knows what was placed.

@@ -94,6 +94,7 @@ def rollout_plan(spec: RecommenderSpec, back: Request | None = None) -> RolloutP
         failures=analysis.failures,
         inconclusive=analysis.inconclusive,
         progress=rollout.progress,
+        guardrails=analysis.guardrails.rules(),
         back=back,
     )
 

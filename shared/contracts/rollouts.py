@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
+from shared.contracts.guardrails import Guardrails
 from shared.contracts.quantities import Duration, Fraction, parse_duration, parse_fraction, write_duration
 from shared.contracts.strict import Strict
 
@@ -63,14 +64,16 @@ AnyShadow = Annotated[Shadow, BeforeValidator(_time_alone, json_schema_input_typ
 
 
 class Analysis(Strict):
-    planned = frozenset({"guardrails"})
-
-    goal: Literal["hit_rate"] = Field("hit_rate", description="A hit is an answer that earned at least one positive in time.")
+    goal: Literal["hit_rate", "conversion"] = Field(
+        "hit_rate",
+        description="A hit is an answer that earned at least one positive in time; `conversion` counts users with at least one hit.",
+    )
     attribution: Duration = Field(timedelta(minutes=30), description="How long after an answer a positive still counts as its hit.")
     window: Duration = Field(timedelta(minutes=30), description="How long each user is observed from the first answer of a step on.")
     max_harm: Fraction = Field(0.02, gt=0, lt=1, description="Relative loss of the goal that a promotion must exclude.")
     min_users: int = Field(200, ge=30, description="Users observed in each variant before a verdict.")
     min_answers: int = Field(100, ge=1, description="Answers of each variant before a guardrail passes.")
+    guardrails: Guardrails = Field(Guardrails(), description="What a candidate must not break, whatever it earns.")
     deadline: Duration = Field(timedelta(days=7), description="A step without a verdict after this long pauses the rollout.")
     every: Duration = Field(timedelta(seconds=30), description="How often what users did is looked at. Looking often costs no certainty.")
     failures: int = Field(1, ge=1, le=100, description="Looks in a row at which a guardrail fails before the rollout goes back.")

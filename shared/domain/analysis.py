@@ -1,13 +1,18 @@
-"""One look at what users did under a step, and what follows from it for the rollout."""
+"""One look at what users did under a step, and what it says: of the goal, of the split, of each guardrail, and of all together."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from shared.domain.gate import Verdict
-from shared.domain.steps import RolloutPlan
-from shared.domain.verdict import Judgement, Sample, judge_step
+from shared.domain.guardrail import judge_guardrail
+from shared.domain.steps import Goal, RolloutPlan, Step
+from shared.domain.traffic import Mirror, Traffic, quantile
+from shared.domain.verdict import Judgement, Sample, judge_split, judge_step
+
+SPLIT = "split"
+_CONVERSION = (("hit rate", "conversion"), ("earns fewer hits", "converts fewer users"), ("has no hits", "has no user with a hit"))
 
 
 @dataclass(frozen=True)
@@ -16,12 +21,19 @@ class Look:
 
     samples: tuple[Sample, Sample] | None = None
     """Stable's and the candidate's users of this step."""
+    traffic: tuple[Traffic, Traffic] | None = None
+    """Their answers, whatever they earned."""
+    mirror: Mirror | None = None
+    """Of a shadow."""
     fault: str = ""
+
+    def uncounted(self, what: str) -> str:
+        return f"{what} can't be counted" + (f": {self.fault}" if self.fault else "")
 
 
 @dataclass(frozen=True)
 class Check:
-    """What one comparison beside the goal says."""
+    """What one comparison beside the goal says: the split, or a guardrail by its metric."""
 
     name: str
     judgement: Judgement
@@ -43,15 +55,62 @@ class StepReport:
     """Of all of it together; None in what was kept before there were checks."""
     reason: str = ""
 
+    @property
+    def broken(self) -> bool:
+        """A guardrail fails."""
+        return any(check.judgement.verdict is Verdict.FAIL for check in self.checks)
+
+    @property
+    def uncertain(self) -> bool:
+        """The comparison can't be trusted, so that nothing follows from it."""
+        return any(one.verdict is Verdict.ERROR for one in (self.judgement, *(check.judgement for check in self.checks)))
+
+    @property
+    def harmed(self) -> bool:
+        """The goal fails, in a comparison that can be trusted."""
+        return self.judgement.verdict is Verdict.FAIL and not self.uncertain
+
+
+@dataclass(frozen=True)
+class ShadowReport:
+    """What a shadow has shown so far."""
+
+    since: datetime | None
+    compared: int
+    errors: int
+    dropped: int
+    overlap: float
+    """The mean share of the stable version's items that the candidate would have shown too."""
+    stable_p99: float | None
+    candidate_p99: float | None
+    judgement: Judgement
+
+    @classmethod
+    def of(cls, mirror: Mirror, since: datetime | None, judgement: Judgement) -> ShadowReport:
+        overlap = mirror.overlap / mirror.compared if mirror.compared else 0.0
+        slow = quantile(mirror.stable, 0.99), quantile(mirror.candidate, 0.99)
+        return cls(since, mirror.compared, mirror.errors, mirror.dropped, overlap, *slow, judgement)
+
 
 def judge(look: Look, plan: RolloutPlan, number: int, since: datetime | None, base: float | None) -> StepReport:
-    """An error pauses; harm goes back; only a pass of everything goes on."""
-    step, final = plan.steps[number], number == len(plan.steps) - 1
-    if look.samples is None:
-        nothing = Judgement(Verdict.ERROR, f"what users did can't be counted{f': {look.fault}' if look.fault else ''}")
+    step = plan.steps[number]
+    if look.samples is None or look.traffic is None:
+        nothing = Judgement(Verdict.ERROR, look.uncounted("what users did"))
         return StepReport(number, step.weight, since, Sample(), Sample(), nothing, (), nothing.verdict, nothing.reason)
     stable, candidate = look.samples
-    goal = judge_step(
+    goal = _goal(look.samples, plan, number, base)
+    checks = (
+        Check(SPLIT, judge_split(*look.traffic, step.weight)),
+        *(Check(rail.metric, judge_guardrail(rail, *look.traffic, look.samples, step.min_answers)) for rail in plan.guardrails),
+    )
+    together = _together(goal, checks, _few(look.traffic, step))
+    return StepReport(number, step.weight, since, stable, candidate, goal, checks, together.verdict, together.reason)
+
+
+def _goal(samples: tuple[Sample, Sample], plan: RolloutPlan, number: int, base: float | None) -> Judgement:
+    step, final = plan.steps[number], number == len(plan.steps) - 1
+    stable, candidate = (_valued(sample, plan.goal) for sample in samples)
+    found = judge_step(
         stable,
         candidate,
         max_harm=plan.max_harm,
@@ -61,4 +120,36 @@ def judge(look: Look, plan: RolloutPlan, number: int, since: datetime | None, ba
         base=base,
         weight=step.weight,
     )
-    return StepReport(number, step.weight, since, stable, candidate, goal, (), goal.verdict, goal.reason)
+    return found if plan.goal == "hit_rate" else replace(found, reason=_of_conversion(found.reason))
+
+
+def _valued(sample: Sample, goal: Goal) -> Sample:
+    """For conversion a user counts as one or nothing."""
+    return sample if goal == "hit_rate" else replace(sample, total=float(sample.converted), squares=float(sample.converted))
+
+
+def _of_conversion(reason: str) -> str:
+    for of_hits, of_users in _CONVERSION:
+        reason = reason.replace(of_hits, of_users)
+    return reason
+
+
+def _few(traffic: tuple[Traffic, Traffic], step: Step) -> str:
+    fewest = min(one.answers for one in traffic)
+    return f"{fewest:,} of {step.min_answers:,} answers in the smaller variant" if fewest < step.min_answers else ""
+
+
+def _together(goal: Judgement, checks: tuple[Check, ...], few: str) -> Judgement:
+    """Harm that is proven comes first; a comparison that can't be trusted says nothing about the goal; only a pass of all is one."""
+    guardrails = [check for check in checks if check.name != SPLIT]
+    for verdict, found in (
+        (Verdict.FAIL, [check.judgement.reason for check in guardrails if check.judgement.verdict is Verdict.FAIL]),
+        (Verdict.ERROR, [one.reason for one in (*(check.judgement for check in checks), goal) if one.verdict is Verdict.ERROR]),
+        (Verdict.FAIL, [goal.reason] if goal.verdict is Verdict.FAIL else []),
+        (Verdict.INCONCLUSIVE, [goal.reason] if goal.verdict is not Verdict.PASS else []),
+        (Verdict.INCONCLUSIVE, [f"{one.name}: {one.judgement.reason}" for one in checks if one.judgement.verdict is not Verdict.PASS]),
+        (Verdict.INCONCLUSIVE, [few] if few else []),
+    ):
+        if found:
+            return Judgement(verdict, "; ".join(found))
+    return Judgement(Verdict.PASS, goal.reason)

@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from shared.domain import analysis
-from shared.domain.analysis import Look, StepReport
+from shared.domain.analysis import Look, ShadowReport, StepReport
 from shared.domain.gate import Verdict
+from shared.domain.guardrail import judge_mirror
 from shared.domain.machine import Decision, Edge, Machine, Request
 from shared.domain.route import Route
 from shared.domain.steps import RolloutPlan, percent, spoken
@@ -72,6 +73,7 @@ class RolloutStatus:
     failures: int = 0
     inconclusive: int = 0
     """Looks in a row, up to the last one, at which a guardrail failed; at which nothing could be said."""
+    shadow: ShadowReport | None = None
     base: float | None = None
     base_of: int = -1
     """What the stable version earned before this step began, and which step that is."""
@@ -302,7 +304,23 @@ def _sick(case: _Case) -> RolloutDecision:
 
 
 def _mirrored(case: _Case, look: Look) -> RolloutDecision:
-    return case.pause(f"what the shadow answered can't be counted{f': {look.fault}' if look.fault else ''}")
+    """A shadow is judged until its time is over, and passes only then: nobody waits for it."""
+    status, plan = case.status, case.plan
+    assert plan.shadow is not None and status.step_since is not None
+    if look.mirror is None:
+        return case.pause(look.uncounted("what the shadow answered"))
+    found = judge_mirror(plan.guardrails, look.mirror, plan.shadow.min_answers)
+    case = replace(case, status=replace(status, shadow=ShadowReport.of(look.mirror, status.step_since, found)))
+    failures = status.failures + 1 if found.verdict is Verdict.FAIL else 0
+    if failures >= plan.failures:
+        return case.back("rolled_back", f"in the shadow: {found.reason}")
+    if found.verdict is Verdict.ERROR:
+        return case.pause(f"in the shadow: {found.reason}")
+    if case.now - status.step_since < plan.shadow.length:
+        return case.wait(reason=f"in the shadow: {found.reason}", looked_at=case.now, failures=failures)
+    if found.verdict is Verdict.PASS:
+        return case.step(0, f"in the shadow: {found.reason}")
+    return case.pause(f"inconclusive after {spoken(plan.shadow.length)} in the shadow: {found.reason}")
 
 
 def _judged(case: _Case, look: Look) -> RolloutDecision:
@@ -312,19 +330,19 @@ def _judged(case: _Case, look: Look) -> RolloutDecision:
     found = analysis.judge(look, plan, status.step, status.step_since, status.base)
     reports = (*(r for r in status.reports if r.step != status.step), found)
     case = replace(case, status=replace(status, reports=reports))
-    spent = case.now - status.step_since
-    if found.verdict is Verdict.ERROR:
-        return case.pause(found.reason)
-    if found.verdict is Verdict.FAIL:
+    spent, failures = case.now - status.step_since, status.failures + 1 if found.broken else 0
+    if failures >= plan.failures or found.harmed:
         return case.back("rolled_back", found.reason)
+    if found.uncertain:
+        return case.pause(found.reason)
     if found.verdict is Verdict.PASS:
         if spent < step.min:
             said = f"{found.reason}; the step goes on until its {spoken(step.min)} are over"
             return case.wait(reason=said, looked_at=case.now, failures=0, inconclusive=0)
         return case.promote(found.reason) if final else case.step(status.step + 1, found.reason)
-    count = status.inconclusive + 1
+    count = 0 if found.broken else status.inconclusive + 1
     if spent >= step.max:
         return case.pause(f"inconclusive at the deadline of {spoken(step.max)}: {found.reason}")
     if plan.inconclusive is not None and count >= plan.inconclusive:
         return case.pause(f"inconclusive {count} times in a row: {found.reason}")
-    return case.wait(reason=found.reason, looked_at=case.now, failures=0, inconclusive=count)
+    return case.wait(reason=found.reason, looked_at=case.now, failures=failures, inconclusive=count)

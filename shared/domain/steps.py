@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
+from shared.domain.guardrail import Guardrail
 from shared.domain.machine import Request
 
 Goal = Literal["hit_rate", "conversion"]
@@ -48,6 +49,7 @@ class RolloutPlan:
     """Looks in a row without a verdict, before it pauses; None: until the step's time is over."""
     progress: timedelta = timedelta(minutes=5)
     """For servers that load and gateways that take up a route."""
+    guardrails: tuple[Guardrail, ...] = ()
     back: Request | None = None
 
 

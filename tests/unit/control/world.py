@@ -22,13 +22,14 @@ from services.control.planning import Planner
 from services.control.reconcile import Reconciler
 from services.control.replica import Replica
 from services.control.retrainers import Retrainers
-from services.control.rollouts import Rollouts
+from services.control.rollouts import Rollouts, Sources
 from services.control.runs import Runs
 from services.control.turns import Turns, Turnstile
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
 from services.store.engine import open_engine
 from services.store.leases import SqlLeases
+from services.store.mirrors import SqlMirrors
 from services.store.outputs import SqlStageOutputs
 from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
@@ -254,7 +255,7 @@ class Plane:
         turns = self.turns = Turns(self.runs, clock, world.max_runs, self.turnstile if world.several else None)
         self.planner = Planner(self.runs, bases, clock, world.max_runs)
         runs = Runs(self.rollouts, world.executor, events, clock, ("/data",), bases, turns)
-        rollouts = Rollouts(self.rollouts, routes, registry, world.server, kpis, self.placement, clock)
+        rollouts = Rollouts(self.rollouts, routes, registry, world.server, Sources(kpis, SqlMirrors(engine)), self.placement, clock)
         retrainers = Retrainers(self.retrainers, self.runs, self.rollouts, recommenders, routes, world.signals, clock)
         self.ensure = retrainers.ensure
         self.replica = None if holder is None else Replica(holder, SqlLeases(engine), clock)
