@@ -14,6 +14,8 @@ PSI, FALL = 0.25, 0.3
 KPI_SECONDS = 24
 FRESH_SECONDS = 14
 DRIFT_EVENTS = 5_000
+RAILS = {"errors": "< 1%", "latency_p99": "< 5x"}
+"""The machine that answers trains as well: its latencies vary more than those of a server that does nothing else."""
 
 
 def write(path: Path, intro: str, spec: Json) -> str:
@@ -48,7 +50,15 @@ def learning_from(interactions: Path, items: Path) -> Json:
         "serve": {"seen": "keep"},
         "rollout": {
             "steps": ["10%", "50%"],
-            "analysis": {"attribution": "1s", "window": "2s", "max_harm": "5%", "min_users": 100, "deadline": "3m", "every": "1s"},
+            "analysis": {
+                "attribution": "1s",
+                "window": "2s",
+                "max_harm": "5%",
+                "min_users": 100,
+                "deadline": "3m",
+                "every": "1s",
+                "guardrails": RAILS,
+            },
         },
         "retrain": {
             "on": [

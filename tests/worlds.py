@@ -35,7 +35,16 @@ def spec(data: Path, epochs: int = 3, **changes: Any) -> dict[str, Any]:
         "gates": [{"metric": "auc", "min": 0.5}, {"parity": 1e-4}],
         "rollout": {
             "steps": ["20%", "50%"],
-            "analysis": {"attribution": "500ms", "window": "500ms", "max_harm": "10%", "min_users": 30, "deadline": "5m", "every": "250ms"},
+            "analysis": {
+                "attribution": "500ms",
+                "window": "500ms",
+                "max_harm": "10%",
+                "min_users": 30,
+                "min_answers": 30,
+                "deadline": "5m",
+                "every": "250ms",
+                "guardrails": {"latency_p99": "off"},  # of a machine that runs tests
+            },
         },
         **changes,
     }

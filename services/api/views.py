@@ -26,6 +26,7 @@ class RouteView(BaseModel):
     candidate: int | None
     weight: float
     step: int
+    shadow: bool = Field(description="The candidate is asked beside the stable version, for nobody to see.")
     rollout: str | None
     since: datetime | None
 
@@ -37,6 +38,7 @@ class RouteView(BaseModel):
             candidate=route.candidate,
             weight=route.weight,
             step=route.step,
+            shadow=route.shadow,
             rollout=route.salt or None,
             since=route.since,
         )

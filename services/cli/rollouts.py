@@ -10,6 +10,7 @@ from services.cli import paths
 from services.cli.client import Client
 from services.cli.faults import Guarded, Refused
 from services.cli.session import AsJson, Name, Reason, client, show_json, show_table
+from shared.domain.steps import percent
 
 app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help="A version's way to the users.")
 
@@ -35,17 +36,27 @@ def status(ctx: typer.Context, name: Name, id: Which = None, as_json: AsJson = F
         show_json(found)
         return
     typer.echo(f"{found['id']}: version {found['version']} is {found['state'].replace('_', ' ')}  {found['reason']}")
+    if shadow := found.get("shadow"):
+        typer.echo(f"shadow: {shadow['verdict']}  {shadow['reason']}")
+    reports = found["reports"]
     rows = [
         (
-            f"{one['weight']:.0%}",
+            percent(one["weight"]),
             one["verdict"],
-            f"{one['stable']['users']} / {one['candidate']['users']}",
+            *(f"{one['stable'][what]:,} / {one['candidate'][what]:,}" for what in ("users", "answers", "hits")),
             f"{one['stable']['mean']:.3f} / {one['candidate']['mean']:.3f}",
-            one["reason"],
+            _evidence(one),
         )
-        for one in found["reports"]
+        for one in reports
     ]
-    show_table(("WEIGHT", "VERDICT", "USERS (STABLE / CANDIDATE)", "HIT RATE", "REASON"), rows, "no step has been judged yet")
+    heads = ("WEIGHT", "VERDICT", "USERS (STABLE / CANDIDATE)", "ANSWERS", "HITS", "HIT RATE", "CHANGE")
+    show_table(heads, rows, "no step has been judged yet")
+    checks = [(percent(one["weight"]), each["name"], each["verdict"], each["reason"]) for one in reports for each in one["checks"]]
+    if checks:
+        typer.echo()
+        show_table(("WEIGHT", "CHECK", "VERDICT", "SAYS"), checks, "")
+    if found["state"] == "paused":
+        typer.echo(f"\nit waits for you: eyas rollout resume, skip, promote or abort {found['recommender']}")
 
 
 @app.command()
@@ -76,6 +87,14 @@ def promote(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "
 def abort(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "") -> None:
     """Send all users back to the stable version."""
     _steer(ctx, name, id, "abort", reason)
+
+
+def _evidence(report: Any) -> str:
+    """How much better the candidate is, and between which bounds surely."""
+    if report["lift"] is None:
+        return ""
+    bounds = " to ".join("?" if report[end] is None else f"{report[end]:+.1%}" for end in ("lower", "upper"))
+    return f"{report['lift']:+.1%} ({bounds})"
 
 
 def _steer(ctx: typer.Context, name: str, id: str | None, verb: str, reason: str) -> None:

@@ -1,7 +1,7 @@
 """Keeps on the model server what must be there: desired against observed, at every tick.
 
-Desired are the versions that a route names, those of rollouts under way, the previous stable one (so that going back
-needs no loading), and those that left the routes so recently that a request may still be on its way.
+Desired are the versions that a route names, those of rollouts under way, the previous stable one as long as its spec wants it
+kept warm (so that going back needs no loading), and those that left the routes so recently that a request may still be on its way.
 """
 
 from __future__ import annotations
@@ -11,15 +11,30 @@ import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
-from shared.domain.errors import Damaged
+from shared.contracts.rollouts import Rollout
+from shared.domain.errors import Damaged, NotFound, Unreadable
 from shared.domain.route import Route
-from shared.ports import Clock, ModelServer, Registry, RolloutStore, RouteStore, ServedUnit
+from shared.ports import Clock, ModelServer, RecommenderStore, Registry, RolloutStore, RouteStore, ServedUnit
 from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
 GRACE = timedelta(seconds=30)
 """Longer than any request lives."""
+_READ_AGAIN = timedelta(seconds=10)
+"""After so long a spec is asked again how long a version is kept warm."""
+
+
+def warmth(recommenders: RecommenderStore) -> Callable[[str], timedelta]:
+    """What each spec says of how long a version is kept warm; the default for one that can't be read."""
+
+    def of(recommender: str) -> timedelta:
+        try:
+            return recommenders.get(recommender).spec.rollout.keep_warm
+        except (NotFound, Unreadable):
+            return Rollout().keep_warm
+
+    return of
 
 
 class Placement:
@@ -30,15 +45,19 @@ class Placement:
         registry: Registry,
         server: ModelServer,
         clock: Clock,
+        keep_warm: Callable[[str], timedelta],
         term: Callable[[], object] = lambda: None,
     ) -> None:
-        """`term` tells one time of leading from another: between two of them somebody else may have placed."""
+        """`keep_warm` is what the spec of a recommender says; `term` tells one time of leading from another: between two of them
+        somebody else may have placed."""
         self._routes = routes
         self._rollouts = rollouts
         self._registry = registry
         self._server = server
         self._clock = clock
+        self._keep_warm = keep_warm
         self._term_of = term
+        self._warm: dict[str, tuple[datetime, timedelta]] = {}
         self._placed: dict[str, frozenset[int] | None] = {}
         self._term: object = None
         self._faults: dict[tuple[str, int], str] = {}
@@ -75,8 +94,7 @@ class Placement:
         wanted |= {name: set(route.named()) for name, route in routes.items()}
         now = self._clock.now()
         for name in routes:
-            previous = self._routes.previous(name)
-            wanted[name] |= self._recent(name, now) | ({previous} if previous is not None else set())
+            wanted[name] |= self._recent(name, now) | self._kept_warm(name, now)
         for name, deleted_at in self._routes.closed().items():  # told to the server once more by whoever comes next
             wanted[name] = self._recent(name, now) if now - deleted_at < GRACE else set()
         for record in self._rollouts.list(active=True, limit=100_000):
@@ -86,6 +104,18 @@ class Placement:
 
     def _recent(self, recommender: str, now: datetime) -> set[int]:
         return {version for version, left in self._routes.left(recommender).items() if now - left < GRACE}
+
+    def _kept_warm(self, recommender: str, now: datetime) -> set[int]:
+        """What would be gone back to, while it is fresh."""
+        previous = self._routes.previous(recommender)
+        left = None if previous is None else self._routes.left(recommender).get(previous)
+        if previous is None or left is None:
+            return set()
+        asked_at, span = self._warm.get(recommender, (None, timedelta(0)))
+        if asked_at is None or now - asked_at >= _READ_AGAIN:
+            span = self._keep_warm(recommender)
+            self._warm[recommender] = now, span
+        return {previous} if now - left < span else set()
 
     def _place(self, recommender: str, wanted: frozenset[int]) -> None:
         units: list[ServedUnit] = []

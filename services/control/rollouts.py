@@ -70,7 +70,7 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         if state == "pending":
             return RolloutObservation(record.asked, blocked_by=self._blocked_by(record), stable=stable)
         answering = self._server.answering(record.recommender)
-        first = route is None and state == "loading" and version in answering
+        first = route is None and version in answering
         seen = RolloutObservation(
             record.asked,
             stable=stable,

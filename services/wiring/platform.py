@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from services.api.parts import Door, Parts
 from services.control.bases import Bases
 from services.control.loop import Loop
-from services.control.placement import Placement
+from services.control.placement import Placement, warmth
 from services.control.planning import Planner
 from services.control.reconcile import Reconciler
 from services.control.replica import Replica
@@ -64,7 +64,7 @@ class Platform:
         monitor = Monitor(state.recommenders, state.routes, state.registry, state.kpis, state.events, state.artifacts, clock)
         replica = self._replica(settings, state, undo)
         term = functools.partial(replica.term, "serving") if replica else lambda: 0
-        placement = Placement(state.routes, state.rollouts, state.registry, server, clock, term)
+        placement = Placement(state.routes, state.rollouts, state.registry, server, clock, warmth(state.recommenders), term)
         data = DataFiles(data_roots)
         bases = Bases(state.runs, state.registry, state.artifacts, state.outputs, data, code_version(parts.images(settings)))
         stile = None if settings.owns_home else Turnstile(state.leases, secrets.token_hex(8), clock)

@@ -89,7 +89,7 @@ class RolloutObservation:
     answering: frozenset[int] = frozenset()
     load_error: str | None = None
     proven: bool = True
-    """The version was held against its training on a real server."""
+    """The version was held against its training on a real server, or another one serves that it is compared with."""
     ours: bool = True
     """The route is the one that this rollout has set."""
     routed: bool = False
@@ -139,6 +139,9 @@ class _Case:
     def late(self) -> bool:
         """Machinery has had the time that it may take."""
         return self.status.since is not None and self.now - self.status.since > self.plan.progress
+
+    def unproven(self) -> str:
+        return f"version {self.version} was never held against its training on a real server: start a run anew"
 
     def route(self, number: int, actor: str, reason: str) -> SetRoute:
         """Of a step; of the shadow where there is no step yet."""
@@ -226,7 +229,7 @@ def _asked(case: _Case, request: Request) -> RolloutDecision:
     if case.version not in case.seen.answering:
         return case.refuse(f"{said}: refused, version {case.version} doesn't answer")
     if request.verb == "promote":
-        return case.promote(said, request.actor)
+        return case.promote(said, request.actor) if case.seen.proven else case.refuse(f"{said}: refused, {case.unproven()}")
     if case.seen.stable is None:
         return case.refuse(f"{said}: refused, version {case.version} answers everyone already; promote or abort ends this rollout")
     return case.step(case.status.step + 1, said, request.actor)
@@ -255,7 +258,7 @@ def _loading(case: _Case) -> RolloutDecision:
         return case.promote(f"version {version} serves everyone already")
     if seen.stable is None:
         if not seen.proven:
-            return case.back("rolled_back", f"version {version} was never held against its training on a real server: start a run anew")
+            return case.back("rolled_back", case.unproven())
         return case.promote("the first version goes in without a canary")
     if seen.stable not in seen.answering:
         if case.late():

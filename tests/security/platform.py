@@ -55,7 +55,15 @@ def spec(data: Path) -> dict[str, Any]:
         "gates": [{"metric": "auc", "min": 0.6}, {"parity": 1e-4}],
         "rollout": {
             "steps": ["20%", "50%"],
-            "analysis": {"attribution": "1s", "window": "1s", "max_harm": "30%", "min_users": 30, "deadline": "20s", "every": "1s"},
+            "analysis": {
+                "attribution": "1s",
+                "window": "1s",
+                "max_harm": "30%",
+                "min_users": 30,
+                "min_answers": 30,
+                "deadline": "20s",
+                "every": "1s",
+            },
         },
         "retrain": {"on": [{"drift": {"psi": 0.2}}], "mode": "warm", "cooldown": "10s"},
     }

@@ -6,6 +6,9 @@ import pytest
 import yaml
 
 from shared.domain.access import Role
+from shared.domain.machine import Request
+from shared.launch import goes_back
+from tests.unit.api.conftest import NOW
 
 
 @pytest.fixture
@@ -105,7 +108,7 @@ def test_rollback_aborts_the_rollouts_under_way(world, client):
     world.route(1, candidate=2, weight=0.1)
     world.add_rollout()
     response = client.post("/v1/recommenders/m:rollback", json={"reason": "it smells"})
-    assert (response.status_code, response.json()) == (202, {"stable": 1, "aborted": ["r1-rollout"]})
+    assert (response.status_code, response.json()) == (202, {"stable": 1, "aborted": ["r1-rollout"], "rollout": None})
     asked = world.rollouts.get("r1-rollout").asked
     assert (asked.verb, asked.reason) == ("abort", "it smells")
     assert world.routes.said == []
@@ -117,17 +120,57 @@ def test_rollback_without_a_rollout_returns_to_the_previous_stable_version(world
     world.route(2)
     world.routes.before["m"] = 1
     world.server.versions = frozenset({1, 2})
-    assert client.post("/v1/recommenders/m:rollback", json={"reason": "it smells"}).json() == {"stable": 1, "aborted": []}
+    assert client.post("/v1/recommenders/m:rollback", json={"reason": "it smells"}).json() == {"stable": 1, "aborted": [], "rollout": None}
     assert world.routes.rows["m"].stable == 1
     assert world.routes.said == [("owner", "rollback by owner: it smells")]
 
 
-def test_rollback_never_sends_users_to_a_version_that_does_not_answer(world, client, problem):
+@pytest.mark.requirement("C-05")
+def test_a_version_that_is_not_loaded_any_more_is_gone_back_to_by_a_rollout_of_its_own(world, client):
     world.add_recommender()
     world.route(2)
     world.routes.before["m"] = 1
-    assert "version 1" in problem(client.post("/v1/recommenders/m:rollback"), 409, "conflict")
-    assert world.routes.rows["m"].stable == 2
+    found = client.post("/v1/recommenders/m:rollback", json={"reason": "it smells"}).json()
+    assert (found["stable"], found["aborted"], world.routes.rows["m"].stable) == (2, [], 2)
+    (made,) = world.rollouts.rows.values()
+    assert (made.id, made.spec["version"], goes_back(made)) == (found["rollout"], 1, Request("rollback", "owner", "it smells"))
+    assert client.get(f"/v1/rollouts/{made.id}").json()["kind"] == "rollback"
+
+
+@pytest.mark.requirement("C-05")
+def test_any_version_that_is_still_there_can_be_gone_back_to(world, client, problem):
+    world.add_recommender()
+    for number in (1, 2, 3):
+        world.add_version(number, f"r{number}")
+    world.route(3)
+    world.routes.before["m"] = 2
+    world.server.versions = frozenset({1, 3})
+
+    def asked(to, status, kind=None):
+        response = client.post("/v1/recommenders/m:rollback", json={"to": to})
+        return response.json() if kind is None else problem(response, status, kind)
+
+    assert "9" in asked(9, 404, "not-found")
+    assert "serves everyone already" in asked(3, 409, "conflict")
+    assert "to" in asked(0, 422, "invalid")
+    world.registry.gone[2] = NOW
+    assert "collected on 2026-01-01" in asked(2, 409, "conflict")
+    assert asked(1, 202) == {"stable": 1, "aborted": [], "rollout": None}
+    assert world.routes.rows["m"].stable == 1
+
+
+def test_going_back_to_another_version_during_a_rollout_ends_it_first(world, client):
+    world.add_recommender()
+    for number in (1, 2, 3):
+        world.add_version(number, f"r{number}")
+    world.route(2, candidate=3, weight=0.1)
+    world.add_rollout(version=3)
+    world.server.versions = frozenset({1, 2, 3})
+    found = client.post("/v1/recommenders/m:rollback", json={"to": 1}).json()
+    assert (found["stable"], found["aborted"]) == (2, ["r1-rollout"])
+    assert world.rollouts.get("r1-rollout").asked.verb == "abort"
+    assert world.rollouts.get(found["rollout"]).spec["version"] == 1
+    assert world.routes.said == [], "the route is moved when the rollout under way has ended"
 
 
 def test_rollback_says_when_there_is_nothing_to_go_back_to(world, client, problem):

@@ -8,11 +8,12 @@ import pytest
 
 from shared.domain import rollout as rollouts
 from shared.domain import run as runs
+from shared.domain.analysis import Check, ShadowReport, StepReport
 from shared.domain.gate import GateResult, Verdict
 from shared.domain.machine import Request
 from shared.domain.reuse import Basis
-from shared.domain.rollout import StepReport
 from shared.domain.run import RunStatus, StageDone
+from shared.domain.traffic import Mirror
 from shared.domain.verdict import Judgement, Sample
 from tests.unit.api.conftest import NOW
 
@@ -124,6 +125,27 @@ def test_a_rollout_shows_what_each_step_has_shown(world, client):
     (shown,) = found["reports"]
     assert shown["stable"] == {"users": 200, "answers": 300, "hits": 80, "mean": 0.25}
     assert (shown["verdict"], shown["lift"], shown["lower"], shown["upper"]) == ("pass", 0.1, -0.2, 0.4)
+    assert shown["checks"] == [{"name": "goal", "verdict": "pass", "reason": "no evidence of harm"}], "kept before there were others"
+
+
+def test_a_rollout_shows_its_shadow_and_every_check_by_name(world, client):
+    slow = Check("latency_p99", Judgement(Verdict.FAIL, "p99 is 9 ms"))
+    goal = Judgement(Verdict.INCONCLUSIVE, "3 of 30 users")
+    report = StepReport(0, 0.05, None, Sample(), Sample(), goal, (slow,), Verdict.FAIL, "p99 is 9 ms")
+    shadow = ShadowReport.of(Mirror(10, 1, {60: 10}, {60: 9}, 8.0, 2), NOW, Judgement(Verdict.PASS, "10 requests compared"))
+    world.add_rollout(step=0, reports=(report,), shadow=shadow, looked_at=NOW)
+    found = client.get("/v1/rollouts/r1-rollout").json()
+    assert (found["kind"], found["looked_at"]) == ("canary", "2026-01-01T00:00:00Z")
+    assert (found["reports"][0]["verdict"], found["reports"][0]["reason"]) == ("fail", "p99 is 9 ms")
+    assert [(one["name"], one["verdict"]) for one in found["reports"][0]["checks"]] == [("goal", "inconclusive"), ("latency_p99", "fail")]
+    assert (found["shadow"]["compared"], found["shadow"]["overlap"], found["shadow"]["dropped"]) == (10, 0.8, 2)
+
+
+def test_the_last_step_is_not_skipped_and_it_is_said_what_to_do(world, client, problem):
+    world.add_rollout(step=2)
+    said = problem(client.post("/v1/rollouts/r1-rollout:skip"), 409, "conflict")
+    assert "this is the last step; promote sends all users to version 2, abort sends them back" in said
+    assert world.rollouts.get("r1-rollout").asked is None
 
 
 @pytest.mark.requirement("C-01")

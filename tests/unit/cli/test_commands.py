@@ -165,12 +165,29 @@ def test_a_rollout_of_another_recommender_is_not_touched(platform, eyas):
 
 def test_the_status_of_a_rollout_shows_its_steps(platform, eyas):
     side = {"users": 210, "answers": 300, "hits": 80, "mean": 0.25}
-    report = {"weight": 0.05, "verdict": "pass", "stable": side, "candidate": {**side, "users": 200}, "reason": "no evidence of harm"}
+    checks = [
+        {"name": "goal", "verdict": "pass", "reason": "no evidence of harm"},
+        {"name": "latency_p99", "verdict": "pass", "reason": "p99 is 3 ms"},
+    ]
+    bounds = {"lift": 0.01, "lower": -0.02, "upper": None}
+    sides = {"stable": side, "candidate": {**side, "users": 200}}
+    report = {"weight": 0.005, "verdict": "pass", "reason": "", "checks": checks, **sides, **bounds}
     platform.says("GET /v1/recommenders/m/rollouts", {"items": [{**ROLLOUT, "reports": [report]}], "next": None})
     shown = eyas("rollout", "status", "m").stdout
     assert "version 2 is canary" in shown
     assert "210 / 200" in shown
-    assert "5%" in shown
+    assert "0.5%" in shown
+    assert "+1.0%" in shown
+    for said in ("goal", "no evidence of harm", "latency_p99", "p99 is 3 ms"):
+        assert said in shown
+
+
+def test_a_paused_rollout_says_what_may_be_asked_of_it_and_what_its_shadow_showed(platform, eyas):
+    found = {**ROLLOUT, "state": "paused", "shadow": {"verdict": "pass", "reason": "200 requests compared"}}
+    platform.says("GET /v1/recommenders/m/rollouts", {"items": [found], "next": None})
+    shown = eyas("rollout", "status", "m").stdout
+    assert "shadow: pass  200 requests compared" in shown
+    assert "eyas rollout resume, skip, promote or abort m" in shown
 
 
 def test_a_recommender_without_a_rollout_says_so(platform, eyas):
@@ -178,8 +195,15 @@ def test_a_recommender_without_a_rollout_says_so(platform, eyas):
     assert "has no rollout yet" in eyas("rollout", "status", "m").stderr
 
 
+def test_rollback_names_a_version_and_says_what_loads_it(platform, eyas):
+    platform.says("POST /v1/recommenders/m:rollback", {"stable": 5, "aborted": [], "rollout": "o1"}, status=202)
+    assert "rollout o1 loads the other version" in eyas("rollback", "m", "--to", "2", "--reason", "it smells").stdout
+    assert platform.body == {"reason": "it smells", "to": 2}
+    assert eyas("rollback", "m", "--to", "0").exit_code == 2
+
+
 def test_rollback_is_one_call(platform, eyas):
-    platform.says("POST /v1/recommenders/m:rollback", {"stable": 1, "aborted": ["r2-rollout"]}, status=202)
+    platform.says("POST /v1/recommenders/m:rollback", {"stable": 1, "aborted": ["r2-rollout"], "rollout": None}, status=202)
     assert eyas("rollback", "m").stdout == "m: version 1 is the stable one (asked to abort: r2-rollout)\n"
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from shared.domain.guardrail import Guardrail
 
 from shared.contracts.guardrails import Guardrails
 from shared.contracts.strict import read
 from shared.domain.errors import Invalid
+from shared.domain.guardrail import Guardrail
 
 
 def rules(**written: Any) -> dict[str, Guardrail]:

@@ -207,7 +207,6 @@ def test_what_no_validator_foresaw_is_a_fault_of_the_text(monkeypatch: pytest.Mo
         "model: {family: neumf}",
         "model: {framework: torch}",
         "model: {train: {mixed_precision: true}}",
-        "rollout: {analysis: {guardrails: {}}}",
         "resources: {etl: {engine: nvtabular}}",
         "resources: {train: {processes: 2}}",
         "features: [cyclic: {of: timestamp}]",

@@ -14,6 +14,7 @@ from sqlalchemy import select
 from services.store.tables import history, resources, route_history
 from shared.domain.machine import Request
 from shared.domain.route import Route
+from shared.domain.traffic import Mirror
 from shared.ports import Signals
 from tests.unit.control.world import NAME, ROUNDS, Death, Fate, Plane, World
 
@@ -261,6 +262,10 @@ def harmful(world: World) -> None:
     world.disliked.add(2)
 
 
+def erring(world: World) -> None:
+    world.mirrored = Mirror(200, 100, {60: 200}, {60: 100})
+
+
 def broken(world: World) -> None:
     world.fake_server.broken[NAME, 2] = "corrupt"
 
@@ -316,6 +321,8 @@ ROLLOUTS = [
         (*CANARY, "paused", "canary", "aborted"),
         SERVED,
     ),
+    Life("through a shadow", "rollout", rollout(shadow="3s"), (*SHADOW, "canary", "canary", "promoted"), SERVED),
+    Life("bad in its shadow", "rollout", rollout(shadow="3s", before=erring), (*SHADOW, "rolled_back"), SERVED),
     Life(
         "sick in its shadow",
         "rollout",

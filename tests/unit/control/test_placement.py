@@ -81,11 +81,33 @@ def test_a_rollouts_version_is_placed_from_its_loading_to_its_end(world: World, 
     assert placed(world, plane) == {1}
 
 
-def test_the_previous_stable_version_stays_for_ever_so_that_going_back_needs_no_loading(world: World, plane: Plane) -> None:
+@pytest.mark.requirement("C-05")
+def test_the_previous_stable_version_is_kept_warm_for_as_long_as_the_spec_says(world: World, plane: Plane) -> None:
+    world.apply(rollout={"keep_warm": "2h"})
     put(world, Route(1), Route(2))
     assert placed(world, plane) == {1, 2}
-    world.clock.pass_by(days=300)
+    world.clock.time += timedelta(hours=2) - timedelta(milliseconds=1)
     assert placed(world, plane) == {1, 2}
+    world.clock.pass_by(milliseconds=1)
+    assert placed(world, plane) == {2}
+
+
+def test_a_spec_that_changes_how_long_is_heard_soon(world: World, plane: Plane) -> None:
+    world.apply(rollout={"keep_warm": "2h"})
+    put(world, Route(1), Route(2))
+    world.clock.pass_by(minutes=30)
+    assert placed(world, plane) == {1, 2}
+    world.apply(rollout={"keep_warm": "10m"})
+    world.clock.pass_by(seconds=10)
+    assert placed(world, plane) == {2}
+
+
+def test_a_rollout_after_the_next_one_does_not_renew_the_warmth(world: World, plane: Plane) -> None:
+    put(world, Route(1), Route(2))
+    world.clock.pass_by(minutes=50)
+    put(world, Route(2, 3, 0.1), Route(2))
+    world.clock.pass_by(minutes=10)
+    assert placed(world, plane) == {2}
 
 
 def test_a_version_that_has_left_the_routes_stays_for_as_long_as_a_request_lives(world: World, plane: Plane) -> None:
@@ -222,7 +244,7 @@ def test_what_is_deleted_is_unloaded_when_its_last_requests_are_over(world: Worl
 
 def test_who_leads_again_forgets_what_was_placed_before(world: World, server: Watched) -> None:
     terms = [1]
-    placement = Placement(world.routes, world.rollouts, world.registry, server, world.clock, lambda: terms[-1])
+    placement = Placement(world.routes, world.rollouts, world.registry, server, world.clock, world.keep_warm, lambda: terms[-1])
     put(world, Route(1))
     placement.tick()
     server.place(NAME, [])  # by another, in between

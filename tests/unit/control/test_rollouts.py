@@ -263,7 +263,12 @@ def test_ends_and_weights_are_exported(second: World) -> None:
 
 
 def test_users_are_counted_only_when_their_window_has_closed(second: World) -> None:
-    second.apply(rollout={"steps": ["20%"], "analysis": {"attribution": "4s", "window": "3s", "min_users": 30, "max_harm": "30%"}})
+    second.apply(
+        rollout={
+            "steps": ["20%"],
+            "analysis": {"attribution": "4s", "window": "3s", "min_users": 30, "min_answers": 30, "max_harm": "30%", "every": "1s"},
+        }
+    )
     second.users = 40
     second.ask("abort")
     plane = second.plane()

@@ -44,6 +44,7 @@ from shared.domain.retrainer import RetrainerStatus
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import Job, RunStatus
+from shared.domain.traffic import Mirror
 from shared.launch import Terms, new_run, retry_run
 from shared.ports import HistoryEntry, ModelServer, Record, Signals, Version
 from shared.testing.fakes import FakeExecutor, FakeModelServer
@@ -248,7 +249,7 @@ class Plane:
         self.runs: Rows[RunStatus] = parts.rows(engine, "run", RunStatus, fate)
         self.rollouts: Rows[RolloutStatus] = parts.rows(engine, "rollout", RolloutStatus, fate)
         self.retrainers: Rows[RetrainerStatus] = parts.rows(engine, "retrainer", RetrainerStatus, fate)
-        self.placement = Placement(routes, self.rollouts, registry, world.server, clock)
+        self.placement = Placement(routes, self.rollouts, registry, world.server, clock, world.keep_warm)
         bases = self.bases = Bases(self.runs, registry, world.artifacts, SqlStageOutputs(engine), world.data, "1.0 test")
         self.turnstile = Turnstile(SqlLeases(engine), f"plane-{world.lives}", clock)
         world.lives += 1
@@ -302,7 +303,7 @@ class World:
         self.rollouts = SqlResources(engine, "rollout", RolloutStatus)
         self.retrainers = SqlResources(engine, "retrainer", RetrainerStatus)
         self.recommenders, self.registry, self.routes = SqlRecommenders(engine), SqlRegistry(engine), SqlRoutes(engine)
-        self.events = SqlEventLog(engine)
+        self.events, self.mirrors = SqlEventLog(engine), SqlMirrors(engine)
         self.spec = spec()
         self.hero: tuple[str, str] = ("", "")
         """The row whose life is watched: its kind and id."""
@@ -313,7 +314,9 @@ class World:
         self.metrics: dict[str, Mapping[str, float]] = dict(METRICS)
         self.gateways: tuple[str, ...] = ("gate-1",)
         self.users = 40
-        """How many of each variant come under each generation of the route."""
+        """How many of the candidate come under each generation of the route, and of the stable version by the weight."""
+        self.mirrored = Mirror(200, 0, {60: 200}, {60: 200}, 150.0)
+        """What gateways see of a shadow."""
         self.disliked: set[int] = set()
         self._came: set[int] = set()
         self._starved: set[str] = set()
@@ -352,6 +355,9 @@ class World:
     def retry(self, old: str, id: str, stage: str | None = None) -> Record[RunStatus]:
         self.hero = ("run", id)
         return self.runs.create(retry_run(self.runs.get(old), stage, id, "again", self.clock.now(), by="ada"), "ada")
+
+    def keep_warm(self, recommender: str) -> timedelta:
+        return self.spec.rollout.keep_warm
 
     def start_rollout(self, version: int, id: str = "") -> Record[RolloutStatus]:
         id = id or f"o{version}"
@@ -466,13 +472,20 @@ class World:
             self.visit(route, "stable", route.stable)
             if not route.shadow:
                 self.visit(route, "candidate", route.candidate)
+        if route.shadow:
+            self.mirrors.add(NAME, route.generation, "gate-1", self.mirrored)
 
     def visit(self, route: Route, variant: str, version: int) -> None:
         now = self.clock.now()
-        asked = {f"{route.generation}-{variant}-{user}": user for user in range(self.users)}
+        share = route.weight if variant == "candidate" else 1 - route.weight
+        users = range(round(self.users * share / (route.weight or 1)))
+        asked = {f"{route.generation}-{variant}-{user}": user for user in users}
         common: dict[str, Any] = {"recommender": NAME, "version": version, "variant": variant, "generation": route.generation}
         self.events.impressions(
-            [Impression(request_id=id, user=user, step=route.step, items=(user,), at=now, **common) for id, user in asked.items()]
+            [
+                Impression(request_id=id, user=user, step=route.step, items=(user,), bucket=60, score=0.5, at=now, **common)
+                for id, user in asked.items()
+            ]
         )
         if version not in self.disliked:
             likes = [Interaction(recommender=NAME, user=user, item=user, request_id=id, at=now) for id, user in asked.items()]

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 
 from services.control.placement import Placement
 from services.control.reconcile import Reconciler
-from services.control.rollouts import Rollouts
+from services.control.rollouts import Rollouts, Sources
 from services.store.registry import SqlRegistry
 from services.store.routes import SqlRoutes
 from shared.contracts.codec import decode
@@ -122,8 +122,8 @@ def build(engine: Engine, clock: Clock, points: Points, mutant: str, claims: boo
     ours = replica(engine, clock) if claims else None
     term: Callable[[], object] = functools.partial(ours.term, "serving") if ours else lambda: 0
     registry = SqlRegistry(engine)
-    placement = Placement(routes, rows, registry, server, clock, term)
-    rollouts = Rollouts(rows, routes, registry, server, counts, placement, clock)
+    placement = Placement(routes, rows, registry, server, clock, lambda _: timedelta(hours=1), term)
+    rollouts = Rollouts(rows, routes, registry, server, Sources(counts, counts), placement, clock)
     if isinstance(rows, Hasty):
         rows.act, rows.effect_type = rollouts.act, SetRoute
     reconciler = Reconciler(rollouts, clock)
