@@ -1,6 +1,6 @@
 """A rollout in front of users: who is sent where, and what users notice of it; then what the analysis decides.
 
-    python -m benchmarks.rollout [--requests 100000] [--rate 200] [--parts split story evidence]
+    python -m benchmarks.rollout [--requests 100000] [--rate 200] [--times 50] [--parts split story faults evidence]
 
 Each part says what it promises, and the command ends with 1 where a promise isn't kept.
 """
@@ -18,11 +18,12 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.report import Row, publish
+from benchmarks.rollout_faults import faults
 from benchmarks.rollout_split import split
 from benchmarks.rollout_story import story
 
 _EVIDENCE = "benchmarks.rollout_evidence"
-_ALL = ["split", "story", "evidence"]
+_ALL = ["split", "story", "faults", "evidence"]
 Part = Callable[[Path], tuple[list[Row], bool]]
 
 
@@ -30,12 +31,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--rate", type=float, default=200)
+    parser.add_argument("--times", type=int, default=50, help="rollouts of each faulty candidate")
     parser.add_argument("--parts", nargs="+", choices=_ALL, default=_ALL)
     given = parser.parse_args()
     say = Console(highlight=False, soft_wrap=True).print
     parts: Mapping[str, tuple[str, Part]] = {
         "split": (f"the split of {given.requests:,} requests", lambda home: split(home, given.requests, say)),
         "story": (f"a rollout's life at {given.rate:g} requests/s over HTTP", lambda home: story(home, given.rate, say)),
+        "faults": (f"faulty candidates, {given.times} rollouts of each kind", lambda home: faults(home, given.times, say)),
     }
     rows: list[Row] = []
     broken = []

@@ -104,7 +104,7 @@ class Teller:
 
 
 def _rollout() -> dict[str, Any]:
-    analysis = {"attribution": "300ms", "window": "300ms", "max_harm": "30%", "min_users": 30, "min_answers": 30, "every": "1s"}
+    analysis = {"attribution": "1s", "window": "300ms", "max_harm": "30%", "min_users": 30, "min_answers": 30, "every": "1s"}
     return {"steps": list(WEIGHTS), "keep_warm": "5s", "analysis": {**analysis, "deadline": "10m"}}
 
 
