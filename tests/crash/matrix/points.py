@@ -35,7 +35,7 @@ BEFORE_PLACE, AFTER_PLACE = "before placing", "after placing"
 """Versions are put on the model server beside the moves: once for several of them, or for none."""
 MEETINGS = ("", READ, BEFORE_INTENT, CALL, BEFORE_COMMIT)
 """Where the replicas wait for each other in a round: nowhere, or each time at the same place."""
-LATE, LATE_TO_PLACE = "late", "late to place"
+LATE = "late"
 """Or one of them sleeps, before it touches the world, until the other has led everything to its end."""
 
 
@@ -104,7 +104,7 @@ class Racing(Points):
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
-        self._sleeps_at = {LATE: CALL, LATE_TO_PLACE: BEFORE_PLACE}.get(self.meeting, "")
+        self._sleeps_at = CALL if self.meeting == LATE else ""
 
     def begin(self) -> None:
         if self._sleeps_at and self.number:

@@ -21,7 +21,7 @@ from shared.domain.rollout import MACHINE, RolloutStatus
 from shared.domain.route import Route
 from shared.ports import Record, Version
 from tests.crash.matrix.plane import Plane
-from tests.crash.matrix.points import AFTER_EFFECT, AFTER_INTENT, BEFORE_COMMIT, BEFORE_INTENT, LATE, LATE_TO_PLACE, MEETINGS, Points
+from tests.crash.matrix.points import AFTER_EFFECT, AFTER_INTENT, BEFORE_COMMIT, BEFORE_INTENT, LATE, MEETINGS, Points
 from tests.crash.matrix.rollouts import traffic
 from tests.crash.matrix.rollouts.lives import EARLIER, ROLLOUT, STEPS, RolloutLife, lives
 from tests.crash.matrix.rollouts.plane import build
@@ -52,7 +52,7 @@ class RolloutSubject:
     hero = ROLLOUT
     machine = MACHINE
     ordinary = "promoted"
-    meetings: Sequence[str] = (*MEETINGS, LATE, LATE_TO_PLACE)
+    meetings: Sequence[str] = (*MEETINGS, LATE)
     mutants: Mapping[str, Mutant] = {
         # both replicas read the same revision, and both write
         "swap": Mutant(

@@ -105,6 +105,9 @@ _LIVES = (
     RolloutLife("aborted while loading", (("loading", "abort"),), begins=("silence 2",)),
     RolloutLife("aborted under way", ((LOOKED, "abort"),)),
     # shadows
+    RolloutLife("good in its shadow", changes={"shadow": "5s"}),
+    RolloutLife("slow in its shadow", counts=("harm",), changes=SHADOW),
+    RolloutLife("that nobody sees in its shadow", (("paused", "abort"),), counts=("few",), changes={"shadow": "5s"}),
     RolloutLife("skipped out of its shadow", (("shadow", "skip"),), changes=SHADOW),
     RolloutLife("promoted out of its shadow", (("shadow", "promote"),), changes=SHADOW),
     RolloutLife("aborted in its shadow", (("shadow", "abort"),), changes=SHADOW),
