@@ -82,8 +82,15 @@ def _round(fleet: TritonFleet, tritons: EmbeddedTritons, killed: str) -> tuple[f
 def _until_ready(fleet: TritonFleet, began: float | None = None) -> None:
     """Every replica is ready, and every version answered a real inference on each."""
     began = began or time.monotonic()
-    while {one.state for one in fleet.info().replicas} != {"ready"} or fleet.answering("movies") != set(_VERSIONS):
+    while not _ready(fleet) or fleet.answering("movies") != set(_VERSIONS):
         _pause(began)
+
+
+def _ready(fleet: TritonFleet) -> bool:
+    try:
+        return {one.state for one in fleet.info().replicas} == {"ready"}
+    except EyasError:  # nobody answers
+        return False
 
 
 def _pause(began: float) -> None:
