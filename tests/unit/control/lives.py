@@ -102,7 +102,7 @@ def check(world: World, life: Life, fate: Fate, undisturbed: dict[str, Any]) -> 
     assert max(world.executor.calls.values(), default=0) <= 2
     names = [one.attempt for one in world.executor.started]
     assert len(set(names)) == len(names), "two jobs have one name"
-    asked_for = {0.0, *world.spec.rollout.steps}
+    asked_for = {0.0, *(step.weight for step in world.spec.rollout.steps)}
     assert {weight for _, _, _, weight, _, _ in undisturbed["routes"]} <= asked_for
 
 
