@@ -152,15 +152,16 @@ class Reconciler(Generic[S, O, E]):
         log.error("%s; it is left as it is", error)
 
     def _fault(self, row: Due, now: datetime, error: Exception) -> None:
+        """A row that somebody has written meanwhile begins anew: it may have ended, or be whole again."""
         look = self._looks.get(row.id)
-        faults = look.faults + 1 if look else 1
-        rest = min(0.25 * 2**faults, _BACKOFF_LIMIT)
         name = self._kind.machine.name
         current = self._kind.store.get(row.id)
+        faults = look.faults + 1 if look and current.revision == row.revision else 1
+        rest = min(0.25 * 2**faults, _BACKOFF_LIMIT)
         self._looks[row.id] = _Look(current.revision, now + timedelta(seconds=rest), faults)
         metrics.RECONCILE_FAULTS.labels(name).inc()
-        if faults >= _HOPELESS and current.revision == row.revision and _lasts(error) and self._give_up(current, now, str(error)):
-            return  # a row that somebody has written meanwhile is looked at anew first: it may have ended, or be whole again
+        if faults >= _HOPELESS and _lasts(error) and self._give_up(current, now, str(error)):
+            return
         if isinstance(error, EyasError):
             log.warning("%s %s: %s; again in %.1f s", name, row.id, error, rest)
         else:
