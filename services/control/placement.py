@@ -23,6 +23,8 @@ GRACE = timedelta(seconds=30)
 """Longer than any request lives."""
 _READ_AGAIN = timedelta(seconds=10)
 """After so long a spec is asked again how long a version is kept warm."""
+TELL_AGAIN = timedelta(seconds=15)
+"""Where control planes take turns, the server is told again so often: one that slept since its turn may have told it what is old."""
 
 
 def warmth(recommenders: RecommenderStore) -> Callable[[str], timedelta]:
@@ -46,10 +48,10 @@ class Placement:
         server: ModelServer,
         clock: Clock,
         keep_warm: Callable[[str], timedelta],
-        term: Callable[[], object] = lambda: None,
+        term: Callable[[], object] | None = None,
     ) -> None:
         """`keep_warm` is what the spec of a recommender says; `term` tells one time of leading from another: between two of them
-        somebody else may have placed."""
+        somebody else may have placed. None: nobody else ever does."""
         self._routes = routes
         self._rollouts = rollouts
         self._registry = registry
@@ -59,7 +61,9 @@ class Placement:
         self._term_of = term
         self._warm: dict[str, tuple[datetime, timedelta]] = {}
         self._placed: dict[str, frozenset[int] | None] = {}
-        self._term: object = None
+        self._known: dict[str, frozenset[int]] = {}
+        """What the log was told."""
+        self._forgot: tuple[object, datetime] | None = None
         self._faults: dict[tuple[str, int], str] = {}
         self._lock = threading.Lock()
 
@@ -69,10 +73,7 @@ class Placement:
             return self._faults.get((recommender, version))
 
     def tick(self) -> None:
-        term = self._term_of()
-        if term != self._term:  # what was known then may have been removed since; names stay, to be told once more
-            self._placed = dict.fromkeys(self._placed, None)
-            self._term = term
+        self._doubt()
         routes = self._routes.all()
         fault: Exception | None = None
         for recommender, wanted in self.desired(routes).items():
@@ -102,6 +103,15 @@ class Placement:
                 wanted.setdefault(record.recommender, set()).add(int(record.spec["version"]))
         return {name: frozenset(versions) for name, versions in wanted.items()}
 
+    def _doubt(self) -> None:
+        """What was placed in another term, or a while ago, may have been removed since; names stay, to be told once more."""
+        if self._term_of is None:
+            return
+        term, now = self._term_of(), self._clock.now()
+        if self._forgot is None or self._forgot[0] != term or now - self._forgot[1] >= TELL_AGAIN:
+            self._forgot = term, now
+            self._placed = dict.fromkeys(self._placed, None)
+
     def _recent(self, recommender: str, now: datetime) -> set[int]:
         return {version for version, left in self._routes.left(recommender).items() if now - left < GRACE}
 
@@ -130,6 +140,9 @@ class Placement:
             self._faults = {key: why for key, why in self._faults.items() if key[0] != recommender}
             self._faults |= {(recommender, number): why for number, why in faults.items()}
         self._placed[recommender] = wanted
+        if self._known.get(recommender) == wanted:
+            return
+        self._known[recommender] = wanted
         log.info("placed %s: versions %s", recommender, ", ".join(map(str, sorted(wanted - set(faults)))) or "none")
         for number, why in faults.items():
             log.warning("%s version %d can't be loaded: %s", recommender, number, why)

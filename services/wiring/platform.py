@@ -63,7 +63,7 @@ class Platform:
         clock = state.clock
         monitor = Monitor(state.recommenders, state.routes, state.registry, state.kpis, state.events, state.artifacts, clock)
         replica = self._replica(settings, state, undo)
-        term = functools.partial(replica.term, "serving") if replica else lambda: 0
+        term = functools.partial(replica.term, "serving") if replica else None
         placement = Placement(state.routes, state.rollouts, state.registry, server, clock, warmth(state.recommenders), term)
         data = DataFiles(data_roots)
         bases = Bases(state.runs, state.registry, state.artifacts, state.outputs, data, code_version(parts.images(settings)))

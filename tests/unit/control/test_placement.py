@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from prometheus_client import REGISTRY
 
-from services.control.placement import GRACE, Placement
+from services.control.placement import GRACE, TELL_AGAIN, Placement
 from shared.domain.errors import Unavailable
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
@@ -253,3 +253,21 @@ def test_who_leads_again_forgets_what_was_placed_before(world: World, server: Wa
     terms.append(2)
     placement.tick()
     assert server.answering(NAME) == {1}
+
+
+def test_what_one_that_slept_since_its_turn_has_removed_comes_back(world: World, server: Watched) -> None:
+    placement = Placement(world.routes, world.rollouts, world.registry, server, world.clock, world.keep_warm, lambda: 1)
+    put(world, Route(1))
+    placement.tick()
+    server.place(NAME, [])  # by another, which had made up its mind before this one began to lead
+    world.clock.pass_by(seconds=TELL_AGAIN.total_seconds())
+    placement.tick()
+    assert server.answering(NAME) == {1}
+
+
+def test_where_nobody_else_places_nothing_is_told_twice(world: World, plane: Plane, server: Watched) -> None:
+    put(world, Route(1))
+    for _ in range(4):
+        plane.tick("placement")
+        world.clock.pass_by(seconds=TELL_AGAIN.total_seconds())
+    assert server.orders == [(NAME, [1])]
