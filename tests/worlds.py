@@ -43,7 +43,7 @@ def spec(data: Path, epochs: int = 3, **changes: Any) -> dict[str, Any]:
                 "min_answers": 30,
                 "deadline": "5m",
                 "every": "250ms",
-                "guardrails": {"latency_p99": "off"},  # of a machine that runs tests
+                "guardrails": {"latency_p50": "off", "latency_p99": "off"},  # of a machine that runs tests
             },
         },
         **changes,

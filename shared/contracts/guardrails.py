@@ -71,7 +71,7 @@ class Guardrails(Strict):
         "< 1%", description="The share of the candidate's answers that it didn't score, or how many times the stable version's share."
     )
     latency_p50: Annotated[str | None, BeforeValidator(_checked("latency_p50")), _schema("latency_p50")] = Field(
-        None, description="The median time that scoring takes, against the stable version's."
+        "< 2x", description="The median time that scoring takes, against the stable version's: found after a dozen answers."
     )
     latency_p99: Annotated[str | None, BeforeValidator(_checked("latency_p99")), _schema("latency_p99")] = Field(
         "< 2x", description="The 99th percentile of the time that scoring takes, against the stable version's."

@@ -17,13 +17,17 @@ def rules(**written: Any) -> dict[str, Guardrail]:
 
 
 def test_errors_and_latency_are_watched_unless_somebody_says_otherwise() -> None:
-    assert rules() == {"errors": Guardrail("errors", 0.01), "latency_p99": Guardrail("latency_p99", 2.0, relative=True)}
-    assert set(rules(coverage="> 0.5x")) == {"errors", "latency_p99", "coverage"}
+    assert rules() == {
+        "errors": Guardrail("errors", 0.01),
+        "latency_p50": Guardrail("latency_p50", 2.0, relative=True),
+        "latency_p99": Guardrail("latency_p99", 2.0, relative=True),
+    }
+    assert set(rules(coverage="> 0.5x")) == {"errors", "latency_p50", "latency_p99", "coverage"}
 
 
 @pytest.mark.parametrize("off", ["off", None, False])
 def test_one_can_be_taken_away(off: object) -> None:
-    assert set(rules(errors=off)) == {"latency_p99"}
+    assert set(rules(errors=off)) == {"latency_p50", "latency_p99"}
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,11 @@ def test_nothing_has_to_be_said() -> None:
     made = plan()
     assert [step.weight for step in made.steps] == [0.05, 0.25, 0.5]
     assert (made.shadow, made.goal, made.every, made.failures, made.inconclusive) == (None, "hit_rate", timedelta(seconds=30), 1, None)
-    assert made.guardrails == (Guardrail("errors", 0.01), Guardrail("latency_p99", 2.0, relative=True))
+    assert made.guardrails == (
+        Guardrail("errors", 0.01),
+        Guardrail("latency_p50", 2.0, relative=True),
+        Guardrail("latency_p99", 2.0, relative=True),
+    )
 
 
 def test_a_step_is_a_share_or_says_more() -> None:
