@@ -16,7 +16,7 @@ from shared.domain.machine import Request
 from shared.domain.route import Route
 from shared.domain.traffic import Mirror
 from shared.ports import Signals
-from tests.unit.control.world import NAME, ROUNDS, Death, Fate, Plane, World
+from tests.unit.control.world import NAME, ROUNDS, Death, Fate, Plane, World, but_the_card
 
 TIMES = {
     "at",
@@ -75,7 +75,7 @@ def ending(world: World) -> dict[str, Any]:
             "rows": sorted((row.kind, row.id, str(timeless(row.status)), row.intent, row.asked) for row in connection.execute(rows)),
             "history": sorted(Counter(map(tuple, connection.execute(lines))).items()),
             "path": world.path(),
-            "versions": [(one.number, one.run, one.digest, one.metrics, one.parent) for one in world.registry.list(NAME)],
+            "versions": [(one.number, one.run, but_the_card(one.files), one.metrics, one.parent) for one in world.registry.list(NAME)],
             "routes": [(one.generation, one.stable, one.candidate, one.weight, one.step, one.actor) for one in connection.execute(past)],
             "jobs": sorted(Counter((one.run, one.stage) for one in world.executor.started).items()),
             "stopped": len(world.executor.stopped),

@@ -36,9 +36,10 @@ from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
 from shared.artifacts import FsspecArtifacts
+from shared.contracts.card import CARD
 from shared.contracts.events import Impression, Interaction
 from shared.contracts.spec import RecommenderSpec
-from shared.contracts.stage import Failure, Manifest, StageName, StageSpec, digest_of
+from shared.contracts.stage import Failure, Files, Manifest, StageName, StageSpec, digest_of
 from shared.domain.machine import HasState, Request
 from shared.domain.retrainer import RetrainerStatus
 from shared.domain.rollout import RolloutStatus
@@ -274,6 +275,11 @@ class Plane:
         for kind, tick in self._ticks.items():
             if not kinds or kind in kinds:
                 tick()
+
+
+def but_the_card(files: Files) -> dict[str, str]:
+    """What was published, without the card: that names its run, and the time of its snapshot."""
+    return {name: file.sha256 for name, file in files.items() if name != CARD}
 
 
 class World:
