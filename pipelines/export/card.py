@@ -13,6 +13,7 @@ from shared.contracts.stage import StageSpec
 def begin_card(stage: StageSpec, graph: Graph, tables: Sequence[Table], score: str) -> Exported:
     spec = stage.recommender
     return Exported(
+        version=1,
         recommender=spec.name,
         run=stage.run,
         mode=stage.mode,

@@ -25,6 +25,7 @@ def complete(
     """`published` has the manifest of each stage, `lineage` is the version's own."""
     export = published["export"]
     return Card(
+        version=1,
         recommender=recommender,
         run=run,
         about=exported,

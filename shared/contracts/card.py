@@ -16,7 +16,7 @@ CARD = "model_card.json"
 class Exported(Strict):
     """What export knows."""
 
-    version: Literal[1] = Field(1, description="Of this format.")
+    version: Literal[1] = Field(description="Of this format.")
     recommender: str
     run: str = Field(description="The run that made it.")
     mode: str
@@ -57,7 +57,7 @@ class CardLineage(Strict):
 
 
 class Card(Strict):
-    version: Literal[1] = Field(1, description="Of this format.")
+    version: Literal[1] = Field(description="Of this format.")
     recommender: str
     run: str = Field(description="The run that made it.")
     about: Exported | None = Field(description="Model, features, tables; null where export said nothing.")

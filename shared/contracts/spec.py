@@ -204,6 +204,11 @@ def _params(value: Any, info: ValidationInfo) -> Any:
     return value if kind is None or isinstance(value, kind) else kind.model_validate(value)
 
 
+def _without_default(schema: dict[str, Any]) -> None:
+    """Which family's it would be, the schema doesn't say: generators of clients stumble over it."""
+    del schema["default"]
+
+
 class Model(Strict):
     FAMILIES: ClassVar[Mapping[str, type[Params]]] = {"mlp": MlpParams, "popularity": PopularityParams}
     PLANNED: ClassVar[frozenset[str]] = frozenset({"itemknn", "ease", "mf", "neumf", "wide_deep", "dlrm", "two_tower", "session", "gbm"})
@@ -214,7 +219,12 @@ class Model(Strict):
         "a safe first version. A popularity baseline is always trained beside it.",
     )
     framework: Literal["tensorflow"] = Field("tensorflow", description="What trains a family that is trained.")
-    params: Annotated[Params, BeforeValidator(_params)] = Field({}, validate_default=True, description="The family's own parameters.")
+    params: Annotated[Params, BeforeValidator(_params)] = Field(
+        {},
+        validate_default=True,
+        description="The family's own parameters.",
+        json_schema_extra=_without_default,
+    )
     train: Training = Field(Training(), description="How it is trained.")
 
     @model_validator(mode="before")
