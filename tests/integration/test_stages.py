@@ -111,12 +111,16 @@ def test_the_served_unit_takes_raw_columns_and_answers_as_training_did(platform:
     with np.load(platform.fetch(export, "parity.npz"), allow_pickle=False) as stored:
         rows = {name: stored[name] for name in stored.files}
     expected = rows.pop("score")
+    codes = {name: rows.pop(name) for name in list(rows) if name.startswith("codes/")}
     assert len(expected) >= 1000
     session = onnxruntime.InferenceSession(str(platform.fetch(export, "model.onnx")), providers=["CPUExecutionProvider"])
     assert {one.name for one in session.get_inputs()} == set(rows)
-    (score,) = session.run(["score"], rows)
+    assert {one.name for one in session.get_outputs()} == {"score", *codes}
+    score, *found = session.run(["score", *codes], rows)
     assert score.shape == expected.shape
     np.testing.assert_allclose(score, expected, atol=1e-5)
+    for name, code in zip(codes, found, strict=True):
+        np.testing.assert_array_equal(code, codes[name])
 
 
 def test_everything_the_gateway_needs_lies_beside_the_unit(platform: Platform, full: dict[str, Manifest]) -> None:
