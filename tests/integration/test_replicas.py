@@ -82,7 +82,9 @@ def test_a_killed_replica_costs_no_request_and_takes_none_before_it_has_its_vers
         pid = fleet.tritons.servers["triton-2"].pid
         assert pid
         os.kill(pid, signal.SIGKILL)
-        until("it came back", lambda: fleet.tritons.servers["triton-2"].pid != pid and fleet.states() == ["ready", "ready"], 60)
+        until("another one was started", lambda: fleet.tritons.servers["triton-2"].pid != pid, 60)
+        until("it has both versions", lambda: member.server.answering("movies") == {1, 2}, 60)
+        until("it is ready again", lambda: fleet.states() == ["ready", "ready"], 60)
         counted = one.answered
         until("requests go on", lambda: one.answered > counted + 20)
     assert (one.failures, two.failures, early) == ([], [], [])
