@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.domain.gate import Verdict
-from shared.domain.verdict import ALPHA, Sample, surely_above, surely_below, verdict
+from shared.domain.verdict import ALPHA, Sample, Terms, surely_above, surely_below, verdict
 
 STEPS = (0.05, 0.25, 0.5)
 MIN_USERS = 200
@@ -159,14 +159,13 @@ def _end(case: Case, seen: Runs, run: int, looks: Sequence[int]) -> int | None:
         if not stable.total:
             continue
         if case.question == "false rollback":
-            if surely_below(stable.sums, candidate.sums, 0.0, steps=1, base=case.base, weight=case.weight):
+            if surely_below(stable.sums, candidate.sums, 0.0, _terms(case)):
                 return look
         elif case.question == "false promotion":
-            harm = case.max_harm
-            if surely_above(stable.sums, candidate.sums, -harm, max_harm=harm, base=case.base, weight=case.weight):
+            if surely_above(stable.sums, candidate.sums, -case.max_harm, _terms(case)):
                 return look
         else:
-            found = _verdict(stable, candidate, case, steps=1, final=True)
+            found = verdict(stable, candidate, _terms(case))
             if found is not Verdict.INCONCLUSIVE:
                 return look if found is asked else None
     return None
@@ -205,7 +204,7 @@ def _rollout(asked: Whole, rng: np.random.Generator) -> str:
         looks[0, -1] = True
         found = Verdict.INCONCLUSIVE
         for look in np.flatnonzero(looks[0]).tolist():
-            found = _verdict(seen.sample(0, 0, look), seen.sample(1, 0, look), case, steps=len(STEPS), final=final)
+            found = verdict(seen.sample(0, 0, look), seen.sample(1, 0, look), _terms(case, len(STEPS), final))
             if found is Verdict.FAIL:
                 return "rolled back"
             if final and found is Verdict.PASS:
@@ -216,9 +215,8 @@ def _rollout(asked: Whole, rng: np.random.Generator) -> str:
     return "undecided"
 
 
-def _verdict(stable: Sample, candidate: Sample, case: Case, *, steps: int, final: bool) -> Verdict:
-    told = {"base": case.base, "weight": case.weight}
-    return verdict(stable, candidate, max_harm=case.max_harm, min_users=MIN_USERS, steps=steps, final=final, **told)
+def _terms(case: Case, steps: int = 1, final: bool = True) -> Terms:
+    return Terms(max_harm=case.max_harm, min_users=MIN_USERS, steps=steps, final=final, base=case.base, weight=case.weight)
 
 
 def _likelihood(count: Floats, total: Floats, mean: Floats) -> Floats:

@@ -9,10 +9,9 @@ from shared.domain.gate import Verdict
 from shared.domain.guardrail import judge_guardrail
 from shared.domain.steps import Goal, RolloutPlan, Step
 from shared.domain.traffic import Mirror, Traffic, quantile
-from shared.domain.verdict import Judgement, Sample, judge_split, judge_step
+from shared.domain.verdict import CONVERSION, HITS, Judgement, Sample, Terms, judge_split, judge_step
 
 SPLIT = "split"
-_CONVERSION = (("hit rate", "conversion"), ("earns fewer hits", "converts fewer users"), ("has no hits", "has no user with a hit"))
 
 
 @dataclass(frozen=True)
@@ -110,28 +109,21 @@ def judge(look: Look, plan: RolloutPlan, number: int, since: datetime | None, ba
 def _goal(samples: tuple[Sample, Sample], plan: RolloutPlan, number: int, base: float | None) -> Judgement:
     step, final = plan.steps[number], number == len(plan.steps) - 1
     stable, candidate = (_valued(sample, plan.goal) for sample in samples)
-    found = judge_step(
-        stable,
-        candidate,
+    terms = Terms(
         max_harm=plan.max_harm,
         min_users=step.min_users,
         steps=len(plan.steps),
         final=final,
         base=base,
         weight=step.weight,
+        words=HITS if plan.goal == "hit_rate" else CONVERSION,
     )
-    return found if plan.goal == "hit_rate" else replace(found, reason=_of_conversion(found.reason))
+    return judge_step(stable, candidate, terms)
 
 
 def _valued(sample: Sample, goal: Goal) -> Sample:
     """For conversion a user counts as one or nothing."""
     return sample if goal == "hit_rate" else replace(sample, total=float(sample.converted), squares=float(sample.converted))
-
-
-def _of_conversion(reason: str) -> str:
-    for of_hits, of_users in _CONVERSION:
-        reason = reason.replace(of_hits, of_users)
-    return reason
 
 
 def _few(traffic: tuple[Traffic, Traffic], step: Step) -> str:

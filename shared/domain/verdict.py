@@ -59,6 +59,34 @@ class Judgement:
     upper: float | None = None
 
 
+@dataclass(frozen=True)
+class Words:
+    """How the sentences call the goal, and what it is to have less of it, or none."""
+
+    goal: str
+    less: str
+    nothing: str
+
+
+HITS = Words("hit rate", "earns fewer hits", "has no hits")
+CONVERSION = Words("conversion", "converts fewer users", "has no user with a hit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a step is judged by. `base`, the stable version's hit rate as it was known before the step began, and `weight`, the share of
+    users that the step gives to the candidate, sharpen the test; it holds without them, and when they are wrong."""
+
+    max_harm: float
+    min_users: int = 1
+    steps: int = 1
+    """Among which the chance of a false rollback is divided."""
+    final: bool = True
+    base: float | None = None
+    weight: float | None = None
+    words: Words = HITS
+
+
 @lru_cache(maxsize=256)
 def more(max_harm: float) -> Effects:
     """What a promotion bets on: how much better than one that harms by `max_harm` the candidate is; an equal one first of all."""
@@ -66,95 +94,67 @@ def more(max_harm: float) -> Effects:
     return (*((1 + equal * times, share) for times, share in _TIMES), *_FAR)
 
 
-def judge_step(
-    stable: Sample,
-    candidate: Sample,
-    *,
-    max_harm: float,
-    min_users: int,
-    steps: int,
-    final: bool,
-    base: float | None = None,
-    weight: float | None = None,
-) -> Judgement:
-    """An intermediate step passes without evidence of harm; the last one needs proof that harm is below `max_harm`.
-
-    `base`, the stable version's hit rate as it was known before the step began, and `weight`, the share of users that the step
-    gives to the candidate, sharpen the test; it holds without them, and when they are wrong.
-    """
+def judge_step(stable: Sample, candidate: Sample, terms: Terms) -> Judgement:
+    """An intermediate step passes without evidence of harm; the last one needs proof that harm is below `max_harm`."""
+    words = terms.words
     if not all(math.isfinite(value) for one in (stable, candidate) for value in (one.total, one.squares)):
         return Judgement(Verdict.ERROR, f"what users earned is no number: {stable.total:g} of the stable version, {candidate.total:g} here")
     fewest = min(stable.users, candidate.users)
-    if fewest < min_users:
-        return Judgement(Verdict.INCONCLUSIVE, f"{fewest} of {min_users} users observed in the smaller variant")
+    if fewest < terms.min_users:
+        return Judgement(Verdict.INCONCLUSIVE, f"{fewest} of {terms.min_users} users observed in the smaller variant")
     if stable.total <= 0:
-        return Judgement(Verdict.INCONCLUSIVE, "the stable version has no hits to compare with")
-    found = verdict(stable, candidate, max_harm=max_harm, min_users=min_users, steps=steps, final=final, base=base, weight=weight)
+        return Judgement(Verdict.INCONCLUSIVE, f"the stable version {words.nothing} to compare with")
+    found = verdict(stable, candidate, terms)
     lift = candidate.mean / stable.mean - 1
-    lower, upper = bounds(stable, candidate, max_harm=max_harm, steps=steps, base=base, weight=weight)
-    numbers = f"hit rate {candidate.mean:.3f} against {stable.mean:.3f} ({lift:+.1%}, surely between {lower:+.1%} and {upper:+.1%})"
+    lower, upper = bounds(stable, candidate, terms)
+    numbers = f"{words.goal} {candidate.mean:.3f} against {stable.mean:.3f} ({lift:+.1%}, surely between {lower:+.1%} and {upper:+.1%})"
     if found is Verdict.FAIL:
-        reason = f"the candidate earns fewer hits: {numbers}"
-    elif not final:
+        reason = f"the candidate {words.less}: {numbers}"
+    elif not terms.final:
         reason = f"no evidence of harm: {numbers}"
     elif found is Verdict.PASS:
-        reason = f"harm above {max_harm:.1%} is excluded: {numbers}"
+        reason = f"harm above {terms.max_harm:.1%} is excluded: {numbers}"
     else:
-        reason = f"harm above {max_harm:.1%} is not excluded yet: {numbers}"
+        reason = f"harm above {terms.max_harm:.1%} is not excluded yet: {numbers}"
     return Judgement(found, reason, lift, lower, upper)
 
 
-def verdict(
-    stable: Sample,
-    candidate: Sample,
-    *,
-    max_harm: float,
-    min_users: int,
-    steps: int,
-    final: bool,
-    base: float | None = None,
-    weight: float | None = None,
-) -> Verdict:
+def verdict(stable: Sample, candidate: Sample, terms: Terms) -> Verdict:
     """What `judge_step` finds, without the numbers for people: what is simulated a million times."""
-    if min(stable.users, candidate.users) < min_users or stable.total <= 0:
+    if min(stable.users, candidate.users) < terms.min_users or stable.total <= 0:
         return Verdict.INCONCLUSIVE
     here, there = stable.sums, candidate.sums
-    if surely_below(here, there, 0.0, steps=steps, base=base, weight=weight):
+    if surely_below(here, there, 0.0, terms):
         return Verdict.FAIL
-    if not final:
+    if not terms.final:
         return Verdict.PASS
-    excluded = surely_above(here, there, -max_harm, max_harm=max_harm, base=base, weight=weight)
-    return Verdict.PASS if excluded else Verdict.INCONCLUSIVE
+    return Verdict.PASS if surely_above(here, there, -terms.max_harm, terms) else Verdict.INCONCLUSIVE
 
 
-def surely_below(stable: Sums, candidate: Sums, lift: float, *, steps: int, base: float | None = None, weight: float | None = None) -> bool:
+def surely_below(stable: Sums, candidate: Sums, lift: float, terms: Terms) -> bool:
     """The candidate's true lift is below this one."""
-    needed = -math.log(ALPHA / steps)
-    return against_ratio(stable, candidate, 1 + lift, FEWER, weight, base, needed) >= needed
+    needed = -math.log(ALPHA / terms.steps)
+    return against_ratio(stable, candidate, 1 + lift, FEWER, terms.weight, terms.base, needed) >= needed
 
 
-def surely_above(
-    stable: Sums, candidate: Sums, lift: float, *, max_harm: float, base: float | None = None, weight: float | None = None
-) -> bool:
+def surely_above(stable: Sums, candidate: Sums, lift: float, terms: Terms) -> bool:
     """The candidate's true lift is above this one; sharpest where `lift` is -max_harm."""
     needed = -math.log(ALPHA)
-    return against_ratio(stable, candidate, 1 + lift, more(max_harm), weight, base, needed) >= needed
+    return against_ratio(stable, candidate, 1 + lift, more(terms.max_harm), terms.weight, terms.base, needed) >= needed
 
 
-def bounds(
-    stable: Sample, candidate: Sample, *, max_harm: float, steps: int, base: float | None = None, weight: float | None = None
-) -> tuple[float, float]:
+def bounds(stable: Sample, candidate: Sample, terms: Terms) -> tuple[float, float]:
     """The lifts that the same two tests don't refute: below 0 on the right is a rollback, above -max_harm on the left a promotion."""
     here, there = stable.sums, candidate.sums
+    estimate = candidate.mean / stable.mean - 1 if stable.total > 0 else _MOST
 
     def refuted_from_below(lift: float) -> bool:
-        return surely_above(here, there, lift, max_harm=max_harm, base=base, weight=weight)
+        return surely_above(here, there, lift, terms)
 
     def refuted_from_above(lift: float) -> bool:
-        return surely_below(here, there, lift, steps=steps, base=base, weight=weight)
+        return surely_below(here, there, lift, terms)
 
-    estimate = candidate.mean / stable.mean - 1 if stable.total > 0 else _MOST
-    lower = -1.0 if there.total <= 0 else _edge(refuted_from_below, -1 + 1e-6, min(estimate, _MOST), -max_harm)
+    lower = -1.0 if there.total <= 0 else _edge(refuted_from_below, -1 + 1e-6, min(estimate, _MOST), -terms.max_harm)
     upper = _edge(refuted_from_above, _MOST, max(estimate, -1 + 1e-6), 0.0)
     return lower, upper
 

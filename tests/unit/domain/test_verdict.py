@@ -10,7 +10,7 @@ import pytest
 
 from shared.domain.gate import Verdict
 from shared.domain.traffic import Traffic
-from shared.domain.verdict import Judgement, Sample, bounds, judge_split, judge_step, verdict
+from shared.domain.verdict import Judgement, Sample, Terms, bounds, judge_split, judge_step, verdict
 
 
 def coins(users: int, hits: float) -> Sample:
@@ -26,7 +26,7 @@ def look_often(rng: random.Random, stable: float, candidate: float, weight: floa
         counts[arm][1] += rng.random() < (candidate if arm else stable)
         if seen % 50 == 0:
             samples = {arm: coins(n, hits) for arm, (n, hits) in counts.items()}
-            found = verdict(samples[False], samples[True], max_harm=max_harm, min_users=30, steps=1, final=True, weight=weight)
+            found = verdict(samples[False], samples[True], Terms(max_harm=max_harm, min_users=30, steps=1, final=True, weight=weight))
             if found is not Verdict.INCONCLUSIVE:
                 return found
     return Verdict.INCONCLUSIVE
@@ -60,14 +60,14 @@ def test_the_bounds_hold_the_estimate_and_narrow_with_users() -> None:
     widths = []
     for users in (200, 2000, 20000):
         sample = coins(users, users / 2)
-        lower, upper = bounds(sample, sample, max_harm=0.02, steps=1, weight=0.5)
+        lower, upper = bounds(sample, sample, Terms(max_harm=0.02, steps=1, weight=0.5))
         assert lower < 0 < upper
         widths.append(upper - lower)
     assert widths == sorted(widths, reverse=True)
 
 
 def test_a_few_users_who_all_agree_are_not_certainty() -> None:
-    lower, upper = bounds(coins(30, 30), coins(30, 30), max_harm=0.02, steps=1, weight=0.5)
+    lower, upper = bounds(coins(30, 30), coins(30, 30), Terms(max_harm=0.02, steps=1, weight=0.5))
     assert upper - lower > 0.1
 
 
@@ -79,7 +79,7 @@ def test_the_bounds_say_what_the_verdict_says(final: bool) -> None:
         users, rate = round(10 ** rng.uniform(2, 5)), rng.uniform(0.05, 0.9)
         here = coins(users, round(users * rate))
         there = coins(users // 4, round(users // 4 * min(rate * rng.choice((0.5, 0.9, 0.97, 1.0, 1.05)), 1)))
-        found = judge_step(here, there, max_harm=0.05, min_users=30, steps=3, final=final, base=rng.choice((None, rate)), weight=0.2)
+        found = judge_step(here, there, Terms(max_harm=0.05, min_users=30, steps=3, final=final, base=rng.choice((None, rate)), weight=0.2))
         if found.verdict is Verdict.INCONCLUSIVE and found.lower is None:
             continue
         assert found.lower is not None and found.upper is not None and found.lift is not None
@@ -96,7 +96,7 @@ def test_only_the_last_step_asks_for_proof_and_each_step_has_its_share_of_the_er
     here, there = coins(1000, 300), coins(1000, 290)
 
     def judged(stable: Sample, candidate: Sample, *, steps: int = 1, final: bool = False) -> Verdict:
-        return verdict(stable, candidate, max_harm=0.02, min_users=30, steps=steps, final=final, weight=0.5, base=0.3)
+        return verdict(stable, candidate, Terms(max_harm=0.02, min_users=30, steps=steps, final=final, weight=0.5, base=0.3))
 
     assert judged(here, there) is Verdict.PASS
     assert judged(here, there, final=True) is Verdict.INCONCLUSIVE
@@ -116,7 +116,7 @@ def test_only_the_last_step_asks_for_proof_and_each_step_has_its_share_of_the_er
     ],
 )
 def test_no_data_is_inconclusive(stable: Sample, candidate: Sample) -> None:
-    found = judge_step(stable, candidate, max_harm=0.02, min_users=200, steps=1, final=True, weight=0.5)
+    found = judge_step(stable, candidate, Terms(max_harm=0.02, min_users=200, steps=1, final=True, weight=0.5))
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.lower is None
 
@@ -125,7 +125,7 @@ def test_no_data_is_inconclusive(stable: Sample, candidate: Sample) -> None:
     ("hits", "expected"), [(0, Verdict.FAIL), (10**8 - 10**6, Verdict.FAIL), (10**8, Verdict.PASS), (10**9, Verdict.PASS)]
 )
 def test_huge_counts_and_extreme_rates_are_judged(hits: int, expected: Verdict) -> None:
-    found = judge_step(coins(10**9, 10**8), coins(10**9, hits), max_harm=0.005, min_users=200, steps=5, final=True, weight=0.5)
+    found = judge_step(coins(10**9, 10**8), coins(10**9, hits), Terms(max_harm=0.005, min_users=200, steps=5, final=True, weight=0.5))
     assert found.verdict is expected
     assert found.lower is not None and found.upper is not None and -1 <= found.lower <= found.upper
 
@@ -134,12 +134,12 @@ def test_users_of_several_answers_are_no_reason_for_false_alarms_and_tell_more_t
     """Values between 0 and 1 say exactly what their sums say: nothing is assumed of how they spread."""
     steady = [Sample(2000, total, total * 0.6) for total in (1000, 930)]
     spread = [Sample(2000, total, total) for total in (1000, 930)]
-    upper_steady, upper_spread = (bounds(here, there, max_harm=0.02, steps=1, weight=0.5)[1] for here, there in (steady, spread))
+    upper_steady, upper_spread = (bounds(here, there, Terms(max_harm=0.02, steps=1, weight=0.5))[1] for here, there in (steady, spread))
     assert upper_steady < upper_spread
 
 
 def test_the_reason_is_a_sentence_with_the_numbers() -> None:
-    found = judge_step(coins(5000, 2500), coins(5000, 2000), max_harm=0.02, min_users=200, steps=1, final=False, weight=0.5)
+    found = judge_step(coins(5000, 2500), coins(5000, 2000), Terms(max_harm=0.02, min_users=200, steps=1, final=False, weight=0.5))
     assert found.verdict is Verdict.FAIL
     assert found.reason.startswith("the candidate earns fewer hits: hit rate 0.400 against 0.500 (-20.0%, surely between -")
 
@@ -178,6 +178,6 @@ def test_what_is_no_number_is_an_error_and_never_a_verdict(value: float, final: 
     good = Sample(1000, 300.0, 300.0)
     bad = replace(good, **{spoilt: value})
     for stable, candidate in ((good, bad), (bad, good), (bad, bad)):
-        found = judge_step(stable, candidate, max_harm=0.1, min_users=100, steps=2, final=final)
+        found = judge_step(stable, candidate, Terms(max_harm=0.1, min_users=100, steps=2, final=final))
         assert found.verdict is Verdict.ERROR
         assert "no number" in found.reason
