@@ -71,9 +71,15 @@ class PlatformProcess:
             headers = {"Authorization": f"Bearer {(self.home / 'token').read_text()}"}
             self.metrics_url = endpoint["metrics_url"]
             self.client = httpx.Client(base_url=endpoint["url"], headers=headers, timeout=20)
-            return self.client.get("/readyz").status_code == 200
-        except (FileNotFoundError, httpx.TransportError):
+        except FileNotFoundError:
             return False
+        try:
+            ready = self.client.get("/readyz").status_code == 200
+        except httpx.TransportError:
+            ready = False
+        if not ready:
+            self.client.close()
+        return ready
 
     def children(self) -> list[psutil.Process]:
         assert self.process is not None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 from shared.contracts.rollouts import Rollout
-from shared.domain.errors import Damaged, NotFound, Unreadable
+from shared.domain.errors import Damaged, NotFound, Unavailable, Unreadable
 from shared.domain.route import Route
 from shared.ports import Clock, ModelServer, RecommenderStore, Registry, RolloutStore, RouteStore, ServedUnit
 from shared.telemetry import metrics
@@ -60,12 +60,15 @@ class Placement:
         self._keep_warm = keep_warm
         self._term_of = term
         self._warm: dict[str, tuple[datetime, timedelta]] = {}
-        self._placed: dict[str, frozenset[int] | None] = {}
-        self._known: dict[str, frozenset[int]] = {}
-        """What the log was told."""
-        self._forgot: tuple[object, datetime] | None = None
+        self._placed: dict[str, frozenset[int]] = {}
+        self._doubted: set[str] = set()
+        """What may have been changed by another since: it is told once more."""
+        self._told: tuple[object, datetime] | None = None
+        """In which term all was told last, and when."""
         self._faults: dict[tuple[str, int], str] = {}
         self._lock = threading.Lock()
+        self.settled = False
+        """Whether the server was ever given all that it should have, as far as that can be had."""
 
     def fault(self, recommender: str, version: int) -> str | None:
         """Why a version can't be loaded, if it was tried and can't."""
@@ -76,12 +79,15 @@ class Placement:
         self._doubt()
         routes = self._routes.all()
         fault: Exception | None = None
+        away = False
         for recommender, wanted in self.desired(routes).items():
-            if self._placed.get(recommender) != wanted:
+            if recommender in self._doubted or self._placed.get(recommender) != wanted:
                 try:
                     self._place(recommender, wanted)
                 except Exception as error:  # said when all others have been placed
                     fault = error
+                    away |= isinstance(error, Unavailable)
+        self.settled |= not away
         if fault is not None:
             raise fault
 
@@ -104,13 +110,13 @@ class Placement:
         return {name: frozenset(versions) for name, versions in wanted.items()}
 
     def _doubt(self) -> None:
-        """What was placed in another term, or a while ago, may have been removed since; names stay, to be told once more."""
+        """What was placed in another term, or a while ago, may have been removed since."""
         if self._term_of is None:
             return
         term, now = self._term_of(), self._clock.now()
-        if self._forgot is None or self._forgot[0] != term or now - self._forgot[1] >= TELL_AGAIN:
-            self._forgot = term, now
-            self._placed = dict.fromkeys(self._placed, None)
+        if self._told is None or self._told[0] != term or now - self._told[1] >= TELL_AGAIN:
+            self._told = term, now
+            self._doubted = set(self._placed)
 
     def _recent(self, recommender: str, now: datetime) -> set[int]:
         return {version for version, left in self._routes.left(recommender).items() if now - left < GRACE}
@@ -139,10 +145,10 @@ class Placement:
         with self._lock:
             self._faults = {key: why for key, why in self._faults.items() if key[0] != recommender}
             self._faults |= {(recommender, number): why for number, why in faults.items()}
-        self._placed[recommender] = wanted
-        if self._known.get(recommender) == wanted:
+        self._doubted.discard(recommender)
+        if self._placed.get(recommender) == wanted:
             return
-        self._known[recommender] = wanted
+        self._placed[recommender] = wanted
         log.info("placed %s: versions %s", recommender, ", ".join(map(str, sorted(wanted - set(faults)))) or "none")
         for number, why in faults.items():
             log.warning("%s version %d can't be loaded: %s", recommender, number, why)

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from services.control.placement import GRACE, TELL_AGAIN, Placement
-from shared.domain.errors import Unavailable
+from shared.domain.errors import EyasError, NotFound, Unavailable
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.ports import ServedUnit
@@ -263,6 +263,29 @@ def test_what_one_that_slept_since_its_turn_has_removed_comes_back(world: World,
     world.clock.pass_by(seconds=TELL_AGAIN.total_seconds())
     placement.tick()
     assert server.answering(NAME) == {1}
+
+
+@pytest.mark.parametrize(
+    ("fault", "settled"),
+    [(Unavailable("the server is away"), False), (NotFound("no such version"), True)],
+    ids=["the server is away", "the version is gone"],
+)
+def test_it_is_settled_when_the_server_was_first_given_all_that_can_be_had(
+    world: World, server: Watched, monkeypatch: pytest.MonkeyPatch, fault: EyasError, settled: bool
+) -> None:
+    placement = Placement(world.routes, world.rollouts, world.registry, server, world.clock, world.keep_warm)
+    put(world, Route(1))
+
+    def refuse(recommender: str, units: Sequence[ServedUnit]) -> Mapping[int, str]:
+        raise fault
+
+    with monkeypatch.context() as broken:
+        broken.setattr(server, "place", refuse)
+        with pytest.raises(type(fault)):
+            placement.tick()
+    assert placement.settled is settled
+    placement.tick()
+    assert placement.settled
 
 
 def test_where_nobody_else_places_nothing_is_told_twice(world: World, plane: Plane, server: Watched) -> None:
