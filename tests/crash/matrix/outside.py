@@ -18,7 +18,7 @@ from typing import Any
 from tests.crash.matrix.wire import Clock, Wire
 
 SECOND = timedelta(seconds=1)
-AGES = 240
+AGES = 200
 """Seconds of the world's time in which every life has ended."""
 _PATIENCE = 60.0
 """Real seconds of silence after which a process counts as stuck."""
