@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from shared.contracts.codec import decode, encode
-from shared.contracts.spec import MetricGate, RecommenderSpec
+from shared.contracts.gates import MetricGate
+from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
 from shared.domain.errors import Conflict, Invalid
 from shared.domain.machine import Request

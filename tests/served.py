@@ -20,7 +20,8 @@ from pipelines.models.families import FAMILIES
 from pipelines.models.family import Task, Trained
 from pipelines.models.popularity import fit_popularity
 from shared.artifacts import FsspecArtifacts
-from shared.contracts.spec import Model, RecommenderSpec
+from shared.contracts.models import Model
+from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files
 from shared.serving.signature import Signature
 from tests.unit.pipelines.recommender import films, ratings, spec

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from pipelines.evaluation.cases import Cases, Ints, UserCases
 from pipelines.evaluation.metrics import STANDARD, RankMetric, auc, middle_rank, rank_metric
 from pipelines.evaluation.scorers import Scorer
-from shared.contracts.spec import MetricGate, RecommenderSpec
+from shared.contracts.gates import MetricGate
+from shared.contracts.spec import RecommenderSpec
 
 CHUNK = 131_072
 MAX_LABELLED = 200_000

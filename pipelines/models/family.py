@@ -19,7 +19,7 @@ from pipelines.features.graph import Graph
 from pipelines.loaders.batches import Codes
 from pipelines.models.popularity import Popularity
 from pipelines.models.tables import Table
-from shared.contracts.spec import Model
+from shared.contracts.models import Model
 
 Fetch = Callable[[str], Path]
 MODEL = "model.json"

@@ -25,7 +25,7 @@ from pipelines.models.family import MODEL, Fetch, Fitted, Task
 from pipelines.models.runtime import load_keras
 from pipelines.models.tables import Table, check_size, plan_tables
 from pipelines.training.fit import fit
-from shared.contracts.spec import MlpParams
+from shared.contracts.models import MlpParams
 from shared.domain.errors import Invalid
 
 WEIGHTS = "weights.npz"

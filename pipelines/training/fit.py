@@ -11,7 +11,7 @@ from typing import Any
 
 from pipelines.loaders.batches import Batches, as_dataset
 from pipelines.models.runtime import load_keras
-from shared.contracts.spec import Training
+from shared.contracts.models import Training
 from shared.domain.errors import Invalid
 
 

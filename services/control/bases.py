@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from shared.contracts.gates import MetricGate
 from shared.contracts.plans import TAKES, stage_parts
-from shared.contracts.spec import MetricGate, RecommenderSpec
+from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, Manifest, digest_of
 from shared.contracts.strict import read
 from shared.domain.errors import EyasError, NotFound

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from services.monitor.features import ItemFeatures
-from shared.contracts.spec import DriftTrigger, KpiTrigger, OnDrift, OnKpi, OnNewData, OnNewEvents, RecommenderSpec, Trigger
+from shared.contracts.retraining import DriftTrigger, KpiTrigger, OnDrift, OnKpi, OnNewData, OnNewEvents, Trigger
+from shared.contracts.spec import RecommenderSpec
 from shared.domain.drift import psi
 from shared.domain.errors import EyasError
 from shared.ports import ArtifactStore, Clock, EventLog, HitRate, KpiSource, RecommenderStore, Registry, RouteStore, Signals

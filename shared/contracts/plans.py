@@ -7,22 +7,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from shared.contracts.spec import Gate as SpecGate
-from shared.contracts.spec import (
-    LatencyGate,
-    MedianGate,
-    MemoryGate,
-    MetricGate,
-    OnAlert,
-    OnDrift,
-    OnKpi,
-    OnNewData,
-    OnNewEvents,
-    ParityGate,
-    RecommenderSpec,
-    Retrain,
-    ThroughputGate,
-)
+from shared.contracts.gates import Gate as SpecGate
+from shared.contracts.gates import LatencyGate, MedianGate, MemoryGate, MetricGate, ParityGate, ThroughputGate
+from shared.contracts.retraining import OnAlert, OnDrift, OnKpi, OnNewData, OnNewEvents, Retrain
+from shared.contracts.spec import RecommenderSpec
 from shared.domain.cron import Cron
 from shared.domain.gate import Gate
 from shared.domain.machine import Request

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from shared.artifacts import FsspecArtifacts
+from shared.contracts.gates import LatencyGate, MedianGate, MemoryGate, ThroughputGate
 from shared.contracts.plans import gate_rule
-from shared.contracts.spec import LatencyGate, MedianGate, MemoryGate, ThroughputGate
 from shared.contracts.stage import Files, Manifest
 from shared.domain.gate import Verdict, judge
 from shared.testing.executor_suite import small_spec, stage_spec

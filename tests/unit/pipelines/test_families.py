@@ -13,7 +13,7 @@ from pipelines.models.counts import CountModel, Counts
 from pipelines.models.families import FAMILIES, check_parent, load_model
 from pipelines.models.family import MODEL
 from pipelines.models.popularity import fit_popularity
-from shared.contracts.spec import Model
+from shared.contracts.models import Model
 from shared.domain.errors import Invalid
 from tests.served import Small, small
 

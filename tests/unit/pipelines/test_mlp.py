@@ -26,7 +26,7 @@ from pipelines.models.mlp import (
 )
 from pipelines.models.tables import Table, width_by_rule
 from pipelines.training.fit import Progress
-from shared.contracts.spec import MlpParams, Training
+from shared.contracts.models import MlpParams, Training
 from shared.domain.errors import Invalid
 
 

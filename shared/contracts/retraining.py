@@ -1,0 +1,144 @@
+"""The spec's `retrain`: what starts a new version, when, and how often."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from shared.contracts.entries import entry
+from shared.contracts.quantities import Duration, Fraction
+from shared.contracts.strict import Strict
+from shared.domain.cron import Cron, zone
+
+Mode = Literal["full", "warm"]
+TriggerMode = Annotated[Mode | None, Field(description="How to retrain when this trigger fires; as `retrain.mode` says, when absent.")]
+
+
+class DriftTrigger(Strict):
+    psi: float = Field(
+        0.2, gt=0, description="Population stability index between the positives of the serving version's first days and the newest ones."
+    )
+    min_events: int = Field(1000, ge=100, description="Positives on each side of the comparison.")
+    mode: TriggerMode = None
+
+
+class KpiTrigger(Strict):
+    hit_rate: Annotated[Fraction, Field(lt=0, gt=-1)] = Field(-0.1, description="Relative fall below the serving version's first hit rate.")
+    window: Duration = Field(timedelta(hours=1), description="How much of the newest time is compared.")
+    min_answers: int = Field(500, ge=50, description="Answers on each side of the comparison.")
+    mode: Mode = Field("full", description="How to retrain when this trigger fires.")
+
+
+class NewEventsTrigger(Strict):
+    count: int = Field(ge=1, le=1_000_000_000, description="Events that have come since the serving version's snapshot of them.")
+    mode: TriggerMode = None
+
+
+class NewDataTrigger(Strict):
+    every: Duration = Field(description="So long after the serving version's snapshot, if any event has come since.")
+    mode: TriggerMode = None
+
+
+class AlertTrigger(Strict):
+    names: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = Field(
+        min_length=1,
+        max_length=100,
+        description="Alerts (`alertname`) that start a retraining when their `recommender` label names this one.",
+    )
+    mode: TriggerMode = None
+
+
+class OnDrift(Strict):
+    drift: DriftTrigger = Field(description="Retrains when what users like has moved.")
+
+
+class OnKpi(Strict):
+    kpi: KpiTrigger = Field(description="Retrains when recommendations earn less.")
+
+
+def _counted(value: Any) -> Any:
+    return {"count": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class OnNewEvents(Strict):
+    new_events: Annotated[NewEventsTrigger, BeforeValidator(_counted, json_schema_input_type=int | NewEventsTrigger)] = Field(
+        description="Retrains when so many events have come, `1000000` or `{count: 1000000, mode: warm}`. A full run learns from them only "
+        "where `data.interactions.also` is `events`, a warm one always.",
+    )
+
+
+class OnNewData(Strict):
+    new_data: NewDataTrigger = Field(description="Retrains when so much time has passed and there is something new to learn from.")
+
+
+class OnAlert(Strict):
+    alert: AlertTrigger = Field(description="Retrains when Alertmanager says so (`POST /v1/alerts`).")
+
+
+_TRIGGERS: dict[str, type[Strict]] = {
+    "drift": OnDrift,
+    "kpi": OnKpi,
+    "new_events": OnNewEvents,
+    "new_data": OnNewData,
+    "alert": OnAlert,
+}
+Trigger = Annotated[
+    OnDrift | OnKpi | OnNewEvents | OnNewData | OnAlert,
+    BeforeValidator(entry("trigger", _TRIGGERS, frozenset(), "{kpi: {hit_rate: -10%}}")),
+]
+
+
+def _schedule(value: str) -> str:
+    return Cron.parse(value).text
+
+
+Schedule = Annotated[
+    str, AfterValidator(_schedule), Field(json_schema_extra={"examples": ["0 3 * * *", "*/30 8-18 * * MON-FRI", "@daily"]})
+]
+TimeZone = Annotated[str, AfterValidator(lambda name: zone(name).key), Field(json_schema_extra={"examples": ["UTC", "Europe/Berlin"]})]
+
+
+class Retrain(Strict):
+    on: tuple[Trigger, ...] = Field((), description="What starts a retraining; by hand it can always be started.")
+    mode: Mode = Field(
+        "full", description="`warm` starts from the serving version's weights and learns from the events since its snapshot."
+    )
+    cooldown: Duration = Field(timedelta(hours=6), description="After one retraining has ended, triggers wait this long.")
+    schedule: Schedule | None = Field(
+        None,
+        description="Five cron fields, or `@daily` and the like. A scheduled run starts whether or not there is anything new: stages whose "
+        "inputs are the same are cheap.",
+    )
+    timezone: TimeZone = Field("UTC", description="On whose wall clock the schedule is read, through changes to and from summer time.")
+    schedule_mode: Mode | None = Field(
+        None,
+        description="How a scheduled run trains; as `mode` says, when absent. `full` beside `mode: warm` is the periodic full retraining.",
+    )
+    misfire: Literal["run_once", "skip"] = Field(
+        "run_once",
+        description="Of a due time that can't start its run (the platform was down, something is under way, a cooldown or the maximum "
+        "holds it back): `run_once` starts one run, however many were missed, as soon as it can; `skip` waits for the next due time.",
+    )
+    misfire_grace: Duration | None = Field(
+        None, description="A due time older than this is let go. Absent: `run_once` knows no limit, `skip` allows a minute."
+    )
+    max_per_day: int | None = Field(
+        None, ge=1, le=100, description="Most retrainings in any 24 hours; those asked for by hand neither count nor wait."
+    )
+
+    @model_validator(mode="after")
+    def _one_of_a_kind(self) -> Retrain:
+        for name, kind in _TRIGGERS.items():
+            if sum(isinstance(on, kind) for on in self.on) > 1:
+                raise ValueError(f"on: '{name}' is given twice; write one trigger of each kind")
+        if self.schedule is None:
+            idle = {"timezone", "schedule_mode", "misfire", "misfire_grace"} & self._said()
+            if idle:
+                raise ValueError(f"{sorted(idle)[0]} says something about a schedule, and there is none: add schedule, such as '0 3 * * *'")
+        return self
+
+    def _said(self) -> set[str]:
+        """The fields that differ from what they are when absent."""
+        return {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default}
