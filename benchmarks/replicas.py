@@ -10,8 +10,8 @@ import argparse
 import os
 import signal
 import tempfile
-import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -21,7 +21,9 @@ from services.triton.fleet import TritonFleet
 from services.triton.hosts import EmbeddedTritons
 from shared.artifacts import FsspecArtifacts
 from shared.domain.errors import EyasError
-from shared.testing.model_server_suite import FEED, tiny_unit
+from shared.testing.askers import Askers
+from shared.testing.model_server_suite import tiny_unit
+from shared.testing.threads import Threads
 
 _LOOK = 0.2
 _CALLERS = 4
@@ -49,7 +51,7 @@ def _case(replicas: int, rounds: int) -> list[Row]:
         fleet = TritonFleet(tritons, store)
         try:
             fleet.place("movies", [tiny_unit(store, "movies", number) for number in _VERSIONS])
-            with _Looking(fleet):
+            with _looked_after(fleet):
                 _until_ready(fleet)
                 found = [_round(fleet, tritons, f"triton-{replicas}") for _ in range(rounds)]
         finally:
@@ -65,18 +67,24 @@ def _case(replicas: int, rounds: int) -> list[Row]:
 def _round(fleet: TritonFleet, tritons: EmbeddedTritons, killed: str) -> tuple[float, int, int]:
     pid = tritons.servers[killed].pid
     assert pid
-    with _Callers(fleet) as callers:
+    callers = [Askers(fleet, "movies", number, _CALLERS // len(_VERSIONS), pause=0.005) for number in _VERSIONS]
+    with callers[0], callers[1]:
         time.sleep(0.5)
-        failed, answered = callers.failed, callers.answered
+        before = _counted(callers)
         began = time.monotonic()
         os.kill(pid, signal.SIGKILL)
         while tritons.servers[killed].pid == pid or not tritons.servers[killed].alive:
             _pause(began)
         _until_ready(fleet, began)
         took = time.monotonic() - began
-        counted = callers.failed - failed, callers.answered - answered
+        after = _counted(callers)
     time.sleep(1)
-    return took, *counted
+    return took, after[0] - before[0], after[1] - before[1]
+
+
+def _counted(callers: Sequence[Askers]) -> tuple[int, int]:
+    """Failed and answered calls."""
+    return sum(len(one.failures) for one in callers), sum(one.answered for one in callers)
 
 
 def _until_ready(fleet: TritonFleet, began: float | None = None) -> None:
@@ -99,57 +107,18 @@ def _pause(began: float) -> None:
     time.sleep(0.01)
 
 
-class _Looking:
-    """The loop of the platform."""
+def _looked_after(fleet: TritonFleet) -> Threads:
+    """By the loop of the platform."""
 
-    def __init__(self, fleet: TritonFleet) -> None:
-        self._fleet = fleet
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._over.wait(_LOOK):
+    def look() -> None:
+        while not threads.over.wait(_LOOK):
             try:
-                self._fleet.ensure_running()
+                fleet.ensure_running()
             except EyasError as error:
                 Console(stderr=True).print(f"[dim]{error}")
 
-
-class _Callers:
-    def __init__(self, fleet: TritonFleet) -> None:
-        self._fleet = fleet
-        self._over = threading.Event()
-        self._lock = threading.Lock()
-        self._threads = [threading.Thread(target=self._run, args=(_VERSIONS[n % 2],)) for n in range(_CALLERS)]
-        self.failed = self.answered = 0
-
-    def __enter__(self) -> _Callers:
-        for one in self._threads:
-            one.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for one in self._threads:
-            one.join()
-
-    def _run(self, number: int) -> None:
-        while not self._over.wait(0.005):
-            try:
-                self._fleet.score("movies", number, FEED)
-            except EyasError:
-                with self._lock:
-                    self.failed += 1
-            else:
-                with self._lock:
-                    self.answered += 1
+    threads = Threads(look)
+    return threads
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 
 from benchmarks.report import Row, publish
-from tests.askers import Askers
+from shared.testing.askers import Askers
 from tests.cycles import Cycles, Point, cycle
 from tests.stand import Stand
 
@@ -62,7 +62,7 @@ def kills(stand: Stand, times: int) -> tuple[list[float], int]:
     wrong = 0
     right = stand.server.answering("movies")
     for _ in range(times):
-        with Askers(stand.server, "movies", 1, _THREADS) as askers:
+        with Askers(stand.server, "movies", 1, _THREADS, pause=0.05) as askers:
             _until(lambda askers=askers: askers.asked)
             began = time.monotonic()
             os.kill(stand.triton.pid or 0, signal.SIGKILL)

@@ -5,6 +5,7 @@ The rate is kept whatever the answers take (an open loop), so a pause of the ser
 
 from __future__ import annotations
 
+import functools
 import http.client
 import itertools
 import json
@@ -13,8 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
+
+from shared.testing.threads import Threads
 
 _BATCH = 0.2
 
@@ -29,32 +32,23 @@ class Asked:
     failure: str = ""
 
 
-class Load:
+class Load(Threads):
     """A context: `rate` requests a second by `threads` connections. `likes` says how likely a user likes an answer of a version."""
 
     def __init__(self, url: str, token: str, name: str, users: int, rate: float, likes: Callable[[int], float], threads: int = 32) -> None:
+        super().__init__(*(functools.partial(self._ask, seed) for seed in range(threads)), self._tell)
         self._address, self._headers = urlsplit(url), {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         self._name, self._users, self._rate, self._likes = name, users, rate, likes
         self._tickets = itertools.count()
         self._liked: list[dict[str, Any]] = []
         self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._threads = [threading.Thread(target=self._ask, args=(seed,), daemon=True) for seed in range(threads)]
-        self._threads.append(threading.Thread(target=self._tell, daemon=True))
         self.asked: list[Asked] = []
         self.untold = 0
         """Likes that the platform didn't take."""
 
-    def __enter__(self) -> Load:
+    def __enter__(self) -> Self:
         self._began = time.monotonic()
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
+        return super().__enter__()
 
     @property
     def failures(self) -> Sequence[Asked]:
@@ -63,9 +57,9 @@ class Load:
     def _ask(self, seed: int) -> None:
         chance = random.Random(seed)  # noqa: S311
         door = self._door()
-        while not self._over.is_set():
+        while not self.over.is_set():
             due = self._began + next(self._tickets) / self._rate
-            if self._over.wait(max(0.0, due - time.monotonic())):
+            if self.over.wait(max(0.0, due - time.monotonic())):
                 return
             user = chance.randrange(self._users)
             version, variant, failure = 0, "", ""
@@ -86,7 +80,7 @@ class Load:
 
     def _tell(self) -> None:
         door = self._door()
-        while not self._over.wait(_BATCH):
+        while not self.over.wait(_BATCH):
             with self._lock:
                 batch, self._liked = self._liked[:500], self._liked[500:]
             if not batch:

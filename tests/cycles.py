@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from services.triton import residue
-from tests.askers import Askers
+from shared.testing.askers import Askers
 from tests.broken import BROKEN
 from tests.stand import Stand
 
@@ -56,7 +56,7 @@ def cycle(stand: Stand, times: int, points: int, pause: float, said: Callable[[P
     curve: list[Point] = []
     places: list[float] = []
     stand.server.place("movies", [one])
-    with Askers(stand.server, "movies", 1, pause=pause) as askers:
+    with Askers(stand.server, "movies", 1, threads=32, pause=pause) as askers:
         for number in range(times):
             version, factor = number + 2, 1000 + number if number % 10 == 9 else number % _DISTINCT
             units: list[Any] = [one, stand.like(version, factor, tags=number % 7 == 3)]

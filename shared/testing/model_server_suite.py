@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-import threading
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,10 +12,8 @@ import pytest
 
 from shared.domain.errors import Unavailable
 from shared.ports import ArtifactStore, ModelServer, ServedUnit
+from shared.testing.askers import FEED, Askers, scores
 from shared.testing.waiting import wait_for
-
-USERS, ITEMS = np.array([1, 1, 1], dtype=np.int64), np.array([10, 20, 30], dtype=np.int64)
-FEED = {"user": USERS, "item": ITEMS, "tags": np.array([["a", ""], ["b", ""], ["", ""]])}
 
 
 class Bench(Protocol):
@@ -34,10 +31,6 @@ class Bench(Protocol):
 
     def restart(self) -> None:
         """The server dies and comes back, as its owner's loop would bring it back."""
-
-
-def scores(number: int) -> list[float]:
-    return [float(1 + number * item) for item in ITEMS]
 
 
 class ModelServerSuite:
@@ -94,7 +87,7 @@ class ModelServerSuite:
 
     def test_a_request_is_never_disturbed_by_placing(self, bench: Bench) -> None:
         bench.server.place(bench.recommender, [bench.unit(1)])
-        with Traffic(bench.server, bench.recommender, 1) as traffic:
+        with Askers(bench.server, bench.recommender, 1) as traffic:
             bench.server.place(bench.recommender, [bench.unit(1), bench.unit(2)])
             bench.server.place(bench.recommender, [bench.unit(1), bench.unit(2), bench.broken(3)])
             bench.server.place(bench.recommender, [bench.unit(1), bench.unit(4, tags=True)])
@@ -128,36 +121,6 @@ class ModelServerSuite:
         assert info.version
         mine = [one for one in info.models if one["recommender"] == bench.recommender]
         assert [(one["version"], one["state"]) for one in mine] == [("1", "READY")]
-
-
-class Traffic:
-    """Asks one version without a pause, on a thread, and remembers each failure."""
-
-    def __init__(self, server: ModelServer, recommender: str, number: int) -> None:
-        self._server, self._recommender, self._number = server, recommender, number
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._ask)
-        self.answered = 0
-        self.failures: list[str] = []
-
-    def __enter__(self) -> Traffic:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _ask(self) -> None:
-        while not self._over.is_set():
-            try:
-                found = self._server.score(self._recommender, self._number, FEED).tolist()
-            except Exception as error:
-                self.failures.append(f"{type(error).__name__}: {error}")
-            else:
-                self.answered += 1
-                if found != scores(self._number):
-                    self.failures.append(f"wrong scores: {found}")
 
 
 def tiny_unit(store: ArtifactStore, recommender: str, number: int, *, tags: bool = False, model: bytes | None = None) -> ServedUnit:

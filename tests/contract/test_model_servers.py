@@ -48,10 +48,10 @@ class TestFakeModelServer(ModelServerSuite):
         return FakeBench()
 
 
-class TritonBench:
-    def __init__(self, triton: EmbeddedTriton, server: TritonServer, store: FsspecArtifacts) -> None:
-        self.triton = triton
-        self.server = server
+class Units:
+    """Real ones, of a recommender of their own."""
+
+    def __init__(self, store: FsspecArtifacts) -> None:
         self.store = store
         self.recommender = next(_names)
 
@@ -60,6 +60,13 @@ class TritonBench:
 
     def broken(self, number: int) -> ServedUnit:
         return tiny_unit(self.store, self.recommender, number, model=b"this is no model")
+
+
+class TritonBench(Units):
+    def __init__(self, triton: EmbeddedTriton, server: TritonServer, store: FsspecArtifacts) -> None:
+        super().__init__(store)
+        self.triton = triton
+        self.server = server
 
     def restart(self) -> None:
         assert self.triton.pid
@@ -89,20 +96,13 @@ class TestTritonServer(ModelServerSuite):
         bench.server.place(bench.recommender, [])
 
 
-class FleetBench:
+class FleetBench(Units):
     """Units for every replica; the one that is restarted is the second."""
 
     def __init__(self, tritons: EmbeddedTritons, server: TritonFleet, store: FsspecArtifacts) -> None:
+        super().__init__(store)
         self.tritons = tritons
         self.server = server
-        self.store = store
-        self.recommender = next(_names)
-
-    def unit(self, number: int, *, tags: bool = False) -> ServedUnit:
-        return tiny_unit(self.store, self.recommender, number, tags=tags)
-
-    def broken(self, number: int) -> ServedUnit:
-        return tiny_unit(self.store, self.recommender, number, model=b"this is no model")
 
     def restart(self) -> None:
         killed = self.tritons.servers["triton-2"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import signal
@@ -20,7 +21,9 @@ from services.triton.fleet import TritonFleet
 from services.triton.hosts import EmbeddedTritons
 from shared.artifacts import FsspecArtifacts
 from shared.domain.route import Route
-from shared.testing.model_server_suite import FEED, Traffic, scores, tiny_unit
+from shared.testing.askers import FEED, Askers, scores
+from shared.testing.model_server_suite import tiny_unit
+from shared.testing.threads import Threads
 from tests.integration.test_roles import TOKEN, Part, Parts
 from tests.integration.test_triton import BROKEN
 from tests.support import checked, until
@@ -78,7 +81,7 @@ def test_a_killed_replica_costs_no_request_and_takes_none_before_it_has_its_vers
         return ask(key, feed, timeout)
 
     member.server.ask = watched  # type: ignore[method-assign]
-    with Traffic(fleet.server, "movies", 1) as one, Traffic(fleet.server, "movies", 2) as two:
+    with Askers(fleet.server, "movies", 1) as one, Askers(fleet.server, "movies", 2) as two:
         pid = fleet.tritons.servers["triton-2"].pid
         assert pid
         os.kill(pid, signal.SIGKILL)
@@ -98,7 +101,7 @@ def test_a_dead_process_of_a_version_is_found_and_healed_on_its_replica_alone(fl
     until("both are ready", lambda: fleet.states() == ["ready", "ready"])
     server = fleet.tritons.servers["triton-1"]
     (stub,) = [one for one in psutil.Process(server.pid).children(recursive=True) if any("/eyas-movies_" in word for word in cmdline(one))]
-    with Traffic(fleet.server, "movies", 1) as traffic:
+    with Askers(fleet.server, "movies", 1) as traffic:
         stub.kill()
         until("a request found it", lambda: fleet.server._members["triton-1"].standing(("movies", 1)) is Standing.DOUBTED, 60)
         until("it was healed", lambda: fleet.server.answering("movies") == {1}, 60)
@@ -111,7 +114,7 @@ def test_a_dead_process_of_a_version_is_found_and_healed_on_its_replica_alone(fl
 def test_no_broken_model_disturbs_the_version_that_serves_on_any_replica(fleet: Fleet) -> None:
     fleet.server.place("movies", [fleet.unit(1)])
     until("both are ready", lambda: fleet.states() == ["ready", "ready"])
-    with Traffic(fleet.server, "movies", 1) as traffic:
+    with Askers(fleet.server, "movies", 1) as traffic:
         for number, (what, content) in enumerate(BROKEN.items(), start=2):
             faults = fleet.server.place("movies", [fleet.unit(1), fleet.unit(number, model=content)])
             assert set(faults) == {number}, what
@@ -128,31 +131,20 @@ def cmdline(process: psutil.Process) -> list[str]:
         return []
 
 
-class Callers:
+class Callers(Threads):
     """Users who ask a gateway without a pause, and count what they got."""
 
     def __init__(self, url: str, count: int = 3) -> None:
+        super().__init__(*(functools.partial(self._ask, seed) for seed in range(count)))
         self._url = url
-        self._over = threading.Event()
-        self._threads = [threading.Thread(target=self._ask, args=(seed,)) for seed in range(count)]
         self.answered = 0
         self.versions: set[int] = set()
         self.failures: list[str] = []
 
-    def __enter__(self) -> Callers:
-        for one in self._threads:
-            one.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for one in self._threads:
-            one.join()
-
     def _ask(self, seed: int) -> None:
         users = random.Random(seed)
         with httpx.Client(base_url=self._url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=20) as client:
-            while not self._over.is_set():
+            while not self.over.is_set():
                 try:
                     answer = client.post(f"/v1/recommend/{NAME}", json={"user": users.randrange(PEOPLE), "k": 5})
                     found = answer.json()

@@ -25,7 +25,8 @@ from services.triton.repository import ModelRepository
 from services.triton.wheel import find_wheel
 from shared.artifacts import FsspecArtifacts
 from shared.domain.errors import Unavailable
-from shared.testing.model_server_suite import FEED, Traffic, scores, tiny_model, tiny_unit
+from shared.testing.askers import FEED, Askers, scores
+from shared.testing.model_server_suite import tiny_model, tiny_unit
 from shared.testing.waiting import wait_for
 from tests.stand import Stand, left_of
 
@@ -95,7 +96,7 @@ def test_a_dead_stub_is_healed_and_its_neighbour_never_notices(stand: Stand) -> 
     stand.server.place("movies", [stand.unit(1), stand.unit(2)])
     os.kill(stand.stubs()["1"], signal.SIGKILL)
     assert stand.server.answering("movies") == {2}
-    with Traffic(stand.server, "movies", 2) as traffic:
+    with Askers(stand.server, "movies", 2) as traffic:
         assert stand.server.ensure_running() is False
     assert stand.server.answering("movies") == {1, 2}
     assert traffic.failures == []
@@ -148,7 +149,7 @@ BROKEN = {
 @pytest.mark.requirement("C-05")
 def test_no_broken_model_disturbs_the_version_that_serves(stand: Stand) -> None:
     stand.server.place("movies", [stand.unit(1)])
-    with Traffic(stand.server, "movies", 1) as traffic:
+    with Askers(stand.server, "movies", 1) as traffic:
         for number, (what, content) in enumerate(BROKEN.items(), start=2):
             faults = stand.server.place("movies", [stand.unit(1), stand.unit(number, model=content)])
             assert set(faults) == {number}, what

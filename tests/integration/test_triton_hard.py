@@ -13,9 +13,8 @@ import pytest
 
 from services.triton import residue, wheel
 from shared.domain.errors import Unavailable
-from shared.testing.model_server_suite import FEED, Traffic, scores
+from shared.testing.askers import FEED, Askers, scores
 from shared.testing.waiting import wait_for
-from tests.askers import Askers
 from tests.broken import BROKEN, POISON, poisoned, slow_to_load
 from tests.cycles import cycle
 from tests.fleet import SCALE
@@ -65,7 +64,7 @@ def test_a_broken_model_is_reported_with_its_reason_and_nobody_else_notices(shar
     number = 2 + list(BROKEN).index(what)
     shared.server.place("movies", [shared.unit(1)])
     server = shared.triton.pid
-    with Traffic(shared.server, "movies", 1) as traffic:
+    with Askers(shared.server, "movies", 1) as traffic:
         faults = shared.server.place("movies", [shared.unit(1), shared.unit(number, model=make())])
         assert set(faults) == {number}
         assert said in faults[number]
@@ -87,7 +86,7 @@ def test_whoever_computes_without_end_is_ended(shared: Stand) -> None:
 @pytest.mark.requirement("C-05")
 def test_a_model_that_loads_slowly_is_waited_for_and_nobody_else_waits(stand: Stand) -> None:
     stand.server.place("movies", [stand.unit(1)])
-    with Askers(stand.server, "movies", 1, threads=4) as askers:
+    with Askers(stand.server, "movies", 1, threads=4, pause=0.05) as askers:
         began = time.monotonic()
         faults = stand.server.place("movies", [stand.unit(1), stand.unit(2, model=slow_to_load(1200, 20))])
         ended = time.monotonic()
@@ -107,7 +106,7 @@ def test_a_model_that_never_ends_loading_is_given_up(tmp_path: Path, monkeypatch
     stand = Stand(tmp_path, timeout=PATIENCE)
     try:
         stand.server.place("movies", [stand.unit(1)])
-        with Askers(stand.server, "movies", 1, threads=4) as askers:
+        with Askers(stand.server, "movies", 1, threads=4, pause=0.05) as askers:
             faults = stand.server.place("movies", [stand.unit(1), stand.unit(2, model=slow_to_load(3000, 400))])
         assert "died" in faults[2]
         assert askers.failures == []
@@ -122,7 +121,7 @@ def test_a_version_that_one_user_kills_comes_back_and_its_neighbour_never_notice
     """No trial finds such a model: it answers, until that user comes."""
     assert stand.server.place("movies", [stand.unit(1), stand.unit(2, model=poisoned())]) == {}
     server = stand.triton.pid
-    with Askers(stand.server, "movies", 1, threads=8) as askers:
+    with Askers(stand.server, "movies", 1, threads=8, pause=0.05) as askers:
         for _ in range(3):
             with pytest.raises(Unavailable, match="has died"):
                 stand.server.score("movies", 2, FEED | {"user": np.full(3, POISON)})
@@ -152,7 +151,7 @@ def test_what_dead_processes_leave_in_shared_memory_is_swept_and_what_lives_keep
 def test_a_server_that_is_killed_under_load_is_back_with_the_right_versions(stand: Stand) -> None:
     stand.server.place("movies", [stand.unit(1), stand.unit(2), stand.unit(3, tags=True)])
     stand.server.place("movies", [stand.unit(1), stand.unit(3, tags=True)])
-    with Askers(stand.server, "movies", 1) as askers:
+    with Askers(stand.server, "movies", 1, threads=32, pause=0.05) as askers:
         for _ in range(2):
             wait_for(lambda: askers.asked and not askers.asked[-1].failure)
             os.kill(stand.triton.pid or 0, signal.SIGKILL)

@@ -1,13 +1,21 @@
-"""Many threads that ask one version without end, and what became of each request."""
+"""Threads that ask one version of a tiny unit without end, and what became of each request."""
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import dataclass
 
+import numpy as np
+
 from shared.ports import ModelServer
-from shared.testing.model_server_suite import FEED, scores
+from shared.testing.threads import Threads
+
+USERS, ITEMS = np.array([1, 1, 1], dtype=np.int64), np.array([10, 20, 30], dtype=np.int64)
+FEED = {"user": USERS, "item": ITEMS, "tags": np.array([["a", ""], ["b", ""], ["", ""]])}
+
+
+def scores(number: int) -> list[float]:
+    return [float(1 + number * item) for item in ITEMS]
 
 
 @dataclass(frozen=True)
@@ -18,25 +26,18 @@ class Asked:
     failure: str = ""
 
 
-class Askers:
-    """Threads on one version, as a context; a wrong score is a failure like no answer. They pause between two requests: it is the
-    changes that are to be under load, not this machine."""
+class Askers(Threads):
+    """A context; a wrong score is a failure like no answer. With a pause between two requests it is the changes beside them that are
+    under load, not this machine."""
 
-    def __init__(self, server: ModelServer, recommender: str, number: int, threads: int = 32, pause: float = 0.05) -> None:
+    def __init__(self, server: ModelServer, recommender: str, number: int, threads: int = 1, pause: float = 0.0) -> None:
+        super().__init__(*[self._ask] * threads)
         self._server, self._recommender, self._number, self._pause = server, recommender, number, pause
-        self._over = threading.Event()
-        self._threads = [threading.Thread(target=self._ask, daemon=True) for _ in range(threads)]
         self.asked: list[Asked] = []
 
-    def __enter__(self) -> Askers:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
+    @property
+    def answered(self) -> int:
+        return len(self.asked) - len(self.failures)
 
     @property
     def failures(self) -> list[str]:
@@ -48,7 +49,7 @@ class Askers:
 
     def _ask(self) -> None:
         expected = scores(self._number)
-        while not self._over.wait(self._pause):
+        while not self.over.wait(self._pause):
             began, failure = time.monotonic(), ""
             try:
                 found = self._server.score(self._recommender, self._number, FEED).tolist()
