@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pipelines.features.graph import Graph, codes_name
 from pipelines.features.vocabulary import BLANK, DType, polars_type
-from shared.contracts.spec import Serve
+from shared.contracts.serving import Serve
 from shared.domain.errors import Invalid
 from shared.serving.signature import Feature, Input, Signature
 

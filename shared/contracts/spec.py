@@ -19,6 +19,7 @@ from shared.contracts.models import Model
 from shared.contracts.quantities import Comparison, Cpu, Duration, Memory, Rule, parse_duration, parse_fraction, write_duration
 from shared.contracts.retraining import Retrain
 from shared.contracts.rollouts import Rollout
+from shared.contracts.serving import Serve
 from shared.contracts.strict import Strict, one_line, read, unknown_name
 from shared.contracts.text import unkeepable
 from shared.contracts.yaml12 import load
@@ -131,23 +132,6 @@ class Split(Strict):
     test: Annotated[
         timedelta | float, BeforeValidator(_share), PlainSerializer(_write_share), WithJsonSchema({"type": ["number", "string"]})
     ] = Field(0.2, description="The newest stretch of the interactions is the holdout: a share such as 20%, or a duration such as 7d.")
-
-
-class Serve(Strict):
-    planned = frozenset({"retrieve", "order", "score"})
-
-    seen: Literal["drop", "keep"] = Field(
-        "drop", description="Whether items that the user has already liked here are dropped from answers."
-    )
-    instances: int = Field(
-        1, ge=1, le=16, description="Of each version on each server: so many calls are computed at once, each with the model's memory."
-    )
-    warm_up: int = Field(
-        0,
-        ge=0,
-        le=100_000,
-        description="Rows (zeros, empty texts) of a call that a server makes of a version before it is ready; 0: none.",
-    )
 
 
 _LOCAL = "A stage on this machine takes what it needs: there it has no effect."
