@@ -548,8 +548,8 @@ class EventLog(Protocol):
         """Appends, and attributes each positive to the impression that it reacts to: by request id and item, or else by user and
         item, the newest within `attribution`. Returns how many became hits of an impression that had none."""
 
-    def liked(self, recommender: str, user: int, limit: int = 1000) -> frozenset[int]:
-        """Items with a positive of this user, the newest `limit`."""
+    def seen(self, recommender: str, user: int, since: datetime | None = None, limit: int = 1000) -> Mapping[int, datetime]:
+        """Items with a positive of this user at `since` or later, each with the time of the newest one; the newest `limit` of them."""
 
     def count(self, recommender: str, since: datetime, until: datetime, limit: int) -> int:
         """How many interactions there are in [since, until); counting ends at `limit`."""

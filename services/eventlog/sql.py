@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from services.eventlog.attribution import Positive, attribute
 from services.eventlog.tables import impressions as shown
-from services.eventlog.tables import instant, length
+from services.eventlog.tables import instant, length, moment
 from services.eventlog.tables import interactions as done
 from shared.contracts.events import Impression, Interaction
 from shared.domain.errors import Invalid
@@ -46,16 +46,14 @@ class SqlEventLog:
             connection.execute(insert(done), rows)
             return attribute(connection, [Positive.of(row) for row in rows if row["positive"]], length(attribution))
 
-    def liked(self, recommender: str, user: int, limit: int = 1000) -> frozenset[int]:
-        query = (
-            select(done.c.item)
-            .where(done.c.recommender == recommender, done.c.user == user, done.c.positive.is_(True))
-            .group_by(done.c.item)
-            .order_by(desc(func.max(done.c.at)))
-            .limit(limit)
-        )
+    def seen(self, recommender: str, user: int, since: datetime | None = None, limit: int = 1000) -> Mapping[int, datetime]:
+        last = func.max(done.c.at)
+        query = select(done.c.item, last).where(done.c.recommender == recommender, done.c.user == user, done.c.positive.is_(True))
+        if since is not None:
+            query = query.where(done.c.at >= instant(since))
         with self._reads.connect() as connection:
-            return frozenset(connection.execute(query).scalars())
+            rows = connection.execute(query.group_by(done.c.item).order_by(desc(last)).limit(limit)).all()
+        return {item: moment(at) for item, at in rows}
 
     def count(self, recommender: str, since: datetime, until: datetime, limit: int) -> int:
         here = (done.c.recommender == recommender, done.c.at >= instant(since), done.c.at < instant(until))

@@ -63,6 +63,11 @@ def instant(at: datetime) -> int:
     return (at - _EPOCH) // _MICROSECOND
 
 
+def moment(at: int) -> datetime:
+    """The time that is stored so."""
+    return _EPOCH + at * _MICROSECOND
+
+
 def length(span: timedelta) -> int:
     """A stretch of time, in the unit of `instant`."""
     return span // _MICROSECOND

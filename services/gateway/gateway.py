@@ -113,7 +113,7 @@ class Gateway:
     def _answer(self, name: str, served: Served, version: int, variant: Variant, user: int, k: int, exclude: Collection[int]) -> Answer:
         dropped = frozenset(exclude)
         if served.drops_seen:
-            dropped |= self._journal.liked(name, user)
+            dropped |= self._journal.seen(name, user).keys()
         wish = Wish(name, user, k, dropped)
         shown = self._scoring.show(wish, served.units[version])
         route, now = served.route, self._clock.now()

@@ -11,10 +11,11 @@ import itertools
 import logging
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TooLate
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from shared.contracts.events import Impression
 from shared.domain.errors import Unavailable
@@ -54,7 +55,7 @@ class Journal:
         self._more = threading.Condition()
         self._closing = threading.Event()
         self._writer: threading.Thread | None = None
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="likes")
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="seen")
         self._away = False
 
     @property
@@ -77,10 +78,10 @@ class Journal:
         if not self._away and not entry.settled.wait(self._patience):
             self._gone(f"a write took more than {self._patience:g} s")
 
-    def liked(self, recommender: str, user: int) -> frozenset[int]:
-        """What the user has liked; nothing, and counted, while the log is away."""
+    def seen(self, recommender: str, user: int, since: datetime | None = None) -> Mapping[int, datetime]:
+        """What the user has liked, and when last; nothing, and counted, while the log is away."""
         if not self._away:
-            asked: Future[frozenset[int]] = self._readers.submit(self._events.liked, recommender, user)
+            asked: Future[Mapping[int, datetime]] = self._readers.submit(self._events.seen, recommender, user, since)
             try:
                 return asked.result(self._patience)
             except TooLate:
@@ -89,7 +90,7 @@ class Journal:
             except Unavailable as error:
                 self._gone(str(error))
         metrics.UNFILTERED.labels(recommender).inc()
-        return frozenset()
+        return {}
 
     def close(self, patience: float = 5.0) -> None:
         """Writes what it can; what it can't is lost, and said."""

@@ -47,12 +47,12 @@ class FakeEvents:
                     self.hits[answer.request_id] = min(hit, self.hits.get(answer.request_id, hit))
             return len({id for id in self.hits if self._hit(id, attribution)} - before)
 
-    def liked(self, recommender: str, user: int, limit: int = 1000) -> frozenset[int]:
+    def seen(self, recommender: str, user: int, since: datetime | None = None, limit: int = 1000) -> Mapping[int, datetime]:
         newest: dict[int, datetime] = {}
-        for one, at, good in self.done:
-            if good and (one.recommender, one.user) == (recommender, user):
+        for one, at, good in self._between(recommender, since, None):
+            if good and one.user == user:
                 newest[one.item] = max(at, newest.get(one.item, at))
-        return frozenset(sorted(newest, key=lambda item: newest[item], reverse=True)[:limit])
+        return {item: newest[item] for item in sorted(newest, key=lambda item: newest[item], reverse=True)[:limit]}
 
     def count(self, recommender: str, since: datetime, until: datetime, limit: int) -> int:
         return min(limit, len(self._between(recommender, since, until)))

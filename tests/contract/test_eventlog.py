@@ -102,10 +102,11 @@ class TestSqlKpis(KpiSourceSuite, TrafficSuite):
         kpis.hit_rate("films", 1, T0, LATER, ATTRIBUTION)
         kpis.first_answers("films", 1, T0, 9, ATTRIBUTION, LATER)
         kpis.positives("films", T0, 9, newest=True)
-        log.liked("films", 1)
+        log.seen("films", 1)
+        log.seen("films", 1, T0)
         log.count("films", T0, LATER, 9)
         event.remove(engine, "before_cursor_execute", note)
-        assert len(asked) == 10
+        assert len(asked) == 11
         with engine.connect() as connection:
             for statement, parameters in asked:
                 if engine.dialect.name == "sqlite":

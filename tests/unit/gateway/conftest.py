@@ -141,12 +141,12 @@ class World:
             raise Unavailable("the log is away")
         self.shown += impressions
 
-    def liked(self, recommender, user, limit=1000):
+    def seen(self, recommender, user, since=None, limit=1000):
         if self.log_hangs is not None:
             self.log_hangs.wait(30)
         if self.log_fails:
             raise Unavailable("the log is away")
-        return self.likes
+        return dict.fromkeys(self.likes, NOW)
 
     def interactions(self, interactions, positive, attribution):
         self.taken.append((list(interactions), list(positive), attribution))
