@@ -56,7 +56,7 @@ def _fields(document: dict[str, Any], model: dict[str, Any], prefix: str) -> Ite
         default = "required" if name in required else (f"`{json.dumps(field['default'])}`" if "default" in field and not inner else "")
         yield f"| `{prefix}{name}` | {_kind(document, field)} | {default} | {field.get('description', '')} |"
         for each in inner:
-            listed = "[]" if field.get("type") == "array" else ""
+            listed = "[]" if field.get("type") == "array" else ".NAME" if "patternProperties" in field else ""
             yield from _fields(document, each, f"{prefix}{name}{listed}.")
 
 
@@ -66,6 +66,8 @@ def _models(document: dict[str, Any], field: dict[str, Any]) -> list[dict[str, A
         return [found] if "properties" in found else []
     if field.get("type") == "array" and isinstance(field.get("items"), dict):
         return _models(document, field["items"])
+    if "patternProperties" in field:
+        return [one for part in field["patternProperties"].values() for one in _models(document, part)]
     return [one for part in field.get("anyOf", []) for one in _models(document, part)]
 
 

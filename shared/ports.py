@@ -16,6 +16,7 @@ from shared.contracts.events import Impression, Interaction
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import File, Files, Manifest, StageSpec
 from shared.domain.access import Token
+from shared.domain.earned import Earned
 from shared.domain.machine import Request
 from shared.domain.queue import Queued
 from shared.domain.retrainer import RetrainerStatus
@@ -538,15 +539,30 @@ class ModelServer(Scorer, Protocol):
     def info(self) -> ServerInfo: ...
 
 
+@dataclass(frozen=True)
+class Taken:
+    """What became of interactions that were sent."""
+
+    new: int = 0
+    duplicates: int = 0
+    """Of an id that was there already: left out."""
+    conflicts: int = 0
+    """Those duplicates that say something else than the first one did (their time aside)."""
+    hits: int | None = 0
+    """Impressions that became hits; None where that is found out later."""
+
+
 class EventLog(Protocol):
     """What was shown and what users did: appended, never changed."""
 
     def impressions(self, impressions: Sequence[Impression]) -> None:
-        """Durable when it returns; a request id that is there already is left as it is."""
+        """Durable when it returns; a request id that is there already is left as it is. A positive that came before the impression
+        that it reacts to is attributed now."""
 
-    def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> int:
-        """Appends, and attributes each positive to the impression that it reacts to: by request id and item, or else by user and
-        item, the newest within `attribution`. Returns how many became hits of an impression that had none."""
+    def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> Taken:
+        """Appends, once for each id in a recommender, and attributes each positive to the impression that it reacts to: by request
+        id and item, or else by user and item, the newest within `attribution`. What follows from a set of events is the same in
+        whatever order they come, and however often those with an id do. Durable when it returns."""
 
     def seen(self, recommender: str, user: int, since: datetime | None = None, limit: int = 1000) -> Mapping[int, datetime]:
         """Items with a positive of this user at `since` or later, each with the time of the newest one; the newest `limit` of them."""
@@ -555,7 +571,7 @@ class EventLog(Protocol):
         """How many interactions there are in [since, until); counting ends at `limit`."""
 
     def export(self, recommender: str, since: datetime | None, until: datetime, to: Path) -> int:
-        """Writes events.csv (user,item,value,time; time in epoch seconds; value empty where absent), oldest first; returns rows."""
+        """Writes events.csv (user,item,value,time,kind: epoch seconds; value and kind may be empty), the oldest first; returns rows."""
 
 
 @dataclass(frozen=True)
@@ -585,6 +601,11 @@ class KpiSource(Protocol):
 
     def first_answers(self, recommender: str, version: int, since: datetime, count: int, attribution: timedelta, now: datetime) -> HitRate:
         """Of the first `count` answers of a version from `since` on."""
+
+    def earned(
+        self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
+    ) -> Earned:
+        """Of the answers of a version that were given in [since, until); `conversions` are the kinds that are one."""
 
     def positives(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[int]:
         """Items of the first or the newest `count` positives from `since` on."""

@@ -16,7 +16,7 @@ from shared.contracts.quantities import Rule
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.errors import BadData
 
-EVENT_COLUMNS = {"user": pl.Int64, "item": pl.Int64, "value": pl.Float64, "time": pl.Float64}
+EVENT_COLUMNS = {"user": pl.Int64, "item": pl.Int64, "value": pl.Float64, "time": pl.Float64, "kind": pl.String}
 
 
 def open_interactions(spec: RecommenderSpec, roots: tuple[str, ...]) -> Source:
@@ -41,14 +41,30 @@ def from_file(source: Source, spec: RecommenderSpec) -> pl.LazyFrame:
 
 
 def from_events(path: Path, spec: RecommenderSpec) -> pl.LazyFrame:
-    """The platform's feedback; an event without a value is a positive."""
+    """The platform's feedback. Events of kinds that are never positive, or that the spec doesn't know any more, say nothing here; those
+    from before there were kinds are positives where they have no value."""
     with readable("events.csv"):
-        events = pl.read_csv(path, schema=EVENT_COLUMNS)
+        with path.open(encoding="utf-8") as lines:
+            kinds = "kind" in lines.readline()
+        events = pl.read_csv(path, schema={name: kind for name, kind in EVENT_COLUMNS.items() if kinds or name != "kind"})
     for column in ("user", "item", "time"):
         if events[column].null_count():
             raise BadData(f"events.csv: column '{column}' has {events[column].null_count():,} nulls")
-    label = pl.when(pl.col("value").is_null()).then(pl.lit(1, dtype=pl.Int8)).otherwise(_holds(pl.col("value"), spec.positive()))
-    return events.lazy().select("user", "item", "time", label=label)
+    if not kinds:
+        events = events.with_columns(kind=pl.lit(None, pl.String))
+    return events.lazy().select("user", "item", "time", label=_judged(spec)).filter(pl.col("label").is_not_null())
+
+
+def _judged(spec: RecommenderSpec) -> pl.Expr:
+    """The label by the event's kind; `Feedback.positive` is its meaning."""
+    liked, by_label = pl.lit(1, dtype=pl.Int8), _holds(pl.col("value"), spec.positive())
+    label = pl.when(pl.col("kind").is_null()).then(pl.when(pl.col("value").is_null()).then(liked).otherwise(by_label))
+    found: pl.Expr = label.otherwise(None)
+    for name, kind in spec.feedback.known().items():
+        if kind.positive != "never":
+            said = by_label if kind.positive == "by_label" else liked
+            found = pl.when(pl.col("kind") == name).then(said).otherwise(found)
+    return found
 
 
 def latest(frame: pl.LazyFrame, seconds: float) -> pl.LazyFrame:

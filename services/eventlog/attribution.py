@@ -1,127 +1,113 @@
-"""Which answer a positive reacts to. Found when the positive arrives, so that reading a hit rate is a count.
+"""Which answer a positive reacts to: found when either of the two arrives, so that reading a hit rate is a count.
 
-An impression keeps the time of its earliest positive and no verdict: whoever reads decides how late still counts. Writers
-wait while this goes on, so a batch looks up the named answers in a few statements and writes all hits in one.
+What is stored afterwards depends on the events alone, not on their order: a positive may come before its answer, and a newer or a
+better named answer takes it over when it arrives. Each positive keeps the answer that it was given to, and each answer the time
+of its earliest positive and no verdict: whoever reads decides how late still counts. Writers of one user take turns (`turns`).
 """
 
 from __future__ import annotations
 
-import itertools
-import json
-import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, or_, select, update
+from sqlalchemy import BigInteger, Connection, Row, Select, bindparam, func, or_, select, update
 
-from services.eventlog.tables import impressions
+from services.eventlog.answers import Answer, Positive, named, portions, targets
+from services.eventlog.tables import impressions, interactions
+from shared.contracts.events import Impression
 
-log = logging.getLogger(__name__)
+_shown, _done = impressions.c, interactions.c
 
-_NAMES_AT_ONCE = 500
-
-_shown = impressions.c
-_items = _shown["items"].label("showed")  # a row's own `items` is a method
-_answers: Select[Any] = select(_shown.request_id, _shown.recommender, _shown.user, _items, _shown.at, _shown.hit_at)
-_NAMED = _answers.where(_shown.request_id.in_(bindparam("names", expanding=True)))
-_LOCKED = _NAMED.order_by(_shown.request_id).with_for_update()  # in one order: no two writers deadlock
-_OF_USER = _answers.where(
-    _shown.recommender == bindparam("recommender"),
-    _shown.user == bindparam("user_key"),
-    _shown.at <= bindparam("until"),
-    _shown.at >= bindparam("since"),
-).order_by(_shown.at.desc(), _shown.request_id.desc())
 _HIT = (
     update(impressions)
     .where(_shown.request_id == bindparam("name"), or_(_shown.hit_at.is_(None), _shown.hit_at > bindparam("when")))
     .values(hit_at=bindparam("when"))
 )
+_HIT_ANEW = update(impressions).where(_shown.request_id == bindparam("name")).values(hit_at=bindparam("when", type_=BigInteger))
+_GIVEN_TO = update(interactions).where(_done.seq == bindparam("row")).values(answer=bindparam("name"), position=bindparam("place"))
+_positives: Select[Any] = select(
+    _done.seq, _done.recommender, _done.user, _done.item, _done.request_id, _done.at, _done.within, _done.answer
+).where(_done.positive.is_(True), _done.within.is_not(None))
+_OF_USERS = _positives.where(
+    _done.recommender == bindparam("recommender"), _done.user.in_(bindparam("users", expanding=True)), _done.at >= bindparam("since")
+)
+_NAMING = _positives.where(_done.request_id.in_(bindparam("names", expanding=True)))
+_EARLIEST = (
+    select(_done.answer, func.min(_done.at).label("at")).where(_done.answer.in_(bindparam("names", expanding=True))).group_by(_done.answer)
+)
 
 
-@dataclass(frozen=True)
-class Positive:
-    recommender: str
-    user: int
-    item: int
-    request_id: str | None
-    at: int
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Positive:
-        return cls(row["recommender"], row["user"], row["item"], row["request_id"], row["at"])
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """An impression, and when it was first hit as far as is known by now."""
-
-    request_id: str
-    recommender: str
-    user: int
-    showed: frozenset[int]
-    at: int
-    hit_at: int | None
-
-    def was_given_to(self, event: Positive) -> bool:
-        return (self.recommender, self.user) == (event.recommender, event.user) and event.item in self.showed
-
-    def hit_within(self, attribution: int) -> bool:
-        return self.hit_at is not None and self.hit_at - self.at <= attribution
-
-
-def attribute(connection: Connection, events: Sequence[Positive], attribution: int) -> int:
-    """Writes the hits of these positives; returns how many impressions became hits within `attribution` that were none."""
-    known = _named(connection, {event.request_id for event in events if event.request_id is not None})
-    before: dict[str, _Answer] = {}
-    for event in events:
-        answer = known.get(event.request_id or "")
-        if answer is None or not answer.was_given_to(event):
-            answer = _newest(connection, event, attribution, known)
+def attribute(connection: Connection, events: Sequence[Positive], attribution: int) -> tuple[list[Answer | None], int]:
+    """The answer of each new positive, its hit written; and how many answers became hits within `attribution` that were none."""
+    answers = targets(connection, events)
+    before: dict[str, Answer] = {}
+    after: dict[str, Answer] = {}
+    for event, answer in zip(events, answers, strict=True):
         if answer is not None:
-            before.setdefault(answer.request_id, answer)
-            known[answer.request_id] = _earlier(answer, event.at)
-    if connection.dialect.name == "postgresql":  # where other writers may hit the same answers meanwhile
-        for name, answer in _named(connection, before, _LOCKED).items():
-            before[name], known[name] = answer, _earlier(answer, known[name].hit_at or answer.at)
-    hits = [known[name] for name in before]
-    if hits:
-        connection.execute(_HIT, [{"name": hit.request_id, "when": hit.hit_at} for hit in hits])
-    return sum(hit.hit_within(attribution) and not before[hit.request_id].hit_within(attribution) for hit in hits)
+            so_far = after.get(answer.request_id) or before.setdefault(answer.request_id, answer)
+            after[answer.request_id] = _earlier(so_far, event.at)
+    _hit(connection, after)
+    hits = sum(hit.hit_within(attribution) and not before[name].hit_within(attribution) for name, hit in after.items())
+    return answers, hits
 
 
-def _earlier(answer: _Answer, at: int) -> _Answer:
-    at = max(at, answer.at)  # clocks differ, but a reaction doesn't precede what it reacts to
+def attribute_earlier(connection: Connection, shown: Sequence[Impression], instants: Sequence[int]) -> None:
+    """Gives the positives that came before these impressions to whom they belong now; mostly there are none."""
+    waiting = _waiting(connection, shown, instants)
+    moved = [
+        (event, answer)
+        for event, answer in zip(waiting, targets(connection, waiting), strict=True)
+        if answer is not None and answer.request_id != event.answer
+    ]
+    if not moved:
+        return
+    rows = [{"row": event.seq, "name": answer.request_id, "place": answer.showed[event.item]} for event, answer in moved]
+    connection.execute(_GIVEN_TO, rows)
+    gained: dict[str, Answer] = {}
+    for event, answer in moved:
+        gained[answer.request_id] = _earlier(gained.get(answer.request_id, answer), event.at)
+    _hit(connection, gained)
+    _count_anew(connection, [event for event, _ in moved if event.answer is not None])
+
+
+def _waiting(connection: Connection, shown: Sequence[Impression], instants: Sequence[int]) -> list[Positive]:
+    """The positives that may belong to one of these impressions: those that name it, and those of its user from its time on."""
+    found: dict[int, Positive] = {}
+    since: dict[str, dict[int, int]] = {}
+    for one, at in zip(shown, instants, strict=True):
+        mine = since.setdefault(one.recommender, {})
+        mine[one.user] = min(at, mine.get(one.user, at))
+    for recommender, users in since.items():
+        for some in portions(sorted(users)):
+            bounds = {"recommender": recommender, "users": some, "since": min(users[user] for user in some)}
+            found |= {row.seq: _positive(row) for row in connection.execute(_OF_USERS, bounds) if row.at >= users[row.user]}
+    for names in portions(sorted({one.request_id for one in shown})):
+        found |= {row.seq: _positive(row) for row in connection.execute(_NAMING, {"names": names})}
+    return [found[seq] for seq in sorted(found)]
+
+
+def _count_anew(connection: Connection, left: Sequence[Positive]) -> None:
+    """An answer that lost its earliest positive is hit by the earliest of those that it still has."""
+    answers = named(connection, {event.answer for event in left if event.answer is not None})
+    lost = {
+        event.answer for event in left if event.answer in answers and answers[event.answer].hit_at == answers[event.answer].hit_by(event.at)
+    }
+    for names in portions(sorted(name for name in lost if name is not None)):
+        earliest = {row.answer: row.at for row in connection.execute(_EARLIEST, {"names": names})}
+        rows = [{"name": name, "when": answers[name].hit_by(earliest[name]) if name in earliest else None} for name in names]
+        connection.execute(_HIT_ANEW, rows)
+
+
+def _hit(connection: Connection, answers: Mapping[str, Answer]) -> None:
+    if answers:
+        connection.execute(_HIT, [{"name": name, "when": answer.hit_at} for name, answer in answers.items()])
+
+
+def _earlier(answer: Answer, at: int) -> Answer:
+    at = answer.hit_by(at)
     return answer if answer.hit_at is not None and answer.hit_at <= at else replace(answer, hit_at=at)
 
 
-def _named(connection: Connection, names: Iterable[str], query: Select[Any] = _NAMED) -> dict[str, _Answer]:
-    found: dict[str, _Answer] = {}
-    waiting = iter(sorted(names))
-    while some := list(itertools.islice(waiting, _NAMES_AT_ONCE)):
-        found |= {row.request_id: _answer(row) for row in connection.execute(query, {"names": some})}
-    return found
-
-
-def _newest(connection: Connection, event: Positive, attribution: int, known: Mapping[str, _Answer]) -> _Answer | None:
-    """The newest impression in which this user can have seen the item."""
-    bounds = {"recommender": event.recommender, "user_key": event.user, "until": event.at, "since": event.at - attribution}
-    with connection.execute(_OF_USER, bounds) as rows:
-        for row in rows:
-            answer = known.get(row.request_id) or _answer(row)
-            if event.item in answer.showed:
-                return answer
-    return None
-
-
-def _answer(row: Row[Any]) -> _Answer:
-    return _Answer(row.request_id, row.recommender, row.user, _items_of(row), row.at, row.hit_at)
-
-
-def _items_of(row: Row[Any]) -> frozenset[int]:
-    """Of a damaged row none: it earns nothing, and hinders no other."""
-    try:
-        return frozenset(json.loads(row.showed))
-    except (ValueError, TypeError) as error:
-        log.error("what answer '%s' showed can't be read, so it earns nothing: %s", row.request_id, error)
-        return frozenset()
+def _positive(row: Row[Any]) -> Positive:
+    return Positive(row.recommender, row.user, row.item, row.request_id, row.at, row.within, row.seq, row.answer)

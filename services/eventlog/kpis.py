@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Engine, Float, FromClause, Select, case, cast, func, select
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
+from services.eventlog.earned import earned_by
 from services.eventlog.tables import impressions, instant, interactions, length
 from services.eventlog.traffic import traffic_of
+from shared.domain.earned import Earned
 from shared.domain.traffic import Traffic
 from shared.domain.verdict import Sample
 from shared.ports import HitRate
@@ -42,6 +44,12 @@ class SqlKpis:
     def first_answers(self, recommender: str, version: int, since: datetime, count: int, attribution: timedelta, now: datetime) -> HitRate:
         closed = _given(recommender, version, since).where(_shown.at <= instant(now - attribution))
         return self._count(closed.order_by(_shown.at).limit(count).subquery(), attribution)
+
+    def earned(
+        self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
+    ) -> Earned:
+        with self._reads.connect() as connection:
+            return earned_by(connection, recommender, version, instant(since), instant(until), length(attribution), conversions)
 
     def positives(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[int]:
         """In the order of the search: the first ones oldest first, the newest ones newest first."""

@@ -13,12 +13,17 @@ from typing import Any
 from sqlalchemy import Engine, desc, func, insert, literal, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from services.eventlog.attribution import Positive, attribute
+from services.eventlog.answers import Positive
+from services.eventlog.attribution import attribute, attribute_earlier
+from services.eventlog.known import unknown
 from services.eventlog.tables import impressions as shown
 from services.eventlog.tables import instant, length, moment
 from services.eventlog.tables import interactions as done
+from services.eventlog.turns import take_turns
 from shared.contracts.events import Impression, Interaction
+from shared.domain.earned import MILLIONTHS
 from shared.domain.errors import Invalid
+from shared.ports import Taken
 
 _ROWS_AT_ONCE = 10_000
 
@@ -33,18 +38,29 @@ class SqlEventLog:
         self._insert_new = new.on_conflict_do_nothing(index_elements=[shown.c.request_id])
 
     def impressions(self, impressions: Sequence[Impression]) -> None:
-        rows = [_impression(one) for one in sorted(impressions, key=lambda one: one.request_id)]  # in one order: no two writers deadlock
+        given = sorted(impressions, key=lambda one: one.request_id)  # in one order: no two writers deadlock
+        rows = [_impression(one) for one in given]
         if rows:
             with self._engine.begin() as connection:
+                take_turns(connection, {(one.recommender, one.user) for one in given})
                 connection.execute(self._insert_new, rows)
+                attribute_earlier(connection, given, [row["at"] for row in rows])
 
-    def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> int:
-        rows = [_interaction(one, good) for one, good in zip(interactions, positive, strict=True)]
-        if not rows:
-            return 0
+    def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> Taken:
+        given = [_interaction(one, good, attribution) for one, good in zip(interactions, positive, strict=True)]
+        if not given:
+            return Taken()
         with self._engine.begin() as connection:
-            connection.execute(insert(done), rows)
-            return attribute(connection, [Positive.of(row) for row in rows if row["positive"]], length(attribution))
+            take_turns(connection, {(row["recommender"], row[key]) for row in given for key in ("user", "event") if row[key] is not None})
+            rows, conflicts = unknown(connection, given)
+            good = [row for row in rows if row["positive"]]
+            answers, hits = attribute(connection, [_positive(row) for row in good], length(attribution))
+            for row, answer in zip(good, answers, strict=True):
+                if answer is not None:
+                    row |= {"answer": answer.request_id, "position": answer.showed[row["item"]]}
+            if rows:
+                connection.execute(insert(done), rows)
+        return Taken(len(rows), len(given) - len(rows), conflicts, hits)
 
     def seen(self, recommender: str, user: int, since: datetime | None = None, limit: int = 1000) -> Mapping[int, datetime]:
         last = func.max(done.c.at)
@@ -63,7 +79,7 @@ class SqlEventLog:
 
     def export(self, recommender: str, since: datetime | None, until: datetime, to: Path) -> int:
         """Events in [since, until), a few at a time, so that memory doesn't grow with the log; complete or not there."""
-        query = select(done.c.user, done.c.item, done.c.value, done.c.at).where(done.c.recommender == recommender)
+        query = select(done.c.user, done.c.item, done.c.value, done.c.at, done.c.kind).where(done.c.recommender == recommender)
         query = query.where(done.c.at < instant(until)).order_by(done.c.at, done.c.seq)
         if since is not None:
             query = query.where(done.c.at >= instant(since))
@@ -72,10 +88,10 @@ class SqlEventLog:
         try:
             with self._reads.connect() as connection, part.open("w", newline="", encoding="utf-8") as stream:
                 writer = csv.writer(stream, lineterminator="\n")
-                writer.writerow(("user", "item", "value", "time"))
+                writer.writerow(("user", "item", "value", "time", "kind"))
                 rows = connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(query)
                 for batch in rows.partitions():
-                    writer.writerows((user, item, value, _seconds(at)) for user, item, value, at in batch)
+                    writer.writerows((user, item, value, _seconds(at), kind) for user, item, value, at, kind in batch)
                     count += len(batch)
             part.replace(to)
         finally:
@@ -84,13 +100,32 @@ class SqlEventLog:
 
 
 def _impression(one: Impression) -> dict[str, Any]:
-    return one.model_dump(exclude={"items", "at"}) | {"items": json.dumps(one.items, separators=(",", ":")), "at": instant(one.at)}
+    items = json.dumps(one.items, separators=(",", ":"))
+    return one.model_dump(exclude={"items", "at"}) | {"items": items, "size": len(one.items), "at": instant(one.at)}
 
 
-def _interaction(one: Interaction, positive: bool) -> dict[str, Any]:
+def _interaction(one: Interaction, positive: bool, attribution: timedelta) -> dict[str, Any]:
     if one.at is None:
         raise Invalid("an interaction is stored with its time: the time of arrival where the client gave none")
-    return one.model_dump(exclude={"at"}) | {"positive": positive, "at": instant(one.at)}
+    return {
+        "recommender": one.recommender,
+        "user": one.user,
+        "item": one.item,
+        "value": one.value,
+        "positive": positive,
+        "request_id": one.request_id,
+        "at": instant(one.at),
+        "event": one.id,
+        "kind": one.kind,
+        "revenue": None if one.revenue is None else round(one.revenue * MILLIONTHS),
+        "within": length(attribution) if positive else None,
+        "answer": None,
+        "position": None,
+    }
+
+
+def _positive(row: Mapping[str, Any]) -> Positive:
+    return Positive(row["recommender"], row["user"], row["item"], row["request_id"], row["at"], row["within"])
 
 
 def _seconds(at: int) -> str:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, MetaData, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, MetaData, Table, Text, text
 
 from shared.domain.errors import Invalid
 
 metadata = MetaData()
+
+_with_id, _naming, _answering = (text(f"{column} IS NOT NULL") for column in ("event", "request_id", "answer"))
 
 impressions = Table(
     "impressions",
@@ -30,8 +32,9 @@ impressions = Table(
     Column("hit_at", BigInteger),  # of the earliest positive that reacts to it
     Column("bucket", Integer),  # of the latency of scoring; none where the version wasn't asked, or nobody noted it
     Column("score", Float),  # mean of the items shown
+    Column("size", Integer),  # how many items; none where nobody noted it
     Index("impressions_by_user", "recommender", "user", "at"),
-    Index("impressions_by_version", "recommender", "version", "at", "hit_at"),
+    Index("impressions_by_version", "recommender", "version", "at", "hit_at", "size", "request_id"),
     Index("impressions_by_route", "recommender", "generation", "variant", "user", "fallback", "at", "hit_at"),
     Index("impressions_by_latency", "recommender", "generation", "variant", "fallback", "bucket", "score", "at"),
 )
@@ -47,8 +50,17 @@ interactions = Table(
     Column("positive", Boolean, nullable=False),
     Column("request_id", Text),
     Column("at", BigInteger, nullable=False),
-    Index("interactions_by_user", "recommender", "user", "positive", "item", "at"),
+    Column("event", Text),  # the client's own id
+    Column("kind", Text),
+    Column("revenue", BigInteger),  # in millionths
+    Column("within", BigInteger),  # of a positive: how old an answer may be that it reacts to without naming it
+    Column("answer", Text),  # that it reacts to, as far as is known by now
+    Column("position", Integer),  # of the item in that answer
+    Index("interactions_by_user", "recommender", "user", "positive", "at", "item"),
     Index("interactions_by_time", "recommender", "at", "seq", "positive", "item"),
+    Index("interactions_by_event", "recommender", "event", unique=True, sqlite_where=_with_id, postgresql_where=_with_id),
+    Index("interactions_by_name", "request_id", sqlite_where=_naming, postgresql_where=_naming),
+    Index("interactions_by_answer", "answer", "kind", "position", "at", "revenue", sqlite_where=_answering, postgresql_where=_answering),
     sqlite_autoincrement=True,
 )
 

@@ -14,7 +14,7 @@ from services.gateway.journal import Journal
 from shared.contracts.events import Interaction
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.errors import Invalid, NotFound, Unavailable, no_such
-from shared.ports import Clock, EventLog, RecommenderStore
+from shared.ports import Clock, EventLog, RecommenderStore, Taken
 from shared.telemetry import metrics
 
 TOLERANCE = timedelta(minutes=1)
@@ -43,7 +43,7 @@ class Feedback:
         for index, one in enumerate(interactions):
             specs[one.recommender] = specs.get(one.recommender) or self._spec(one.recommender, index, sees)
             by_name.setdefault(one.recommender, []).append(one.model_copy(update={"at": _when(one, index, now)}))
-        hits = sum(self._append(name, specs[name], batch) for name, batch in by_name.items())
+        hits = sum(self._append(name, specs[name], batch).hits or 0 for name, batch in by_name.items())
         return Recorded(len(interactions), hits)
 
     def _spec(self, name: str, index: int, sees: Callable[[str], bool]) -> RecommenderSpec:
@@ -54,13 +54,13 @@ class Feedback:
         except NotFound:
             raise Invalid(f"events.{index}.recommender: there is no recommender '{name}'") from None
 
-    def _append(self, name: str, spec: RecommenderSpec, batch: list[Interaction]) -> int:
+    def _append(self, name: str, spec: RecommenderSpec, batch: list[Interaction]) -> Taken:
         rule = spec.positive()
         positive = [one.value is None or rule.holds(one.value) for one in batch]
-        hits = self._events.interactions(batch, positive, spec.rollout.analysis.attribution)
+        taken = self._events.interactions(batch, positive, spec.rollout.analysis.attribution)
         metrics.INTERACTIONS.labels(name).inc(len(batch))
-        metrics.HITS.labels(name).inc(hits)
-        return hits
+        metrics.HITS.labels(name).inc(taken.hits or 0)
+        return taken
 
 
 def _when(one: Interaction, index: int, now: datetime) -> datetime:

@@ -36,12 +36,25 @@ class Impression(Strict):
     at: datetime
 
 
-class Interaction(Strict):
-    """What a user did. `value` is read by the spec's label rule; absent, the interaction is a positive."""
+KIND = r"[a-z][a-z0-9_]{0,39}"
+MOST_REVENUE = 1e8
 
+
+class Interaction(Strict):
+    """What a user did."""
+
+    id: str | None = Field(
+        None, min_length=1, max_length=128, description="The client's own: of all events of a recommender with one id, the first counts."
+    )
     recommender: str
     user: Key
     item: Key
-    value: Annotated[float, Field(strict=True)] | None = None
+    kind: Annotated[str, Field(pattern=f"^{KIND}$")] | None = Field(
+        None, description="One of the spec's `feedback.kinds`. Absent: a `rating` where there is a value, else a `click`."
+    )
+    value: Annotated[float, Field(strict=True)] | None = Field(None, description="Such as the stars of a rating.")
+    revenue: Annotated[float, Field(strict=True, ge=-MOST_REVENUE, le=MOST_REVENUE)] | None = Field(
+        None, description="What it earned, in a unit of the client's own; kept to six decimals."
+    )
     request_id: str | None = Field(None, max_length=64, description="Of the answer that it reacts to, where the client knows it.")
     at: AwareDatetime | None = Field(None, description="When it happened; the time of arrival when absent.")

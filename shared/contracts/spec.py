@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Wi
 from pydantic.json_schema import DEFAULT_REF_TEMPLATE, GenerateJsonSchema
 
 from shared.contracts.entries import entry, written
+from shared.contracts.feedback import Feedback
 from shared.contracts.gates import Gate, MetricGate, ParityGate
 from shared.contracts.models import Model
 from shared.contracts.quantities import Comparison, Cpu, Duration, Memory, Rule, parse_duration, parse_fraction, write_duration
@@ -209,6 +210,7 @@ class RecommenderSpec(Strict):
         (MetricGate(metric="hr@10", better_than="popularity"), ParityGate(parity=1e-4)),
         description="What a version must prove before it is registered.",
     )
+    feedback: Feedback = Field(Feedback(), description="What users can do, and what it says.")
     serve: Serve = Field(Serve(), description="How it answers.")
     rollout: Rollout = Field(Rollout(), description="How a version reaches the users.")
     retrain: Retrain = Field(Retrain(), description="When a new version is trained.")

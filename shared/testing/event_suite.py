@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from shared.contracts.events import Impression, Interaction
+from shared.domain.earned import Earned
 from shared.domain.verdict import Sample
-from shared.ports import EventLog, HitRate, KpiSource
+from shared.ports import EventLog, HitRate, KpiSource, Taken
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ATTRIBUTION = timedelta(minutes=30)
@@ -43,7 +44,12 @@ def did(item: int = 10, at: datetime = T0, **changes: Any) -> Interaction:
     return Interaction(**({"recommender": "films", "user": 1, "item": item, "at": at} | changes))
 
 
-def like(log: EventLog, *interactions: Interaction) -> int:
+def like(log: EventLog, *interactions: Interaction) -> int | None:
+    """How many answers became hits."""
+    return take(log, *interactions).hits
+
+
+def take(log: EventLog, *interactions: Interaction) -> Taken:
     return log.interactions(interactions, [True] * len(interactions), ATTRIBUTION)
 
 
@@ -108,19 +114,19 @@ class EventLogSuite:
 
     def test_what_is_not_positive_is_kept_and_hits_nothing(self, log: EventLog, kpis: KpiSource, tmp_path: Path) -> None:
         log.impressions([shown("a")])
-        assert log.interactions([did(value=1.0, at=minute(1)), did(11, minute(2), value=5.0)], [False, True], ATTRIBUTION) == 1
+        assert log.interactions([did(value=1.0, at=minute(1)), did(11, minute(2), value=5.0)], [False, True], ATTRIBUTION).hits == 1
         assert log.seen("films", 1) == {11: minute(2)}
         assert log.export("films", None, LATER, tmp_path / "events.csv") == 2
 
     def test_an_impression_that_comes_twice_is_left_as_it_is(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([shown("a", version=1), shown("a", version=2)])
         like(log, did(at=minute(1)))
-        log.impressions([shown("a", version=3), shown("b", version=3)])
+        log.impressions([shown("a", version=3), shown("b", minute(2), version=3)])
         assert [rate(kpis, version=n) for n in (1, 2, 3)] == [HitRate(1, 1), HitRate(0, 0), HitRate(1, 0)]
 
     def test_nothing_is_taken_in_when_there_is_nothing(self, log: EventLog) -> None:
         log.impressions([])
-        assert log.interactions([], [], ATTRIBUTION) == 0
+        assert log.interactions([], [], ATTRIBUTION) == Taken()
 
     def test_a_call_is_taken_in_whole_or_not_at_all(self, log: EventLog, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="zip"):
@@ -149,7 +155,7 @@ class EventLogSuite:
     def test_the_export_is_a_file_of_a_stretch_of_time_the_oldest_first(self, log: EventLog, tmp_path: Path) -> None:
         log.interactions(
             [
-                did(12, minute(2) + timedelta(microseconds=5), value=4.5),
+                did(12, minute(2) + timedelta(microseconds=5), value=4.5, kind="rating"),
                 did(11, minute(1)),
                 did(10, minute(0), value=-1e-7),
                 did(13, minute(3)),
@@ -160,12 +166,12 @@ class EventLogSuite:
         )
         path = tmp_path / "events.csv"
         assert log.export("films", None, minute(3), path) == 3
-        base = int(T0.timestamp())
-        assert path.read_text() == f"user,item,value,time\n1,10,-1e-07,{base}\n1,11,,{base + 60}\n1,12,4.5,{base + 120}.000005\n"
+        base, head = int(T0.timestamp()), "user,item,value,time,kind\n"
+        assert path.read_text() == f"{head}1,10,-1e-07,{base},\n1,11,,{base + 60},\n1,12,4.5,{base + 120}.000005,rating\n"
         assert log.export("films", minute(1), minute(2), path) == 1
-        assert path.read_text() == f"user,item,value,time\n1,11,,{base + 60}\n"
+        assert path.read_text() == f"{head}1,11,,{base + 60},\n"
         assert log.export("music", None, LATER, path) == 0
-        assert path.read_text() == "user,item,value,time\n"
+        assert path.read_text() == head
         assert [found.name for found in tmp_path.glob("*events*")] == ["events.csv"]
 
     def test_events_of_a_stretch_of_time_are_counted_up_to_a_limit(self, log: EventLog) -> None:
@@ -177,12 +183,60 @@ class EventLogSuite:
         assert log.count("films", minute(5), LATER, 100) == 0
         assert log.count("music", T0, LATER, 100) == 0
 
+    def test_an_event_with_an_id_counts_once_however_often_it_comes(self, log: EventLog, kpis: KpiSource, tmp_path: Path) -> None:
+        log.impressions([shown("a"), shown("b", recommender="books")])
+        one, other = did(at=minute(1), id="e1", request_id="a"), did(11, minute(2), id="e2")
+        assert take(log, one, other, one) == Taken(2, 1, 0, 1)
+        assert take(log, other, one.model_copy(update={"at": minute(9)})) == Taken(0, 2, 0, 0)
+        assert take(log, one.model_copy(update={"recommender": "books", "request_id": "b"})) == Taken(1, 0, 0, 1)
+        assert take(log, did(at=minute(3)), did(at=minute(3))).new == 2
+        assert log.export("films", None, LATER, tmp_path / "events.csv") == 4
+
+    def test_of_two_events_with_one_id_the_first_counts_and_the_other_is_told(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown("a"), shown("b", user=2)])
+        one = did(at=minute(1), id="e", value=5.0, revenue=1.5, kind="rating")
+        take(log, one)
+        others: list[dict[str, Any]] = [
+            {"user": 2},
+            {"item": 11},
+            {"value": 4.0},
+            {"value": None},
+            {"revenue": 1.6},
+            {"kind": "click"},
+            {"request_id": "b"},
+        ]
+        assert take(log, *(one.model_copy(update=change) for change in others)) == Taken(0, 7, 7, 0)
+        assert take(log, did(id="f", at=minute(1)), did(12, id="f", at=minute(1))) == Taken(1, 1, 1, 0)
+        assert rate(kpis) == HitRate(2, 1)
+
+    def test_a_positive_that_comes_before_its_answer_is_its_hit_when_it_comes(self, log: EventLog, kpis: KpiSource) -> None:
+        assert like(log, did(10, minute(1)), did(11, minute(2), user=2, request_id="b"), did(12, minute(99), user=3)) == 0
+        log.impressions([shown("a"), shown("b", minute(3), user=2), shown("c", user=3), shown("d", user=1, items=(77,))])
+        assert rate(kpis) == HitRate(4, 2)
+        assert rate(kpis, attribution=timedelta(0)) == HitRate(4, 1)
+
+    def test_a_newer_answer_that_comes_late_takes_over_and_leaves_the_older_one_what_it_earned_itself(
+        self, log: EventLog, kpis: KpiSource
+    ) -> None:
+        log.impressions([shown("a"), shown("b", user=2, version=2)])
+        like(log, did(10, minute(5)), did(11, minute(9), request_id="a"), did(10, minute(5), user=2))
+        log.impressions([shown("c", minute(4), version=3), shown("d", minute(4), user=2, version=4)])
+        assert [rate(kpis, version=n).hits for n in (1, 2, 3, 4)] == [1, 0, 1, 1]
+        assert rate(kpis, attribution=timedelta(minutes=8)).hits == 0
+        assert rate(kpis, attribution=timedelta(minutes=1), version=3).hits == 1
+
+    def test_a_named_answer_that_comes_late_takes_over_from_the_newest_one(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown("a", minute(4))])
+        like(log, did(10, minute(5), request_id="b"))
+        log.impressions([shown("b", version=2), shown("z", version=3, user=2)])
+        assert [rate(kpis, version=n).hits for n in (1, 2, 3)] == [0, 1, 0]
+
     def test_events_from_many_threads_are_all_there_and_hit_once(self, log: EventLog, kpis: KpiSource, tmp_path: Path) -> None:
         log.impressions([shown(f"r{n}", minute(n)) for n in range(20)])
 
         def send(thread: int) -> int:
             log.impressions([shown(f"t{thread}-{n}", minute(100 + n), user=thread + 2) for n in range(20)])
-            return sum(like(log, did(10, minute(n), request_id=f"r{n}")) for n in range(20))
+            return sum(like(log, did(10, minute(n), request_id=f"r{n}")) or 0 for n in range(20))
 
         with ThreadPoolExecutor(8) as pool:
             new = sum(pool.map(send, range(8)))
@@ -252,6 +306,29 @@ class KpiSourceSuite:
         assert first(9, LATER) == HitRate(5, 3)
         assert first(9, minute(31)) == HitRate(2, 1)
         assert first(9, minute(29)) == HitRate(0, 0)
+
+    @pytest.mark.requirement("G-13")
+    def test_what_a_version_earned_is_counted_by_kind_and_by_place(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown(f"r{n}", minute(n), items=(10, 11, 12)[: 3 - n % 2], user=n) for n in range(6)])
+        log.impressions([shown("other", user=0, version=2, items=(50,)), shown("books", recommender="books")])
+        buy = [did(11, minute(9), user=n, request_id=f"r{n}", kind="purchase", revenue=0.1, id=f"p{n}") for n in (0, 1, 2)]
+        late = did(10, minute(40), user=0, request_id="r0", kind="purchase", revenue=5.0)
+        clicks = [did(item, minute(8), user=n, kind="click") for n, item in ((0, 10), (0, 10), (1, 10), (4, 12), (5, 12), (0, 50))]
+        like(log, *buy, late, *clicks)
+        like(log, buy[1], did(10, minute(9), user=3, revenue=-0.3))
+        found = kpis.earned("films", 1, T0, minute(5), ATTRIBUTION, {"purchase", "subscription"})
+        kinds = {"purchase": 3, "click": 4}
+        assert found == Earned(5, 5, 3, 0, kinds, {3: 3, 2: 2}, {0: 3, 1: 3, 2: 1})
+        assert found.click_rates() == {0: 3 / 5, 1: 3 / 5, 2: 1 / 3}
+        assert (found.hit_rate, found.conversion, found.engagement({"purchase": 3.0})) == (1.0, 0.6, 13 / 5)
+        assert kpis.earned("films", 1, T0, LATER, timedelta(days=1), {"click"}).revenue == 5_000_000
+        assert kpis.earned("films", 1, minute(3), minute(4), ATTRIBUTION, ()).conversions == 0
+        assert kpis.earned("films", 9, T0, LATER, ATTRIBUTION, {"purchase"}) == Earned()
+
+    def test_much_revenue_is_summed_exactly(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown("a")])
+        like(log, *(did(10, minute(1), revenue=sign * 99_999_999.123457) for sign in [1] * 300 + [-1] * 99))
+        assert kpis.earned("films", 1, T0, LATER, ATTRIBUTION, ()).revenue == 201 * 99_999_999_123_457
 
     def test_positives_are_the_first_or_the_newest_ones(self, log: EventLog, kpis: KpiSource) -> None:
         like(log, *(did(10 + n, minute(n)) for n in (3, 1, 0, 2)), did(99, minute(1), recommender="books"))

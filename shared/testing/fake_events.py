@@ -5,16 +5,17 @@ from __future__ import annotations
 import csv
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from shared.contracts.events import NO_SCORES, Impression, Interaction
+from shared.domain.earned import MILLIONTHS, Earned
 from shared.domain.errors import Invalid
 from shared.domain.traffic import Mirror, Traffic
 from shared.domain.verdict import Sample
-from shared.ports import HitRate
+from shared.ports import HitRate, Taken
 
 _LOOKED = 2_000
 
@@ -25,8 +26,21 @@ class FakeEvents:
     def __init__(self) -> None:
         self.shown: dict[str, Impression] = {}
         self.done: list[tuple[Interaction, datetime, bool]] = []
-        self.hits: dict[str, datetime] = {}
+        self.within: list[timedelta] = []
+        self._found: dict[str, datetime] | None = None
         self._lock = threading.Lock()
+
+    @property
+    def hits(self) -> dict[str, datetime]:
+        """Found anew after each change, so that no order of events can matter."""
+        if self._found is not None:
+            return self._found
+        found: dict[str, datetime] = {}
+        for _, at, answer in self._reactions():
+            hit = max(at, answer.at)
+            found[answer.request_id] = min(hit, found.get(answer.request_id, hit))
+        self._found = found
+        return found
 
     # EventLog
 
@@ -34,18 +48,22 @@ class FakeEvents:
         with self._lock:
             for one in impressions:
                 self.shown.setdefault(one.request_id, one)
+            self._found = None
 
-    def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> int:
-        rows = [(one, _time(one), good) for one, good in zip(interactions, positive, strict=True)]
+    def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> Taken:
+        given = [(one, _time(one), good) for one, good in zip(interactions, positive, strict=True)]
         with self._lock:
-            self.done += rows
             before = {id for id in self.hits if self._hit(id, attribution)}
-            for one, at, good in rows:
-                answer = self._answer(one, at, attribution) if good else None
-                if answer is not None:
-                    hit = max(at, answer.at)
-                    self.hits[answer.request_id] = min(hit, self.hits.get(answer.request_id, hit))
-            return len({id for id in self.hits if self._hit(id, attribution)} - before)
+            count, conflicts = len(self.done), 0
+            for one, at, good in given:
+                first = self._first(one)
+                if first is None:
+                    self.done.append((one, at, good))
+                    self.within.append(attribution)
+                else:
+                    conflicts += first.model_copy(update={"at": one.at}) != one
+            new, self._found = len(self.done) - count, None
+            return Taken(new, len(given) - new, conflicts, len({id for id in self.hits if self._hit(id, attribution)} - before))
 
     def seen(self, recommender: str, user: int, since: datetime | None = None, limit: int = 1000) -> Mapping[int, datetime]:
         newest: dict[int, datetime] = {}
@@ -61,8 +79,9 @@ class FakeEvents:
         rows = sorted(self._between(recommender, since, until), key=lambda row: row[1])
         with to.open("w", newline="", encoding="utf-8") as stream:
             writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(("user", "item", "value", "time"))
-            writer.writerows((one.user, one.item, one.value, f"{at.timestamp():.6f}".rstrip("0").rstrip(".")) for one, at, _ in rows)
+            writer.writerow(("user", "item", "value", "time", "kind"))
+            for one, at, _ in rows:
+                writer.writerow((one.user, one.item, one.value, f"{at.timestamp():.6f}".rstrip("0").rstrip("."), one.kind))
         return len(rows)
 
     # KpiSource
@@ -96,6 +115,22 @@ class FakeEvents:
         closed = [one for one in self._of(recommender, version, since) if one.at <= now - attribution]
         return self._rate(sorted(closed, key=lambda one: one.at)[:count], attribution)
 
+    def earned(
+        self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
+    ) -> Earned:
+        given = {one.request_id: one for one in self._of(recommender, version, since) if one.at < until}
+        reactions = [(one, answer) for one, at, answer in self._reactions() if answer.request_id in given and at - answer.at <= attribution]
+        places = {(answer.request_id, answer.items.index(one.item)) for one, answer in reactions}
+        return Earned(
+            answers=len(given),
+            hits=len({answer.request_id for _, answer in reactions}),
+            conversions=len({answer.request_id for one, answer in reactions if one.kind in conversions}),
+            revenue=sum(round((one.revenue or 0) * MILLIONTHS) for one, _ in reactions),
+            kinds=dict(Counter(one.kind for one, _ in reactions if one.kind is not None)),
+            shown=dict(Counter(len(one.items) for one in given.values())),
+            clicked=dict(Counter(place for _, place in places)),
+        )
+
     def positives(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[int]:
         rows = sorted((row for row in self._between(recommender, since, None) if row[2]), key=lambda row: row[1], reverse=newest)
         return [one.item for one, _, _ in rows[:count]]
@@ -112,6 +147,17 @@ class FakeEvents:
         named = [answer for answer in mine if answer.request_id == one.request_id]
         recent = [answer for answer in mine if answer.at <= at <= answer.at + attribution]
         return named[0] if named else max(recent, key=lambda answer: (answer.at, answer.request_id), default=None)
+
+    def _first(self, one: Interaction) -> Interaction | None:
+        """The event that came first under its id."""
+        mine = (row[0] for row in self.done if one.id is not None and (row[0].recommender, row[0].id) == (one.recommender, one.id))
+        return next(mine, None)
+
+    def _reactions(self) -> Iterator[tuple[Interaction, datetime, Impression]]:
+        for (one, at, good), within in zip(self.done, self.within, strict=True):
+            answer = self._answer(one, at, within) if good else None
+            if answer is not None:
+                yield one, at, answer
 
     def _hit(self, id: str, attribution: timedelta) -> bool:
         return id in self.hits and self.hits[id] - self.shown[id].at <= attribution

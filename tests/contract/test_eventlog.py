@@ -101,12 +101,13 @@ class TestSqlKpis(KpiSourceSuite, TrafficSuite):
         kpis.traffic("films", 1, LATER)
         kpis.hit_rate("films", 1, T0, LATER, ATTRIBUTION)
         kpis.first_answers("films", 1, T0, 9, ATTRIBUTION, LATER)
+        kpis.earned("films", 1, T0, LATER, ATTRIBUTION, {"purchase"})
         kpis.positives("films", T0, 9, newest=True)
         log.seen("films", 1)
         log.seen("films", 1, T0)
         log.count("films", T0, LATER, 9)
         event.remove(engine, "before_cursor_execute", note)
-        assert len(asked) == 11
+        assert len(asked) == 15
         with engine.connect() as connection:
             for statement, parameters in asked:
                 if engine.dialect.name == "sqlite":

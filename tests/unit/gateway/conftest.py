@@ -15,7 +15,7 @@ from services.gateway import Gateway, Stores
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import File
 from shared.domain.errors import NotFound, Unavailable
-from shared.ports import Recommender, Version
+from shared.ports import Recommender, Taken, Version
 from shared.testing.fake_events import FakeMirrors
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -150,7 +150,7 @@ class World:
 
     def interactions(self, interactions, positive, attribution):
         self.taken.append((list(interactions), list(positive), attribution))
-        return sum(positive)
+        return Taken(new=len(interactions), hits=sum(positive))
 
     def gateway(self) -> Gateway:
         made = Gateway(Stores(self, self, self.artifacts, self, self, self.mirrors), self, self.clock, "g1")

@@ -11,6 +11,7 @@ import pytest
 
 from pipelines.stages.runner import Outcome
 from shared.artifacts.store import FsspecArtifacts
+from shared.contracts.feedback import Feedback
 from shared.contracts.stage import Files
 from shared.domain.errors import BadData, Invalid
 from tests.unit.pipelines.recommender import spec, write
@@ -49,6 +50,22 @@ def test_events_join_the_file_and_one_without_a_value_is_a_positive(tmp_path: Pa
     held = pl.read_parquet(outcome.files["holdout.parquet"]).filter(pl.col("user") == 500)
     assert dict(held.select("item", "label").iter_rows()) == {1: 1, 2: 0, 3: 1}
     assert outcome.facts["rows"]["events"] == 3
+
+
+@pytest.mark.requirement("G-05")
+def test_a_kind_says_what_an_event_means(tmp_path: Path, etl: Etl) -> None:
+    write(tmp_path)
+    kinds = {"share": {"weight": 3}, "survey": {"positive": "by_label"}, "hover": {"positive": "never"}}
+    rows = ["1,,click", "2,1,click", "3,,purchase", "4,2,rating", "5,5,rating", "6,,view", "7,5,view", "8,1,share", "9,4,survey"]
+    rows += ["10,1,survey", "11,,hover", "12,,forgotten", "13,1,", "14,4,", "15,,"]
+    lines = [f"500,{item},{value},{START},{kind}" for item, value, kind in (row.split(",") for row in rows)]
+    path = tmp_path / "events.csv"
+    path.write_text("\n".join(["user,item,value,time,kind", *lines]) + "\n")
+    inputs = {"events": {"events.csv": FsspecArtifacts(str(tmp_path / "artifacts")).put(path)}}
+    known = _joined(tmp_path).model_copy(update={"feedback": Feedback(kinds=kinds)})
+    held = pl.read_parquet(etl(known, inputs=inputs).files["holdout.parquet"]).filter(pl.col("user") == 500)
+    labels = dict(held.select("item", "label").iter_rows())
+    assert labels == {1: 1, 2: 1, 3: 1, 4: 0, 5: 1, 8: 1, 9: 1, 10: 0, 13: 0, 14: 1, 15: 1}
 
 
 def test_events_that_were_not_asked_for_stay_out(tmp_path: Path, etl: Etl) -> None:

@@ -1,0 +1,48 @@
+"""Which events are there already: those with an id count once, and the first one is what counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, select
+
+from services.eventlog.answers import portions
+from services.eventlog.tables import interactions
+
+_SAID = ("user", "item", "value", "request_id", "kind", "revenue")
+"""What two events of one id are compared by. Not their times: one that was sent without has that of its arrival."""
+
+_done = interactions.c
+_KNOWN = select(_done.recommender, _done.event, *(_done[name] for name in _SAID)).where(
+    _done.recommender == bindparam("recommender"), _done.event.in_(bindparam("events", expanding=True))
+)
+
+
+def unknown(connection: Connection, rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+    """Those that aren't there yet, each once; and how many of the others say something else than the first one did."""
+    first: dict[tuple[str, str], Any] = _stored(connection, rows)
+    new, conflicts = [], 0
+    for row in rows:
+        key = (row["recommender"], row["event"])
+        if row["event"] is None:
+            new.append(row)
+        elif key not in first:
+            first[key] = row
+            new.append(row)
+        else:
+            conflicts += any(row[name] != first[key][name] for name in _SAID)
+    return new, conflicts
+
+
+def _stored(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Any]:
+    ids: dict[str, set[str]] = {}
+    for row in rows:
+        if row["event"] is not None:
+            ids.setdefault(row["recommender"], set()).add(row["event"])
+    found: dict[tuple[str, str], Any] = {}
+    for recommender, events in ids.items():
+        for some in portions(sorted(events)):
+            for one in connection.execute(_KNOWN, {"recommender": recommender, "events": some}).mappings():
+                found[one["recommender"], one["event"]] = one
+    return found

@@ -1,0 +1,73 @@
+"""The spec's `feedback`: which kinds of events there are, and what each says about a recommendation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from shared.contracts.entries import written
+from shared.contracts.events import KIND
+from shared.contracts.quantities import Rule
+from shared.contracts.strict import Strict
+
+IMPRESSION = "impression"
+KindName = Annotated[
+    str,
+    written(KIND, "a kind's name: lower-case letters, digits and underscores, at most 40, beginning with a letter"),
+    Field(json_schema_extra={"pattern": f"^{KIND}$"}),
+]
+
+
+class Kind(Strict):
+    positive: Literal["always", "never", "by_label"] = Field(
+        "always",
+        description="Whether an event of this kind is a positive: a hit of the answer that it reacts to, something seen, a liked item in "
+        "training. `by_label` asks `schema.label.positive` of its value. What is `never` one is kept, and left out of training.",
+    )
+    conversion: bool = Field(False, description="Whether a positive of this kind makes its answer a conversion.")
+    weight: float = Field(1.0, gt=0, le=1000, description="How much a positive of this kind counts in an answer's engagement.")
+
+    @model_validator(mode="after")
+    def _can_convert(self) -> Kind:
+        if self.conversion and self.positive == "never":
+            raise ValueError("a conversion is a positive: say positive: always, or by_label")
+        return self
+
+
+BUILT_IN: Mapping[str, Kind] = {
+    "click": Kind(),
+    "purchase": Kind(conversion=True),
+    "rating": Kind(positive="by_label"),
+    "view": Kind(positive="never"),
+}
+
+
+class Feedback(Strict):
+    kinds: Mapping[KindName, Kind] = Field(
+        {},
+        max_length=50,
+        description="Kinds of events beside `click`, `purchase` (a conversion), `rating` (by its label) and `view` (never positive), or "
+        "other words for these, such as `{share: {weight: 3}, view: {positive: always}}`.",
+    )
+
+    @model_validator(mode="after")
+    def _no_impression(self) -> Feedback:
+        if IMPRESSION in self.kinds:
+            raise ValueError(f"kinds: '{IMPRESSION}' is what was shown, not what somebody did")
+        return self
+
+    def known(self) -> Mapping[str, Kind]:
+        return {**BUILT_IN, **self.kinds}
+
+    def conversions(self) -> frozenset[str]:
+        return frozenset(name for name, kind in self.known().items() if kind.conversion)
+
+    def weights(self) -> Mapping[str, float]:
+        return {name: kind.weight for name, kind in self.known().items()}
+
+    def positive(self, name: str, value: float | None, label: Rule) -> bool:
+        """Of an event of a known kind."""
+        kind = self.known()[name]
+        return kind.positive == "always" or (kind.positive == "by_label" and value is not None and label.holds(value))

@@ -1,0 +1,82 @@
+"""What a set of events comes to, counted in one pass over all of it: what every event log is held against.
+
+Written from the words of the port alone and without regard to memory. The order of the events plays no part: a set is sorted first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from shared.contracts.events import Impression, Interaction
+from shared.domain.earned import Earned
+
+
+@dataclass(frozen=True)
+class Reaction:
+    delay: timedelta
+    """From the answer to the positive; nothing where the positive's clock was behind."""
+    place: int
+    kind: str | None
+    revenue: int
+
+
+class Oracle:
+    """Of a set of impressions and one of positives. Events with one id are one event, so are impressions."""
+
+    def __init__(self, impressions: Iterable[Impression], positives: Iterable[Interaction], attribution: timedelta) -> None:
+        self.answers = {one.request_id: one for one in impressions}
+        self._attribution = attribution
+        self._of_user: dict[tuple[str, int], list[Impression]] = defaultdict(list)
+        for one in sorted(self.answers.values(), key=lambda one: (one.at, one.request_id), reverse=True):
+            self._of_user[one.recommender, one.user].append(one)
+        self.reactions: dict[str, list[Reaction]] = defaultdict(list)
+        known = set()
+        for event in positives:
+            if event.id is None or (event.recommender, event.id) not in known:
+                known.add((event.recommender, event.id))
+                self._react(event)
+
+    def earned(
+        self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
+    ) -> Earned:
+        given = [
+            one
+            for one in self.answers.values()
+            if one.recommender == recommender and one.version == version and since <= one.at and one.at < until
+        ]
+        counted = {one.request_id: self._within(one, attribution) for one in given}
+        all_of_them = [reaction for reactions in counted.values() for reaction in reactions]
+        return Earned(
+            answers=len(given),
+            hits=len([reactions for reactions in counted.values() if reactions]),
+            conversions=len([name for name, reactions in counted.items() if {one.kind for one in reactions} & set(conversions)]),
+            revenue=sum(reaction.revenue for reaction in all_of_them),
+            kinds=dict(Counter(reaction.kind for reaction in all_of_them if reaction.kind is not None)),
+            shown=dict(Counter(len(one.items) for one in given)),
+            clicked=dict(Counter(place for reactions in counted.values() for place in {one.place for one in reactions})),
+        )
+
+    def _within(self, answer: Impression, attribution: timedelta) -> Sequence[Reaction]:
+        return [one for one in self.reactions.get(answer.request_id, ()) if one.delay <= attribution]
+
+    def _react(self, event: Interaction) -> None:
+        assert event.at is not None
+        named = self.answers.get(event.request_id or "")
+        if named and named.recommender == event.recommender and named.user == event.user and event.item in named.items:
+            answer = named
+        else:
+            seen = (
+                one
+                for one in self._of_user.get((event.recommender, event.user), ())
+                if one.at <= event.at and event.at - one.at <= self._attribution and event.item in one.items
+            )
+            newest = next(seen, None)
+            if newest is None:
+                return
+            answer = newest
+        delay = max(event.at - answer.at, timedelta(0))
+        revenue = round((event.revenue or 0.0) * 1_000_000)
+        self.reactions[answer.request_id].append(Reaction(delay, answer.items.index(event.item), event.kind, revenue))
