@@ -82,7 +82,7 @@ def small(folder: Path) -> Small:
     frame = films()
     graph = compile_graph(wanted, frame.schema, "films.parquet")
     items = frame.with_columns([one.normalise() for one in graph.side("item")])
-    seen = ratings(2000).select(user="userId", item="movieId", label=(pl.col("rating") >= 4).cast(pl.Int8))
+    seen = ratings(2000).select(user="userId", item="movieId", label=(pl.col("rating") >= 4).cast(pl.Int8), time="at")
     graph = graph.fit(seen.lazy(), items)
     keys = items[graph.item]
     encoded = seen.with_columns(

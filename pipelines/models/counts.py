@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pipelines.features.graph import IR_VERSION, OPSET
 from pipelines.loaders.batches import Codes
-from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
+from pipelines.models.family import MODEL, Fetch, Fitted, Task
 from pipelines.models.tables import Table, check_size
 
 SCORES = "scores.npy"
@@ -54,9 +54,8 @@ class CountModel:
         graph = helper.make_graph([node], "popularity", [codes], [score], [numpy_helper.from_array(self.by_code, "by_code")])
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="eyas")
 
-    def embeddings(self, codes: Codes) -> Embeddings:
-        """One number an item: the query [1.0], whoever asks, gives the score."""
-        return Embeddings(self.score(codes)[:, None])
+    def embeddings(self, codes: Codes) -> None:
+        """None: one order for everybody retrieves nothing of a user's own."""
 
 
 class Counts:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from pipelines.models.counts import Counts
 from pipelines.models.family import MODEL, Family, Fetch, Trained
+from pipelines.models.mf import Mf
 from pipelines.models.mlp import Mlp
 from shared.domain.errors import Invalid
 
-FAMILIES: Mapping[str, Family] = {one.name: one for one in (Mlp(), Counts())}
+FAMILIES: Mapping[str, Family] = {one.name: one for one in (Mlp(), Counts(), Mf())}
 
 
 def load_model(fetch: Fetch) -> Trained:

@@ -30,7 +30,8 @@ MODEL = "model.json"
 class Task:
     """What a family trains on. `codes` are the catalogue's, row by row; `rows` is train.parquet, `popularity` what was counted in it.
 
-    `parent` fetches the files of the run that a warm run starts from: one of the same family.
+    `parent` fetches the files of the run that a warm run starts from: one of the same family; `history` is history.parquet, every pair
+    known so far, which a warm run's rows are the newest part of.
     """
 
     model: Model
@@ -40,13 +41,17 @@ class Task:
     popularity: Popularity
     log: logging.Logger
     parent: Fetch | None = None
+    history: Path | None = None
 
 
 @dataclass(frozen=True)
 class Embeddings:
-    """One vector for each row of the catalogue. A user's query vector meets it as an inner product."""
+    """What retrieves: a user's query vector meets an item's vector as an inner product."""
 
     vectors: NDArray[np.float32]
+    """One for each row of the catalogue."""
+    queries: NDArray[np.float32]
+    """One for each code of the user."""
 
 
 class Trained(Protocol):
@@ -69,7 +74,7 @@ class Trained(Protocol):
         """The ONNX model: inputs are int32 codes, named as those columns that it looks at; one output, a float32 score a row."""
 
     def embeddings(self, codes: Codes) -> Embeddings | None:
-        """Of the catalogue's rows; None where no inner product stands for the score."""
+        """None where no inner product of a user's vector and an item's stands for the score."""
 
 
 @dataclass(frozen=True)

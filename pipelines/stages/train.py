@@ -31,8 +31,9 @@ def run(context: Context) -> Outcome:
     items = pl.read_parquet(context.fetch("etl", "items.parquet"), columns=[graph.item])[graph.item]
     before = load_popularity(parent(POPULARITY)) if parent is not None else None
     popularity = fit_popularity(pl.scan_parquet(rows), items, before)
+    history = context.fetch("etl", "history.parquet")
     codes = read_codes(context.fetch("etl", "items.codes.parquet"), graph)
-    fitted = FAMILIES[spec.family].train(Task(spec, graph, rows, codes, popularity, context.log, parent))
+    fitted = FAMILIES[spec.family].train(Task(spec, graph, rows, codes, popularity, context.log, parent, history))
     files = fitted.model.save(context.output) | {POPULARITY: popularity.save(context.out(POPULARITY))}
     facts = {"family": spec.family, "seed": spec.train.seed, "mode": context.spec.mode, "tables": report(fitted.model.tables)}
     return Outcome(files, dict(fitted.metrics), facts | dict(fitted.facts))

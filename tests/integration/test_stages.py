@@ -142,10 +142,7 @@ def test_a_popularity_model_goes_through_the_same_stages(platform: Platform) -> 
     metrics = counted["evaluate"].metrics
     assert metrics["candidate.hr@10"] == metrics["popularity.hr@10"] > 0
     assert counted["export"].metrics["export.parity"] == 0
-    with np.load(platform.fetch(counted["export"], "embeddings.npz"), allow_pickle=False) as stored:
-        order = stored["items"][np.lexsort((stored["items"], -stored["vectors"][:, 0]))]
-    popular = np.load(platform.fetch(counted["export"], "popular.npy"), allow_pickle=False)
-    assert order.tolist() == popular.tolist()
+    assert "embeddings.npz" not in counted["export"].files
     card = json.loads(platform.fetch(counted["export"], "model_card.json").read_text())
     assert (card["model"]["family"], card["lookup_bytes"]) == ("popularity", 4)
 

@@ -68,6 +68,5 @@ def test_a_saved_popularity_model_is_read_back_the_same(world: Small, model: Cou
     assert json.loads(files[MODEL].read_text())["family"] == Counts.name
 
 
-def test_its_embeddings_give_the_score_as_an_inner_product(world: Small, model: CountModel) -> None:
-    vectors = model.embeddings(world.codes).vectors
-    np.testing.assert_array_equal(vectors @ np.ones(1, np.float32), model.score(world.codes))
+def test_one_order_for_everybody_retrieves_nothing(world: Small, model: CountModel) -> None:
+    assert model.embeddings(world.codes) is None  # type: ignore[func-returns-value]

@@ -1,0 +1,155 @@
+"""Implicit alternating least squares: one side's vectors are solved exactly while the other side's stand still, in turns.
+
+What is minimised, over users u and items i, for the pairs that were liked and for all pairs that there are:
+
+    sum of (1 - u.i)^2 over liked  +  unobserved * sum of (u.i)^2 over all  +  regularisation * sum of n |vector|^2
+
+n is how much a vector has to explain (its likes, and its part of all pairs), so that one value of `regularisation` fits the head and
+the tail. No step size, no sampling: equal input gives equal vectors. Rows are solved in batches of similar length, padded to the longest,
+so memory stays within a few times `CELLS` whatever the data; threads take a batch each.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+CELLS = 1 << 22
+"""Numbers of a padded batch: 16 MiB of float32."""
+
+
+@dataclass(frozen=True)
+class Likes:
+    """One side's view of who liked what: the positions on the other side, row after row."""
+
+    start: Ints
+    """Where each row begins in `others`; one more than there are rows."""
+    others: Ints
+
+    @property
+    def lengths(self) -> Ints:
+        return np.diff(self.start)
+
+    def of(self, row: int) -> Ints:
+        return self.others[self.start[row] : self.start[row + 1]]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Who liked what, each pair once, the oldest first; positions on either side."""
+
+    users: Ints
+    items: Ints
+    user_count: int
+    item_count: int
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def take(self, chosen: Ints | slice) -> Pairs:
+        return Pairs(self.users[chosen], self.items[chosen], self.user_count, self.item_count)
+
+    def by_user(self) -> Likes:
+        return _likes(self.users, self.items, self.user_count)
+
+    def by_item(self) -> Likes:
+        return _likes(self.items, self.users, self.item_count)
+
+
+@dataclass(frozen=True)
+class Terms:
+    unobserved: float
+    regularisation: float
+
+
+@dataclass(frozen=True)
+class Factors:
+    users: Floats
+    items: Floats
+
+    def scores(self, users: Ints, items: Ints) -> Floats:
+        found: Floats = np.einsum("nd,nd->n", self.users[users], self.items[items])
+        return found
+
+
+def begin(user_count: int, item_count: int, width: int, seed: int) -> Factors:
+    random = np.random.default_rng((seed, 41))
+    scale = 0.1 / np.sqrt(width)
+    sides = [(random.standard_normal((count, width), dtype=np.float32) * np.float32(scale)) for count in (user_count, item_count)]
+    return Factors(*sides)
+
+
+def sweeps(pairs: Pairs, factors: Factors, terms: Terms, count: int) -> Iterator[float]:
+    """Each solves all users, then all items, in place, and gives the loss per like. Rows without a like become zero."""
+    by_user, by_item = pairs.by_user(), pairs.by_item()
+    for _ in range(count):
+        _solve(by_user, factors.users, factors.items, terms)
+        _solve(by_item, factors.items, factors.users, terms)
+        yield _loss(pairs, factors, terms)
+
+
+def _likes(rows: Ints, others: Ints, count: int) -> Likes:
+    order = np.lexsort((others, rows))
+    return Likes(np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))]), others[order])
+
+
+def _solve(likes: Likes, mine: Floats, theirs: Floats, terms: Terms) -> None:
+    lengths = likes.lengths
+    mine[lengths == 0] = 0
+    met = np.count_nonzero(np.abs(theirs).max(axis=1, initial=0))
+    weights = (terms.regularisation * (lengths + terms.unobserved * met)).astype(np.float32)
+    shared = np.float32(terms.unobserved) * (theirs.T @ theirs)
+    padded = np.concatenate([theirs, np.zeros((1, theirs.shape[1]), np.float32)])
+    batch = partial(_solve_batch, likes, mine, padded, shared, weights)
+    # BLAS's own threads cost more than they give on matrices this small.
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(batch, _batches(lengths, theirs.shape[1])))
+
+
+def _solve_batch(likes: Likes, mine: Floats, padded: Floats, shared: Floats, weights: Floats, rows: Ints) -> None:
+    width, longest = mine.shape[1], int(likes.lengths[rows[0]])
+    left = shared + weights[rows][:, None, None] * np.eye(width, dtype=np.float32)
+    right = np.zeros((len(rows), width), np.float32)
+    step = max(1, CELLS // (len(rows) * width))
+    for at in range(0, longest, step):
+        found = padded[_window(likes, rows, at, min(at + step, longest), len(padded) - 1)]
+        left += np.matmul(found.transpose(0, 2, 1), found)
+        right += found.sum(axis=1)
+    mine[rows] = np.linalg.solve(left, right[:, :, None])[:, :, 0]
+
+
+def _window(likes: Likes, rows: Ints, start: int, stop: int, blank: int) -> Ints:
+    """The others of these rows from `start` to `stop`, where a row has that many; else `blank`."""
+    columns = np.arange(start, stop)
+    there = columns < likes.lengths[rows][:, None]
+    return np.where(there, likes.others[np.where(there, likes.start[rows][:, None] + columns, 0)], blank)
+
+
+def _batches(lengths: Ints, width: int) -> Iterator[Ints]:
+    """Rows with a like, the longest first, so many at a time that neither their likes nor their equations outgrow `CELLS`."""
+    order = np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)]
+    at = 0
+    while at < len(order):
+        count = max(1, CELLS // (width * max(int(lengths[order[at]]), width)))
+        yield order[at : at + count]
+        at += count
+
+
+def _loss(pairs: Pairs, factors: Factors, terms: Terms) -> float:
+    """Without the regularisation."""
+    step = max(1, CELLS // factors.users.shape[1])
+    missed = 0.0
+    for at in range(0, len(pairs), step):
+        part = slice(at, at + step)
+        missed += float(((1 - factors.scores(pairs.users[part], pairs.items[part])) ** 2).sum(dtype=np.float64))
+    everywhere = float(((factors.users.T @ factors.users) * (factors.items.T @ factors.items)).sum(dtype=np.float64))
+    return (missed + terms.unobserved * everywhere) / max(1, len(pairs))

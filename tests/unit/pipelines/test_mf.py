@@ -1,0 +1,179 @@
+"""Matrix factorisation: exact against the equations, taste found, places for strangers, warm runs that forget nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import polars as pl
+import pytest
+
+from pipelines.features.categorify import CategorifyFeature
+from pipelines.features.graph import Graph
+from pipelines.features.vocabulary import Vocabulary
+from pipelines.models.families import load_model
+from pipelines.models.family import MODEL, Task
+from pipelines.models.mf import VECTORS, Mf, MfModel
+from pipelines.models.popularity import Popularity
+from pipelines.training import als
+from pipelines.training.als import Pairs, Terms, begin, sweeps
+from pipelines.training.choice import FEWEST, STRENGTHS, UNJUDGED, choose_strength
+from shared.contracts.models import MfParams, Model
+from shared.domain.errors import Invalid
+
+LOG = logging.getLogger("test")
+USERS, ITEMS, GROUPS = 60, 40, 4
+
+
+def pairs(seed: int = 1, users: int = USERS, items: int = ITEMS) -> Pairs:
+    """Users like the items of their own group, nearly always."""
+    random = np.random.default_rng(seed)
+    user, item = (side.ravel() for side in np.meshgrid(np.arange(users), np.arange(items), indexing="ij"))
+    liked = random.random(len(user)) < np.where(user % GROUPS == item % GROUPS, 0.7, 0.03)
+    order = random.permutation(np.flatnonzero(liked))
+    return Pairs(user[order], item[order], users, items)
+
+
+def task(folder: Path, liked: Pairs, parent: object = None, **params: object) -> Task:
+    """Keys are positions; codes are two more."""
+    folder.mkdir(exist_ok=True)
+    graph = Graph("user", "item", tuple(_feature(name, count) for name, count in (("user", liked.user_count), ("item", liked.item_count))))
+    columns = {"user": liked.users, "item": liked.items, "user_code": (liked.users + 2).astype(np.int32)}
+    more = {"item_row": liked.items.astype(np.int32), "label": np.ones(len(liked), np.int8), "time": np.arange(len(liked), dtype=float)}
+    pl.DataFrame(columns | more).write_parquet(folder / "train.parquet")
+    codes = {"item": np.arange(liked.item_count, dtype=np.int32) + 2}
+    popularity = Popularity(np.arange(liked.item_count), np.ones(liked.item_count))
+    model = Model(family="mf", params=MfParams(**{"width": 8, "regularisation": 0.01} | params))  # type: ignore[arg-type]
+    return Task(model, graph, folder / "train.parquet", codes, popularity, LOG, parent)  # type: ignore[arg-type]
+
+
+def _feature(name: str, count: int) -> CategorifyFeature:
+    values = pl.Series(np.arange(count))
+    return CategorifyFeature(name, name, "int64", 1, Vocabulary("int64", values, pl.Series(np.ones(count, np.int64))))  # type: ignore[arg-type]
+
+
+def trained(given: Task) -> MfModel:
+    model = Mf().train(given).model
+    assert isinstance(model, MfModel)
+    return model
+
+
+def recall(model: MfModel, liked: Pairs, hidden: Pairs | None = None, at: int = 10) -> float:
+    """How many of each user's likes are among the first ten of what isn't hidden."""
+    scores = model.factors.users[2:] @ model.factors.items[2:].T
+    if hidden is not None:
+        scores[hidden.users, hidden.items] = -np.inf
+    best = np.argsort(-scores, axis=1)[:, :at]
+    return float(np.mean([item in best[user] for user, item in zip(liked.users, liked.items, strict=True)]))
+
+
+@pytest.mark.parametrize("cells", [als.CELLS, 64])
+def test_each_user_is_the_exact_solution_of_its_equation(monkeypatch: pytest.MonkeyPatch, cells: int) -> None:
+    """However small the batches, so that a long row is summed in several pieces."""
+    monkeypatch.setattr(als, "CELLS", cells)
+    liked, terms = pairs(), Terms(0.2, 0.05)
+    factors = begin(USERS, ITEMS, 8, 1)
+    items = factors.items.copy()
+    next(sweeps(liked, factors, terms, 1))
+    rated = np.zeros((USERS, ITEMS))
+    rated[liked.users, liked.items] = 1
+    for user in range(USERS):
+        mine = items[rated[user] == 1].astype(float)
+        strength = terms.regularisation * (len(mine) + terms.unobserved * ITEMS)
+        left = mine.T @ mine + terms.unobserved * items.T.astype(float) @ items + strength * np.eye(8)
+        np.testing.assert_allclose(factors.users[user], np.linalg.solve(left, mine.sum(axis=0)), rtol=2e-3, atol=2e-4)
+
+
+def test_sweeps_lower_the_loss_and_equal_seeds_give_equal_vectors() -> None:
+    liked, terms = pairs(), Terms(0.1, 0.001)
+    first, second = begin(USERS, ITEMS, 8, 3), begin(USERS, ITEMS, 8, 3)
+    losses = list(sweeps(liked, first, terms, 6))
+    list(sweeps(liked, second, terms, 6))
+    assert losses[0] > losses[-1] > 0
+    np.testing.assert_array_equal(first.users, second.users)
+
+
+@pytest.mark.requirement("G-18")
+def test_it_finds_the_tastes_of_users_in_likes_that_it_never_saw(tmp_path: Path) -> None:
+    liked = pairs()
+    cut = len(liked) * 4 // 5
+    shown, held = liked.take(slice(0, cut)), liked.take(slice(cut, None))
+    assert recall(trained(task(tmp_path, shown)), held, hidden=shown) > 0.7  # ten of thirty-two at random would be a third
+
+
+def test_strangers_are_the_mean_of_the_known_and_unknown_items_are_nothing(tmp_path: Path) -> None:
+    liked = pairs()
+    silent = liked.take(np.flatnonzero((liked.users != 5) & (liked.items != 7)))
+    factors = trained(task(tmp_path, silent)).factors
+    known = np.delete(factors.users[2:], 5, axis=0)
+    for code in (0, 1, 7):
+        np.testing.assert_allclose(factors.users[code], known.mean(axis=0), rtol=1e-4, atol=1e-6)
+    assert not factors.items[[0, 1, 9]].any()
+    assert factors.items[2:].any(axis=1).sum() == ITEMS - 1
+
+
+@pytest.mark.requirement("G-18", "T-13")
+def test_the_lowered_model_and_the_vectors_give_its_scores(tmp_path: Path) -> None:
+    given = task(tmp_path, pairs())
+    model = trained(given)
+    columns = {"user": np.array([0, 1, 2, 9], np.int32), "item": np.array([2, 3, 1, 11], np.int32)}
+    session = onnxruntime.InferenceSession(model.lower().SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(["score"], columns)[0], model.score(columns), atol=1e-6)
+    found = model.embeddings(given.codes)
+    np.testing.assert_allclose(found.queries[9] @ found.vectors[9], model.score(columns)[3], atol=1e-6)
+
+
+def test_a_saved_model_is_read_back_the_same(tmp_path: Path) -> None:
+    model = trained(task(tmp_path, pairs()))
+    files = model.save(tmp_path)
+    again = load_model(lambda name: files[name])
+    assert isinstance(again, MfModel)
+    np.testing.assert_array_equal(again.factors.users, model.factors.users)
+    assert (again.user, again.item, again.regularisation) == ("user", "item", 0.01)
+
+
+@pytest.mark.requirement("G-09", "G-18")
+def test_a_warm_run_keeps_its_parents_tastes_learns_new_users_and_ends_where_a_full_one_does(tmp_path: Path) -> None:
+    everything = pairs(users=USERS + 20)
+    old, new = (everything.take(np.flatnonzero(side)) for side in (everything.users < USERS, everything.users >= USERS))
+    files = trained(task(tmp_path / "parent", replace(old, user_count=USERS))).save(tmp_path)
+    pl.DataFrame({"user": everything.users, "item": everything.items, "label": 1, "before": 1}).write_parquet(tmp_path / "history.parquet")
+    given = replace(task(tmp_path / "warm", new, lambda name: files[name]), history=tmp_path / "history.parquet")
+    fitted = Mf().train(given)
+    warm, full = fitted.model, trained(task(tmp_path / "full", everything))
+    assert isinstance(warm, MfModel)
+    assert warm.factors.users.shape == (USERS + 22, 8)
+    assert len(fitted.facts["losses"]) == MfParams().sweeps // 3
+    assert min(recall(warm, old), recall(warm, new)) > 0.95 * recall(full, everything) > 0.5
+
+
+def test_a_warm_run_can_not_change_the_width(tmp_path: Path) -> None:
+    files = trained(task(tmp_path, pairs())).save(tmp_path)
+    with pytest.raises(Invalid, match=r"model\.params\.width: 16 is not the parent's 8: a warm run can't change it, start a full one"):
+        Mf().train(task(tmp_path, pairs(), lambda name: files[name], width=16))
+
+
+@pytest.mark.requirement("T-13")
+def test_a_model_too_large_for_one_graph_is_refused_before_training(tmp_path: Path) -> None:
+    given = task(tmp_path, pairs(), width=1024)
+    large = Graph("user", "item", (_feature("user", 600_000), _feature("item", 40)))
+    with pytest.raises(Invalid, match=r"weights take 2\.5 GB"):
+        Mf().train(replace(given, graph=large))
+
+
+def test_without_a_like_there_is_nothing_to_learn_from(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match="no known user liked a known item"):
+        Mf().train(task(tmp_path, pairs().take(slice(0, 0))))
+
+
+def test_the_regularisation_is_the_one_that_ranks_the_newest_likes_best(tmp_path: Path) -> None:
+    liked = pairs()
+    assert choose_strength(liked, 8, 0.1, 1, LOG) in STRENGTHS
+    assert choose_strength(liked.take(slice(0, FEWEST)), 8, 0.1, 1, LOG) == UNJUDGED
+    model = trained(task(tmp_path, liked, regularisation=None))
+    assert json.loads(model.save(tmp_path)[MODEL].read_text())["regularisation"] == model.regularisation
+    assert (tmp_path / VECTORS).exists()
