@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from shared.contracts.rollouts import Rollout
 from shared.domain.errors import Damaged, NotFound, Unavailable, Unreadable
-from shared.domain.route import Route
 from shared.ports import Clock, ModelServer, RecommenderStore, Registry, RolloutStore, RouteStore, ServedUnit
 from shared.telemetry import metrics
 
@@ -77,10 +76,9 @@ class Placement:
 
     def tick(self) -> None:
         self._doubt()
-        routes = self._routes.all()
         fault: Exception | None = None
         away = False
-        for recommender, wanted in self.desired(routes).items():
+        for recommender, wanted in self.desired().items():
             if recommender in self._doubted or self._placed.get(recommender) != wanted:
                 try:
                     self._place(recommender, wanted)
@@ -96,7 +94,10 @@ class Placement:
         for (recommender, version), count in self._server.successes().items():
             metrics.TRITON_SUCCESSES.labels(recommender, str(version)).set(count)
 
-    def desired(self, routes: Mapping[str, Route]) -> dict[str, frozenset[int]]:
+    def desired(self) -> dict[str, frozenset[int]]:
+        # A rollout puts the route before it ends: read in this order, a version that moves from one to the other is missed by neither.
+        rollouts = self._rollouts.list(active=True, limit=100_000)
+        routes = self._routes.all()
         wanted: dict[str, set[int]] = {name: set() for name in self._placed}
         wanted |= {name: set(route.named()) for name, route in routes.items()}
         now = self._clock.now()
@@ -104,7 +105,7 @@ class Placement:
             wanted[name] |= self._recent(name, now) | self._kept_warm(name, now)
         for name, deleted_at in self._routes.closed().items():  # told to the server once more by whoever comes next
             wanted[name] = self._recent(name, now) if now - deleted_at < GRACE else set()
-        for record in self._rollouts.list(active=True, limit=100_000):
+        for record in rollouts:
             if record.status.state != "pending":
                 wanted.setdefault(record.recommender, set()).add(int(record.spec["version"]))
         return {name: frozenset(versions) for name, versions in wanted.items()}

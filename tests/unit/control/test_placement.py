@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,6 +80,32 @@ def test_a_rollouts_version_is_placed_from_its_loading_to_its_end(world: World, 
         assert placed(world, plane) == {1, 2}
     move(world, "aborted", finished=True)
     assert placed(world, plane) == {1}
+
+
+@pytest.mark.requirement("C-05")
+@pytest.mark.parametrize("after", ["routes", "rollouts"])
+def test_a_version_that_is_promoted_while_one_looks_stays(
+    world: World, server: Watched, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    placement = Placement(world.routes, world.rollouts, world.registry, server, world.clock, world.keep_warm)
+    world.start_rollout(2)
+    move(world, "loading")
+    placement.tick()
+    assert server.orders == [(NAME, [2])]
+    store, method = {"routes": (world.routes, "all"), "rollouts": (world.rollouts, "list")}[after]
+    read = getattr(store, method)
+
+    def promoted_meanwhile(**asked: Any) -> Any:
+        found = read(**asked)
+        monkeypatch.undo()
+        put(world, Route(2))
+        move(world, "promoted", finished=True)
+        return found
+
+    monkeypatch.setattr(store, method, promoted_meanwhile)
+    placement.tick()
+    assert world.routes.all()[NAME].stable == 2, "it was promoted"
+    assert server.orders == [(NAME, [2])]
 
 
 @pytest.mark.requirement("C-05")
