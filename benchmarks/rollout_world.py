@@ -40,7 +40,7 @@ def specified(rollout: Mapping[str, Any]) -> RecommenderSpec:
             "data": {"interactions": {"uri": "ratings.csv"}, "items": {"uri": "movies.csv", "key": "item"}},
             "schema": {"user": "user", "item": "item", "time": "at", "label": {"column": "stars", "positive": ">= 4"}},
             "gates": [],
-            "serve": {"seen": "keep"},
+            "serve": {"filter": [{"available": True}]},
             "rollout": rollout,
         }
     )

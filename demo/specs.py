@@ -47,7 +47,7 @@ def learning_from(interactions: Path, items: Path) -> Json:
             {"parity": 1e-4},
             {"latency_p99": "50ms"},
         ],
-        "serve": {"seen": "keep"},
+        "serve": {"filter": [{"available": True}]},
         "rollout": {
             "steps": ["10%", "50%"],
             "analysis": {

@@ -16,6 +16,7 @@ from shared.contracts.events import Impression, Interaction
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import File, Files, Manifest, StageSpec
 from shared.domain.access import Token
+from shared.domain.attributes import Value
 from shared.domain.earned import Earned
 from shared.domain.machine import Request
 from shared.domain.queue import Queued
@@ -609,6 +610,60 @@ class KpiSource(Protocol):
 
     def positives(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[int]:
         """Items of the first or the newest `count` positives from `since` on."""
+
+
+@dataclass(frozen=True)
+class CatalogueItem:
+    """What is known of an item. One that was deleted stays as a sign of that: it isn't available, and has no attributes."""
+
+    item: int
+    attributes: Mapping[str, Value]
+    available: bool = True
+    deleted: bool = False
+    revision: int = 0
+    """Rises with every change of any item of the recommender; no two items have the same."""
+    updated_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class ItemWrite:
+    """What is said of an item: None is what isn't said (of `available`), or what is to be forgotten (of an attribute)."""
+
+    item: int
+    attributes: Mapping[str, Value | None]
+    available: bool | None = None
+
+
+@dataclass(frozen=True)
+class CatalogueHead:
+    revision: int
+    """Of the newest change."""
+    cleared: int
+    """The revision at which all was forgotten: a copy that is older begins anew."""
+
+
+class Catalogue(Protocol):
+    """Items of recommenders with their attributes. One call is one change: a reader sees all of it or nothing."""
+
+    def put(self, recommender: str, writes: Sequence[ItemWrite], now: datetime, whole: bool) -> int:
+        """Whole: an item is then what is said of it, and available unless told otherwise. Else only what is named changes, and an
+        item that isn't there is made. Of two writes of one item the last one counts, or builds upon the first. What changes
+        nothing writes nothing: returns how many items changed. NotFound where the recommender was deleted."""
+
+    def delete(self, recommender: str, items: Sequence[int], now: datetime) -> int:
+        """Returns how many were there; what isn't there is fine. NotFound as above."""
+
+    def get(self, recommender: str, item: int) -> CatalogueItem:
+        """NotFound where there is none, or none any more."""
+
+    def page(self, recommender: str, limit: int, after: int | None = None) -> Sequence[CatalogueItem]:
+        """In the order of their keys, without those that were deleted."""
+
+    def heads(self) -> Mapping[str, CatalogueHead]:
+        """Of each recommender that ever had items."""
+
+    def changes(self, recommender: str, since: int, limit: int) -> Sequence[CatalogueItem]:
+        """Items as they are now that have changed after that revision, in the order of their revisions, deleted ones too."""
 
 
 class Mirrors(Protocol):

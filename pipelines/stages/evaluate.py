@@ -30,7 +30,7 @@ def run(context: Context) -> Outcome:
     seed = spec.model.train.seed
     train, holdout, history = (pl.scan_parquet(context.fetch("etl", f"{name}.parquet")) for name in ("train", "holdout", "history"))
     items = pl.read_parquet(context.fetch("etl", "items.parquet"))
-    cases = sample_cases(holdout, history, items[spec.schema_.item], spec.serve.seen == "keep", seed)
+    cases = sample_cases(holdout, history, items[spec.schema_.item], spec.serve.not_seen is None, seed)
     log.info("%s of %s held-out positives are ranked in a catalogue of %s", _n(cases.count), _n(cases.found), _n(cases.catalogue))
     metrics = wanted_metrics(spec)
     counts = {metric.negatives for metric in metrics if metric.negatives is not None}

@@ -1,6 +1,6 @@
 """One recommendation, from the request to the logged answer.
 
-Choose the version by the user's hash -> score the catalogue -> filter -> order -> log the impression -> answer. A user whom the
+Choose the version by the user's hash -> filter -> score the catalogue -> order -> log the impression -> answer. A user whom the
 version doesn't know, or a server that doesn't answer, gets popular items, and the answer says so; nothing falls back in silence.
 While the route has a shadow, the candidate is asked as well, beside the answer's way.
 """
@@ -9,22 +9,27 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from services.gateway.catalogues import Catalogues
 from services.gateway.feedback import Feedback, Recorded
+from services.gateway.filtering import Asked
 from services.gateway.journal import Journal
 from services.gateway.loader import Loader
 from services.gateway.scoring import Scoring, Wish
 from services.gateway.shadow import Mirrored, Shadow
 from services.gateway.snapshot import Served
-from shared.contracts.events import Impression, Interaction
+from shared.contracts.events import NOTHING_LEFT, Impression, Interaction
+from shared.domain.attributes import Value
 from shared.domain.errors import Unavailable
 from shared.domain.ids import new_id
 from shared.domain.route import Variant, choose
 from shared.domain.traffic import bucket_of
-from shared.ports import ArtifactStore, Clock, EventLog, Mirrors, RecommenderStore, Registry, RouteStore, Scorer
+from shared.ports import ArtifactStore, Catalogue, Clock, EventLog, Mirrors, RecommenderStore, Registry, RouteStore, Scorer
 from shared.telemetry import metrics
+
+_NO_CONTEXT: Mapping[str, Value] = {}
 
 
 @dataclass(frozen=True)
@@ -48,21 +53,24 @@ class Stores:
     recommenders: RecommenderStore
     events: EventLog
     mirrors: Mirrors
+    catalogue: Catalogue
 
 
 class Gateway:
     def __init__(self, stores: Stores, server: Scorer, clock: Clock, id: str) -> None:
+        self._clock = clock
         self._loader = Loader(stores.routes, stores.registry, stores.artifacts, stores.recommenders, clock, id)
         self._journal = Journal(stores.events)
         self._feedback = Feedback(stores.recommenders, stores.events, clock, self._journal)
         self._scoring = Scoring(server)
         self._shadow = Shadow(server, stores.mirrors, f"{id}-{secrets.token_hex(4)}")  # anew for each life: its counts begin anew
+        self._catalogues = Catalogues(stores.catalogue, self._loader.units, self._clock)
         self._recommenders = stores.recommenders
-        self._clock = clock
 
     def refresh(self) -> None:
         """To be called about every 100 ms by one thread of the owner's."""
         self._loader.refresh()
+        self._catalogues.refresh()
         self._shadow.report(self._clock.now())
 
     def close(self) -> None:
@@ -72,8 +80,8 @@ class Gateway:
 
     @property
     def ready(self) -> bool:
-        """Whether the routes were ever read: before that, no traffic."""
-        return self._loader.snapshot.read_at is not None
+        """Whether the routes and the catalogues were ever read: before that, no traffic."""
+        return self._loader.snapshot.read_at is not None and self._catalogues.read_at is not None
 
     @property
     def versions(self) -> Sequence[tuple[str, int]]:
@@ -84,13 +92,15 @@ class Gateway:
         """A recommender that the sender doesn't see isn't there for it."""
         return self._feedback.record(interactions, sees)
 
-    def recommend(self, name: str, user: int, k: int = 10, exclude: Collection[int] = ()) -> Answer:
+    def recommend(
+        self, name: str, user: int, k: int = 10, exclude: Collection[int] = (), context: Mapping[str, Value] = _NO_CONTEXT
+    ) -> Answer:
         served = self._served(name)
         version, variant = choose(served.route, user)
         began = time.perf_counter()
         outcome = "error"
         try:
-            answer = self._answer(name, served, version, variant, user, k, exclude)
+            answer = self._answer(name, served, version, variant, user, k, exclude, context)
             outcome = answer.fallback or "ok"
             return answer
         finally:
@@ -100,24 +110,37 @@ class Gateway:
     def _served(self, name: str) -> Served:
         snapshot = self._loader.snapshot
         served = snapshot.served.get(name)
-        if served is not None:
-            return served
         if snapshot.read_at is None:
             raise Unavailable("this gateway has not read its routes yet: try again in a moment")
+        if self._catalogues.read_at is None:
+            raise Unavailable("this gateway has not read the catalogues yet: try again in a moment")
+        if served is not None:
+            return served
         self._recommenders.get(name)  # NotFound, if there is none of that name
         fault = self._loader.fault(name)
         if fault is not None:
             raise Unavailable(f"what serves '{name}' can't be loaded: {fault}")
         raise Unavailable(f"recommender '{name}' serves nothing yet: its first version answers once a run has passed its gates")
 
-    def _answer(self, name: str, served: Served, version: int, variant: Variant, user: int, k: int, exclude: Collection[int]) -> Answer:
+    def _answer(
+        self,
+        name: str,
+        served: Served,
+        version: int,
+        variant: Variant,
+        user: int,
+        k: int,
+        exclude: Collection[int],
+        context: Mapping[str, Value],
+    ) -> Answer:
         dropped = frozenset(exclude)
-        if served.drops_seen:
-            dropped |= self._journal.seen(name, user).keys()
-        wish = Wish(name, user, k, dropped)
+        if served.filter.drops_seen:
+            dropped |= self._journal.seen(name, user, served.filter.since(self._clock.now())).keys()
+        wish = Wish(name, user, k, served.filter, Asked(self._catalogues.of(name), context, dropped))
         shown = self._scoring.show(wish, served.units[version])
         route, now = served.route, self._clock.now()
-        answer = Answer(new_id("q", now, secrets.randbits(30)), name, version, variant, shown.items, shown.fallback)
+        fallback = shown.fallback if shown.items else NOTHING_LEFT
+        answer = Answer(new_id("q", now, secrets.randbits(30)), name, version, variant, shown.items, fallback)
         impression = Impression(
             request_id=answer.request_id,
             recommender=name,

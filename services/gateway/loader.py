@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from services.gateway.filtering import Filter
 from services.gateway.snapshot import Served, Snapshot
-from services.gateway.units import load_unit
+from services.gateway.units import Unit, load_unit
 from shared.domain.errors import EyasError
 from shared.domain.route import Route
 from shared.ports import ArtifactStore, Clock, RecommenderStore, Registry, RouteStore
@@ -37,6 +38,11 @@ class Loader:
         self._faults: dict[str, str] = {}
         self._lock = threading.Lock()
         self.snapshot = Snapshot()
+
+    def units(self, name: str) -> Sequence[Unit]:
+        """Every version of it that is served now."""
+        served = self.snapshot.served.get(name)
+        return list(served.units.values()) if served else []
 
     def fault(self, name: str) -> str | None:
         """Why a recommender's route can't be served, if it can't."""
@@ -83,14 +89,15 @@ class Loader:
         return replace(self.snapshot, served=served, read_at=now)
 
     def _load(self, name: str, route: Route, former: Served | None) -> Served:
-        drops_seen = self._recommenders.get(name).spec.serve.seen == "drop"
-        if former is not None and former.route == route and former.drops_seen == drops_seen:
+        serve = self._recommenders.get(name).spec.serve
+        same = former is not None and former.filter.serve == serve
+        if former is not None and former.route == route and same:
             return former
         known = dict(former.units) if former else {}
         units = {
             number: known.get(number) or load_unit(self._registry.get(name, number), self._artifacts) for number in sorted(route.named())
         }
-        return Served(route, units, drops_seen)
+        return Served(route, units, former.filter if former is not None and same else Filter(serve))
 
     def _fault(self, what: str, consequence: str, error: Exception) -> None:
         said = f"{type(error).__name__}: {error}"

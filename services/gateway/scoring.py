@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from services.gateway.attributes import Mask
+from services.gateway.filtering import Asked, Filter
 from services.gateway.ranking import best
 from services.gateway.units import Unit
 from shared.contracts.events import NO_SCORES, UNKNOWN_USER
@@ -26,7 +28,12 @@ class Wish:
     recommender: str
     user: int
     k: int
-    dropped: frozenset[int]
+    filter: Filter
+    asked: Asked
+
+    def allowed(self, unit: Unit) -> Mask:
+        """By row of the unit, whether its item may be shown."""
+        return self.filter.keep(unit, unit.every, self.asked)
 
 
 @dataclass(frozen=True)
@@ -50,15 +57,18 @@ class Scoring:
         self._unscored: set[tuple[str, int]] = set()
 
     def show(self, wish: Wish, unit: Unit) -> Shown:
+        allowed = wish.allowed(unit)
         if not unit.knows(wish.user):
-            return Shown(popular(wish, unit), UNKNOWN_USER)
+            return Shown(popular(wish, unit, allowed), UNKNOWN_USER)
+        if not allowed.any():
+            return Shown(())
         began = time.perf_counter()
         try:
-            items = scored(self._server, wish, unit)
+            items = scored(self._server, wish, unit, allowed)
         except Exception as error:
             seconds = time.perf_counter() - began
             self._failed(wish, unit, error)
-            return Shown(popular(wish, unit), NO_SCORES, seconds)
+            return Shown(popular(wish, unit, allowed), NO_SCORES, seconds)
         self._answered(wish, unit)
         return Shown(items, None, time.perf_counter() - began)
 
@@ -78,25 +88,18 @@ class Scoring:
             log.info("%s version %d: scores again", *key)
 
 
-def scored(server: Scorer, wish: Wish, unit: Unit) -> Items:
+def scored(server: Scorer, wish: Wish, unit: Unit, allowed: Mask) -> Items:
     """The version's own choice; Unavailable where it gives no scores that could be ordered."""
     scores = np.asarray(server.score(wish.recommender, unit.version, unit.feed(wish.user)))
     if scores.shape != unit.items.shape:
         raise Unavailable(f"the server gave scores of shape {scores.shape} for {len(unit.items)} items")
     if not np.isfinite(scores).all():
         raise Unavailable("the server gave scores that are no numbers")
-    kept = np.ones(len(scores), dtype=bool)
-    kept[unit.rows(wish.dropped)] = False
-    rows = np.flatnonzero(kept)
+    rows = np.flatnonzero(allowed)
     chosen = rows[best(scores[rows], unit.items[rows], wish.k)]
     return tuple(zip(unit.items[chosen].tolist(), scores[chosen].tolist(), strict=True))
 
 
-def popular(wish: Wish, unit: Unit) -> Items:
-    found: list[tuple[int, float | None]] = []
-    for item in unit.popular.tolist():
-        if len(found) == wish.k:
-            break
-        if item not in wish.dropped:
-            found.append((item, None))
-    return tuple(found)
+def popular(wish: Wish, unit: Unit, allowed: Mask) -> Items:
+    rows = unit.popular_rows[allowed[unit.popular_rows]][: wish.k]
+    return tuple((item, None) for item in unit.items[rows].tolist())

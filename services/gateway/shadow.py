@@ -110,7 +110,7 @@ class Shadow:
         stable = {bucket_of(one.stable.seconds or 0.0): 1}
         began = time.perf_counter()
         try:
-            items = scored(self._server, one.wish, one.unit)
+            items = scored(self._server, one.wish, one.unit, one.wish.allowed(one.unit))
         except Exception as error:
             log.log(
                 logging.DEBUG if isinstance(error, EyasError) else logging.WARNING,

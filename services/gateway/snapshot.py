@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from services.gateway.filtering import Filter
 from services.gateway.units import Unit
 from shared.domain.route import Route
 
@@ -16,7 +17,7 @@ class Served:
 
     route: Route
     units: Mapping[int, Unit]
-    drops_seen: bool
+    filter: Filter
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ import io
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,17 @@ class Unit:
         place = int(np.searchsorted(self.users, user))
         return place < len(self.users) and int(self.users[place]) == user
 
+    @cached_property
+    def every(self) -> Rows:
+        return np.arange(len(self.items))
+
+    @cached_property
+    def popular_rows(self) -> Rows:
+        """In the order of their popularity."""
+        return self.rows(self.popular.tolist())
+
     def rows(self, keys: Iterable[int]) -> Rows:
-        """The rows of these items; what isn't in the catalogue has none."""
+        """The rows of these items, in their order; what isn't in the catalogue has none."""
         wanted = np.fromiter(keys, dtype=np.int64)
         places = np.searchsorted(self._sorted, wanted)
         places[places == len(self._sorted)] = 0

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 
+from services.store.catalogue import forget
 from services.store.columns import sound
 from services.store.tables import recommender_history, recommenders, resources, route_history, routes
 from services.store.turns import take_turn
@@ -79,6 +80,7 @@ class SqlRecommenders:
             last = (route_history.c.recommender == name, route_history.c.generation == newest)
             connection.execute(update(route_history).where(*last).values(ended=now))
             connection.execute(delete(routes).where(routes.c.recommender == name))
+            forget(connection, name)
             connection.execute(update(recommenders).where(recommenders.c.name == name).values(deleted_at=now))
 
     def _readable(self, row: Row[Any]) -> Recommender | None:

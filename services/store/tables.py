@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Float, Index, Integer, MetaData, Table, Text, false, text
+from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, MetaData, Table, Text, false, text
 
 from services.store.columns import SEQUENCE, Instant, Json
 
@@ -181,6 +181,29 @@ mirrors = Table(
     Column("candidate", Json, nullable=False),
     Column("overlap", Float, nullable=False),
     Column("dropped", Integer, nullable=False),
+)
+
+# What is known of items. One that was deleted stays as a sign of that, so that whoever reads by revision hears of it.
+catalogue_items = Table(
+    "catalogue_items",
+    metadata,
+    Column("recommender", Text, primary_key=True),
+    Column("item", BigInteger, primary_key=True, autoincrement=False),
+    Column("attributes", Json, nullable=False),
+    Column("available", Boolean, nullable=False),
+    Column("deleted", Boolean, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("updated_at", Instant, nullable=False),
+    Index("catalogue_items_changed", "recommender", "revision"),
+)
+
+# The newest revision of each catalogue, and the one at which all of it was forgotten.
+catalogues = Table(
+    "catalogues",
+    metadata,
+    Column("recommender", Text, primary_key=True),
+    Column("revision", BigInteger, nullable=False),
+    Column("cleared", BigInteger, nullable=False),
 )
 
 # Tokens of the API: only their digests are kept.

@@ -118,7 +118,7 @@ class Platform:
         )
 
     def _gateway(self, state: State, scorer: Scorer, id: str, undo: ExitStack) -> Gateway:
-        stores = Stores(state.routes, state.registry, state.artifacts, state.recommenders, state.events, state.mirrors)
+        stores = Stores(state.routes, state.registry, state.artifacts, state.recommenders, state.events, state.mirrors, state.catalogue)
         gateway = Gateway(stores, scorer, state.clock, id)
         undo.callback(gateway.close)
         self._loops.append(Loop("gateway", [gateway.refresh], 0.1))

@@ -13,6 +13,7 @@ from services.home import Home
 from services.settings import Settings
 from services.store.answers import SqlAnswers
 from services.store.audit import SqlAudit
+from services.store.catalogue import SqlCatalogue
 from services.store.engine import open_engine, sqlite_url
 from services.store.leases import SqlLeases
 from services.store.leftovers import SqlLeftovers
@@ -63,6 +64,7 @@ class State:
         self.events = SqlEventLog(engine)
         self.kpis = SqlKpis(engine)
         self.mirrors = SqlMirrors(engine)
+        self.catalogue = SqlCatalogue(engine)
         self.artifacts = FsspecArtifacts(settings.artifacts_url or str(home.artifacts))
 
     def missing(self) -> Sequence[str]:

@@ -12,7 +12,9 @@ from shared.domain.traffic import MOST_BUCKET
 
 UNKNOWN_USER = "unknown user"
 NO_SCORES = "scoring unavailable"
-"""Why an answer is not the version's own. For a user that it doesn't know it isn't asked; where it gives no scores it was."""
+NOTHING_LEFT = "nothing left"
+"""Why an answer is not the version's own. For a user that it doesn't know it isn't asked; where it gives no scores it was. Where
+the filter leaves nothing the answer is empty and says so; its impression is one of the version's all the same."""
 
 Key = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 

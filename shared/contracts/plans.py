@@ -22,11 +22,11 @@ from shared.domain.steps import RolloutPlan, Shadow, Step
 READS: Mapping[str, tuple[str, ...]] = {
     "etl": ("data", "schema", "features", "split", "model.family", "model.params.negatives", "resources.etl.engine"),
     "train": ("model",),
-    "evaluate": ("schema", "serve.seen", "model.train.seed"),
+    "evaluate": ("schema", "model.train.seed"),
     "export": ("name", "schema", "model", "serve.instances", "serve.warm_up"),
     "verify": (),
 }
-"""What of the spec each stage reads, beside its input files; evaluate also the metrics that gates name."""
+"""What of the spec each stage reads, beside its input files; evaluate also the metrics of gates, and whether seen items are dropped."""
 
 TAKES: Mapping[str, tuple[str, ...]] = {
     "etl": (),
@@ -45,6 +45,7 @@ def stage_parts(spec: RecommenderSpec, stage: str) -> dict[str, str]:
     for path in READS[stage]:
         parts |= leaves(_at(document, path), path)
     if stage == "evaluate":
+        parts |= leaves(spec.serve.not_seen is not None, "serve.filter.not_seen")
         parts |= leaves(sorted({gate.metric for gate in spec.gates if isinstance(gate, MetricGate)}), "gates.metric")
     return {f"spec: {name}": value for name, value in parts.items()}
 

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from shared.contracts.filters import EVER, Available, Filter, Kinds, NotSeen
 from shared.contracts.strict import Strict
+from shared.domain.attributes import AVAILABLE
+from shared.domain.errors import Invalid
+from shared.domain.expression_kinds import check_kinds
+from shared.domain.expression_text import parse_expression
+from shared.domain.expressions import Expression
+
+_SEEN: Mapping[str, list[dict[str, Any]]] = {"drop": [{"not_seen": EVER}, {"available": True}], "keep": [{"available": True}]}
 
 
 class Serve(Strict):
     planned = frozenset({"retrieve", "order", "score"})
 
-    seen: Literal["drop", "keep"] = Field(
-        "drop", description="Whether items that the user has already liked here are dropped from answers."
+    filter: tuple[Filter, ...] = Field(
+        (NotSeen(not_seen=EVER), Available(available=True)),
+        max_length=32,
+        description="What an item must pass to be shown, all of it: `not_seen`, `available`, and expressions over attributes and context.",
     )
+    attributes: Kinds = Field(
+        {}, description="Attributes of items, by name and kind. Where some are declared, no others are taken in, and none used in filters."
+    )
+    context: Kinds = Field({}, description="What requests say of users, by name and kind; as `attributes`, for `user.NAME`.")
     instances: int = Field(
         1, ge=1, le=16, description="Of each version on each server: so many calls are computed at once, each with the model's memory."
     )
@@ -24,3 +40,42 @@ class Serve(Strict):
         le=100_000,
         description="Rows (zeros, empty texts) of a call that a server makes of a version before it is ready; 0: none.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _seen_was_a_field(cls, value: Any) -> Any:
+        """Specs from before filters had lists, stored ones too: `seen: drop` or `keep`."""
+        if isinstance(value, Mapping) and value.get("seen") in ("drop", "keep") and "filter" not in value:
+            value = dict(value)
+            return {"filter": _SEEN[value.pop("seen")], **value}
+        return value
+
+    @model_validator(mode="after")
+    def _filters_fit(self) -> Serve:
+        kinds = [type(one) for one in self.filter if not isinstance(one, str)]
+        for one in (NotSeen, Available):
+            if kinds.count(one) > 1:
+                raise ValueError(f"filter: '{next(iter(one.model_fields))}' is said twice")
+        if AVAILABLE in self.attributes:
+            raise ValueError(f"attributes: '{AVAILABLE}' is known of every item, and not declared")
+        try:
+            check_kinds(self.expressions(), self.attributes, self.context)
+        except Invalid as error:
+            raise ValueError(f"filter: {error}") from None
+        return self
+
+    def expressions(self) -> tuple[Expression, ...]:
+        return tuple(parse_expression(one) for one in self.filter if isinstance(one, str))
+
+    @property
+    def not_seen(self) -> NotSeen | None:
+        return next((one for one in self.filter if isinstance(one, NotSeen)), None)
+
+    @property
+    def only_available(self) -> bool:
+        return any(isinstance(one, Available) for one in self.filter)
+
+
+def window(one: NotSeen) -> timedelta | None:
+    """None: however long ago."""
+    return None if one.not_seen == EVER else one.not_seen

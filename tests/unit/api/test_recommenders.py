@@ -33,7 +33,7 @@ def test_an_equal_spec_changes_nothing_and_a_changed_one_starts_a_run(world, cli
     client.post("/v1/recommenders", json=document)
     again = client.post("/v1/recommenders", json=document)
     assert (again.status_code, again.json()["run"], again.json()["generation"]) == (200, None, 1)
-    changed = client.post("/v1/recommenders", json={**document, "serve": {"seen": "keep"}})
+    changed = client.post("/v1/recommenders", json={**document, "serve": {"filter": []}})
     assert (changed.status_code, changed.json()["generation"]) == (200, 2)
     assert world.runs.get(changed.json()["run"]).spec["cause"] == "the spec changed"
 

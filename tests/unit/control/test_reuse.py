@@ -211,7 +211,7 @@ def test_a_plan_is_what_the_run_then_does(world: World) -> None:
     lived(world, "r1")
     before = len(world.runs.list())
     assert foreseen(world) == {stage: ("reuse", f"r1-{stage}-1") for stage in REUSABLE} | {"verify": ("run", None)}
-    world.apply(serve={"seen": "keep"})
+    world.apply(serve={"filter": []})
     plan = foreseen(world)
     assert plan == {
         "etl": ("reuse", "r1-etl-1"),

@@ -45,7 +45,7 @@ def test_a_miss_names_what_has_changed() -> None:
         ({"model": {"train": {"seed": 9}}}, {"train", "evaluate", "export"}),
         ({"model": {"params": {"negatives": 9}}}, {"etl", "train", "export"}),
         ({"split": {"test": "10%"}}, {"etl"}),
-        ({"serve": {"seen": "keep"}}, {"evaluate"}),
+        ({"serve": {"filter": []}}, {"evaluate"}),
         ({"gates": [{"metric": "auc", "min": 0.9}, {"parity": 1e-3}]}, set()),
         ({"gates": [{"metric": "hr@3", "min": 0.6}]}, {"evaluate"}),
         ({"rollout": {"steps": ["3%"]}}, set()),

@@ -16,6 +16,7 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import File
 from shared.domain.errors import NotFound, Unavailable
 from shared.ports import Recommender, Taken, Version
+from shared.testing.fake_catalogue import FakeCatalogue
 from shared.testing.fake_events import FakeMirrors
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -77,12 +78,14 @@ class World:
         self.hanging: dict[int, threading.Event] = {}
         """Versions that answer once their event is set."""
         self.feeds: list[tuple[int, dict[str, np.ndarray]]] = []
+        self.looked_since: datetime | None = None
         self.likes: frozenset[int] = frozenset()
         self.shown: list = []
         self.taken: list = []
         self.log_fails = False
         self.log_hangs: threading.Event | None = None
         self.mirrors = FakeMirrors()
+        self.catalogue = FakeCatalogue()
         self.gateways: list[Gateway] = []
 
     def add_version(self, number: int, **changes: object) -> None:
@@ -146,14 +149,18 @@ class World:
             self.log_hangs.wait(30)
         if self.log_fails:
             raise Unavailable("the log is away")
+        self.looked_since = since
         return dict.fromkeys(self.likes, NOW)
 
     def interactions(self, interactions, positive, attribution):
         self.taken.append((list(interactions), list(positive), attribution))
         return Taken(new=len(interactions), hits=sum(positive))
 
+    def fail(self, *_):
+        raise Unavailable("the store is away")
+
     def gateway(self) -> Gateway:
-        made = Gateway(Stores(self, self, self.artifacts, self, self, self.mirrors), self, self.clock, "g1")
+        made = Gateway(Stores(self, self, self.artifacts, self, self, self.mirrors, self.catalogue), self, self.clock, "g1")
         self.gateways.append(made)
         return made
 

@@ -89,7 +89,7 @@ def test_liked_and_excluded_items_are_dropped_from_scored_and_popular_answers(wo
 
 def test_liked_items_stay_where_the_spec_keeps_them(world, gateway):
     world.likes = frozenset({10})
-    world.specs["m"] = world.specs["m"].model_copy(update={"serve": world.specs["m"].serve.model_copy(update={"seen": "keep"})})
+    world.specs["m"] = world.specs["m"].model_copy(update={"serve": world.specs["m"].serve.model_copy(update={"filter": ()})})
     world.clock.pass_by(seconds=1)
     gateway.refresh()
     assert items(gateway.recommend("m", 1, k=2)) == [10, 20]

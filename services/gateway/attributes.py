@@ -1,0 +1,297 @@
+"""A recommender's catalogue as columns, so that a filter looks at thousands of items in a few steps.
+
+Each item has a slot, in the order in which items came; the slot after the last one is that of every item that the catalogue
+doesn't know. A column holds one attribute as one kind: numbers with NaN where none is known, codes of texts and truth values with -1,
+lists as pairs of value and slot in the order of their values. A state is immutable, and the next one shares with it every column
+that hasn't changed; codes of texts never change, so all states share one list of words.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from services.gateway.ranking import Keys, Rows
+from services.gateway.units import Unit
+from shared.domain.attributes import Kind, kinds_of
+from shared.ports import CatalogueItem
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Column = np.ndarray[Any, Any]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+NOBODYS = 2**31 - 1
+"""The code of a text that no item has."""
+_CROWDED = 100_000
+"""From so many words on those that no item has any more are forgotten, each time that their number has doubled."""
+_SCALARS: Mapping[Kind, tuple[Any, float]] = {
+    "number": (np.float64, np.nan),
+    "text": (np.int32, -1),
+    "boolean": (np.int8, -1),
+}
+"""How a kind is kept, and what stands where nothing is known."""
+DTYPES: Mapping[Kind, Any] = {kind: dtype for kind, (dtype, _) in _SCALARS.items()}
+_LISTS: Mapping[Kind, Any] = {"numbers": np.float64, "texts": np.int32}
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """The order of texts: each has an odd place, so that there is room between."""
+
+    places: Ints
+    """By code."""
+    texts: Sequence[str]
+    """Sorted."""
+
+    def place(self, text: str) -> int:
+        found = bisect_left(self.texts, text)
+        return 2 * found + (found < len(self.texts) and self.texts[found] == text)
+
+
+class Words:
+    """Texts by code. Only ever appended to, by one thread; any other may read."""
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self._texts = list(texts)
+        self._codes = {text: code for code, text in enumerate(self._texts)}
+        self._order: Order | None = None
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __getitem__(self, code: int) -> str:
+        return self._texts[code]
+
+    def add(self, text: str) -> int:
+        code = self._codes.get(text)
+        if code is None:
+            code = len(self._texts)
+            self._texts.append(text)
+            self._codes[text] = code
+        return code
+
+    def code(self, text: str) -> int:
+        return self._codes.get(text, NOBODYS)
+
+    def order(self, count: int) -> Order:
+        """Of the first `count` codes at least."""
+        known = self._order
+        if known is None or len(known.texts) < count:
+            texts = self._texts[:]
+            order = sorted(range(len(texts)), key=texts.__getitem__)
+            places = np.empty(len(texts), np.int64)
+            places[order] = np.arange(len(texts)) * 2 + 1
+            self._order = known = Order(places, [texts[code] for code in order])
+        return known
+
+    def keep_order(self) -> None:
+        """Where somebody has asked for it, it is made anew before requests need it."""
+        if self._order is not None:
+            self.order(len(self._texts))
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """An attribute that is a list: each value of each item, in the order of the values."""
+
+    known: Mask
+    values: Column
+    slots: Rows
+
+    def having(self, value: float) -> Mask:
+        """By slot."""
+        found = np.zeros(len(self.known), bool)
+        begin, end = np.searchsorted(self.values, value, "left"), np.searchsorted(self.values, value, "right")
+        found[self.slots[begin:end]] = True
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Slots:
+    """The slot of each item, for the rows of units."""
+
+    keys: Keys
+    """Sorted."""
+    of: Rows
+    _aligned: WeakKeyDictionary[Unit, Rows] = field(default_factory=WeakKeyDictionary)
+
+    def align(self, unit: Unit) -> Rows:
+        """The slot of each row; -1, which is the slot after the last one, where the catalogue doesn't know the item."""
+        found = self._aligned.get(unit)
+        if found is None:
+            self._aligned[unit] = found = self._find(unit.items)
+        return found
+
+    def _find(self, items: Keys) -> Rows:
+        if not len(self.keys):
+            return np.full(len(items), -1, np.intp)
+        places = np.minimum(np.searchsorted(self.keys, items), len(self.keys) - 1)
+        found: Rows = np.where(self.keys[places] == items, self.of[places], -1)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Attributes:
+    """One state of a catalogue."""
+
+    slots: Slots
+    words: Words
+    texts: int
+    """How many of the words this state may use."""
+    available: Mask
+    scalars: Mapping[tuple[str, Kind], Column]
+    lists: Mapping[tuple[str, Kind], Pairs]
+
+    def __len__(self) -> int:
+        return len(self.slots.keys)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the arrays."""
+        arrays = [self.available, self.slots.keys, self.slots.of, *self.scalars.values()]
+        arrays += [part for one in self.lists.values() for part in (one.known, one.values, one.slots)]
+        return sum(one.nbytes for one in arrays)
+
+
+def nothing() -> Attributes:
+    """What is known of no item: each is available, and has no attributes."""
+    none = np.empty(0, np.int64)
+    return Attributes(Slots(none, none.astype(np.intp)), Words(), 0, np.ones(1, bool), {}, {})
+
+
+class Ledger:
+    """Makes each state out of the one before it. For one thread."""
+
+    def __init__(self, crowded: int = _CROWDED) -> None:
+        self._slots: dict[int, int] = {}
+        self._crowded = crowded
+        self.state = nothing()
+
+    def take(self, changes: Sequence[CatalogueItem]) -> Attributes:
+        """The state after these changes, oldest first; what is named twice is as it was named last."""
+        latest = {one.item: one for one in changes}
+        if not latest:
+            return self.state
+        before = len(self._slots)
+        changed = np.fromiter((self._slots.setdefault(item, len(self._slots)) for item in latest), np.intp, len(latest))
+        count, words = len(self._slots) + 1, self.state.words
+        said = _Said(words)
+        for slot, one in zip(changed.tolist(), latest.values(), strict=True):
+            said.add(slot, one)
+        available = _grown(self.state.available, count, True)
+        available[changed] = [one.available and not one.deleted for one in latest.values()]
+        scalars = {
+            key: _scalar(self.state.scalars.get(key), key[1], count, changed, said.scalars.get(key)) for key in said.all_scalars(self.state)
+        }
+        lists = {key: _pairs(self.state.lists.get(key), key[1], count, changed, said.lists.get(key)) for key in said.all_lists(self.state)}
+        self.state = Attributes(
+            slots=self.state.slots if count == before + 1 else self._sorted(),
+            words=words,
+            texts=len(words),
+            available=available,
+            scalars={key: column for key, column in scalars.items() if column is not None},
+            lists={key: pairs for key, pairs in lists.items() if pairs is not None},
+        )
+        if len(words) > self._crowded:
+            self.state = _tidied(self.state)
+            self._crowded = max(self._crowded, 2 * len(self.state.words))
+        self.state.words.keep_order()
+        return self.state
+
+    def _sorted(self) -> Slots:
+        keys = np.fromiter(self._slots, np.int64, len(self._slots))
+        order = np.argsort(keys, kind="stable")
+        return Slots(keys[order], order)
+
+
+def _tidied(state: Attributes) -> Attributes:
+    """With the words alone that some item has."""
+    scalars = {key: column for key, column in state.scalars.items() if key[1] == "text"}
+    lists = {key: pairs for key, pairs in state.lists.items() if key[1] == "texts"}
+    used = np.unique(np.concatenate([*scalars.values(), *(one.values for one in lists.values()), np.array([-1])]))[1:]
+    codes = np.full(len(state.words) + 1, -1, np.int32)  # the last one is that of -1
+    codes[used] = np.arange(len(used))
+    words = Words(state.words[code] for code in used.tolist())
+    return replace(
+        state,
+        words=words,
+        texts=len(words),
+        scalars={**state.scalars, **{key: codes[column] for key, column in scalars.items()}},
+        lists={**state.lists, **{key: replace(one, values=codes[one.values]) for key, one in lists.items()}},  # in the same order
+    )
+
+
+class _Said:
+    """What changes say, by attribute and kind."""
+
+    def __init__(self, words: Words) -> None:
+        self._words = words
+        self.scalars: dict[tuple[str, Kind], tuple[list[int], list[Any]]] = {}
+        self.lists: dict[tuple[str, Kind], tuple[list[int], list[int], list[Any]]] = {}
+
+    def add(self, slot: int, one: CatalogueItem) -> None:
+        for name, value in one.attributes.items() if not one.deleted else ():
+            for kind in kinds_of(value):
+                if kind in _SCALARS:
+                    slots, values = self.scalars.setdefault((name, kind), ([], []))
+                    slots.append(slot)
+                    values.append(self._words.add(value) if isinstance(value, str) else value)
+                elif isinstance(value, Sequence):
+                    known, slots, values = self.lists.setdefault((name, kind), ([], [], []))
+                    known.append(slot)
+                    slots += [slot] * len(value)
+                    values += [self._words.add(each) if isinstance(each, str) else each for each in value]
+
+    def all_scalars(self, state: Attributes) -> Iterable[tuple[str, Kind]]:
+        return {**state.scalars, **self.scalars}
+
+    def all_lists(self, state: Attributes) -> Iterable[tuple[str, Kind]]:
+        return {**state.lists, **self.lists}
+
+
+def _scalar(former: Column | None, kind: Kind, count: int, changed: Rows, said: tuple[list[int], list[Any]] | None) -> Column | None:
+    """None where no item has it any more."""
+    dtype, unknown = _SCALARS[kind]
+    column = np.full(count, unknown, dtype) if former is None else _grown(former, count, unknown)
+    column[changed] = unknown
+    if said is not None:
+        column[said[0]] = said[1]
+    return column if said is not None or known(column).any() else None
+
+
+def _pairs(
+    former: Pairs | None, kind: Kind, count: int, changed: Rows, said: tuple[list[int], list[int], list[Any]] | None
+) -> Pairs | None:
+    known = np.zeros(count, bool) if former is None else _grown(former.known, count, False)
+    known[changed] = False
+    values, slots = np.empty(0, _LISTS[kind]), np.empty(0, np.intp)
+    if former is not None:
+        touched = np.zeros(count, bool)
+        touched[changed] = True
+        stays = ~touched[former.slots]
+        values, slots = former.values[stays], former.slots[stays]
+    if said is not None:
+        known[said[0]] = True
+        values = np.concatenate((values, np.asarray(said[2], _LISTS[kind])))
+        slots = np.concatenate((slots, np.asarray(said[1], np.intp)))
+        order = np.argsort(values, kind="stable")
+        values, slots = values[order], slots[order]
+    return Pairs(known, values, slots) if known.any() else None
+
+
+def known(column: Column) -> Mask:
+    """Where a column of single values has one."""
+    found: Mask = ~np.isnan(column) if column.dtype == np.float64 else column >= 0
+    return found
+
+
+def _grown(column: Column, count: int, unknown: float) -> Column:
+    """A copy; new slots are as yet unknown, as the one after the last is."""
+    grown = np.full(count, unknown, column.dtype)
+    grown[: len(column)] = column
+    return grown

@@ -1,0 +1,115 @@
+"""Keeps the gateway's copies of the catalogues in step with the store.
+
+Each is read change by change, and what requests see is swapped only when all is read that there is: a request sees a change whole
+or not at all. While the store is away the last copies stand, and a metric says how old they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+
+from services.gateway.attributes import Attributes, Ledger, nothing
+from services.gateway.units import Unit
+from shared.domain.errors import EyasError
+from shared.ports import Catalogue, CatalogueHead, Clock
+from shared.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+EVERY = timedelta(milliseconds=200)
+PAGE = 2_000
+PATIENCE = 0.5
+"""Seconds that one pass reads at most: the same thread reads the routes."""
+_NOTHING = nothing()
+
+
+class _Copy:
+    def __init__(self, cleared: int) -> None:
+        self.ledger = Ledger()
+        self.cleared = cleared
+        self.revision = cleared
+        """What was read up to."""
+
+
+class Catalogues:
+    def __init__(
+        self, store: Catalogue, units: Callable[[str], Iterable[Unit]], clock: Clock, page: int = PAGE, patience: float = PATIENCE
+    ) -> None:
+        self._store = store
+        self._units = units
+        self._clock = clock
+        self._page = page
+        self._patience = patience
+        self._copies: dict[str, _Copy] = {}
+        self._shown: dict[str, Attributes] = {}
+        self._looked_at: datetime | None = None
+        self._faulty = False
+        self.read_at: datetime | None = None
+        """When all of them were last known to be the newest; None: never yet."""
+        metrics.CATALOGUE_AGE.set_function(self._age)  # asked when it is scraped: a store that hangs hides nothing
+
+    def of(self, recommender: str) -> Attributes:
+        return self._shown.get(recommender, _NOTHING)
+
+    def _age(self) -> float:
+        return math.inf if self.read_at is None else max(0.0, (self._clock.now() - self.read_at).total_seconds())
+
+    def refresh(self) -> None:
+        """By one thread. Never raises: a fault is logged once, and the last copies stand."""
+        now = self._clock.now()
+        if self._looked_at is not None and now - self._looked_at < EVERY:
+            return
+        self._looked_at = now
+        try:
+            if self._read(time.monotonic() + self._patience):
+                self.read_at = now
+            else:
+                self._looked_at = None  # there is more to read
+            self._healed()
+        except Exception as error:
+            self._fault(error)
+
+    def _read(self, until: float) -> bool:
+        """Whether nothing is left to read."""
+        heads = self._store.heads()
+        whole = [self._follow(name, head, until) for name, head in heads.items()]
+        return all(whole)
+
+    def _follow(self, name: str, head: CatalogueHead, until: float) -> bool:
+        copy = self._copies.get(name)
+        if copy is None or copy.revision < head.cleared:
+            copy = self._copies[name] = _Copy(head.cleared)
+        elif copy.revision >= head.revision:
+            return True
+        while True:
+            changes = self._store.changes(name, copy.revision, self._page)
+            if changes:
+                copy.ledger.take(changes)
+                copy.revision = changes[-1].revision
+            if len(changes) < self._page:
+                self._show(name, copy.ledger.state)
+                return True
+            if time.monotonic() > until:
+                return False
+
+    def _show(self, name: str, state: Attributes) -> None:
+        for unit in self._units(name):
+            state.slots.align(unit)  # before a request has to
+        self._shown[name] = state
+        metrics.CATALOGUE_ITEMS.labels(name).set(len(state))
+        metrics.CATALOGUE_BYTES.labels(name).set(state.size)
+
+    def _fault(self, error: Exception) -> None:
+        if not self._faulty:
+            ours = isinstance(error, EyasError)
+            log.error("the catalogues can't be read, the last copies stand: %s", error, exc_info=None if ours else error)
+        self._faulty = True
+
+    def _healed(self) -> None:
+        if self._faulty:
+            log.info("the catalogues are read again")
+        self._faulty = False

@@ -1,0 +1,61 @@
+"""What may be shown: the entries of `serve.filter`, compiled once for each generation of a spec.
+
+A filter says of rows of a unit which may stay. It looks at one state of the catalogue and at what the request brought along, so that
+scored and popular items, and a shadow's, pass the very same test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from services.gateway.attributes import Attributes, Mask
+from services.gateway.evaluation import Columns
+from services.gateway.ranking import Rows
+from services.gateway.units import Unit
+from shared.contracts.serving import Serve, window
+from shared.domain.attributes import Value
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Of one request."""
+
+    attributes: Attributes
+    """The state of the catalogue that it is answered by."""
+    context: Mapping[str, Value]
+    """What the client says of the user."""
+    dropped: frozenset[int]
+    """Items that it has seen, or that the request excludes."""
+
+
+class Filter:
+    def __init__(self, serve: Serve) -> None:
+        self.serve = serve
+        self._trees = tuple(one.tree for one in serve.expressions())
+        self._available = serve.only_available
+        self._window = window(serve.not_seen) if serve.not_seen else None
+        self.drops_seen = serve.not_seen is not None
+
+    def since(self, now: datetime) -> datetime | None:
+        """From when on what a user has liked is dropped; None: ever."""
+        return None if self._window is None else now - self._window
+
+    def keep(self, unit: Unit, rows: Rows, asked: Asked) -> Mask:
+        """True where the item of a row may be shown."""
+        kept = np.ones(len(rows), bool)
+        if asked.dropped:
+            dropped = np.zeros(len(unit.items), bool)
+            dropped[unit.rows(asked.dropped)] = True
+            kept &= ~dropped[rows]
+        if self._trees or (self._available and len(asked.attributes)):
+            slots = asked.attributes.slots.align(unit)[rows]
+            if self._available:
+                kept &= asked.attributes.available[slots]
+            columns = Columns(asked.attributes, slots, asked.context)
+            for tree in self._trees:
+                kept &= columns.look(tree).true
+        return kept

@@ -1,0 +1,155 @@
+"""Catalogues in SQL: a row an item, and a row a recommender that counts its changes.
+
+Writers of one recommender take turns, so revisions become visible in their order and a reader misses none. The newest revision
+stands in a row of its own: a gateway looks at that, many times a second, and reads items only when there are new ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, bindparam, delete, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from services.store.columns import Damage
+from services.store.living import refuse_deleted
+from services.store.tables import catalogue_items, catalogues
+from services.store.turns import take_turn
+from shared.domain.catalogue import alike, written
+from shared.domain.errors import Unreadable, no_such
+from shared.ports import CatalogueHead, CatalogueItem, ItemWrite
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 500
+_DAMAGED = -1
+"""In the place of the revision of what can't be read: whatever is written is another."""
+
+_item = catalogue_items.c
+_NAMED = select(catalogue_items).where(_item.recommender == bindparam("name"), _item.item.in_(bindparam("items", expanding=True)))
+
+
+class SqlCatalogue:
+    """Implements Catalogue."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._reads = engine.execution_options(read_only=True)
+        insert = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
+        new = insert(catalogue_items)
+        said = {column.name: new.excluded[column.name] for column in _item if not column.primary_key}
+        self._put = new.on_conflict_do_update(index_elements=[_item.recommender, _item.item], set_=said)
+        self._begin = insert(catalogues).on_conflict_do_nothing(index_elements=[catalogues.c.recommender])
+        self._damaged: set[tuple[str, int, int]] = set()
+
+    def put(self, recommender: str, writes: Sequence[ItemWrite], now: datetime, whole: bool) -> int:
+        with self._engine.begin() as connection:
+            take_turn(connection, "catalogue", recommender)
+            refuse_deleted(connection, recommender)
+            before = self._present(connection, recommender, {one.item for one in writes})
+            after: dict[int, CatalogueItem] = {}
+            for one in writes:
+                here = after.get(one.item) or before.get(one.item)
+                attributes, available = written(here, one, whole)
+                after[one.item] = CatalogueItem(one.item, attributes, available)
+            return self._write(connection, recommender, before, after, now)
+
+    def delete(self, recommender: str, items: Sequence[int], now: datetime) -> int:
+        with self._engine.begin() as connection:
+            take_turn(connection, "catalogue", recommender)
+            refuse_deleted(connection, recommender)
+            before = self._present(connection, recommender, items)
+            gone = {item: CatalogueItem(item, {}, False, True) for item, one in before.items() if not one.deleted}
+            return self._write(connection, recommender, before, gone, now)
+
+    def get(self, recommender: str, item: int) -> CatalogueItem:
+        with self._reads.connect() as connection:
+            row = connection.execute(select(catalogue_items).where(_item.recommender == recommender, _item.item == item)).one_or_none()
+        if row is None or row.deleted:
+            raise no_such("item", str(item))
+        damage = _damage(row)
+        if damage:
+            raise Unreadable(f"item {item} of '{recommender}' is damaged: {damage}; put it again")
+        return _read(row)
+
+    def page(self, recommender: str, limit: int, after: int | None = None) -> Sequence[CatalogueItem]:
+        query = select(catalogue_items).where(_item.recommender == recommender, _item.deleted.is_(False)).order_by(_item.item).limit(limit)
+        if after is not None:
+            query = query.where(_item.item > after)
+        with self._reads.connect() as connection:
+            rows = connection.execute(query).all()
+        return [self._told(row) for row in rows]
+
+    def heads(self) -> Mapping[str, CatalogueHead]:
+        with self._reads.connect() as connection:
+            return {row.recommender: CatalogueHead(row.revision, row.cleared) for row in connection.execute(select(catalogues))}
+
+    def changes(self, recommender: str, since: int, limit: int) -> Sequence[CatalogueItem]:
+        here = (_item.recommender == recommender, _item.revision > since)
+        query = select(catalogue_items).where(*here).order_by(_item.revision).limit(limit)
+        with self._reads.connect() as connection:
+            rows = connection.execute(query).all()
+        return [self._told(row) for row in rows]
+
+    def _present(self, connection: Connection, recommender: str, items: Iterable[int]) -> dict[int, CatalogueItem]:
+        waiting, found = iter(sorted(items)), {}
+        while some := list(itertools.islice(waiting, _AT_ONCE)):
+            for row in connection.execute(_NAMED, {"name": recommender, "items": some}):
+                found[row.item] = replace(self._told(row), revision=_DAMAGED) if _damage(row) else _read(row)
+        return found
+
+    def _write(
+        self,
+        connection: Connection,
+        recommender: str,
+        before: Mapping[int, CatalogueItem],
+        after: Mapping[int, CatalogueItem],
+        now: datetime,
+    ) -> int:
+        changed = [
+            one for item, one in after.items() if item not in before or before[item].revision == _DAMAGED or not alike(before[item], one)
+        ]
+        if not changed:
+            return 0
+        connection.execute(self._begin, {"recommender": recommender, "revision": 0, "cleared": 0})
+        counted = update(catalogues).where(catalogues.c.recommender == recommender).values(revision=catalogues.c.revision + len(changed))
+        last: int = connection.execute(counted.returning(catalogues.c.revision)).scalar_one()
+        rows = [_row(recommender, replace(one, revision=last - len(changed) + n, updated_at=now)) for n, one in enumerate(changed, 1)]
+        connection.execute(self._put, rows)
+        return len(changed)
+
+    def _told(self, row: Row[Any]) -> CatalogueItem:
+        """Of a damaged row no attribute is known, which is said once."""
+        damage = _damage(row)
+        if damage and (row.recommender, row.item, row.revision) not in self._damaged:
+            self._damaged.add((row.recommender, row.item, row.revision))
+            log.error("item %d of '%s' has no attributes until it is put again: %s", row.item, row.recommender, damage)
+        return _read(row)
+
+
+def forget(connection: Connection, recommender: str) -> None:
+    """With the recommender: its name may be taken again, and its revisions go on."""
+    connection.execute(delete(catalogue_items).where(_item.recommender == recommender))
+    revision = catalogues.c.revision + 1
+    connection.execute(update(catalogues).where(catalogues.c.recommender == recommender).values(revision=revision, cleared=revision))
+
+
+def _damage(row: Row[Any]) -> str:
+    if isinstance(row.attributes, Damage):
+        return row.attributes.said
+    return "" if isinstance(row.attributes, dict) else "its attributes are no object"
+
+
+def _row(recommender: str, one: CatalogueItem) -> dict[str, Any]:
+    return {"recommender": recommender, **one.__dict__}
+
+
+def _read(row: Row[Any]) -> CatalogueItem:
+    told = row.attributes if isinstance(row.attributes, dict) else {}
+    attributes = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
+    return CatalogueItem(row.item, attributes, row.available, row.deleted, row.revision, row.updated_at)

@@ -1,0 +1,132 @@
+"""What is known of an item or of a user: named values of a few plain kinds, each bounded.
+
+A number, a text, true or false, or a list of numbers or of texts. Numbers are those that a float holds exactly enough to be
+compared: whole ones up to 2**53. What is given as null isn't known.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from shared.domain.errors import Invalid
+
+Scalar = bool | float | str
+Value = Scalar | Sequence[float] | Sequence[str]
+Kind = Literal["number", "text", "boolean", "numbers", "texts"]
+KINDS: tuple[Kind, ...] = ("number", "text", "boolean", "numbers", "texts")
+ARTICLES: Mapping[Kind, str] = {
+    "number": "a number",
+    "text": "a text",
+    "boolean": "true or false",
+    "numbers": "a list of numbers",
+    "texts": "a list of texts",
+}
+
+LARGEST = 2**53
+MOST_NAMES = 50
+MOST_TEXT = 500
+MOST_VALUES = 100
+MOST_CHARACTERS = 16_384
+"""Of all the names and texts of one item together."""
+AVAILABLE = "available"
+NAME_PATTERN = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
+WORDS = frozenset({"and", "or", "not", "in", "contains", "has", "true", "false", "user"})
+"""Of the filter language: no attribute is called so."""
+
+_NAME = re.compile(NAME_PATTERN)
+_BAD = re.compile("[\0\ud800-\udfff]")
+
+
+def kinds_of(value: Value) -> frozenset[Kind]:
+    """An empty list is one of texts and one of numbers."""
+    if isinstance(value, bool):
+        return frozenset({"boolean"})
+    if isinstance(value, str):
+        return frozenset({"text"})
+    if isinstance(value, int | float):
+        return frozenset({"number"})
+    if not value:
+        return frozenset({"texts", "numbers"})
+    return frozenset({"texts"}) if isinstance(value[0], str) else frozenset({"numbers"})
+
+
+def check_name(name: Any) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise Invalid(f"{str(name)[:80]!r} is no attribute's name: letters, digits and underscores, at most 64, not beginning with a digit")
+    if name in WORDS:
+        raise Invalid(f"'{name}' is a word of the filter language: call the attribute something else")
+    return name
+
+
+def check_attributes(given: Any, declared: Mapping[str, Kind]) -> dict[str, Value | None]:
+    """The attributes as they are kept; None is one to forget. What is declared has its kind; where something is, nothing else is taken."""
+    if not isinstance(given, Mapping):
+        raise Invalid("expected an object of attributes by name")
+    if len(given) > MOST_NAMES:
+        raise Invalid(f"{len(given)} attributes; an item has at most {MOST_NAMES}")
+    found: dict[str, Value | None] = {}
+    size = 0
+    for name, value in given.items():
+        if name not in declared:
+            check_name(name)
+            if name == AVAILABLE:
+                raise Invalid(f"'{AVAILABLE}' stands beside the attributes, not among them")
+            if declared:
+                raise Invalid(
+                    f"'{name}' is none of the declared attributes ({', '.join(sorted(declared))}): declare it in serve.attributes"
+                )
+        found[name] = kept = None if value is None else check_value(value, name)
+        if kept is not None and name in declared and declared[name] not in kinds_of(kept):
+            raise Invalid(f"{name}: expected {ARTICLES[declared[name]]}, as serve.attributes says, got {_said(value)}")
+        size += len(name) + (sum(map(len, _texts(kept))) if kept is not None else 0)
+    if size > MOST_CHARACTERS:
+        raise Invalid(f"the names and texts have {size} characters; those of an item have at most {MOST_CHARACTERS}")
+    return found
+
+
+def check_value(value: Any, name: str) -> Value:
+    """As it is kept: lists as tuples of one kind."""
+    if isinstance(value, list | tuple):
+        if len(value) > MOST_VALUES:
+            raise Invalid(f"{name}: {len(value)} values; a list has at most {MOST_VALUES}")
+        if all(isinstance(one, str) for one in value):
+            return tuple(_text(one, name) for one in value)
+        if all(isinstance(one, int | float) and not isinstance(one, bool) for one in value):
+            return tuple(_number(one, name) for one in value)
+        raise Invalid(f"{name}: a list holds texts or numbers, and only one of the two")
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _text(value, name)
+    if isinstance(value, int | float):
+        return _number(value, name)
+    raise Invalid(f"{name}: expected a number, a text, true, false, or a list of numbers or texts, got {_said(value)}")
+
+
+def _text(value: str, name: str) -> str:
+    if len(value) > MOST_TEXT:
+        raise Invalid(f"{name}: a text of {len(value)} characters; one has at most {MOST_TEXT}")
+    if _BAD.search(value):
+        raise Invalid(f"{name}: a text with a NUL or half of a character, which can't be stored: leave it out")
+    return value
+
+
+def _number(value: float, name: str) -> float:
+    if not math.isfinite(value) or (isinstance(value, int) and abs(value) > LARGEST):
+        raise Invalid(f"{name}: a number must be finite and, if it is whole, at most 2**53 from zero: write longer ones as text")
+    return value
+
+
+def _texts(value: Value) -> Iterable[str]:
+    if isinstance(value, str):
+        return (value,)
+    return () if isinstance(value, int | float) else (one for one in value if isinstance(one, str))
+
+
+def _said(value: Any) -> str:
+    if value is None or isinstance(value, Mapping):
+        return "an object" if value is not None else "null"
+    return repr(value)[:80]

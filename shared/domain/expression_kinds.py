@@ -1,0 +1,115 @@
+"""Which kinds the names of filter expressions can have, and whether that fits together.
+
+What is declared is known from the start; of the rest each use tells something (`price < 20` makes price a number), and all
+expressions of one filter are looked at together, so two that can't both mean something are found when the spec is applied.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+
+from shared.domain.attributes import ARTICLES, AVAILABLE, KINDS, Kind, kinds_of
+from shared.domain.expression_text import fault
+from shared.domain.expressions import LISTS, SCALARS, All, Compare, Constant, Expression, Has, Holds, Member, Name, Not, Operand, Some, Tree
+
+Kinds = frozenset[Kind]
+_ANY: Kinds = frozenset(KINDS)
+_ORDERED: Kinds = frozenset({"number", "text"})
+
+
+def check_kinds(expressions: Sequence[Expression], attributes: Mapping[str, Kind], context: Mapping[str, Kind]) -> None:
+    """Refuses what can never be true. Where attributes (or names of the context) are declared at all, only those may be used."""
+    found = _Found(attributes, context)
+    for one in expressions:
+        for name in sorted(one.names(), key=lambda name: name.column):
+            found.declared(one.text, name)
+    while found.narrowed:
+        found.narrowed = False
+        for one in expressions:
+            for test in _tests(one.tree):
+                found.look(one.text, test)
+
+
+def _tests(tree: Tree) -> Iterator[Compare | Member | Holds]:
+    match tree:
+        case Compare() | Member() | Holds():
+            yield tree
+        case Not():
+            yield from _tests(tree.part)
+        case All() | Some():
+            for part in tree.parts:
+                yield from _tests(part)
+        case Has():
+            pass
+
+
+class _Found:
+    def __init__(self, attributes: Mapping[str, Kind], context: Mapping[str, Kind]) -> None:
+        self._known = {"item": {**attributes, AVAILABLE: "boolean"}, "user": dict(context)}
+        self._closed = {"item": bool(attributes), "user": bool(context)}
+        self._kinds: dict[tuple[str, str], Kinds] = {
+            (source, name): frozenset({kind}) for source, known in self._known.items() for name, kind in known.items()
+        }
+        self.narrowed = True
+
+    def declared(self, text: str, name: Name) -> None:
+        known = self._known[name.source]
+        if not self._closed[name.source] or name.name in known:
+            return
+        near = difflib.get_close_matches(name.name, known, n=1, cutoff=0.5)
+        place = "serve.attributes" if name.source == "item" else "serve.context"
+        hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(known))}"
+        raise fault(text, name.column, f"{place} declares no '{name.name}': {hint}")
+
+    def look(self, text: str, test: Compare | Member | Holds) -> None:
+        match test:
+            case Holds():
+                self._only(text, test.operand, frozenset({"boolean"}), "a value that stands alone must be true or false: compare it")
+            case Compare():
+                self._compare(text, test)
+            case Member():
+                self._member(text, test)
+
+    def _compare(self, text: str, test: Compare) -> None:
+        for side in (test.left, test.right):
+            self._only(text, side, frozenset(SCALARS), f"'{test.order}' compares single values: use 'in' or 'contains' with lists")
+            if test.order not in ("==", "!="):
+                self._only(text, side, _ORDERED, f"'{test.order}' orders numbers or texts")
+        left, right = self._of(test.left), self._of(test.right)
+        if not left & right:
+            said = f"'{test.order}' compares {_said(test.left, left)} with {_said(test.right, right)}, which are never alike"
+            raise fault(text, test.column, said)
+        for side in (test.left, test.right):
+            self._narrow(side, left & right)
+
+    def _member(self, text: str, test: Member) -> None:
+        self._only(text, test.element, _ORDERED, "a list holds numbers or texts")
+        self._only(text, test.container, frozenset(LISTS.values()), "'in' and 'contains' look into lists: use == with single values")
+        element, container = self._of(test.element), self._of(test.container)
+        kinds = frozenset(kind for kind in element if kind in LISTS and LISTS[kind] in container)
+        if not kinds:
+            raise fault(text, test.column, f"{_said(test.container, container)} never holds {_said(test.element, element)}")
+        self._narrow(test.element, kinds)
+        self._narrow(test.container, frozenset(LISTS[kind] for kind in kinds))
+
+    def _only(self, text: str, operand: Operand, wanted: Kinds, said: str) -> None:
+        kinds = self._of(operand)
+        if not kinds & wanted:
+            raise fault(text, operand.column, f"{_said(operand, kinds)}: {said}")
+        self._narrow(operand, kinds & wanted)
+
+    def _of(self, operand: Operand) -> Kinds:
+        if isinstance(operand, Constant):
+            return kinds_of(operand.value)
+        return self._kinds.get((operand.source, operand.name), _ANY)
+
+    def _narrow(self, operand: Operand, kinds: Kinds) -> None:
+        if isinstance(operand, Name) and self._of(operand) != kinds:
+            self._kinds[operand.source, operand.name] = kinds
+            self.narrowed = True
+
+
+def _said(operand: Operand, kinds: Kinds) -> str:
+    named = " or ".join(ARTICLES[kind] for kind in KINDS if kind in kinds)
+    return f"{operand} ({named})" if isinstance(operand, Constant) else f"'{operand}' ({named})"

@@ -1,0 +1,230 @@
+"""Reads the filter language: a hand-written parser whose every fault says the column and what would be right.
+
+either   := both ("or" both)*
+both     := negation ("and" negation)*
+negation := "not" negation | "(" either ")" | "has" "(" name ")" | test
+test     := operand (ORDER operand | ["not"] "in" operand | ["not"] "contains" operand)?
+operand  := NUMBER | 'TEXT' | true | false | "[" (constant ("," constant)*)? "]" | name
+name     := NAME | "user" "." NAME
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NoReturn, cast
+
+from shared.domain.attributes import LARGEST, MOST_TEXT, MOST_VALUES, NAME_PATTERN, WORDS, Value
+from shared.domain.errors import Invalid
+from shared.domain.expressions import ORDERS, All, Compare, Constant, Expression, Has, Holds, Member, Name, Not, Operand, Order, Some, Tree
+
+LONGEST = 1000
+DEEPEST = 20
+MOST_TOKENS = 300
+_TOKEN = re.compile(
+    rf"""\s*(?:(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![A-Za-z0-9_.]))|(?P<word>{NAME_PATTERN}(?![A-Za-z0-9_]))"""
+    r"""|(?P<text>'(?:[^'\\]|\\['"\\])*'|"(?:[^"\\]|\\['"\\])*")|(?P<sign><=|>=|==|!=|[<>()\[\],.]))"""
+)
+_ESCAPED = re.compile(r"\\(.)")
+_MEANT = {"=": "write == to compare", "&": "write 'and'", "|": "write 'or'", "!": "write 'not', or != to compare"}
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: Literal["number", "word", "text", "sign", "end"]
+    text: str
+    column: int
+
+    def __str__(self) -> str:
+        return "the end" if self.kind == "end" else self.text if self.kind == "text" else f"'{self.text}'"
+
+
+def parse_expression(text: str) -> Expression:
+    """Its form alone; whether the kinds fit, expression_kinds says."""
+    if len(text) > LONGEST:
+        raise Invalid(f"an expression of {len(text)} characters; one has at most {LONGEST}: make several of it, for all of them must hold")
+    return _Parser(text, _tokens(text)).whole()
+
+
+def fault(text: str, column: int, said: str) -> Invalid:
+    return Invalid(f"{text!r}, column {column}: {said}")
+
+
+def _tokens(text: str) -> list[_Token]:
+    found: list[_Token] = []
+    place = 0
+    end = len(text.rstrip())
+    while place < end:
+        match = _TOKEN.match(text, place)
+        if match is None:
+            column = place + len(text[place:]) - len(text[place:].lstrip())
+            raise fault(text, column + 1, _strange(text[column:]))
+        kind = match.lastgroup
+        found.append(_Token(cast(Literal["number"], kind), match[kind or 0], match.start(kind or 0) + 1))
+        place = match.end()
+        if len(found) > MOST_TOKENS:
+            raise fault(text, found[-1].column, f"more than {MOST_TOKENS} words and signs: make several expressions of it")
+    return [*found, _Token("end", "", end + 1)]
+
+
+def _strange(rest: str) -> str:
+    if rest[0] in "'\"":
+        return f"a text that doesn't end: close it with {rest[0]}, and write \\{rest[0]} for one inside"
+    if rest[0].isdigit() or rest[0] == "-":
+        return f"{rest.split(maxsplit=1)[0][:20]!r} is no number: write one such as 18, -3 or 2.5; there is no arithmetic"
+    if rest[0].isalpha() or rest[0] == "_":
+        return f"{rest.split(maxsplit=1)[0][:20]!r}...: a name has letters (a to z), digits and underscores, at most 64"
+    return f"{rest[0]!r} is no sign of the language" + (f": {_MEANT[rest[0]]}" if rest[0] in _MEANT else "")
+
+
+class _Parser:
+    def __init__(self, text: str, tokens: list[_Token]) -> None:
+        self._text = text
+        self._tokens = tokens
+        self._place = 0
+        self._depth = 0
+
+    def whole(self) -> Expression:
+        tree = self._either()
+        if self._now.kind != "end":
+            self._refuse("expected 'and', 'or', or the end")
+        return Expression(self._text, tree)
+
+    @property
+    def _now(self) -> _Token:
+        return self._tokens[self._place]
+
+    def _take(self) -> _Token:
+        taken = self._now
+        self._place += taken.kind != "end"
+        return taken
+
+    def _next_is(self, *texts: str) -> bool:
+        return self._now.kind in ("word", "sign") and self._now.text in texts
+
+    def _skip(self, text: str) -> None:
+        if not self._next_is(text):
+            self._refuse(f"expected '{text}'")
+        self._take()
+
+    def _refuse(self, said: str) -> NoReturn:
+        raise fault(self._text, self._now.column, f"{said}, found {self._now}")
+
+    def _either(self) -> Tree:
+        parts = self._joined("or", self._both)
+        return parts[0] if len(parts) == 1 else Some(parts)
+
+    def _both(self) -> Tree:
+        parts = self._joined("and", self._negation)
+        return parts[0] if len(parts) == 1 else All(parts)
+
+    def _joined(self, word: str, part: Callable[[], Tree]) -> tuple[Tree, ...]:
+        found = [part()]
+        while self._next_is(word):
+            self._take()
+            found.append(part())
+        return tuple(found)
+
+    def _negation(self) -> Tree:
+        if self._next_is("not", "("):
+            self._depth += 1
+            if self._depth > DEEPEST:
+                raise fault(self._text, self._now.column, f"nested deeper than {DEEPEST}: make it flatter")
+            if self._take().text == "not":
+                found: Tree = Not(self._negation())
+            else:
+                found = self._either()
+                self._skip(")")
+            self._depth -= 1
+            return found
+        if self._next_is("has"):
+            column = self._take().column
+            self._skip("(")
+            name = self._name("the name that is asked for, such as has(genres)")
+            self._skip(")")
+            return Has(name, column)
+        return self._test()
+
+    def _test(self) -> Tree:
+        left = self._operand()
+        column = self._now.column
+        if self._now.kind == "sign" and self._now.text in ORDERS:
+            order = cast(Order, self._take().text)
+            right = self._operand()
+            if self._now.text in ORDERS and self._now.kind == "sign":
+                self._refuse("comparisons don't chain: write two of them with 'and'")
+            return Compare(order, left, right, column)
+        negated = self._next_is("not")
+        if negated:
+            self._take()
+        if self._next_is("in"):
+            self._take()
+            found: Tree = Member(left, self._operand(), column)
+        elif self._next_is("contains"):
+            self._take()
+            found = Member(self._operand(), left, column)
+        elif negated:
+            self._refuse("expected 'in' or 'contains' after 'not'")
+        else:
+            return Holds(left, left.column)
+        return Not(found) if negated else found
+
+    def _operand(self) -> Operand:
+        token = self._now
+        if token.kind in ("number", "text") or self._next_is("true", "false"):
+            return Constant(self._scalar(), token.column)
+        if self._next_is("["):
+            return self._list()
+        return self._name("an attribute, user.NAME, a number, a 'text', true, false or a [list]")
+
+    def _name(self, wanted: str) -> Name:
+        token = self._now
+        if token.kind == "word" and token.text == "user":
+            self._take()
+            if not self._next_is("."):
+                self._refuse("what of the user? Expected '.' and a name, as in user.age")
+            self._take()
+            if self._now.kind != "word":
+                self._refuse("expected a name after 'user.'")
+            return Name("user", self._take().text, token.column)
+        if token.kind != "word" or token.text in WORDS:
+            self._refuse(f"expected {wanted}")
+        self._take()
+        if self._next_is("."):
+            self._refuse(f"only 'user' has a dot: '{token.text}' is one name")
+        return Name("item", token.text, token.column)
+
+    def _scalar(self) -> bool | float | str:
+        token = self._now
+        if token.kind == "word":
+            return self._take().text == "true"
+        if token.kind == "text":
+            text = _ESCAPED.sub(r"\1", token.text[1:-1])
+            if len(text) > MOST_TEXT:
+                raise fault(self._text, token.column, f"a text of {len(text)} characters; one has at most {MOST_TEXT}")
+            self._take()
+            return text
+        number = float(token.text)
+        if abs(number) > LARGEST:
+            raise fault(self._text, token.column, "a number beyond 2**53 is not exact: compare texts instead")
+        self._take()
+        return int(token.text) if token.text.lstrip("-").isdigit() else number
+
+    def _list(self) -> Constant:
+        column = self._take().column
+        found: list[bool | float | str] = []
+        while not self._next_is("]"):
+            if found:
+                self._skip(",")
+            token = self._now
+            if token.kind not in ("number", "text"):
+                self._refuse("expected a number or a 'text' in the list")
+            value = self._scalar()
+            if found and isinstance(value, str) != isinstance(found[0], str):
+                raise fault(self._text, token.column, "a list holds texts or numbers, and only one of the two")
+            found.append(value)
+            if len(found) > MOST_VALUES:
+                raise fault(self._text, token.column, f"a list has at most {MOST_VALUES} values")
+        self._take()
+        return Constant(cast(Value, tuple(found)), column)

@@ -1,0 +1,180 @@
+"""The filter language: what an item's attributes and the request's context must say for the item to be shown.
+
+    age_rating <= user.age
+    region == user.region or 'world' in regions
+    price < 20 and not adult
+    not has(genres) or not genres contains 'Horror'
+
+A name is an attribute of the item, `user.NAME` is one of the request's context. What isn't known stays unknown: a comparison
+with a missing value, or with one of another kind, is neither true nor false, `not` leaves it so, and an item is kept only where
+the whole is true. `has(name)` is the one question that a missing value answers (with false). `and` is false where one side is,
+`or` is true where one side is, whatever the other one is.
+
+This module has the tree and its meaning on plain values; the parser is in expression_text, the kinds in expression_kinds.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from shared.domain.attributes import Kind, Value, kinds_of
+
+Source = Literal["item", "user"]
+Order = Literal["<", "<=", ">", ">=", "==", "!="]
+Truth = bool | None
+"""None: unknown."""
+
+ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+SCALARS: tuple[Kind, ...] = ("number", "text", "boolean")
+LISTS: Mapping[Kind, Kind] = {"number": "numbers", "text": "texts"}
+"""The kind of list that holds values of a kind."""
+
+
+@dataclass(frozen=True)
+class Name:
+    source: Source
+    name: str
+    column: int = field(default=0, compare=False)
+
+    def __str__(self) -> str:
+        return self.name if self.source == "item" else f"user.{self.name}"
+
+
+@dataclass(frozen=True)
+class Constant:
+    value: Value
+    column: int = field(default=0, compare=False)
+
+    def __str__(self) -> str:
+        if isinstance(self.value, bool):
+            return str(self.value).lower()
+        return repr(list(self.value) if isinstance(self.value, tuple) else self.value)
+
+
+Operand = Name | Constant
+
+
+@dataclass(frozen=True)
+class Compare:
+    order: Order
+    left: Operand
+    right: Operand
+    column: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class Member:
+    """`element in container`, however it was written."""
+
+    element: Operand
+    container: Operand
+    column: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class Has:
+    name: Name
+    column: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class Holds:
+    """A value that is true or false by itself."""
+
+    operand: Operand
+    column: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class Not:
+    part: Tree
+
+
+@dataclass(frozen=True)
+class All:
+    parts: tuple[Tree, ...]
+
+
+@dataclass(frozen=True)
+class Some:
+    parts: tuple[Tree, ...]
+
+
+Tree = Compare | Member | Has | Holds | Not | All | Some
+
+
+@dataclass(frozen=True)
+class Expression:
+    text: str
+    tree: Tree
+
+    def names(self) -> frozenset[Name]:
+        return frozenset(one for one in operands(self.tree) if isinstance(one, Name))
+
+
+def operands(tree: Tree) -> Iterator[Operand]:
+    match tree:
+        case Compare():
+            yield from (tree.left, tree.right)
+        case Member():
+            yield from (tree.element, tree.container)
+        case Has():
+            yield tree.name
+        case Holds():
+            yield tree.operand
+        case Not():
+            yield from operands(tree.part)
+        case All() | Some():
+            for part in tree.parts:
+                yield from operands(part)
+
+
+def truth(tree: Tree, item: Mapping[str, Value], user: Mapping[str, Value]) -> Truth:
+    """The meaning of the language, on one item; what evaluates whole columns is held equal to it."""
+    match tree:
+        case Compare():
+            left, right = _value(tree.left, item, user), _value(tree.right, item, user)
+            if left is None or right is None or not kinds_of(left) & kinds_of(right) & set(SCALARS):
+                return None
+            return bool(ORDERS[tree.order](left, right))
+        case Member():
+            element, container = _value(tree.element, item, user), _value(tree.container, item, user)
+            if element is None or container is None:
+                return None
+            lists = {LISTS.get(kind) for kind in kinds_of(element)} & kinds_of(container)
+            return element in container if lists and not isinstance(container, str | int | float) else None
+        case Has():
+            return _value(tree.name, item, user) is not None
+        case Holds():
+            value = _value(tree.operand, item, user)
+            return value if isinstance(value, bool) else None
+        case Not():
+            found = truth(tree.part, item, user)
+            return None if found is None else not found
+        case All():
+            return _combined(tree.parts, item, user, False)
+        case Some():
+            return _combined(tree.parts, item, user, True)
+
+
+def _combined(parts: tuple[Tree, ...], item: Mapping[str, Value], user: Mapping[str, Value], decisive: bool) -> Truth:
+    found = [truth(part, item, user) for part in parts]
+    if decisive in found:
+        return decisive
+    return None if None in found else not decisive
+
+
+def _value(operand: Operand, item: Mapping[str, Value], user: Mapping[str, Value]) -> Value | None:
+    if isinstance(operand, Constant):
+        return operand.value
+    return (item if operand.source == "item" else user).get(operand.name)
