@@ -140,7 +140,7 @@ class Guarded(APIRoute):
             if not self._takes_body and (await request.body()).strip() not in _EMPTY:
                 known = f"; what it takes goes into the query: {', '.join(sorted(self._queries))}" if self._queries else ""
                 raise Invalid(f"this takes no body{known}")
-            if self.body_field is not None and not _is_json(request.headers.get("content-type", "")) and await request.body():
+            if self.body_field is not None and not is_json(request.headers.get("content-type", "")) and await request.body():
                 raise HTTPException(415, "the body's type isn't JSON: send it with 'Content-Type: application/json'")
             try:
                 faults = unkeepable(await request.json()) if await request.body() else []
@@ -235,7 +235,7 @@ class Guarded(APIRoute):
             raise Invalid(f"{unknown[0][:80]!r} is no query parameter of this; {known}")
 
 
-def _is_json(kind: str) -> bool:
+def is_json(kind: str) -> bool:
     kind = kind.partition(";")[0].strip().lower()
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 

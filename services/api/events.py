@@ -1,32 +1,61 @@
-"""Feedback over HTTP: what users did."""
+"""Feedback over HTTP: what users did, and what a front end showed them by itself."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import replace
 
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
 
 from services.api.access import Room, Who
+from services.api.eventbodies import EVENTS_BODY, EventsBody, Refused
 from services.api.parts import Online
-from shared.contracts.events import Interaction
+from services.gateway import Recorded
 from shared.domain.access import Role
 
 room = Room("online")
 
+LISTED = 100
+"""Refused lines that an answer names."""
 
-class Batch(BaseModel):
-    model_config = ConfigDict(extra="forbid")
 
-    events: Annotated[list[Interaction], Field(max_length=1000)]
+class RefusedLine(BaseModel):
+    line: int = Field(description="Counted from 1.")
+    message: str = Field(description="What is wrong with it, the field first.")
 
 
 class Taken(BaseModel):
-    accepted: int
-    hits: int = Field(description="Answers that earned their first positive by these events.")
+    accepted: int = Field(description="Events that were taken in, or were there already.")
+    duplicates: int | None = Field(description="Those that were there already; null where that is found out later.")
+    conflicts: int | None = Field(
+        description="Duplicates that say something else than the first event of their id: the first one stands. Null where that is found "
+        "out later."
+    )
+    hits: int | None = Field(description="Answers that earned their first positive by these events; null where that is found out later.")
+    refused: int = Field(description="Lines of NDJSON that were not taken in; 0 for a batch.")
+    lines: list[RefusedLine] = Field(description=f"The first {LISTED} of them.")
 
 
-@room.create("/v1/events", Role.CLIENT, audited=False, status_code=202)
-def take_events(gateway: Online, who: Who, batch: Batch) -> Taken:
-    """All or none: one bad event refuses the batch, and the problem names it."""
-    found = gateway.record(batch.events, who.sees)
-    return Taken(accepted=found.accepted, hits=found.hits)
+@room.create("/v1/events", Role.CLIENT, audited=False, status_code=202, openapi_extra=EVENTS_BODY)
+def take_events(gateway: Online, who: Who, sent: EventsBody) -> Taken:
+    """Durable when answered. Of a JSON batch all is taken or nothing: one bad event refuses it, and the problem names it. Of NDJSON
+    each good line is taken and each bad one is named; where none is good, the answer is the problem."""
+    if sent.lines is None:
+        return _taken(gateway.record(sent.events, who.sees), ())
+    found = gateway.record(sent.events, who.sees, partial=True)
+    late = [Refused(sent.lines[one.index], one.message) for one in found.refused]
+    refused = sorted([*sent.refused, *late], key=lambda one: one.line)
+    if refused and not found.accepted:
+        raise RequestValidationError([{"type": "line", "loc": ("body", "lines", one.line), "msg": one.message} for one in refused[:LISTED]])
+    return _taken(replace(found, refused=()), refused)
+
+
+def _taken(found: Recorded, refused: list[Refused] | tuple[()]) -> Taken:
+    return Taken(
+        accepted=found.accepted,
+        duplicates=found.duplicates,
+        conflicts=found.conflicts,
+        hits=found.hits,
+        refused=len(refused),
+        lines=[RefusedLine(line=one.line, message=one.message) for one in refused[:LISTED]],
+    )

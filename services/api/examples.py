@@ -120,8 +120,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         },
     },
     "take_events": {
-        "body": {"events": [{"recommender": "movies", "user": 17, "item": 50, "value": 5, "request_id": "q01kdwpg6a0x5m2qf"}]},
-        "answer": {"accepted": 1, "hits": 1},
+        "body": {
+            "events": [{"id": "e1", "recommender": "movies", "user": 17, "item": 50, "kind": "click", "request_id": "q01kdwpg6a0x5m2qf"}]
+        },
+        "answer": {"accepted": 1, "duplicates": 0, "conflicts": 0, "hits": 1, "refused": 0, "lines": []},
     },
 }
 

@@ -3,6 +3,7 @@ in every model, real examples, and the spec's schema."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from services.api.access import ANYBODY, HOLDER
+from services.api.eventbodies import NDJSON, event_schemas
 from services.api.examples import EXAMPLES
 from services.api.problems import MEDIA
 from services.api.words import FIELDS, PARAMETERS, TAGS
@@ -49,7 +51,7 @@ _PROBLEMS = {
     409: "Its state doesn't allow it, or somebody else changes it just now",
     412: "It isn't as If-Match or If-None-Match expects",
     413: "The body is too large",
-    415: "The body is not sent as JSON",
+    415: "The body is of a type that isn't read",
     422: "A parameter or a field is wrong",
     429: "Too many listen already: try again later",
     500: "A fault of the platform's, which its log has whole",
@@ -95,6 +97,7 @@ def document(app: FastAPI) -> dict[str, Any]:
     spec = RecommenderSpec.json_schema(_REF)
     schemas.update(spec.pop("$defs"))
     schemas.update({"RecommenderSpec": spec, "Problem": _PROBLEM})
+    schemas.update(event_schemas() if "/v1/events" in found["paths"] else {})
     found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer", "description": _BEARER}}
     for path, verb, operation in operations(found):
         _complete(path, verb, operation)
@@ -141,8 +144,8 @@ def _complete(path: str, verb: str, operation: dict[str, Any]) -> None:
         content["schema"] = _if_given(content["schema"])
     example = EXAMPLES.get(operation["operationId"], {})
     if "body" in example:
-        for content in operation["requestBody"]["content"].values():
-            content["example"] = example["body"]
+        for kind, content in operation["requestBody"]["content"].items():
+            content["example"] = json.dumps(example["body"]["events"][0]) + "\n" if kind == NDJSON else example["body"]
     if "answer" in example:
         good = next(status for status in responses if status.startswith("2"))
         responses[good]["content"]["application/json"]["example"] = example["answer"]
@@ -170,6 +173,7 @@ def _possible(path: str, verb: str, operation: Mapping[str, Any]) -> set[int]:
         found.add(429)
     if names & {"if-match", "if-none-match"}:
         found.add(412)
-    if operation.get("requestBody", {}).get("content", {}).keys() == {"application/json"}:
+    kinds = operation.get("requestBody", {}).get("content", {}).keys()
+    if kinds and kinds <= {"application/json", NDJSON}:
         found.add(415)
     return found

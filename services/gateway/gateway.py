@@ -20,7 +20,7 @@ from services.gateway.loader import Loader
 from services.gateway.scoring import Scoring, Wish
 from services.gateway.shadow import Mirrored, Shadow
 from services.gateway.snapshot import Served
-from shared.contracts.events import NOTHING_LEFT, Impression, Interaction
+from shared.contracts.events import NOTHING_LEFT, Event, Impression
 from shared.domain.attributes import Value
 from shared.domain.errors import Unavailable
 from shared.domain.ids import new_id
@@ -61,7 +61,7 @@ class Gateway:
         self._clock = clock
         self._loader = Loader(stores.routes, stores.registry, stores.artifacts, stores.recommenders, clock, id)
         self._journal = Journal(stores.events)
-        self._feedback = Feedback(stores.recommenders, stores.events, clock, self._journal)
+        self._feedback = Feedback(stores.recommenders, stores.events, clock)
         self._scoring = Scoring(server)
         self._shadow = Shadow(server, stores.mirrors, f"{id}-{secrets.token_hex(4)}")  # anew for each life: its counts begin anew
         self._catalogues = Catalogues(stores.catalogue, self._loader.units, self._clock)
@@ -88,9 +88,9 @@ class Gateway:
         """Every version that it may ask for by its routes."""
         return [(name, number) for name, one in self._loader.snapshot.served.items() for number in one.units]
 
-    def record(self, interactions: Sequence[Interaction], sees: Callable[[str], bool] = lambda _: True) -> Recorded:
-        """A recommender that the sender doesn't see isn't there for it."""
-        return self._feedback.record(interactions, sees)
+    def record(self, events: Sequence[Event], sees: Callable[[str], bool] = lambda _: True, partial: bool = False) -> Recorded:
+        """A recommender that the sender doesn't see isn't there for it. `partial`: bad events don't keep out the good ones."""
+        return self._feedback.record(events, sees, partial)
 
     def recommend(
         self, name: str, user: int, k: int = 10, exclude: Collection[int] = (), context: Mapping[str, Value] = _NO_CONTEXT

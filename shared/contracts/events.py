@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field
 
@@ -13,8 +14,10 @@ from shared.domain.traffic import MOST_BUCKET
 UNKNOWN_USER = "unknown user"
 NO_SCORES = "scoring unavailable"
 NOTHING_LEFT = "nothing left"
+FRONT_END = "front end"
 """Why an answer is not the version's own. For a user that it doesn't know it isn't asked; where it gives no scores it was. Where
-the filter leaves nothing the answer is empty and says so; its impression is one of the version's all the same."""
+the filter leaves nothing the answer is empty and says so; its impression is one of the version's all the same. What a front end
+showed by itself didn't come through the gateway."""
 
 Key = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 
@@ -22,10 +25,10 @@ Key = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 class Impression(Strict):
     """One answered recommendation: what was shown to whom by which version, in order."""
 
-    request_id: str = Field(max_length=64)
+    request_id: str = Field(max_length=128)
     recommender: str
     user: Key
-    version: int = Field(ge=1)
+    version: int = Field(ge=0, description="0: a front end's own, of no version.")
     variant: str = Field(pattern="^(stable|candidate)$")
     generation: int = Field(ge=0, description="Of the routing that chose the variant.")
     step: int = Field(description="Of the rollout whose weight was in force; -1 outside rollouts.")
@@ -60,3 +63,25 @@ class Interaction(Strict):
     )
     request_id: str | None = Field(None, max_length=64, description="Of the answer that it reacts to, where the client knows it.")
     at: AwareDatetime | None = Field(None, description="When it happened; the time of arrival when absent.")
+
+
+class Shown(Strict):
+    """What a front end showed a user by itself, such as a list that it kept. The gateway's own answers are known already."""
+
+    kind: Literal["impression"] = Field(description="That it was shown, not done.")
+    request_id: str = Field(min_length=1, max_length=64, description="The front end's own: of all with one, the first counts.")
+    recommender: str
+    user: Key
+    items: tuple[Key, ...] = Field(min_length=1, max_length=1000, description="In the order shown.")
+    version: int | None = Field(
+        None, ge=1, lt=2**31, description="Whose answer it is, if it is one's: it counts in that version's hit rate."
+    )
+    at: AwareDatetime | None = Field(None, description="When it was shown; the time of arrival when absent.")
+
+
+Event = Interaction | Shown
+
+
+def event_model(value: Any) -> type[Interaction] | type[Shown]:
+    """What an event from outside is to be read as."""
+    return Shown if isinstance(value, Mapping) and value.get("kind") == "impression" else Interaction

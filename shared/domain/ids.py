@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
+REQUEST_ID = "q[0-9a-z]{16}"
+"""What the gateway calls an answer."""
+
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 

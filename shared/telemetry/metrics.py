@@ -23,6 +23,10 @@ CATALOGUE_AGE = Gauge("eyas_catalogue_age_seconds", "Since this gateway's copies
 CATALOGUE_ITEMS = Gauge("eyas_catalogue_items", "Items in this gateway's copy of the catalogue, deleted ones included.", ["recommender"])
 CATALOGUE_BYTES = Gauge("eyas_catalogue_bytes", "Of that copy's columns.", ["recommender"])
 INTERACTIONS = Counter("eyas_interactions", "Interactions taken in.", ["recommender"])
+DUPLICATES = Counter("eyas_duplicate_events", "Events of an id that was there already: they count once.", ["recommender"])
+CONFLICTS = Counter(
+    "eyas_conflicting_events", "Events that say something else than the first one of their id: that one stands.", ["recommender"]
+)
 HITS = Counter("eyas_hits", "Answers that earned at least one positive.", ["recommender"])
 HIT_RATE = Gauge("eyas_hit_rate", "Hit rate of the newest answers whose attribution window has closed.", ["recommender", "version"])
 ANSWERS = Gauge("eyas_hit_rate_answers", "Answers that the hit rate rests on.", ["recommender", "version"])

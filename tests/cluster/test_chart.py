@@ -209,7 +209,7 @@ def test_installed_by_helm_a_run_as_jobs_becomes_an_answer_and_nothing_is_left(r
     assert len(answer["items"]) == 5
     event = {"recommender": "movies", "user": 3, "item": answer["items"][0]["item"], "value": 5, "request_id": answer["request_id"]}
     with release.client("gateway") as gateway:
-        assert checked(gateway.post("/v1/events", json={"events": [event]})) == {"accepted": 1, "hits": 1}
+        assert checked(gateway.post("/v1/events", json={"events": [event]}))["hits"] == 1
         assert gateway.get("/v1/recommenders").status_code == 404
     _upgrade_keeps_the_token(release)
     with clock.measures("a Triton's replacement"):

@@ -162,7 +162,7 @@ def test_a_run_becomes_a_version_that_the_gateway_answers_with(parts: Parts) -> 
     assert len(answer["items"]) == 5
     event = {"recommender": "movies", "user": 3, "item": answer["items"][0]["item"], "value": 5, "request_id": answer["request_id"]}
     with parts.client(parts.gateway) as gateway:
-        assert checked(gateway.post("/v1/events", json={"events": [event]})) == {"accepted": 1, "hits": 1}
+        assert checked(gateway.post("/v1/events", json={"events": [event]}))["hits"] == 1
 
 
 def test_a_triton_that_died_is_given_back_its_versions(parts: Parts) -> None:

@@ -52,6 +52,12 @@ CHECKS = (
 )
 
 
+@schemathesis.serializer("application/x-ndjson")
+def ndjson(_context: Any, value: Any) -> bytes:
+    """Any text is a body of lines, if not one of good ones."""
+    return value if isinstance(value, bytes) else str(value).encode(errors="surrogatepass")
+
+
 @dataclass
 class Part:
     """One phase with one token on one database."""

@@ -15,6 +15,7 @@ import pytest
 from services.api.app import create_app
 from services.api.parts import Door, Parts
 from services.gateway import Answer, Recorded
+from services.gateway.feedback import Refusal
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest
 from shared.datafiles import DataFiles
@@ -252,12 +253,14 @@ class Gateway:
         self.asked.append((name, user, k, list(exclude)))
         return Answer("q1", name, 1, "stable", ((10, 0.5), (20, None)), None)
 
-    def record(self, events, sees):
-        for index, one in enumerate(events):
-            if not sees(one.recommender):
-                raise Invalid(f"events.{index}.recommender: there is no recommender '{one.recommender}'")
-        self.recorded += events
-        return Recorded(len(events), 1)
+    def record(self, events, sees, partial=False):
+        unseen = [index for index, one in enumerate(events) if not sees(one.recommender)]
+        for index in unseen:
+            message = f"recommender: there is no recommender '{events[index].recommender}'"
+            if not partial:
+                raise Invalid(f"events.{index}.{message}")
+        self.recorded += [one for index, one in enumerate(events) if index not in unseen]
+        return Recorded(len(events) - len(unseen), 1, refused=[Refusal(index, message) for index in unseen])
 
 
 class Executor:

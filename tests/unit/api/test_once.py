@@ -191,5 +191,5 @@ def test_a_tokens_secret_is_kept_nowhere(world, client, problem):
 def test_events_are_taken_once(world, client):
     body = {"events": [{"recommender": "m", "user": 1, "item": 2}]}
     for _ in range(3):
-        assert client.post("/v1/events", json=body, headers=KEY).json() == {"accepted": 1, "hits": 1}
+        assert client.post("/v1/events", json=body, headers=KEY).json()["accepted"] == 1
     assert len(world.gateway.recorded) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from shared.domain.errors import Unavailable
@@ -38,7 +40,8 @@ def test_events_are_taken_in(world, client):
     response = client.post(
         "/v1/events", json={"events": [{"recommender": "m", "user": 1, "item": 2, "value": 5, "at": "2026-01-01T00:00:00Z"}]}
     )
-    assert (response.status_code, response.json()) == (202, {"accepted": 1, "hits": 1})
+    found = {"accepted": 1, "duplicates": 0, "conflicts": 0, "hits": 1, "refused": 0, "lines": []}
+    assert (response.status_code, response.json()) == (202, found)
     assert world.gateway.recorded[0].value == 5.0
 
 
@@ -59,6 +62,92 @@ def test_numbers_that_are_none_are_refused(client, problem):
 def test_more_than_a_thousand_events_are_refused(client, problem):
     events = [{"recommender": "m", "user": 1, "item": 2}] * 1001
     assert "events: " in problem(client.post("/v1/events", json={"events": events}), 422, "invalid")
+
+
+def lines(client, *given, kind="application/x-ndjson"):
+    content = b"\n".join(one if isinstance(one, bytes) else json.dumps(one).encode() for one in given)
+    return client.post("/v1/events", content=content, headers={"Content-Type": kind})
+
+
+GOOD = {"recommender": "m", "user": 1, "item": 2}
+SHOWN = {"kind": "impression", "recommender": "m", "user": 1, "items": [3, 2], "request_id": "page-1"}
+
+
+@pytest.mark.requirement("G-05")
+def test_of_lines_the_good_are_taken_and_the_bad_are_named(world, client):
+    response = lines(
+        client, GOOD, b'{"recommender": "m", "user": 1, "it', b"", SHOWN, GOOD | {"item": "x"}, b"\xff", GOOD | {"recommender": "z"}, []
+    )
+    found = response.json()
+    assert (response.status_code, found["accepted"], found["refused"]) == (202, 3, 4)
+    assert [one["line"] for one in found["lines"]] == [2, 5, 6, 8]
+    assert found["lines"][0]["message"].startswith("not JSON: EOF")
+    assert found["lines"][1]["message"] == "item: expected a whole number, got 'x'"
+    assert found["lines"][3]["message"] == "expected an object, got a list"
+    assert [type(one).__name__ for one in world.gateway.recorded] == ["Interaction", "Shown", "Interaction"]
+
+
+def test_a_line_that_the_gateway_refuses_is_named_by_its_place(world):
+    found = lines(world.holder("client", ["m"]), b"", GOOD, b"?", GOOD | {"recommender": "z"}).json()
+    assert (found["accepted"], [one["line"] for one in found["lines"]]) == (1, [3, 4])
+    assert found["lines"][1]["message"] == "recommender: there is no recommender 'z'"
+
+
+def test_where_no_line_is_good_the_answer_is_the_problem(world, client, problem):
+    response = lines(client, *[b"{"] * 150)
+    assert problem(response, 422, "invalid").startswith("lines.1: not JSON")
+    assert len(response.json()["errors"]) == 100
+    assert world.gateway.recorded == []
+
+
+def test_only_so_many_refused_lines_are_listed(client):
+    found = lines(client, GOOD, *[b"{"] * 150).json()
+    assert (found["accepted"], found["refused"], len(found["lines"])) == (1, 150, 100)
+
+
+def test_no_lines_are_no_fault(client):
+    assert lines(client, b"\n\n").json()["accepted"] == 0
+
+
+def test_more_lines_than_are_read_are_refused(client, problem):
+    assert "10000 lines" in problem(lines(client, *[b""] * 10_002), 413, "too-large")
+
+
+def test_ten_megabytes_are_refused(world, client, problem):
+    problem(lines(client, *[GOOD] * 200_000), 413, "too-large")
+    assert world.gateway.recorded == []
+
+
+def test_strings_that_no_database_keeps_are_refused_line_by_line(world, client):
+    found = lines(client, GOOD, GOOD | {"id": "a\0b"}, b'{"recommender": "m", "user": 1, "item": 2, "id": "\\ud800"}').json()
+    assert (found["accepted"], found["refused"]) == (1, 2)
+    assert found["lines"][0]["message"].startswith("id: holds a NUL")
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/xml", "application/x-ndjsonx"])
+def test_another_type_of_body_is_refused(client, problem, kind):
+    assert "application/x-ndjson" in problem(lines(client, GOOD, kind=kind), 415, "unsupported-media-type")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ([], "expected an object"),
+        ({}, "events: "),
+        ({"events": {}}, "events: expected a list"),
+        ({"events": [], "event": []}, "event: unknown field"),
+        ({"events": [SHOWN | {"items": []}]}, "events.0.items: expected at least 1 of them"),
+        ({"events": [SHOWN | {"value": 1}]}, "unknown field 'value'"),
+        ({"events": [GOOD | {"id": ""}]}, "events.0.id: "),
+        ({"events": [GOOD | {"id": "x" * 129}]}, "events.0.id: "),
+        ({"events": [GOOD | {"kind": "Click"}]}, "events.0.kind: "),
+        ({"events": [GOOD | {"revenue": 1e9}]}, "events.0.revenue: expected at most 100000000"),
+        ({"events": [7]}, "events.0: expected an object"),
+    ],
+)
+def test_a_bad_batch_is_refused_by_the_field(world, client, problem, body, said):
+    assert said in problem(client.post("/v1/events", json=body), 422, "invalid")
+    assert world.gateway.recorded == []
 
 
 def test_serving_shows_the_server_the_routes_and_who_answered(world, client):

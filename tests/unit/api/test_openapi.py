@@ -61,7 +61,7 @@ def test_examples_are_what_the_schemas_say(found):
         operation = names[name]
         if "body" in example:
             for content in operation["requestBody"]["content"].values():
-                check(found, content["schema"], example["body"])
+                check(found, content["schema"], content["example"])
         if "answer" in example:
             good = next(one for status, one in operation["responses"].items() if status.startswith("2"))
             check(found, good["content"]["application/json"]["schema"], example["answer"])

@@ -6,9 +6,16 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from shared.contracts.events import Interaction
+from shared.contracts.events import Interaction, Shown
 from shared.contracts.quantities import Rule
 from shared.domain.errors import Invalid
+from shared.ports import Taken
+from shared.telemetry import metrics
+from tests.unit.gateway.conftest import spec
+
+
+def shown(**fields) -> Shown:
+    return Shown(**{"kind": "impression", "recommender": "m", "user": 1, "items": (10, 20), "request_id": "page-1", **fields})
 
 
 def event(**fields) -> Interaction:
@@ -62,3 +69,67 @@ def test_each_recommender_judges_by_its_own_rule(world):
 
 def _strict(schema):
     return schema.model_copy(update={"label": schema.label.model_copy(update={"positive": Rule(">=", 5)})})
+
+
+@pytest.mark.requirement("G-05")
+def test_the_kind_decides_what_an_event_is(world):
+    kinds = {"share": {"weight": 3}, "survey": {"positive": "by_label"}, "click": {"positive": "never"}}
+    world.specs["m"] = spec(feedback={"kinds": kinds})
+    sent = [
+        ("click", None),
+        ("purchase", 1.0),
+        ("rating", 3.0),
+        ("rating", 4.0),
+        ("view", None),
+        ("share", None),
+        ("survey", 5.0),
+        (None, 4.0),
+    ]
+    world.gateway().record([event(kind=kind, value=value) for kind, value in sent])
+    ((interactions, positive, _),) = world.taken
+    assert positive == [False, True, False, True, False, True, True, True]
+    assert [one.kind for one in interactions] == ["click", "purchase", "rating", "rating", "view", "share", "survey", "rating"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"kind": "clik"}, r"events\.1\.kind: unknown kind 'clik': did you mean 'click'\?"),
+        ({"kind": "rating"}, r"events\.1\.value: a rating needs one, for the label rule '>= 4' reads it"),
+    ],
+)
+def test_an_event_that_its_spec_has_no_words_for_is_refused(world, wrong, said):
+    with pytest.raises(Invalid, match=said):
+        world.gateway().record([event(), event(**wrong)])
+    assert world.taken == []
+
+
+def test_of_a_partial_request_the_good_events_are_taken_and_the_others_told(world):
+    late = world.clock.now() + timedelta(hours=1)
+    found = world.gateway().record([event(kind="x"), event(), event(at=late), event(recommender="z"), shown(at=late)], partial=True)
+    assert (found.accepted, [one.index for one in found.refused]) == (1, [0, 2, 3, 4])
+    assert [one.message.split(":")[0] for one in found.refused] == ["kind", "at", "recommender", "at"]
+
+
+@pytest.mark.requirement("G-05")
+def test_what_a_front_end_shows_is_an_impression_of_its_own_that_judges_no_rollout(world):
+    found = world.gateway().record([shown(version=2), event(request_id="page-1"), event(request_id="q01kdwpg6a0x5m2qf")])
+    (one,) = world.shown
+    assert (one.request_id, one.version, one.generation, one.step, one.fallback) == ("m/page-1", 2, 0, -1, "front end")
+    assert (one.items, one.at) == ((10, 20), world.clock.now())
+    assert [done.request_id for done in world.taken[0][0]] == ["m/page-1", "q01kdwpg6a0x5m2qf"]
+    assert found.accepted == 3
+
+
+def test_an_answer_of_the_gateways_own_is_known_already(world):
+    found = world.gateway().record([shown(request_id="q01kdwpg6a0x5m2qf"), shown(request_id="q1")])
+    assert [one.request_id for one in world.shown] == ["m/q1"]
+    assert (found.accepted, found.duplicates) == (2, 1)
+
+
+def test_duplicates_and_conflicts_are_told_and_counted(world):
+    world.interactions = lambda *_: Taken(new=0, duplicates=2, conflicts=1, hits=None)
+    before = metrics.CONFLICTS.labels("m")._value.get()
+    found = world.gateway().record([event(id="a"), event(id="a", item=20)])
+    assert (found.accepted, found.duplicates, found.conflicts, found.hits) == (2, 2, 1, None)
+    assert metrics.CONFLICTS.labels("m")._value.get() - before == 1

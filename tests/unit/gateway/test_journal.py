@@ -182,7 +182,7 @@ def test_a_gateway_that_lost_routes_and_event_log_goes_on_with_its_last_generati
     gateway.refresh()
     answers = [gateway.recommend("m", user) for user in (1, 2, 99)]
     assert [(one.version, one.fallback) for one in answers] == [(1, None), (1, None), (1, "unknown user")]
-    with pytest.raises(Unavailable, match="send these events again"):
+    with pytest.raises(Unavailable, match="is away"):
         gateway.record([Interaction(recommender="m", user=1, item=10)])
     world.store_fails = world.log_fails = False
     wait_for(lambda: len(world.shown) == 3)

@@ -1,0 +1,139 @@
+"""Bodies of events: a JSON batch, of which all is taken or nothing, or NDJSON, of which each line stands for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from services.api.access import is_json
+from shared.contracts.events import Event, Interaction, Shown, event_model
+from shared.contracts.text import unkeepable
+from shared.contracts.words import said
+
+NDJSON = "application/x-ndjson"
+MOST_EVENTS = 1_000
+MOST_LINES = 10_000
+_REF = "#/components/schemas/{}"
+_ONE = {"anyOf": [{"$ref": _REF.format(model.__name__)} for model in (Interaction, Shown)]}
+_BATCH = {
+    "type": "object",
+    "title": "Batch",
+    "required": ["events"],
+    "additionalProperties": False,
+    "properties": {"events": {"type": "array", "maxItems": MOST_EVENTS, "items": _ONE}},
+}
+_LINES = {"type": "string", "description": f"One event a line, as in the JSON batch; at most {MOST_LINES} lines."}
+EVENTS_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": _REF.format("Batch")}}, NDJSON: {"schema": _LINES}},
+    }
+}
+
+
+def event_schemas() -> dict[str, Any]:
+    """What the body's schema names."""
+    return {"Batch": _BATCH, **{model.__name__: model.model_json_schema() for model in (Interaction, Shown)}}
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A line that is no event."""
+
+    line: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Sent:
+    events: Sequence[Event]
+    lines: Sequence[int] | None
+    """On which line of NDJSON each event stands; None for a batch."""
+    refused: Sequence[Refused] = ()
+
+
+async def _read(request: Request) -> tuple[str, bytes]:
+    return request.headers.get("content-type", ""), await request.body()
+
+
+def _sent(found: Annotated[tuple[str, bytes], Depends(_read)]) -> Sent:
+    kind, body = found
+    if kind.partition(";")[0].strip().lower() == NDJSON:
+        return _of_lines(body)
+    if body and not is_json(kind):
+        raise HTTPException(415, f"the body's type is none that is read: send it with 'Content-Type: application/json', or {NDJSON}")
+    return _of_batch(body)
+
+
+EventsBody = Annotated[Sent, Depends(_sent)]
+
+
+def _of_batch(body: bytes) -> Sent:
+    try:
+        value = from_json(body or b"null")
+    except ValueError as error:
+        raise RequestValidationError([{"type": "json_invalid", "loc": ("body",), "msg": str(error)}]) from None
+    if not isinstance(value, dict):
+        raise _invalid("model_attributes_type", (), "expected an object", value)
+    if unknown := sorted(set(value) - {"events"}):
+        raise _invalid("extra_forbidden", (unknown[0],), "unknown field")
+    events = value.get("events")
+    if "events" not in value:
+        raise _invalid("missing", ("events",), "Field required")
+    if not isinstance(events, list):
+        raise _invalid("list_type", ("events",), "expected a list", events)
+    if len(events) > MOST_EVENTS:
+        raise _invalid("list", ("events",), f"expected at most {MOST_EVENTS} of them, got {len(events)}: send them in parts")
+    good: list[Event] = []
+    faults: list[dict[str, Any]] = []
+    for index, one in enumerate(events):
+        try:
+            good.append(event_model(one).model_validate(one))
+        except ValidationError as error:
+            faults += [{**fault, "loc": ("body", "events", index, *fault["loc"])} for fault in error.errors(include_url=False)]
+    if faults:
+        raise RequestValidationError(faults)
+    return Sent(good, None)
+
+
+def _of_lines(body: bytes) -> Sent:
+    lines = body.split(b"\n")
+    if len(lines) > MOST_LINES + 1:
+        raise HTTPException(413, f"the body has more than {MOST_LINES} lines: send it in parts")
+    events, places, refused = [], [], []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            found = _of_line(line)
+            if isinstance(found, str):
+                refused.append(Refused(number, found))
+            else:
+                events.append(found)
+                places.append(number)
+    return Sent(events, places, refused)
+
+
+def _of_line(line: bytes) -> Event | str:
+    """The event, or what is wrong with it."""
+    try:
+        value = from_json(line)
+    except ValueError as error:
+        return f"not JSON: {error}"
+    bad = unkeepable(value)
+    if bad:
+        place, message = bad[0]
+        return f"{'.'.join(map(str, place))}: {message}" if place else message
+    try:
+        return event_model(value).model_validate(value)
+    except ValidationError as error:
+        faults = error.errors(include_url=False)
+        return "; ".join(": ".join(filter(None, (".".join(map(str, fault["loc"])), said(fault)))) for fault in faults[:5])
+
+
+def _invalid(kind: str, place: tuple[str, ...], message: str, found: Any = None) -> RequestValidationError:
+    return RequestValidationError([{"type": kind, "loc": ("body", *place), "msg": message, "input": found}])
