@@ -34,6 +34,7 @@ from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
 from services.gateway import Gateway
 from services.gateway.gateway import Stores
+from services.index.opening import OpenIndexes
 from services.store.catalogue import SqlCatalogue
 from services.store.mirrors import SqlMirrors
 from services.triton.embedded import EmbeddedTriton
@@ -132,9 +133,8 @@ class Stand:
         undo.callback(server.close)
         world, engine, self.clock = self.world, self.world.engine, Clock()
         self.scorer, self.looks, mirrors = Spoiled(server, seed), Looks(engine), SqlMirrors(engine)
-        stores = Stores(
-            world.routes, world.registry, world.artifacts, world.recommenders, SqlEventLog(engine), mirrors, SqlCatalogue(engine)
-        )
+        events, catalogue = SqlEventLog(engine), SqlCatalogue(engine)
+        stores = Stores(world.routes, world.registry, world.artifacts, world.recommenders, events, mirrors, catalogue, OpenIndexes())
         self.gateway = Gateway(stores, self.scorer, self.clock, "bench")
         undo.callback(self.gateway.close)
         self._placement = Placement(world.routes, world.rollouts, world.registry, server, self.clock, warmth(world.recommenders))

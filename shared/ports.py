@@ -553,6 +553,20 @@ class Taken:
     """Impressions that became hits; None where that is found out later."""
 
 
+class CandidateIndex(Protocol):
+    """The items of one version by their vectors: which of them meet a query best."""
+
+    def nearest(self, queries: np.ndarray[Any, Any], k: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """For each query (float32, one a row) the rows of the `k` items with the largest inner products, and these; best first, equal
+        ones by key. All items where there are fewer than `k`."""
+
+
+class Indexes(Protocol):
+    def open(self, keys: np.ndarray[Any, Any], vectors: np.ndarray[Any, Any], content: bytes | None) -> CandidateIndex:
+        """Of the items with these keys and vectors (float32), row by row. `content` is what export built for them, if it did; BadData
+        where that is damaged, or of other vectors."""
+
+
 class EventLog(Protocol):
     """What was shown and what users did: appended, never changed."""
 

@@ -39,7 +39,7 @@ def labelled_rows(holdout: pl.LazyFrame, seed: int) -> Labelled:
 def wanted_metrics(spec: RecommenderSpec) -> tuple[RankMetric, ...]:
     """The standard ranking metrics and those that a gate names."""
     named = [gate.metric for gate in spec.gates if isinstance(gate, MetricGate)]
-    return tuple(rank_metric(name) for name in dict.fromkeys((*STANDARD, *named)) if name != "auc")
+    return tuple(rank_metric(name) for name in dict.fromkeys((*STANDARD, *named)) if name != "auc" and not name.startswith("recall@"))
 
 
 def judge(

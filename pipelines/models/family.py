@@ -30,8 +30,8 @@ MODEL = "model.json"
 class Task:
     """What a family trains on. `codes` are the catalogue's, row by row; `rows` is train.parquet, `popularity` what was counted in it.
 
-    `parent` fetches the files of the run that a warm run starts from: one of the same family; `history` is history.parquet, every pair
-    known so far, which a warm run's rows are the newest part of.
+    `parent` fetches the files of the run that a warm run starts from: one of the same family; `history`, of a warm run
+    alone, is every pair known so far, of which its rows are the newest.
     """
 
     model: Model

@@ -144,7 +144,7 @@ def _pairs(task: Task, user_count: int, item_count: int) -> Pairs:
     rows = pl.scan_parquet(task.rows).filter(pl.col("label") == 1).sort("time", "user", "item", maintain_order=True)
     newest = rows.select("user_code", "item_row").collect(engine="streaming")
     users, items = newest["user_code"].to_numpy(), task.codes[graph.item][newest["item_row"].to_numpy()]
-    if task.parent is not None and task.history is not None:
+    if task.history is not None:
         before = pl.scan_parquet(task.history).filter(pl.col("before") == 1).sort("user", "item")
         codes = before.select(
             graph.feature(graph.user).transform(pl.col("user")).alias("user"),

@@ -1,6 +1,7 @@
 """Evaluate: candidate, baseline and the serving version on the same cases of the same holdout.
 
-Publishes no files: its metrics are `candidate.*`, `popularity.*` and, where a version serves, `serving.*`.
+Publishes no files: its metrics are `candidate.*`, `popularity.*` and, where a version serves, `serving.*`; among them `recall@N` of the N
+candidates that are retrieved, where the spec says so.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import polars as pl
 
-from pipelines.evaluation.cases import sample_cases, sampled_negatives
+from pipelines.evaluation.cases import Cases, sample_cases, sampled_negatives
 from pipelines.evaluation.judge import judge, labelled_rows, wanted_metrics
+from pipelines.evaluation.recall import Retrieve, by_files, by_model, by_popularity, recall
 from pipelines.evaluation.scorers import Scorer, model_scorer, popularity_scorer, unit_scorer
 from pipelines.features.graph import load_graph
 from pipelines.loaders.batches import read_codes
 from pipelines.models.families import load_model
 from pipelines.models.popularity import POPULARITY, load_popularity
+from pipelines.models.retriever import IS_BESIDE, load_retriever
 from pipelines.stages.runner import Context, Outcome, main
 from shared.contracts.strict import read
 from shared.domain.errors import Invalid
@@ -43,6 +47,12 @@ def run(context: Context) -> Outcome:
         found = judge(contender, cases, negatives, labelled, metrics)
         values |= {f"{name}.{metric}": value for metric, value in found.items()}
         log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in found.items()))
+    if spec.serve.retrieve is not None:
+        candidates = spec.serve.retrieve.candidates
+        for name, retrieve in _retrievers(context, cases, facts):
+            found = {f"recall@{candidates}": recall(retrieve, cases, candidates)}
+            values |= {f"{name}.{metric}": value for metric, value in found.items()}
+            log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in found.items()))
     trained = set(train.select("user").unique().collect(engine="streaming")["user"])
     facts["cases"] = {
         "ranked": cases.count,
@@ -68,6 +78,20 @@ def _contenders(context: Context, items: pl.DataFrame, facts: dict[str, Any]) ->
             context.log.info("the serving version can't be compared: %s", error)
         else:
             yield "serving", unit
+
+
+def _retrievers(context: Context, cases: Cases, facts: dict[str, Any]) -> Iterator[tuple[str, Retrieve]]:
+    popularity, graph = load_popularity(context.fetch("train", POPULARITY)), load_graph(context.fetcher("etl"))
+    yield "popularity", by_popularity(popularity)
+    model = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE))
+    users = np.array([one.user for one in cases.users], dtype=np.int64)
+    found = by_model(model, graph, read_codes(context.fetch("etl", "items.codes.parquet"), graph), popularity, users)
+    assert found is not None
+    yield "candidate", found
+    if context.has("serving", "embeddings.npz") and context.has("serving", "queries.npz"):
+        yield "serving", by_files(context.fetch("serving", "embeddings.npz"), context.fetch("serving", "queries.npz"), popularity)
+    elif context.spec.inputs.get("serving"):
+        facts["serving_retrieves_nothing"] = "it has no vectors of users and items"
 
 
 def _n(count: int) -> str:

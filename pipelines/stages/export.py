@@ -16,17 +16,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.evaluation.scorers import unit_scorer
+from pipelines.export import neighbours
 from pipelines.export.card import begin_card
 from pipelines.export.parity import answers, choose_pairs
 from pipelines.export.unit import write_unit
 from pipelines.features.graph import load_graph
 from pipelines.features.raw import item_columns, signature
+from pipelines.features.vocabulary import FIRST
 from pipelines.loaders.batches import read_codes
 from pipelines.models.families import load_model
 from pipelines.models.popularity import POPULARITY, load_popularity
+from pipelines.models.retriever import IS_BESIDE, load_retriever
 from pipelines.stages.runner import Context, Outcome, main
 from shared.contracts.card import CARD
-from shared.serving.signature import OUTPUT
+from shared.serving.signature import INDEX, OUTPUT
 
 
 def run(context: Context) -> Outcome:
@@ -53,10 +56,19 @@ def run(context: Context) -> Outcome:
         "popular.npy": _array(context, "popular.npy", load_popularity(context.fetch("train", POPULARITY)).ordered()),
         "users.npy": _array(context, "users.npy", np.sort(graph.feature(graph.user).state.values.to_numpy())),
     }
-    embeddings = model.embeddings(codes)
+    embeddings = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE)).embeddings(codes)
     if embeddings is not None:
-        found = {"items": items[graph.item].to_numpy(), "vectors": embeddings.vectors}
-        files["embeddings.npz"] = _arrays(context, "embeddings.npz", found)
+        known = graph.feature(graph.user).state.values.to_numpy()
+        by_key = np.argsort(known)
+        sides = {
+            "embeddings.npz": {"items": items[graph.item].to_numpy(), "vectors": embeddings.vectors},
+            "queries.npz": {"users": known[by_key], "vectors": embeddings.queries[FIRST:][by_key]},
+        }
+        files |= {name: _arrays(context, name, arrays) for name, arrays in sides.items()}
+        if spec.serve.retrieve is not None and len(items) >= neighbours.FROM:
+            log.info("building the index of %s vectors", f"{len(items):,}")
+            files[INDEX] = context.out(INDEX)
+            files[INDEX].write_bytes(neighbours.build_index(embeddings.vectors, spec.model.train.seed))
     begun = begin_card(context.spec, graph, model.tables, model.meaning)
     files[CARD] = _text(context, CARD, begun.model_dump_json(indent=1))
     metrics = {"export.parity": parity, "export.bytes": float(size), "export.seconds": time.monotonic() - started}

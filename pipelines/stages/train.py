@@ -1,6 +1,7 @@
 """Train: the popularity baseline and the spec's model, from what etl published.
 
-Publishes: popularity.parquet (the baseline), model.json and what else the model's family keeps (pipelines.models.families).
+Publishes: popularity.parquet (the baseline), model.json and what else the model's family keeps (pipelines.models.families), and where
+candidates are to be retrieved and the family has no vectors, those files of an `mf` beside it (pipelines.models.retriever).
 A warm run starts from the parent's.
 """
 
@@ -13,6 +14,7 @@ from pipelines.loaders.batches import read_codes
 from pipelines.models.families import FAMILIES, check_parent
 from pipelines.models.family import MODEL, Task
 from pipelines.models.popularity import POPULARITY, fit_popularity, load_popularity
+from pipelines.models.retriever import IS_BESIDE, fetch_beside, save_beside, train_beside
 from pipelines.models.tables import report
 from pipelines.stages.runner import Context, Outcome, main
 from shared.domain.errors import Invalid
@@ -31,12 +33,20 @@ def run(context: Context) -> Outcome:
     items = pl.read_parquet(context.fetch("etl", "items.parquet"), columns=[graph.item])[graph.item]
     before = load_popularity(parent(POPULARITY)) if parent is not None else None
     popularity = fit_popularity(pl.scan_parquet(rows), items, before)
-    history = context.fetch("etl", "history.parquet")
+    history = context.fetch("etl", "history.parquet") if parent is not None else None
     codes = read_codes(context.fetch("etl", "items.codes.parquet"), graph)
-    fitted = FAMILIES[spec.family].train(Task(spec, graph, rows, codes, popularity, context.log, parent, history))
+    task = Task(spec, graph, rows, codes, popularity, context.log, parent, history)
+    fitted = FAMILIES[spec.family].train(task)
     files = fitted.model.save(context.output) | {POPULARITY: popularity.save(context.out(POPULARITY))}
     facts = {"family": spec.family, "seed": spec.train.seed, "mode": context.spec.mode, "tables": report(fitted.model.tables)}
-    return Outcome(files, dict(fitted.metrics), facts | dict(fitted.facts))
+    metrics = dict(fitted.metrics)
+    if context.spec.recommender.serve.retrieve is not None and fitted.model.embeddings(codes) is None:
+        context.log.info("'%s' has no vectors to retrieve by: an mf is trained beside it", spec.family)
+        beside = train_beside(task, fetch_beside(parent) if parent is not None and context.has("parent", IS_BESIDE) else None)
+        files |= save_beside(beside.model, context.output)
+        metrics["train.retriever_seconds"] = beside.metrics["train.seconds"]
+        facts["retriever"] = {"family": "mf", "tables": report(beside.model.tables)} | dict(beside.facts)
+    return Outcome(files, metrics, facts | dict(fitted.facts))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from shared.domain.errors import Unavailable
 from shared.domain.ids import new_id
 from shared.domain.route import Variant, choose
 from shared.domain.traffic import bucket_of
-from shared.ports import ArtifactStore, Catalogue, Clock, EventLog, Mirrors, RecommenderStore, Registry, RouteStore, Scorer
+from shared.ports import ArtifactStore, Catalogue, Clock, EventLog, Indexes, Mirrors, RecommenderStore, Registry, RouteStore, Scorer
 from shared.telemetry import metrics
 
 _NO_CONTEXT: Mapping[str, Value] = {}
@@ -54,12 +54,13 @@ class Stores:
     events: EventLog
     mirrors: Mirrors
     catalogue: Catalogue
+    indexes: Indexes
 
 
 class Gateway:
     def __init__(self, stores: Stores, server: Scorer, clock: Clock, id: str) -> None:
         self._clock = clock
-        self._loader = Loader(stores.routes, stores.registry, stores.artifacts, stores.recommenders, clock, id)
+        self._loader = Loader(stores.routes, stores.registry, stores.artifacts, stores.recommenders, clock, id, stores.indexes)
         self._journal = Journal(stores.events)
         self._feedback = Feedback(stores.recommenders, stores.events, clock)
         self._scoring = Scoring(server)

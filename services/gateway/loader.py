@@ -17,7 +17,7 @@ from services.gateway.snapshot import Served, Snapshot
 from services.gateway.units import Unit, load_unit
 from shared.domain.errors import EyasError
 from shared.domain.route import Route
-from shared.ports import ArtifactStore, Clock, RecommenderStore, Registry, RouteStore
+from shared.ports import ArtifactStore, Clock, Indexes, RecommenderStore, Registry, RouteStore
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,14 @@ HEARTBEAT = timedelta(milliseconds=500)
 
 class Loader:
     def __init__(
-        self, routes: RouteStore, registry: Registry, artifacts: ArtifactStore, recommenders: RecommenderStore, clock: Clock, id: str
+        self,
+        routes: RouteStore,
+        registry: Registry,
+        artifacts: ArtifactStore,
+        recommenders: RecommenderStore,
+        clock: Clock,
+        id: str,
+        indexes: Indexes,
     ) -> None:
         self._routes = routes
         self._registry = registry
@@ -34,6 +41,7 @@ class Loader:
         self._recommenders = recommenders
         self._clock = clock
         self._id = id
+        self._indexes = indexes
         self._reported: tuple[datetime, Mapping[str, int]] | None = None
         self._faults: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -95,7 +103,8 @@ class Loader:
             return former
         known = dict(former.units) if former else {}
         units = {
-            number: known.get(number) or load_unit(self._registry.get(name, number), self._artifacts) for number in sorted(route.named())
+            number: known.get(number) or load_unit(self._registry.get(name, number), self._artifacts, self._indexes)
+            for number in sorted(route.named())
         }
         return Served(route, units, former.filter if former is not None and same else Filter(serve))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from services.gateway.ranking import Keys, Rows
+from services.gateway.vectors import Vectors, build_vectors, read_vectors
 from shared.contracts.strict import read
 from shared.domain.errors import Unavailable
-from shared.ports import ArtifactStore, Version
-from shared.serving.signature import Signature
+from shared.ports import ArtifactStore, Indexes, Version
+from shared.serving.signature import INDEX, Signature
 
 Array = np.ndarray[Any, Any]
 
@@ -34,6 +35,8 @@ class Unit:
     """The item key of each row."""
     popular: Keys
     users: Keys
+    vectors: Vectors | None
+    """None: this version retrieves nothing."""
     _by_key: Rows
     """Rows in the order of their keys."""
     _sorted: Keys
@@ -59,12 +62,25 @@ class Unit:
         found: Rows = self._by_key[places[self._sorted[places] == wanted]]
         return found
 
+    def retrieve(self, user: int, n: int) -> Rows | None:
+        """The rows whose vectors meet the user's best, best first; None without vectors, or for a user who has none."""
+        return None if self.vectors is None else self.vectors.retrieve(user, n)
+
+    def retrieve_many(self, users: Sequence[int], n: int) -> list[Rows | None]:
+        """As `retrieve`, for several users at once."""
+        return [None] * len(users) if self.vectors is None else self.vectors.retrieve_many(users, n)
+
+    def similar(self, item: int, n: int) -> Rows | None:
+        """The rows of the items that are most like this one, itself left out; None without vectors, or for an item that isn't there."""
+        row = self.rows([item])
+        return None if self.vectors is None or not len(row) else self.vectors.similar(int(row[0]), n)
+
     def feed(self, user: int) -> Mapping[str, Array]:
         """The whole catalogue for one user."""
         return {self.user_input: np.full(len(self.items), user, dtype=np.int64), **self.columns}
 
 
-def load_unit(version: Version, artifacts: ArtifactStore) -> Unit:
+def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> Unit:
     """Reads what the gateway needs of a version, and refuses what it couldn't serve."""
     what = f"version {version.number} of {version.recommender}"
     signature = read(Signature, json.loads(_file(version, artifacts, what, "signature.json")), f"signature.json of {what}")
@@ -86,9 +102,23 @@ def load_unit(version: Version, artifacts: ArtifactStore) -> Unit:
         items=items,
         popular=_array(version, artifacts, what, "popular.npy"),
         users=np.sort(_array(version, artifacts, what, "users.npy")),
+        vectors=_vectors(version, artifacts, what, items, indexes),
         _by_key=order,
         _sorted=items[order],
     )
+
+
+def _vectors(version: Version, artifacts: ArtifactStore, what: str, items: Keys, indexes: Indexes) -> Vectors | None:
+    if not {"embeddings.npz", "queries.npz"} <= version.files.keys():
+        return None
+    keys, vectors = read_vectors(_file(version, artifacts, what, "embeddings.npz"), f"{what}: embeddings.npz", "items")
+    users, queries = read_vectors(_file(version, artifacts, what, "queries.npz"), f"{what}: queries.npz", "users")
+    if not np.array_equal(keys, items):
+        raise Unavailable(f"{what}: embeddings.npz has other items than catalogue.npz, or another order")
+    if queries.shape[1] != vectors.shape[1] or (np.diff(users) <= 0).any():
+        raise Unavailable(f"{what}: queries.npz doesn't fit embeddings.npz: its users must be sorted and its vectors as wide")
+    content = _file(version, artifacts, what, INDEX) if INDEX in version.files else None
+    return build_vectors(items, vectors, users, queries, indexes.open(items, vectors, content))
 
 
 def _check_inputs(signature: Signature, what: str) -> None:

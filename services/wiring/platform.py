@@ -20,6 +20,7 @@ from services.control.runs import Runs
 from services.control.turns import Turns, Turnstile
 from services.gateway import Gateway, Stores
 from services.home import Home
+from services.index.opening import OpenIndexes
 from services.monitor.signals import Monitor
 from services.settings import Settings
 from services.sources import code_version
@@ -118,7 +119,8 @@ class Platform:
         )
 
     def _gateway(self, state: State, scorer: Scorer, id: str, undo: ExitStack) -> Gateway:
-        stores = Stores(state.routes, state.registry, state.artifacts, state.recommenders, state.events, state.mirrors, state.catalogue)
+        events, catalogue = state.events, state.catalogue
+        stores = Stores(state.routes, state.registry, state.artifacts, state.recommenders, events, state.mirrors, catalogue, OpenIndexes())
         gateway = Gateway(stores, scorer, state.clock, id)
         undo.callback(gateway.close)
         self._loops.append(Loop("gateway", [gateway.refresh], 0.1))

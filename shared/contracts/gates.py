@@ -11,7 +11,7 @@ from shared.contracts.entries import entry, written
 from shared.contracts.quantities import Duration, Fraction, Memory
 from shared.contracts.strict import Strict
 
-METRIC = re.compile(r"(?:hr|ndcg)@[1-9]\d{0,2}(?:/[1-9]\d{0,3})?|auc")
+METRIC = re.compile(r"(?:hr|ndcg)@[1-9]\d{0,2}(?:/[1-9]\d{0,3})?|recall@[1-9]\d{0,4}|auc")
 
 
 class MetricGate(Strict):
@@ -19,10 +19,10 @@ class MetricGate(Strict):
 
     metric: Annotated[
         str,
-        written(METRIC.pattern, "a metric such as hr@10, ndcg@10, hr@10/99 or auc"),
+        written(METRIC.pattern, "a metric such as hr@10, ndcg@10, hr@10/99, recall@500 or auc"),
         Field(
             json_schema_extra={"pattern": f"^(?:{METRIC.pattern})$"},
-            description="`hr@10`, `ndcg@10` (full catalogue), `hr@10/99` (99 negatives), `auc`.",
+            description="`hr@10`, `ndcg@10` (full catalogue), `hr@10/99` (99 negatives), `recall@500` (by `serve.retrieve`), `auc`.",
         ),
     ]
     min: float | None = Field(None, ge=0, le=1, description="The metric must reach this value.")

@@ -19,13 +19,26 @@ from shared.domain.expressions import Expression
 _SEEN: Mapping[str, list[dict[str, Any]]] = {"drop": [{"not_seen": EVER}, {"available": True}], "keep": [{"available": True}]}
 
 
+class Retrieve(Strict):
+    planned = frozenset({"fallback"})
+
+    candidates: int = Field(
+        500, ge=1, le=10_000, description="So many items of the catalogue are scored: those whose vectors meet the user's best."
+    )
+
+
 class Serve(Strict):
-    planned = frozenset({"retrieve", "order", "score"})
+    planned = frozenset({"order", "score"})
 
     filter: tuple[Filter, ...] = Field(
         (NotSeen(not_seen=EVER), Available(available=True)),
         max_length=32,
         description="What an item must pass to be shown, all of it: `not_seen`, `available`, and expressions over attributes and context.",
+    )
+    retrieve: Retrieve | None = Field(
+        None,
+        description="Candidates are found by vectors before they are scored: the model's own, or those of an `mf` that is trained beside a "
+        "family that has none. Absent: the whole catalogue is scored.",
     )
     attributes: Kinds = Field(
         {}, description="Attributes of items, by name and kind. Where some are declared, no others are taken in, and none used in filters."

@@ -240,6 +240,16 @@ class RecommenderSpec(Strict):
             )
         return self
 
+    @model_validator(mode="after")
+    def _recall_is_of_what_is_retrieved(self) -> RecommenderSpec:
+        asked = sorted({gate.metric for gate in self.gates if isinstance(gate, MetricGate) and gate.metric.startswith("recall@")})
+        known = f"recall@{self.serve.retrieve.candidates}" if self.serve.retrieve else None
+        other = [metric for metric in asked if metric != known]
+        if other:
+            hint = f"serve.retrieve finds {known}" if known else "say serve.retrieve, which is what it is about"
+            raise ValueError(f"gates: '{other[0]}' isn't measured: {hint}")
+        return self
+
     def operators(self) -> tuple[Categorify | MultiHot, ...]:
         return self.features or (Categorify(categorify=(self.schema_.user, self.schema_.item)),)
 

@@ -10,7 +10,9 @@ Beside that file an export publishes:
 - `users.npy`: the known user keys (int64), sorted
 - `parity.npz`: real rows: an array for each input, `score`, what the model gave for them in training's own runtime, and an array for
   each feature (under its output's name), what training made of them
-- `embeddings.npz`, where the family has them: `items` (int64 keys) and `vectors` (float32), whose inner product with a user's is the score
+- `embeddings.npz` and `queries.npz`, where candidates are retrieved, or the family has vectors: `items` (int64 keys, row by row as in the
+  catalogue) and `vectors` (float32); `users` (int64 keys, sorted) and `vectors`: who meets what best by inner product
+- `candidates.index`, of a large catalogue: the nearest neighbours of `embeddings.npz` (shared.serving.index_file)
 - `model_card.json`: for people
 """
 
@@ -25,6 +27,7 @@ from shared.contracts.strict import Strict
 DataType = Literal["int64", "float32", "string"]
 FeatureType = Literal["int32", "float32"]
 OUTPUT = "score"
+INDEX = "candidates.index"
 
 
 class Input(Strict):

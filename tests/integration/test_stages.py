@@ -147,6 +147,62 @@ def test_a_popularity_model_goes_through_the_same_stages(platform: Platform) -> 
     assert (card["model"]["family"], card["lookup_bytes"]) == ("popularity", 4)
 
 
+RETRIEVE = {"serve": {"retrieve": {"candidates": 12}}, "gates": [{"metric": "recall@12", "min": 0.1}, {"parity": 1e-5}]}
+
+
+def retrieved(platform: Platform, run: dict[str, Manifest]) -> float:
+    """The share of the best twelve, by the published vectors alone, that are of the user's genre."""
+    export = run["export"]
+    with np.load(platform.fetch(export, "embeddings.npz"), allow_pickle=False) as stored:
+        items, vectors = stored["items"], stored["vectors"]
+    with np.load(platform.fetch(export, "queries.npz"), allow_pickle=False) as stored:
+        users, queries = stored["users"], stored["vectors"]
+    assert vectors.dtype == queries.dtype == np.float32
+    assert (np.diff(users) > 0).all()
+    np.testing.assert_array_equal(users, np.load(platform.fetch(export, "users.npy"), allow_pickle=False))
+    best = np.argsort(-(queries @ vectors.T), axis=1)[:, :12]
+    return float((items[best] % 4 == users[:, None] % 4).mean())
+
+
+@pytest.mark.requirement("G-01", "G-18")
+def test_a_factorisation_goes_through_the_same_stages_and_its_vectors_retrieve(platform: Platform) -> None:
+    factorised = platform.run("factorised", {}, recommender=platform.recommender | RETRIEVE | {"model": {"family": "mf"}})
+    metrics = factorised["evaluate"].metrics
+    assert metrics["candidate.hr@10"] > 1.5 * metrics["popularity.hr@10"] > 0
+    assert metrics["candidate.recall@12"] > 1.5 * metrics["popularity.recall@12"] > 0
+    assert factorised["export"].metrics["export.parity"] < 1e-5
+    assert retrieved(platform, factorised) > 0.8
+    assert "candidates.index" not in factorised["export"].files
+    card = json.loads(platform.fetch(factorised["export"], "model_card.json").read_text())
+    assert card["model"]["family"] == "mf"
+    assert [(one["column"], one["width"]) for one in card["tables"]] == [("userId", 64), ("movieId", 64)]
+
+
+@pytest.mark.requirement("G-01")
+def test_beside_a_family_without_vectors_one_is_trained_that_retrieves(platform: Platform) -> None:
+    counting = platform.recommender | RETRIEVE | {"model": {"family": "popularity"}}
+    first = platform.run("beside", {}, recommender=counting)
+    assert first["train"].metrics["train.retriever_seconds"] > 0
+    assert first["train"].facts["retriever"]["family"] == "mf"
+    metrics = first["evaluate"].metrics
+    assert metrics["candidate.recall@12"] > 1.5 * metrics["popularity.recall@12"] > 0
+    assert metrics["candidate.hr@10"] == metrics["popularity.hr@10"]
+    assert retrieved(platform, first) > 0.8
+
+    events = _taste(np.random.default_rng(3), USERS, 2000).with_columns(at=1.7e9 + np.arange(2000.0))
+    path = platform.folder / "more.csv"
+    events.rename({"userId": "user", "movieId": "item", "rating": "value", "at": "time"}).write_csv(path)
+    inputs = {
+        "events": {"events.csv": platform.store.put(path)},
+        "parent": first["etl"].files | first["train"].files,
+        "serving": first["export"].files,
+    }
+    warm = platform.run("beside-warm", inputs, mode="warm", recommender=counting)
+    assert len(warm["train"].facts["retriever"]["losses"]) < len(first["train"].facts["retriever"]["losses"])
+    assert warm["evaluate"].metrics["serving.recall@12"] > warm["evaluate"].metrics["popularity.recall@12"]
+    assert retrieved(platform, warm) > 0.8
+
+
 @pytest.mark.requirement("G-09")
 def test_a_warm_run_starts_from_its_parent_and_is_compared_with_what_serves(platform: Platform, full: dict[str, Manifest]) -> None:
     events = _taste(np.random.default_rng(2), USERS + 40, 3000).with_columns(at=1.7e9 + np.arange(3000.0))

@@ -35,6 +35,7 @@ VIOLATIONS = [
     ("5b.", "services/executors/local.py", "import kubernetes"),
     ("5b.", "services/executors/jobspec.py", "import kubernetes"),
     ("5c.", "services/gateway/__init__.py", "import sqlalchemy"),
+    ("5d.", "services/gateway/__init__.py", "import faiss"),
     ("6.", "demo/__init__.py", "import services.api"),
     ("6.", "demo/__init__.py", "import pipelines.models"),
 ]

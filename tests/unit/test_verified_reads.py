@@ -15,6 +15,7 @@ import pytest
 
 from pipelines.stages.runner import Context
 from services.gateway.units import load_unit
+from services.index.opening import OpenIndexes
 from services.monitor.features import ItemFeatures
 from services.triton.verify import examine
 from shared.artifacts import FsspecArtifacts
@@ -98,10 +99,10 @@ def spec(tmp_path: Path, store: FsspecArtifacts, version: Version, stage: StageN
 
 @pytest.mark.parametrize("name", ["signature.json", "catalogue.npz", "popular.npy", "users.npy"])
 def test_the_gateway_does_not_load_it(store: FsspecArtifacts, version: Version, damage: Callable[[str], None], name: str) -> None:
-    load_unit(version, store)
+    load_unit(version, store, OpenIndexes())
     damage(name)
     with pytest.raises(Damaged, match=version.files[name].sha256[:12]):
-        load_unit(version, store)
+        load_unit(version, store, OpenIndexes())
 
 
 class Registry:

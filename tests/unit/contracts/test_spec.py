@@ -62,6 +62,48 @@ def test_the_parameters_are_those_of_the_family() -> None:
     assert parse_spec(f"{short}\nmodel: {{params: {{layers: [8]}}}}").document()["model"]["params"]["layers"] == [8]
 
 
+def _short(*lines: str) -> str:
+    kept = [line for line in SPEC.split("\n") if not line.startswith(("gates:", "  - {"))]
+    return "\n".join([*kept, *lines])
+
+
+@pytest.mark.requirement("G-01")
+def test_candidates_are_retrieved_where_the_spec_says_so() -> None:
+    assert parse_spec(SPEC).serve.retrieve is None
+    found = parse_spec(_short("gates: [{metric: recall@300, min: 0.8}]", "serve: {retrieve: {candidates: 300}}"))
+    assert found.serve.retrieve is not None
+    assert found.serve.retrieve.candidates == 300
+    assert parse_spec(json.dumps(found.document())) == found
+    assert parse_spec(_short("serve: {retrieve: {}}")).serve.retrieve.candidates == 500  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (("serve: {retrieve: {candidates: 0}}",), "serve.retrieve.candidates"),
+        (("serve: {retrieve: {candidates: 10001}}",), "serve.retrieve.candidates"),
+        (("serve: {retrieve: {candidates: many}}",), "serve.retrieve.candidates"),
+        (("serve: {retrieve: 500}",), "serve.retrieve"),
+        (("serve: {retrieve: {candidate: 5}}",), "unknown field 'candidate': did you mean 'candidates'?"),
+        (("gates: [{metric: recall@500, min: 0.8}]",), "gates: 'recall@500' isn't measured: say serve.retrieve, which is what it is about"),
+        (
+            ("gates: [{metric: recall@50, min: 0.8}]", "serve: {retrieve: {candidates: 100}}"),
+            "gates: 'recall@50' isn't measured: serve.retrieve finds recall@100",
+        ),
+    ],
+)
+def test_a_wrong_retrieval_is_refused_by_its_place(lines: tuple[str, ...], said: str) -> None:
+    with pytest.raises(Invalid, match=re.escape(said)):
+        parse_spec(_short(*lines))
+
+
+def test_what_least_squares_has_no_use_for_is_refused() -> None:
+    found = parse_spec(_short("model: {family: mf, params: {width: 32}, train: {seed: 7}}"))
+    assert found.document()["model"]["params"] == {"width": 32, "unobserved": 0.4, "regularisation": None, "sweeps": 10}
+    with pytest.raises(Invalid, match="train: 'epochs' has no effect: mf solves for its vectors and takes no steps"):
+        parse_spec(_short("model: {family: mf, train: {epochs: 7}}"))
+
+
 def test_only_name_data_and_schema_are_required() -> None:
     lines = SPEC.splitlines()
     short = "\n".join(lines[: lines.index("features:")])
@@ -211,7 +253,7 @@ def test_what_no_validator_foresaw_is_a_fault_of_the_text(monkeypatch: pytest.Mo
         "resources: {train: {processes: 2}}",
         "features: [cyclic: {of: timestamp}]",
         "gates: [{metric: hr@10, slice: cold, min: 0.1}]",
-        "serve: {retrieve: {candidates: 500}}",
+        "serve: {retrieve: {fallback: popular}}",
     ],
 )
 def test_what_is_planned_is_refused_and_never_ignored(line: str) -> None:

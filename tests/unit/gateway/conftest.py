@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from services.gateway import Gateway, Stores
+from services.index.opening import OpenIndexes
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import File
 from shared.domain.errors import NotFound, Unavailable
@@ -160,7 +161,7 @@ class World:
         raise Unavailable("the store is away")
 
     def gateway(self) -> Gateway:
-        made = Gateway(Stores(self, self, self.artifacts, self, self, self.mirrors, self.catalogue), self, self.clock, "g1")
+        made = Gateway(Stores(self, self, self.artifacts, self, self, self.mirrors, self.catalogue, OpenIndexes()), self, self.clock, "g1")
         self.gateways.append(made)
         return made
 

@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from services.eventlog.sql import SqlEventLog
 from services.gateway import Gateway, Stores
+from services.index.opening import OpenIndexes
 from services.store.catalogue import SqlCatalogue
 from services.store.engine import open_engine
 from services.store.mirrors import SqlMirrors
@@ -38,7 +39,7 @@ def engine(server):
 def gateway(world, engine):
     routes, mirrors = SqlRoutes(engine), SqlMirrors(engine)
     routes.put("m", Route(1, 2, 0.5, "r1", 0), world.clock.now(), "ada", "a test")
-    stores = Stores(routes, world, world.artifacts, world, SqlEventLog(engine), mirrors, SqlCatalogue(engine))
+    stores = Stores(routes, world, world.artifacts, world, SqlEventLog(engine), mirrors, SqlCatalogue(engine), OpenIndexes())
     made = Gateway(stores, world, world.clock, "g1")
     made.refresh()
     yield made

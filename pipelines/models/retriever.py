@@ -1,0 +1,38 @@
+"""What finds candidates: the model itself where it has vectors, else an `mf` that is trained beside it, as the baseline is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from pipelines.models.families import load_model
+from pipelines.models.family import MODEL, Fetch, Fitted, Task, Trained
+from pipelines.models.mf import Mf
+from shared.contracts.models import Model, Training
+
+BESIDE = "retriever."
+"""Before the names of the files of one that stands beside the model."""
+
+
+def train_beside(task: Task, parent: Fetch | None) -> Fitted:
+    """With `mf`'s own parameters; `parent` fetches the files of the parent's retriever."""
+    model = Model(family=Mf.name, train=Training(seed=task.model.train.seed))
+    return Mf().train(replace(task, model=model, parent=parent))
+
+
+def save_beside(retriever: Trained, folder: Path) -> dict[str, Path]:
+    inner = folder / BESIDE.rstrip(".")
+    inner.mkdir(exist_ok=True)
+    return {BESIDE + name: path for name, path in retriever.save(inner).items()}
+
+
+def fetch_beside(fetch: Fetch) -> Fetch:
+    return lambda name: fetch(BESIDE + name)
+
+
+def load_retriever(fetch: Fetch, beside: bool) -> Trained:
+    return Mf().load(fetch_beside(fetch)) if beside else load_model(fetch)
+
+
+IS_BESIDE = BESIDE + MODEL
+"""The file that tells that there is one."""

@@ -1,0 +1,77 @@
+"""A version's vectors as the gateway holds them: who meets what, and which items are alike.
+
+They are read once a version and live once in this process; all that an index holds beside them is small. A request takes no copy.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shared.domain.errors import Unavailable
+from shared.ports import CandidateIndex
+from shared.serving.nearest import Keys, Rows, best
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Of the items, row by row as in the catalogue, and of the known users, by key."""
+
+    keys: Keys
+    items: Array
+    users: Keys
+    queries: Array
+    index: CandidateIndex
+    _norms: Array
+
+    def retrieve(self, user: int, n: int) -> Rows | None:
+        return self.retrieve_many([user], n)[0]
+
+    def retrieve_many(self, users: Sequence[int], n: int) -> list[Rows | None]:
+        """One question to the index for all of them; None for a user without a vector."""
+        found: list[Rows | None] = [None] * len(users)
+        if not len(self.users):
+            return found
+        wanted = np.asarray(users, dtype=np.int64)
+        places = np.searchsorted(self.users, wanted)
+        places[places == len(self.users)] = 0
+        known = np.flatnonzero(self.users[places] == wanted)
+        if len(known):
+            rows, _ = self.index.nearest(self.queries[places[known]], n)
+            for at, chosen in zip(known.tolist(), rows, strict=True):
+                found[at] = chosen
+        return found
+
+    def similar(self, row: int, n: int) -> Rows:
+        """By cosine, without the item itself; what has no direction is like nothing."""
+        if not self._norms[row]:
+            return np.empty(0, dtype=np.intp)
+        cosines = (self.items @ self.items[row]) / np.where(self._norms > 0, self._norms, np.inf)
+        cosines[row] = -np.inf
+        rows = best(cosines, self.keys, min(n, len(self.keys) - 1))
+        return rows[self._norms[rows] > 0]
+
+
+def build_vectors(keys: Keys, items: Array, users: Keys, queries: Array, index: CandidateIndex) -> Vectors:
+    return Vectors(keys, items, users, queries, index, np.linalg.norm(items, axis=1))
+
+
+def read_vectors(content: bytes, place: str, key: str) -> tuple[Keys, Array]:
+    """The array `key` (int64, one a row) and `vectors` (float32, finite), of one length. Never a pickle."""
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+            keys, vectors = stored[key], np.ascontiguousarray(stored["vectors"])
+    except (ValueError, OSError, KeyError, zipfile.BadZipFile) as error:
+        raise Unavailable(f"{place} can't be read: {error}") from None
+    if keys.ndim != 1 or keys.dtype != np.int64 or vectors.ndim != 2 or vectors.dtype != np.float32 or len(keys) != len(vectors):
+        raise Unavailable(f"{place}: one int64 '{key}' and one float32 vector a row are wanted, found {keys.dtype} and {vectors.shape}")
+    if not np.isfinite(vectors).all():
+        raise Unavailable(f"{place}: its vectors hold values that are no numbers")
+    return keys, vectors

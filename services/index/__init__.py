@@ -1,0 +1,1 @@
+"""Adapters of the port CandidateIndex: which items' vectors meet a query best."""

@@ -1,0 +1,33 @@
+"""Exact: every query against every item, a batch of queries as one product of matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shared.serving.nearest import Keys, best
+
+CELLS = 1 << 24
+"""Scores that are held at once: 64 MiB."""
+Array = np.ndarray[Any, Any]
+
+
+class ExactIndex:
+    """Implements CandidateIndex."""
+
+    def __init__(self, keys: Keys, vectors: Array) -> None:
+        self._keys, self._vectors = keys, vectors
+
+    def nearest(self, queries: Array, k: int) -> tuple[Array, Array]:
+        count = max(0, min(k, len(self._keys)))
+        rows = np.empty((len(queries), count), dtype=np.intp)
+        scores = np.empty((len(queries), count), dtype=np.float32)
+        if not count:
+            return rows, scores
+        step = max(1, CELLS // len(self._keys))
+        for start in range(0, len(queries), step):
+            for at, found in enumerate(queries[start : start + step] @ self._vectors.T, start):
+                rows[at] = best(found, self._keys, count)
+                scores[at] = found[rows[at]]
+        return rows, scores

@@ -1,0 +1,32 @@
+"""Which index a version's candidates come from: the one that export built, where there is one and faiss is installed; else exact."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from typing import Any
+
+import numpy as np
+
+from services.index.exact import ExactIndex
+from services.index.quantised import QuantisedIndex, read_scan
+from shared.ports import CandidateIndex
+from shared.serving.index_file import unpack
+from shared.serving.signature import INDEX
+
+Array = np.ndarray[Any, Any]
+log = logging.getLogger(__name__)
+
+
+class OpenIndexes:
+    """Implements Indexes."""
+
+    def open(self, keys: Array, vectors: Array, content: bytes | None) -> CandidateIndex:
+        if content is None:
+            return ExactIndex(keys, vectors)
+        written = unpack(content, len(vectors), vectors.shape[1], vectors.data, INDEX)
+        if importlib.util.find_spec("faiss") is None:
+            count = f"{len(keys):,}"
+            log.warning("faiss isn't installed (pip install 'eyas[ann]'): candidates among %s items are found exactly, slower", count)
+            return ExactIndex(keys, vectors)
+        return QuantisedIndex(keys, vectors, read_scan(written))

@@ -1,0 +1,46 @@
+"""Nearly exact, for large catalogues: faiss scans vectors of half a byte a dimension, and what it finds is weighed anew exactly.
+
+faiss holds no copy of the vectors: several times as many rows as are wanted are fetched, and the version's own vectors decide among them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from services.index.exact import ExactIndex
+from shared.serving.nearest import Keys, best
+
+Array = np.ndarray[Any, Any]
+WEIGHED = 8
+"""Rows that are weighed exactly for each one that is wanted."""
+
+
+class QuantisedIndex:
+    """Implements CandidateIndex. `scan` is faiss's."""
+
+    def __init__(self, keys: Keys, vectors: Array, scan: Any, weighed: int = WEIGHED) -> None:
+        self._keys, self._vectors, self._scan, self._weighed = keys, vectors, scan, weighed
+        self._exact = ExactIndex(keys, vectors)
+
+    def nearest(self, queries: Array, k: int) -> tuple[Array, Array]:
+        wide = k * self._weighed
+        if k <= 0 or not len(queries) or 2 * wide >= len(self._keys):  # a scan that must keep so many is no shorter way
+            return self._exact.nearest(queries, k)
+        _, found = self._scan.search(np.ascontiguousarray(queries, dtype=np.float32), wide)
+        rows = np.empty((len(queries), k), dtype=np.intp)
+        scores = np.empty((len(queries), k), dtype=np.float32)
+        for at, query in enumerate(queries):
+            exact = self._vectors[found[at]] @ query
+            order = best(exact, self._keys[found[at]], k)
+            rows[at], scores[at] = found[at][order], exact[order]
+        return rows, scores
+
+
+def read_scan(content: memoryview) -> Any:
+    """One thread a search: requests are many, and faiss's threads would wait for each other."""
+    import faiss
+
+    faiss.omp_set_num_threads(1)
+    return faiss.deserialize_index(np.frombuffer(content, dtype=np.uint8))

@@ -1,0 +1,53 @@
+"""The file of a candidates' index: a header in JSON that says what it is of, and what its library wrote.
+
+The content's digest stands in the header and is held against it before any library sees a byte: native code that parses a damaged file
+may do anything. Nothing in it is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Literal
+
+from pydantic import Field
+
+from shared.contracts.strict import Strict, read
+from shared.domain.errors import BadData, Invalid
+
+Buffer = bytes | memoryview
+MAGIC = b"EYASNEAR1"
+_LENGTH = 4
+
+
+class Header(Strict):
+    version: Literal[1] = 1
+    kind: Literal["faiss-pq4"] = Field(description="What wrote the content and can search it.")
+    items: int = Field(ge=1, description="How many vectors it holds, row by row as in embeddings.npz.")
+    width: int = Field(ge=1, description="Numbers in a vector.")
+    vectors: str = Field(description="The digest of the vectors that it was built of.")
+    content: str = Field(description="The digest of what follows.")
+
+
+def pack(kind: Literal["faiss-pq4"], items: int, width: int, vectors: Buffer, content: bytes) -> bytes:
+    digests = [hashlib.sha256(one).hexdigest() for one in (vectors, content)]
+    header = Header(kind=kind, items=items, width=width, vectors=digests[0], content=digests[1]).model_dump_json().encode()
+    return MAGIC + len(header).to_bytes(_LENGTH, "big") + header + content
+
+
+def unpack(stored: bytes, items: int, width: int, vectors: Buffer, name: str) -> memoryview:
+    """What the library wrote, for exactly these vectors; else BadData, in one line."""
+    if stored[: len(MAGIC)] != MAGIC:
+        raise BadData(f"{name}: it is no index of candidates")
+    begin = len(MAGIC) + _LENGTH
+    end = begin + int.from_bytes(stored[len(MAGIC) : begin], "big")
+    try:
+        header = read(Header, json.loads(stored[begin:end]), name)
+    except (ValueError, Invalid) as error:
+        raise BadData(f"{name}: its header is damaged: {error}") from None
+    content = memoryview(stored)[end:]
+    if hashlib.sha256(content).hexdigest() != header.content:
+        raise BadData(f"{name}: its content is damaged: export it anew")
+    if (header.items, header.width) != (items, width) or header.vectors != hashlib.sha256(vectors).hexdigest():
+        raise BadData(f"{name}: it was built of {header.items:,} other vectors than these {items:,}: export it anew")
+    return content

@@ -1,0 +1,110 @@
+"""The CandidateIndex suite on the exact index and on the one that export builds; and the file that lies between export and gateway."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from pipelines.export.neighbours import build_index
+from services.index.exact import ExactIndex
+from services.index.opening import OpenIndexes
+from services.index.quantised import QuantisedIndex
+from shared.domain.errors import BadData
+from shared.serving.index_file import MAGIC
+from shared.testing.index_suite import Array, Build, CandidateIndexSuite, some
+
+KEYS, ITEMS = np.arange(600), some(600, width=16)
+
+
+class TestExactIndex(CandidateIndexSuite):
+    @pytest.fixture
+    def build(self) -> Build:
+        return lambda keys, vectors: OpenIndexes().open(keys, vectors, None)
+
+
+class TestQuantisedIndex(CandidateIndexSuite):
+    @pytest.fixture
+    def build(self) -> Build:
+        return lambda keys, vectors: OpenIndexes().open(keys, vectors, build_index(vectors, 1))
+
+
+def test_an_empty_catalogue_has_nothing_near() -> None:
+    rows, scores = ExactIndex(np.empty(0, np.int64), np.empty((0, 4), np.float32)).nearest(some(2, width=4), 5)
+    assert rows.shape == scores.shape == (2, 0)
+
+
+def test_many_queries_are_answered_in_parts_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries = some(20, width=16, seed=2)
+    whole = ExactIndex(KEYS, ITEMS).nearest(queries, 10)[0]
+    monkeypatch.setattr("services.index.exact.CELLS", 1300)
+    np.testing.assert_array_equal(ExactIndex(KEYS, ITEMS).nearest(queries, 10)[0], whole)
+
+
+@pytest.mark.requirement("G-01")
+def test_the_built_index_finds_nearly_all_of_a_large_catalogue_and_scores_it_exactly() -> None:
+    """Vectors as factorisation leaves them: few strong directions, lengths that differ."""
+    random = np.random.default_rng(7)
+    shape = (1 + np.arange(32)) ** -0.5
+    items = (random.standard_normal((30_000, 32)) * shape * np.exp(0.5 * random.standard_normal((30_000, 1)))).astype(np.float32)
+    queries = (random.standard_normal((20, 32)) * shape).astype(np.float32)
+    keys = np.arange(30_000)
+    index = OpenIndexes().open(keys, items, build_index(items, 1))
+    assert isinstance(index, QuantisedIndex)
+    rows, scores = index.nearest(queries, 500)
+    exact, _ = ExactIndex(keys, items).nearest(queries, 500)
+    assert np.mean([len(np.intersect1d(one, other)) / 500 for one, other in zip(rows, exact, strict=True)]) > 0.97
+    np.testing.assert_allclose(scores, np.take_along_axis(queries @ items.T, rows, axis=1), rtol=1e-4, atol=1e-5)
+    assert (np.diff(scores, axis=1) <= 0).all()
+
+
+def _flipped(at: int) -> Callable[[bytes], bytes]:
+    def flip(content: bytes) -> bytes:
+        damaged = bytearray(content)
+        damaged[at] ^= 1
+        return bytes(damaged)
+
+    return flip
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda _: b"", "it is no index of candidates"),
+        (_flipped(0), "it is no index of candidates"),
+        (_flipped(len(MAGIC)), "its header is damaged"),
+        (_flipped(len(MAGIC) + 5), "its header is damaged"),
+        (lambda content: content[: len(MAGIC) + 2], "its header is damaged"),
+        (_flipped(-1), "its content is damaged: export it anew"),
+        (lambda content: content[:-100], "its content is damaged: export it anew"),
+        (lambda content: content + b"more", "its content is damaged: export it anew"),
+    ],
+)
+def test_a_damaged_file_is_one_clear_error(damage: Callable[[bytes], bytes], said: str) -> None:
+    with pytest.raises(BadData, match=said) as caught:
+        OpenIndexes().open(KEYS, ITEMS, damage(build_index(ITEMS, 1)))
+    assert str(caught.value).startswith("candidates.index: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("others", [ITEMS[:-1], ITEMS[:, :8].copy(), -ITEMS])
+def test_an_index_of_other_vectors_is_refused(others: Array) -> None:
+    with pytest.raises(BadData, match="it was built of 600 other vectors than these"):
+        OpenIndexes().open(np.arange(len(others)), others, build_index(ITEMS, 1))
+
+
+def test_without_the_library_candidates_are_found_exactly_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = build_index(ITEMS, 1)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with caplog.at_level(logging.WARNING):
+        assert isinstance(OpenIndexes().open(KEYS, ITEMS, content), ExactIndex)
+    assert "faiss isn't installed" in caplog.text
+
+
+def test_equal_vectors_and_seeds_give_equal_files() -> None:
+    assert build_index(ITEMS, 3) == build_index(ITEMS, 3)
