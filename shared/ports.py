@@ -579,8 +579,11 @@ class EventLog(Protocol):
         id and item, or else by user and item, the newest within `attribution`. What follows from a set of events is the same in
         whatever order they come, and however often those with an id do. Durable when it returns."""
 
-    def seen(self, recommender: str, user: int, since: datetime | None = None, limit: int = 1000) -> Mapping[int, datetime]:
-        """Items with a positive of this user at `since` or later, each with the time of the newest one; the newest `limit` of them."""
+    def seen(
+        self, recommender: str, users: Collection[int], since: datetime | None = None, limit: int = 1000
+    ) -> Mapping[int, Mapping[int, datetime]]:
+        """By user, items with a positive of theirs at `since` or later, each with the time of the newest one; the newest `limit` of
+        each user's. Who has none isn't there."""
 
     def count(self, recommender: str, since: datetime, until: datetime, limit: int) -> int:
         """How many interactions there are in [since, until); counting ends at `limit`."""

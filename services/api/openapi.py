@@ -53,7 +53,7 @@ _PROBLEMS = {
     413: "The body is too large",
     415: "The body is of a type that isn't read",
     422: "A parameter or a field is wrong",
-    429: "Too many listen already: try again later",
+    429: "Too many listen, or ask, already: try again later",
     500: "A fault of the platform's, which its log has whole",
     503: "A part that is needed doesn't answer: try again",
 }
@@ -169,7 +169,7 @@ def _possible(path: str, verb: str, operation: Mapping[str, Any]) -> set[int]:
         found.add(404)
     if verb != "get":
         found.add(409)
-    if "text/event-stream" in operation["responses"].get("200", {}).get("content", {}):
+    if operation["operationId"] == "recommend" or "text/event-stream" in operation["responses"].get("200", {}).get("content", {}):
         found.add(429)
     if names & {"if-match", "if-none-match"}:
         found.add(412)

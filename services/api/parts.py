@@ -84,17 +84,17 @@ class Parts:
     """Tells the control loop that there is something to do."""
 
 
-def _parts(request: Request) -> Parts:
+async def _parts(request: Request) -> Parts:
     parts: Parts = request.app.state.parts
     return parts
 
 
-def _door(request: Request) -> Door:
+async def _door(request: Request) -> Door:
     door: Door = request.app.state.door
     return door
 
 
-def _gateway(request: Request) -> Gateway:
+async def _gateway(request: Request) -> Gateway:
     gateway: Gateway = request.app.state.gateway
     return gateway
 

@@ -50,7 +50,7 @@ def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, EyasError)
     if error.status >= 500:  # 503 comes with every request while a part is away: whoever found that out has said it
         log.log(logging.DEBUG if error.status == 503 else logging.WARNING, "%s %s: %s", request.method, request.url.path, error)
-    headers = {"Retry-After": "1" if error.status == 503 else "10"} if error.status in (429, 503) else None
+    headers = None if error.retry_after is None else {"Retry-After": str(error.retry_after)}
     return problem(error.kind, error.status, str(error), headers)
 
 

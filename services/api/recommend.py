@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.api.access import Room
 from services.api.parts import Online
+from services.gateway import Question
 from shared.contracts.events import Key
 from shared.domain.access import Role
 
@@ -37,9 +39,9 @@ class AnswerView(BaseModel):
 
 
 @room.post("/v1/recommend/{name}", Role.CLIENT, audited=False)
-def recommend(gateway: Online, name: str, ask: Ask) -> AnswerView:
+async def recommend(gateway: Online, name: str, ask: Ask) -> AnswerView:
     """The best items for a user, by the version that the user is given."""
-    answer = gateway.recommend(name, ask.user, ask.k, ask.exclude)
+    answer = await asyncio.wrap_future(gateway.submit(Question(name, ask.user, ask.k, frozenset(ask.exclude))))
     return AnswerView(
         request_id=answer.request_id,
         recommender=answer.recommender,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -62,14 +62,24 @@ class SqlEventLog:
                 connection.execute(insert(done), rows)
         return Taken(len(rows), len(given) - len(rows), conflicts, hits)
 
-    def seen(self, recommender: str, user: int, since: datetime | None = None, limit: int = 1000) -> Mapping[int, datetime]:
-        last = func.max(done.c.at)
-        query = select(done.c.item, last).where(done.c.recommender == recommender, done.c.user == user, done.c.positive.is_(True))
+    def seen(
+        self, recommender: str, users: Collection[int], since: datetime | None = None, limit: int = 1000
+    ) -> Mapping[int, Mapping[int, datetime]]:
+        here = [done.c.recommender == recommender, done.c.user.in_(set(users)), done.c.positive.is_(True)]
         if since is not None:
-            query = query.where(done.c.at >= instant(since))
-        with self._reads.connect() as connection:
-            rows = connection.execute(query.group_by(done.c.item).order_by(desc(last)).limit(limit)).all()
-        return {item: moment(at) for item, at in rows}
+            here.append(done.c.at >= instant(since))
+        newest = (
+            select(done.c.user, done.c.item, func.max(done.c.at).label("last")).where(*here).group_by(done.c.user, done.c.item).subquery()
+        )
+        place = func.row_number().over(partition_by=newest.c.user, order_by=desc(newest.c.last)).label("place")
+        ranked = select(newest, place).subquery()
+        query = select(ranked.c.user, ranked.c.item, ranked.c.last).where(ranked.c.place <= limit)
+        found: dict[int, dict[int, datetime]] = {}
+        if users:
+            with self._reads.connect() as connection:
+                for user, item, at in connection.execute(query.order_by(ranked.c.user, ranked.c.place)):
+                    found.setdefault(user, {})[item] = moment(at)
+        return found
 
     def count(self, recommender: str, since: datetime, until: datetime, limit: int) -> int:
         here = (done.c.recommender == recommender, done.c.at >= instant(since), done.c.at < instant(until))

@@ -1,8 +1,9 @@
-"""One recommendation, from the request to the logged answer.
+"""Recommendations, from the requests to the logged answers.
 
-Choose the version by the user's hash -> filter -> score the catalogue -> order -> log the impression -> answer. A user whom the
-version doesn't know, or a server that doesn't answer, gets popular items, and the answer says so; nothing falls back in silence.
-While the route has a shadow, the candidate is asked as well, beside the answer's way.
+Choose each user's version by their hash -> filter -> score candidates -> order -> log the impressions -> answer. Requests that come
+together are answered together: what they ask of the same version is one call, what was shown is one write. A user whom the version
+doesn't know, or a server that doesn't answer, gets popular items, and the answer says so; nothing falls back in silence. While the
+route has a shadow, the candidate is asked as well, beside the answer's way.
 """
 
 from __future__ import annotations
@@ -10,26 +11,39 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import datetime
 
 from services.gateway.catalogues import Catalogues
+from services.gateway.conveyor import Conveyor
 from services.gateway.feedback import Feedback, Recorded
 from services.gateway.filtering import Asked
 from services.gateway.journal import Journal
 from services.gateway.loader import Loader
-from services.gateway.scoring import Scoring, Wish
+from services.gateway.scoring import Scoring, Shown, Wish
 from services.gateway.shadow import Mirrored, Shadow
 from services.gateway.snapshot import Served
+from services.gateway.units import Unit
 from shared.contracts.events import NOTHING_LEFT, Event, Impression
 from shared.domain.attributes import Value
-from shared.domain.errors import Unavailable
+from shared.domain.errors import EyasError, Unavailable
 from shared.domain.ids import new_id
-from shared.domain.route import Variant, choose
+from shared.domain.route import Route, Variant, choose
 from shared.domain.traffic import bucket_of
 from shared.ports import ArtifactStore, Catalogue, Clock, EventLog, Indexes, Mirrors, RecommenderStore, Registry, RouteStore, Scorer
 from shared.telemetry import metrics
 
 _NO_CONTEXT: Mapping[str, Value] = {}
+
+
+@dataclass(frozen=True)
+class Question:
+    recommender: str
+    user: int
+    k: int = 10
+    exclude: frozenset[int] = frozenset()
+    context: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,6 +81,7 @@ class Gateway:
         self._shadow = Shadow(server, stores.mirrors, f"{id}-{secrets.token_hex(4)}")  # anew for each life: its counts begin anew
         self._catalogues = Catalogues(stores.catalogue, self._loader.units, self._clock)
         self._recommenders = stores.recommenders
+        self._conveyor = Conveyor[Question, Answer](self._answered)
 
     def refresh(self) -> None:
         """To be called about every 100 ms by one thread of the owner's."""
@@ -76,6 +91,7 @@ class Gateway:
 
     def close(self) -> None:
         """When traffic has ended: what is still to be written is written, if it can be."""
+        self._conveyor.close()
         self._shadow.close()
         self._journal.close()
 
@@ -96,17 +112,15 @@ class Gateway:
     def recommend(
         self, name: str, user: int, k: int = 10, exclude: Collection[int] = (), context: Mapping[str, Value] = _NO_CONTEXT
     ) -> Answer:
-        served = self._served(name)
-        version, variant = choose(served.route, user)
-        began = time.perf_counter()
-        outcome = "error"
-        try:
-            answer = self._answer(name, served, version, variant, user, k, exclude, context)
-            outcome = answer.fallback or "ok"
-            return answer
-        finally:
-            metrics.REQUESTS.labels(name, str(version), variant, outcome).inc()
-            metrics.REQUEST_SECONDS.labels(name, variant).observe(time.perf_counter() - began)
+        """One by itself, on the caller's thread."""
+        (found,) = self._answered([Question(name, user, k, frozenset(exclude), context)])
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def submit(self, question: Question) -> Future[Answer]:
+        """One among those that come at the same time. Overloaded where too many wait."""
+        return self._conveyor.submit(question)
 
     def _served(self, name: str) -> Served:
         snapshot = self._loader.snapshot
@@ -123,40 +137,92 @@ class Gateway:
             raise Unavailable(f"what serves '{name}' can't be loaded: {fault}")
         raise Unavailable(f"recommender '{name}' serves nothing yet: its first version answers once a run has passed its gates")
 
-    def _answer(
-        self,
-        name: str,
-        served: Served,
-        version: int,
-        variant: Variant,
-        user: int,
-        k: int,
-        exclude: Collection[int],
-        context: Mapping[str, Value],
-    ) -> Answer:
-        dropped = frozenset(exclude)
-        if served.filter.drops_seen:
-            dropped |= self._journal.seen(name, user, served.filter.since(self._clock.now())).keys()
-        wish = Wish(name, user, k, served.filter, Asked(self._catalogues.of(name), context, dropped))
-        shown = self._scoring.show(wish, served.units[version])
-        route, now = served.route, self._clock.now()
-        fallback = shown.fallback if shown.items else NOTHING_LEFT
-        answer = Answer(new_id("q", now, secrets.randbits(30)), name, version, variant, shown.items, fallback)
-        impression = Impression(
-            request_id=answer.request_id,
-            recommender=name,
-            user=user,
-            version=version,
-            variant=variant,
-            generation=route.generation,
-            step=route.step,
-            items=tuple(item for item, _ in shown.items),
-            fallback=shown.fallback,
-            bucket=None if shown.seconds is None else bucket_of(shown.seconds),
-            score=shown.score,
-            at=now,
-        )
-        self._journal.write(impression)
-        if route.shadow and route.candidate is not None:
-            self._shadow.mirror(Mirrored(wish, route.generation, served.units[route.candidate], shown))
-        return answer
+    def _answered(self, questions: Sequence[Question]) -> list[Answer | Exception]:
+        """In the order of the questions."""
+        found: dict[int, Answer | Exception] = {}
+        routed: dict[str, list[_Routed]] = {}
+        for place, question in enumerate(questions):
+            try:
+                served = self._served(question.recommender)
+            except EyasError as error:
+                found[place] = error
+                continue
+            routed.setdefault(question.recommender, []).append(_Routed(place, question, served, *choose(served.route, question.user)))
+        for name, those in routed.items():
+            found |= self._of_recommender(name, those)
+        return [found[place] for place in range(len(questions))]
+
+    def _of_recommender(self, name: str, routed: Sequence[_Routed]) -> Mapping[int, Answer | Exception]:
+        began = time.perf_counter()
+        found: Mapping[int, Answer | Exception]
+        try:
+            found = self._shown(name, routed)
+        except Exception as error:
+            found = {one.place: error for one in routed}
+        seconds = time.perf_counter() - began
+        for one in routed:
+            answer = found[one.place]
+            outcome = "error" if isinstance(answer, Exception) else answer.fallback or "ok"
+            metrics.REQUESTS.labels(name, str(one.version), one.variant, outcome).inc()
+            metrics.REQUEST_SECONDS.labels(name, one.variant).observe(seconds)
+        return found
+
+    def _shown(self, name: str, routed: Sequence[_Routed]) -> Mapping[int, Answer]:
+        now = self._clock.now()
+        attributes = self._catalogues.of(name)
+        filter = routed[0].served.filter
+        seen = self._journal.seen(name, {one.question.user for one in routed}, filter.since(now)) if filter.drops_seen else {}
+        by_unit: dict[int, list[tuple[_Routed, Wish]]] = {}
+        for one in routed:
+            question = one.question
+            dropped = question.exclude | seen[question.user].keys() if question.user in seen else question.exclude
+            wish = Wish(name, question.user, question.k, filter, Asked(attributes, question.context, dropped))
+            by_unit.setdefault(id(one.unit), []).append((one, wish))
+        answers: dict[int, Answer] = {}
+        impressions: list[Impression] = []
+        mirrored: list[Mirrored] = []
+        for those in by_unit.values():
+            for (one, wish), shown in zip(those, self._scoring.show([wish for _, wish in those], those[0][0].unit), strict=True):
+                id_ = new_id("q", now, secrets.randbits(30))
+                fallback = shown.fallback if shown.items else NOTHING_LEFT
+                answers[one.place] = Answer(id_, name, one.version, one.variant, shown.items, fallback)
+                impressions.append(_impression(answers[one.place], wish.user, one.served.route, shown, now))
+                route = one.served.route
+                if route.shadow and route.candidate is not None:
+                    mirrored.append(Mirrored(wish, route.generation, one.served.units[route.candidate], shown))
+        self._journal.write(*impressions)
+        for pair in mirrored:
+            self._shadow.mirror(pair)
+        return answers
+
+
+@dataclass(frozen=True, eq=False)
+class _Routed:
+    """A request whose version is chosen."""
+
+    place: int
+    question: Question
+    served: Served
+    version: int
+    variant: Variant
+
+    @property
+    def unit(self) -> Unit:
+        return self.served.units[self.version]
+
+
+def _impression(answer: Answer, user: int, route: Route, shown: Shown, now: datetime) -> Impression:
+    return Impression(
+        request_id=answer.request_id,
+        recommender=answer.recommender,
+        user=user,
+        version=answer.version,
+        variant=answer.variant,
+        generation=route.generation,
+        step=route.step,
+        items=tuple(item for item, _ in shown.items),
+        fallback=shown.fallback,
+        bucket=None if shown.seconds is None else bucket_of(shown.seconds),
+        score=shown.score,
+        at=now,
+    )

@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TooLate
 from dataclasses import dataclass, field
@@ -63,25 +64,28 @@ class Journal:
         """Whether answers may have gone out that the log doesn't know."""
         return self._away and bool(self._line)
 
-    def write(self, impression: Impression) -> None:
+    def write(self, *impressions: Impression) -> None:
         """Durable when it returns, unless the log is away."""
-        entry = _Entry(impression)
+        entries = [_Entry(one) for one in impressions]
         with self._more:
-            self._line.append(entry)
-            self._weight += entry.weight
+            for entry in entries:
+                self._line.append(entry)
+                self._weight += entry.weight
             while self._weight > self._kept and len(self._line) > 1:
                 self._lose(self._drop_first())
             if self._writer is None:
                 self._writer = threading.Thread(target=self._work, name="journal", daemon=True)
                 self._writer.start()
             self._more.notify()
-        if not self._away and not entry.settled.wait(self._patience):
-            self._gone(f"a write took more than {self._patience:g} s")
+        until = time.monotonic() + self._patience
+        for entry in entries:
+            if not self._away and not entry.settled.wait(max(0.0, until - time.monotonic())):
+                self._gone(f"a write took more than {self._patience:g} s")
 
-    def seen(self, recommender: str, user: int, since: datetime | None = None) -> Mapping[int, datetime]:
-        """What the user has liked, and when last; nothing, and counted, while the log is away."""
+    def seen(self, recommender: str, users: Collection[int], since: datetime | None = None) -> Mapping[int, Mapping[int, datetime]]:
+        """By user, what they have liked, and when last; nothing, and counted, while the log is away."""
         if not self._away:
-            asked: Future[Mapping[int, datetime]] = self._readers.submit(self._events.seen, recommender, user, since)
+            asked: Future[Mapping[int, Mapping[int, datetime]]] = self._readers.submit(self._events.seen, recommender, users, since)
             try:
                 return asked.result(self._patience)
             except TooLate:
@@ -89,7 +93,7 @@ class Journal:
                 self._gone(f"a look took more than {self._patience:g} s")
             except Unavailable as error:
                 self._gone(str(error))
-        metrics.UNFILTERED.labels(recommender).inc()
+        metrics.UNFILTERED.labels(recommender).inc(len(users))
         return {}
 
     def close(self, patience: float = 5.0) -> None:

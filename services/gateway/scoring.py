@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from services.gateway.attributes import Mask
 from services.gateway.filtering import Asked, Filter
-from services.gateway.ranking import best
-from services.gateway.units import Unit
+from services.gateway.ranking import Rows, Scores, best
+from services.gateway.units import Array, Unit
 from shared.contracts.events import NO_SCORES, UNKNOWN_USER
 from shared.domain.errors import EyasError, Unavailable
 from shared.ports import Scorer
@@ -19,6 +20,11 @@ from shared.ports import Scorer
 log = logging.getLogger(__name__)
 
 Items = tuple[tuple[int, float | None], ...]
+TOGETHER = 16_384
+"""Rows of one call to the model server, at most, where several requests share it."""
+_SMALL = 300
+"""Items of a whole catalogue, up to which one call for several users takes less than a call for each (measured): a catalogue that comes
+as it came before is known to both sides, and one that is repeated is not."""
 
 
 @dataclass(frozen=True)
@@ -56,21 +62,26 @@ class Scoring:
         self._server = server
         self._unscored: set[tuple[str, int]] = set()
 
-    def show(self, wish: Wish, unit: Unit) -> Shown:
-        allowed = wish.allowed(unit)
-        if not unit.knows(wish.user):
-            return Shown(popular(wish, unit, allowed), UNKNOWN_USER)
-        if not allowed.any():
-            return Shown(())
-        began = time.perf_counter()
-        try:
-            items = scored(self._server, wish, unit, allowed)
-        except Exception as error:
-            seconds = time.perf_counter() - began
-            self._failed(wish, unit, error)
-            return Shown(popular(wish, unit, allowed), NO_SCORES, seconds)
+    def show(self, wishes: Sequence[Wish], unit: Unit) -> list[Shown]:
+        """Of one version, in the order of the wishes."""
+        allowed = [wish.allowed(unit) for wish in wishes]
+        found: dict[int, Shown] = {}
+        for place, (wish, mask) in enumerate(zip(wishes, allowed, strict=True)):
+            if not unit.knows(wish.user):
+                found[place] = Shown(popular(wish, unit, mask), UNKNOWN_USER)
+            elif not mask.any():
+                found[place] = Shown(())
+        asked = [place for place in range(len(wishes)) if place not in found]
+        for place, one in zip(asked, scored(self._server, [(wishes[at], allowed[at]) for at in asked], unit), strict=True):
+            found[place] = self._shown(wishes[place], unit, allowed[place], one)
+        return [found[place] for place in range(len(wishes))]
+
+    def _shown(self, wish: Wish, unit: Unit, allowed: Mask, found: Scored) -> Shown:
+        if isinstance(found.items, Exception):
+            self._failed(wish, unit, found.items)
+            return Shown(popular(wish, unit, allowed), NO_SCORES, found.seconds)
         self._answered(wish, unit)
-        return Shown(items, None, time.perf_counter() - began)
+        return Shown(found.items, None, found.seconds)
 
     def _failed(self, wish: Wish, unit: Unit, error: Exception) -> None:
         """Said once, counted each time."""
@@ -88,16 +99,58 @@ class Scoring:
             log.info("%s version %d: scores again", *key)
 
 
-def scored(server: Scorer, wish: Wish, unit: Unit, allowed: Mask) -> Items:
-    """The version's own choice; Unavailable where it gives no scores that could be ordered."""
-    scores = np.asarray(server.score(wish.recommender, unit.version, unit.feed(wish.user)))
-    if scores.shape != unit.items.shape:
-        raise Unavailable(f"the server gave scores of shape {scores.shape} for {len(unit.items)} items")
-    if not np.isfinite(scores).all():
-        raise Unavailable("the server gave scores that are no numbers")
-    rows = np.flatnonzero(allowed)
-    chosen = rows[best(scores[rows], unit.items[rows], wish.k)]
-    return tuple(zip(unit.items[chosen].tolist(), scores[chosen].tolist(), strict=True))
+@dataclass(frozen=True)
+class Scored:
+    """What the version made of a wish, and in how long; an exception where it gives no scores that could be ordered."""
+
+    items: Items | Exception
+    seconds: float
+
+
+Allowed = tuple[Wish, Mask]
+"""A wish, and by row of the unit whether its item may be shown."""
+
+
+def scored(server: Scorer, wishes: Sequence[Allowed], unit: Unit) -> list[Scored]:
+    """The version's own choice for each wish, in their order; as few calls as their rows allow."""
+    most = TOGETHER // len(unit.items) if len(unit.items) <= _SMALL else 1
+    found: list[Scored] = []
+    for at in range(0, len(wishes), most):
+        some = wishes[at : at + most]
+        found += _alone(server, some[0], unit) if len(some) == 1 else _merged(server, some, unit)
+    return found
+
+
+def _alone(server: Scorer, wish: Allowed, unit: Unit) -> list[Scored]:
+    """The whole catalogue is scored: its columns are the same in every call, which the server's side knows how to use."""
+    return _scored(server, [wish], [unit.every], unit.feed(wish[0].user), unit)
+
+
+def _merged(server: Scorer, wishes: Sequence[Allowed], unit: Unit) -> list[Scored]:
+    rows = [np.flatnonzero(mask) for _, mask in wishes]
+    return _scored(server, wishes, rows, unit.feed_of([wish.user for wish, _ in wishes], rows), unit)
+
+
+def _scored(server: Scorer, wishes: Sequence[Allowed], rows: Sequence[Rows], feed: Mapping[str, Array], unit: Unit) -> list[Scored]:
+    """One call for the rows of all of them, one after the other."""
+    ends = np.cumsum([len(one) for one in rows])
+    began = time.perf_counter()
+    try:
+        scores = np.asarray(server.score(wishes[0][0].recommender, unit.version, feed))
+        if scores.shape != (ends[-1],):
+            raise Unavailable(f"the server gave scores of shape {scores.shape} for {ends[-1]} items")
+    except Exception as error:
+        return [Scored(error, time.perf_counter() - began)] * len(wishes)
+    seconds = time.perf_counter() - began
+    parts = zip(wishes, rows, np.split(scores, ends[:-1]), strict=True)
+    return [Scored(_best(wish.k, own[mask[own]], part[mask[own]], part, unit), seconds) for (wish, mask), own, part in parts]
+
+
+def _best(k: int, rows: Rows, scores: Scores, given: Scores, unit: Unit) -> Items | Exception:
+    if not np.isfinite(given).all():
+        return Unavailable("the server gave scores that are no numbers")
+    chosen = best(scores, unit.items[rows], k)
+    return tuple(zip(unit.items[rows[chosen]].tolist(), scores[chosen].tolist(), strict=True))
 
 
 def popular(wish: Wish, unit: Unit, allowed: Mask) -> Items:

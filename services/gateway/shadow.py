@@ -110,7 +110,9 @@ class Shadow:
         stable = {bucket_of(one.stable.seconds or 0.0): 1}
         began = time.perf_counter()
         try:
-            items = scored(self._server, one.wish, one.unit, one.wish.allowed(one.unit))
+            (found,) = scored(self._server, [(one.wish, one.wish.allowed(one.unit))], one.unit)
+            if isinstance(found.items, Exception):
+                raise found.items
         except Exception as error:
             log.log(
                 logging.DEBUG if isinstance(error, EyasError) else logging.WARNING,
@@ -122,7 +124,7 @@ class Shadow:
             )
             return Mirror(1, 1, stable), "error"
         candidate = {bucket_of(time.perf_counter() - began): 1}
-        return Mirror(1, 0, stable, candidate, _overlap(one.stable, items)), "compared"
+        return Mirror(1, 0, stable, candidate, _overlap(one.stable, found.items)), "compared"
 
     def _add(self, one: Mirrored, seen: Mirror, outcome: str) -> None:
         key = (one.wish.recommender, one.generation)

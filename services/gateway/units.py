@@ -75,6 +75,12 @@ class Unit:
         row = self.rows([item])
         return None if self.vectors is None or not len(row) else self.vectors.similar(int(row[0]), n)
 
+    def feed_of(self, users: Sequence[int], rows: Sequence[Rows]) -> Mapping[str, Array]:
+        """Some rows for each of several users, one after the other."""
+        together = np.concatenate(rows)
+        keys = np.repeat(np.asarray(users, dtype=np.int64), [len(one) for one in rows])
+        return {self.user_input: keys, **{name: column[together] for name, column in self.columns.items()}}
+
     def feed(self, user: int) -> Mapping[str, Array]:
         """The whole catalogue for one user."""
         return {self.user_input: np.full(len(self.items), user, dtype=np.int64), **self.columns}

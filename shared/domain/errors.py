@@ -11,6 +11,8 @@ class EyasError(Exception):
 
     kind = "error"
     status = 500
+    retry_after: int | None = None
+    """Seconds, where trying again can help."""
 
 
 class Invalid(EyasError):
@@ -85,6 +87,7 @@ class Unavailable(EyasError):
 
     kind = "unavailable"
     status = 503
+    retry_after = 1
 
 
 class Damaged(Unavailable):
@@ -102,3 +105,10 @@ class Crowded(EyasError):
 
     kind = "crowded"
     status = 429
+    retry_after = 10
+
+
+class Overloaded(Crowded):
+    """More is asked than can be answered in time just now."""
+
+    retry_after = 1

@@ -115,7 +115,7 @@ class EventLogSuite:
     def test_what_is_not_positive_is_kept_and_hits_nothing(self, log: EventLog, kpis: KpiSource, tmp_path: Path) -> None:
         log.impressions([shown("a")])
         assert log.interactions([did(value=1.0, at=minute(1)), did(11, minute(2), value=5.0)], [False, True], ATTRIBUTION).hits == 1
-        assert log.seen("films", 1) == {11: minute(2)}
+        assert log.seen("films", [1]) == {1: {11: minute(2)}}
         assert log.export("films", None, LATER, tmp_path / "events.csv") == 2
 
     def test_an_impression_that_comes_twice_is_left_as_it_is(self, log: EventLog, kpis: KpiSource) -> None:
@@ -138,19 +138,21 @@ class EventLogSuite:
     def test_keys_may_be_as_large_as_the_contract_says(self, log: EventLog) -> None:
         log.impressions([shown("a", user=LARGEST, items=(-LARGEST - 1, LARGEST))])
         assert like(log, did(-LARGEST - 1, minute(1), user=LARGEST)) == 1
-        assert log.seen("films", LARGEST) == {-LARGEST - 1: minute(1)}
+        assert log.seen("films", [LARGEST]) == {LARGEST: {-LARGEST - 1: minute(1)}}
 
-    def test_seen_holds_the_newest_items_of_this_user_and_when(self, log: EventLog) -> None:
+    def test_seen_holds_the_newest_items_of_each_user_and_when(self, log: EventLog) -> None:
         like(log, did(10, minute(3)), did(11, minute(1)), did(12, minute(2)), did(13, minute(9), user=2), did(11, minute(4)))
-        assert log.seen("films", 1) == {10: minute(3), 11: minute(4), 12: minute(2)}
-        assert log.seen("films", 1, limit=2) == {10: minute(3), 11: minute(4)}
-        assert log.seen("books", 1) == {}
+        assert log.seen("films", [1]) == {1: {10: minute(3), 11: minute(4), 12: minute(2)}}
+        assert log.seen("films", [1, 3, 2, 1]) == {1: {10: minute(3), 11: minute(4), 12: minute(2)}, 2: {13: minute(9)}}
+        assert log.seen("films", [2, 1], limit=2) == {1: {10: minute(3), 11: minute(4)}, 2: {13: minute(9)}}
+        assert log.seen("books", [1]) == {}
+        assert log.seen("films", []) == {}
 
     def test_seen_looks_back_as_far_as_it_is_asked_to(self, log: EventLog) -> None:
         like(log, did(10, minute(3)), did(11, minute(1)), did(11, minute(4)), did(12, minute(2)))
-        assert log.seen("films", 1, minute(3)) == {10: minute(3), 11: minute(4)}
-        assert log.seen("films", 1, minute(3) + timedelta(microseconds=1)) == {11: minute(4)}
-        assert log.seen("films", 1, LATER) == {}
+        assert log.seen("films", [1], minute(3)) == {1: {10: minute(3), 11: minute(4)}}
+        assert log.seen("films", [1], minute(3) + timedelta(microseconds=1)) == {1: {11: minute(4)}}
+        assert log.seen("films", [1], LATER) == {}
 
     def test_the_export_is_a_file_of_a_stretch_of_time_the_oldest_first(self, log: EventLog, tmp_path: Path) -> None:
         log.interactions(

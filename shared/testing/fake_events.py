@@ -65,12 +65,15 @@ class FakeEvents:
             new, self._found = len(self.done) - count, None
             return Taken(new, len(given) - new, conflicts, len({id for id in self.hits if self._hit(id, attribution)} - before))
 
-    def seen(self, recommender: str, user: int, since: datetime | None = None, limit: int = 1000) -> Mapping[int, datetime]:
-        newest: dict[int, datetime] = {}
+    def seen(
+        self, recommender: str, users: Collection[int], since: datetime | None = None, limit: int = 1000
+    ) -> Mapping[int, Mapping[int, datetime]]:
+        newest: dict[int, dict[int, datetime]] = {}
         for one, at, good in self._between(recommender, since, None):
-            if good and one.user == user:
-                newest[one.item] = max(at, newest.get(one.item, at))
-        return {item: newest[item] for item in sorted(newest, key=lambda item: newest[item], reverse=True)[:limit]}
+            if good and one.user in users:
+                of_user = newest.setdefault(one.user, {})
+                of_user[one.item] = max(at, of_user.get(one.item, at))
+        return {user: dict(sorted(items.items(), key=lambda one: one[1], reverse=True)[:limit]) for user, items in newest.items()}
 
     def count(self, recommender: str, since: datetime, until: datetime, limit: int) -> int:
         return min(limit, len(self._between(recommender, since, until)))

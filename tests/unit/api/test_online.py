@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from shared.domain.errors import Unavailable
+from shared.domain.errors import Overloaded, Unavailable
 from shared.ports import ServerReplica
 
 
@@ -226,3 +226,10 @@ def test_a_warm_retraining_needs_a_version_to_start_from(world, client, problem)
     world.add_recommender(retrain={"mode": "warm"})
     world.add_retrainer()
     assert "start a full run" in problem(client.post("/v1/recommenders/m:retrain"), 409, "conflict")
+
+
+def test_more_than_can_be_answered_is_refused_with_when_to_come_again(world, client, problem):
+    world.gateway.fails = Overloaded("70 requests wait already")
+    response = client.post("/v1/recommend/m", json={"user": 7})
+    problem(response, 429, "crowded")
+    assert response.headers["retry-after"] == "1"

@@ -145,13 +145,13 @@ class World:
             raise Unavailable("the log is away")
         self.shown += impressions
 
-    def seen(self, recommender, user, since=None, limit=1000):
+    def seen(self, recommender, users, since=None, limit=1000):
         if self.log_hangs is not None:
             self.log_hangs.wait(30)
         if self.log_fails:
             raise Unavailable("the log is away")
         self.looked_since = since
-        return dict.fromkeys(self.likes, NOW)
+        return {user: dict.fromkeys(self.likes, NOW) for user in users if self.likes}
 
     def interactions(self, interactions, positive, attribution):
         self.taken.append((list(interactions), list(positive), attribution))

@@ -38,13 +38,13 @@ class Log(FakeEvents):
             raise ValueError("a lump")
         super().impressions(impressions)
 
-    def seen(self, recommender, user, since=None, limit=1000):
+    def seen(self, recommender, users, since=None, limit=1000):
         self.looks += 1
         if self.hangs is not None:
             self.hangs.wait(30)
         if self.away:
             raise Unavailable("nobody is there")
-        return {10: T0}
+        return {user: {10: T0} for user in users}
 
 
 @pytest.fixture
@@ -91,16 +91,16 @@ def test_nobody_waits_for_a_log_that_is_known_to_be_away(log, journal):
     log.hangs = threading.Event()
     journal._patience = 30.0
     journal.write(shown("b"))
-    assert journal.seen("films", 1) == {}
+    assert journal.seen("films", [1]) == {}
     log.away = False
     log.hangs.set()
     wait_for(lambda: len(log.shown) == 2)
-    wait_for(lambda: journal.seen("films", 1) == {10: T0})
+    wait_for(lambda: journal.seen("films", [1]) == {1: {10: T0}})
 
 
 def test_a_log_that_hangs_holds_up_an_answer_for_a_moment_only(log, journal):
     log.hangs = threading.Event()
-    assert journal.seen("films", 1) == {}
+    assert journal.seen("films", [1]) == {}
     journal.write(shown("a"))
     assert journal.behind
     log.hangs.set()
@@ -113,10 +113,10 @@ def test_liked_items_that_nobody_could_look_up_are_counted(log, journal):
         return metrics.UNFILTERED.labels("films")._value.get()
 
     before = count()
-    assert journal.seen("films", 1) == {10: T0}
+    assert journal.seen("films", [1]) == {1: {10: T0}}
     log.away = True
     for _ in range(3):
-        assert journal.seen("films", 1) == {}
+        assert journal.seen("films", [1]) == {}
     assert (count() - before, log.looks) == (3, 2)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from services.gateway import Question
 from shared.domain.errors import NotFound, Unavailable
 from shared.domain.route import Route, choose
 from shared.domain.traffic import MOST_BUCKET
 from shared.telemetry import metrics
+from tests.unit.gateway.conftest import ITEMS
 
 
 @pytest.fixture
@@ -166,3 +168,58 @@ def test_each_answer_is_counted_by_version_variant_and_outcome(world, gateway):
     with pytest.raises(ZeroDivisionError):
         gateway.recommend("m", 1)
     assert {outcome: count(outcome) - number for outcome, number in before.items()} == {"ok": 1, "unknown user": 1, "error": 1}
+
+
+def together(gateway, *questions):
+    """As if they had come while nobody was free."""
+    return gateway._answered([Question(*one) for one in questions])
+
+
+def test_requests_that_come_together_are_one_call_and_each_gets_its_own(world, gateway):
+    world.likes = frozenset({10})
+    world.own_scores[1] = np.array([1, 2, 3, 4, 7, 6, 5], np.float32)
+    first, second = together(gateway, ("m", 1, 2), ("m", 2, 5, frozenset({40})))
+    assert (items(first), items(second)) == ([50, 40], [20, 30, 50])
+    ((_, feed),) = world.feeds
+    assert feed["userId"].tolist() == [1, 1, 1, 1, 2, 2, 2]
+    assert feed["movieId"].tolist() == [20, 30, 40, 50, 20, 30, 50]
+    assert feed["genres"].tolist() == [["a", ""]] * 7
+
+
+def test_together_or_alone_everybody_gets_the_same(world, gateway):
+    world.score = lambda name, number, feed: (feed["movieId"] * feed["userId"] % 7).astype(np.float32)
+    asked = [("m", user, 3, frozenset({10 * user})) for user in (1, 2, 3, 99, 5)] + [("m", 1, 1, frozenset(ITEMS))]
+    alone = [gateway.recommend(*one) for one in asked]
+    assert [(one.items, one.fallback) for one in together(gateway, *asked)] == [(one.items, one.fallback) for one in alone]
+    assert len(world.shown) == 2 * len(asked)
+
+
+def test_users_of_both_variants_are_asked_of_their_own_versions(world, gateway):
+    world.routes["m"] = route = Route(1, 2, 0.5, "r1-rollout", 0, generation=2)
+    gateway.refresh()
+    world.score = lambda name, number, feed: np.full(len(feed["movieId"]), number, np.float32)
+    answers = together(gateway, *(("m", user) for user in (1, 2, 3, 4, 5)))
+    assert [one.version for one in answers] == [choose(route, user)[0] for user in (1, 2, 3, 4, 5)]
+    assert all(score == one.version for one in answers for _, score in one.items)
+
+
+def test_one_that_asks_for_nothing_that_is_there_costs_the_others_nothing(world, gateway):
+    lost, good = together(gateway, ("nobody", 1), ("m", 1))
+    assert isinstance(lost, NotFound)
+    assert good.fallback is None
+
+
+def test_scores_that_are_no_numbers_cost_only_those_whose_they_are(world, gateway):
+    world.own_scores[1] = np.array([1, 2, 3, 4, 5, 1, np.inf, 3, 4, 5], np.float32)
+    first, second = together(gateway, ("m", 1), ("m", 2))
+    assert (items(first), first.fallback) == ([50, 40, 30, 20, 10], None)
+    assert second.fallback == "scoring unavailable"
+
+
+def test_a_gateway_answers_many_at_once_each_in_its_own_future(world, gateway):
+    world.score = lambda name, number, feed: np.ones(len(feed["movieId"]), np.float32)
+    futures = [gateway.submit(Question("m", user, 1)) for user in range(1, 6)] + [gateway.submit(Question("nobody", 1))]
+    assert [one.result(10).fallback for one in futures[:5]] == [None] * 5
+    with pytest.raises(NotFound):
+        futures[5].result(10)
+    assert len({one.request_id for one in world.shown}) == 5
