@@ -57,6 +57,7 @@ def run(context: Context) -> Outcome:
         "users.npy": _array(context, "users.npy", np.sort(graph.feature(graph.user).state.values.to_numpy())),
     }
     embeddings = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE)).embeddings(codes)
+    found: dict[str, float] = {}
     if embeddings is not None:
         known = graph.feature(graph.user).state.values.to_numpy()
         by_key = np.argsort(known)
@@ -68,10 +69,15 @@ def run(context: Context) -> Outcome:
         if spec.serve.retrieve is not None and len(items) >= neighbours.FROM:
             log.info("building the index of %s vectors", f"{len(items):,}")
             files[INDEX] = context.out(INDEX)
-            files[INDEX].write_bytes(neighbours.build_index(embeddings.vectors, spec.model.train.seed))
+            queries, candidates = sides["queries.npz"]["vectors"], spec.serve.retrieve.candidates
+            index = neighbours.build_index(embeddings.vectors, queries, candidates, spec.model.train.seed)
+            log.info("it finds %.1f%% of the exact candidates, weighing %d rows for each", 100 * index.recall, index.weighed)
+            files[INDEX].write_bytes(index.content)
+            found = {"export.index_recall": index.recall, "export.index_bytes": float(len(index.content))}
     begun = begin_card(context.spec, graph, model.tables, model.meaning)
     files[CARD] = _text(context, CARD, begun.model_dump_json(indent=1))
     metrics = {"export.parity": parity, "export.bytes": float(size), "export.seconds": time.monotonic() - started}
+    metrics |= found
     return Outcome(files, metrics, {"parity_rows": len(users), "inputs": [one.name for one in served.inputs]})
 
 

@@ -24,9 +24,9 @@ class OpenIndexes:
     def open(self, keys: Array, vectors: Array, content: bytes | None) -> CandidateIndex:
         if content is None:
             return ExactIndex(keys, vectors)
-        written = unpack(content, len(vectors), vectors.shape[1], vectors.data, INDEX)
+        header, written = unpack(content, len(vectors), vectors.shape[1], vectors.data, INDEX)
         if importlib.util.find_spec("faiss") is None:
             count = f"{len(keys):,}"
             log.warning("faiss isn't installed (pip install 'eyas[ann]'): candidates among %s items are found exactly, slower", count)
             return ExactIndex(keys, vectors)
-        return QuantisedIndex(keys, vectors, read_scan(written))
+        return QuantisedIndex(keys, vectors, read_scan(written), header.weighed, header.weighed * header.candidates)

@@ -13,20 +13,20 @@ from services.index.exact import ExactIndex
 from shared.serving.nearest import Keys, best
 
 Array = np.ndarray[Any, Any]
-WEIGHED = 8
-"""Rows that are weighed exactly for each one that is wanted."""
+SMALL = 10_000
+"""Items: with fewer, or where a scan had to keep every second one, it is no shorter way."""
 
 
 class QuantisedIndex:
-    """Implements CandidateIndex. `scan` is faiss's."""
+    """Implements CandidateIndex. `scan` is faiss's; `least` rows are fetched however few are wanted, `weighed` for each one of more."""
 
-    def __init__(self, keys: Keys, vectors: Array, scan: Any, weighed: int = WEIGHED) -> None:
-        self._keys, self._vectors, self._scan, self._weighed = keys, vectors, scan, weighed
+    def __init__(self, keys: Keys, vectors: Array, scan: Any, weighed: int, least: int) -> None:
+        self._keys, self._vectors, self._scan, self._weighed, self._least = keys, vectors, scan, weighed, least
         self._exact = ExactIndex(keys, vectors)
 
     def nearest(self, queries: Array, k: int) -> tuple[Array, Array]:
-        wide = k * self._weighed
-        if k <= 0 or not len(queries) or 2 * wide >= len(self._keys):  # a scan that must keep so many is no shorter way
+        wide = max(k * self._weighed, self._least)
+        if k <= 0 or not len(queries) or len(self._keys) < max(SMALL, 2 * wide):
             return self._exact.nearest(queries, k)
         _, found = self._scan.search(np.ascontiguousarray(queries, dtype=np.float32), wide)
         rows = np.empty((len(queries), k), dtype=np.intp)

@@ -25,18 +25,21 @@ class Header(Strict):
     kind: Literal["faiss-pq4"] = Field(description="What wrote the content and can search it.")
     items: int = Field(ge=1, description="How many vectors it holds, row by row as in embeddings.npz.")
     width: int = Field(ge=1, description="Numbers in a vector.")
+    weighed: int = Field(ge=1, description="Rows that are fetched, to be weighed exactly, for each one that is wanted.")
+    candidates: int = Field(ge=1, description="So many wanted ones that was tried with; as many are fetched for fewer.")
     vectors: str = Field(description="The digest of the vectors that it was built of.")
     content: str = Field(description="The digest of what follows.")
 
 
-def pack(kind: Literal["faiss-pq4"], items: int, width: int, vectors: Buffer, content: bytes) -> bytes:
+def pack(kind: Literal["faiss-pq4"], items: int, width: int, weighed: int, candidates: int, vectors: Buffer, content: bytes) -> bytes:
     digests = [hashlib.sha256(one).hexdigest() for one in (vectors, content)]
-    header = Header(kind=kind, items=items, width=width, vectors=digests[0], content=digests[1]).model_dump_json().encode()
-    return MAGIC + len(header).to_bytes(_LENGTH, "big") + header + content
+    header = Header(kind=kind, items=items, width=width, weighed=weighed, candidates=candidates, vectors=digests[0], content=digests[1])
+    text = header.model_dump_json().encode()
+    return MAGIC + len(text).to_bytes(_LENGTH, "big") + text + content
 
 
-def unpack(stored: bytes, items: int, width: int, vectors: Buffer, name: str) -> memoryview:
-    """What the library wrote, for exactly these vectors; else BadData, in one line."""
+def unpack(stored: bytes, items: int, width: int, vectors: Buffer, name: str) -> tuple[Header, memoryview]:
+    """The header and what the library wrote, for exactly these vectors; else BadData, in one line."""
     if stored[: len(MAGIC)] != MAGIC:
         raise BadData(f"{name}: it is no index of candidates")
     begin = len(MAGIC) + _LENGTH
@@ -50,4 +53,4 @@ def unpack(stored: bytes, items: int, width: int, vectors: Buffer, name: str) ->
         raise BadData(f"{name}: its content is damaged: export it anew")
     if (header.items, header.width) != (items, width) or header.vectors != hashlib.sha256(vectors).hexdigest():
         raise BadData(f"{name}: it was built of {header.items:,} other vectors than these {items:,}: export it anew")
-    return content
+    return header, content

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pipelines.export.neighbours import build_index
+from pipelines.export import neighbours
 from services.index.exact import ExactIndex
 from services.index.opening import OpenIndexes
 from services.index.quantised import QuantisedIndex
@@ -18,6 +18,10 @@ from shared.serving.index_file import MAGIC
 from shared.testing.index_suite import Array, Build, CandidateIndexSuite, some
 
 KEYS, ITEMS = np.arange(600), some(600, width=16)
+
+
+def build_index(vectors: Array, seed: int) -> bytes:
+    return neighbours.build_index(vectors, some(8, width=vectors.shape[1], seed=9), 100, seed).content
 
 
 class TestExactIndex(CandidateIndexSuite):
@@ -52,13 +56,26 @@ def test_the_built_index_finds_nearly_all_of_a_large_catalogue_and_scores_it_exa
     items = (random.standard_normal((30_000, 32)) * shape * np.exp(0.5 * random.standard_normal((30_000, 1)))).astype(np.float32)
     queries = (random.standard_normal((20, 32)) * shape).astype(np.float32)
     keys = np.arange(30_000)
-    index = OpenIndexes().open(keys, items, build_index(items, 1))
+    built = neighbours.build_index(items, queries, 500, 1)
+    assert built.recall >= neighbours.RECALL
+    index = OpenIndexes().open(keys, items, built.content)
     assert isinstance(index, QuantisedIndex)
     rows, scores = index.nearest(queries, 500)
     exact, _ = ExactIndex(keys, items).nearest(queries, 500)
     assert np.mean([len(np.intersect1d(one, other)) / 500 for one, other in zip(rows, exact, strict=True)]) > 0.97
     np.testing.assert_allclose(scores, np.take_along_axis(queries @ items.T, rows, axis=1), rtol=1e-4, atol=1e-5)
     assert (np.diff(scores, axis=1) <= 0).all()
+    for k in (1, 10, 900):  # fewer than what it was tried with are found as surely, more in proportion
+        few, wanted = index.nearest(queries, k)[0], ExactIndex(keys, items).nearest(queries, k)[0]
+        assert np.mean([len(np.intersect1d(one, other)) / k for one, other in zip(few, wanted, strict=True)]) > 0.97
+
+
+def test_what_is_weighed_is_as_little_as_finds_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    items, queries = some(5_000, width=16), some(16, width=16, seed=3)
+    few = neighbours.build_index(items, queries, 50, 1)
+    monkeypatch.setattr(neighbours, "RECALL", 1.0)
+    many = neighbours.build_index(items, queries, 50, 1)
+    assert (few.weighed, few.recall) < (many.weighed, many.recall)
 
 
 def _flipped(at: int) -> Callable[[bytes], bytes]:

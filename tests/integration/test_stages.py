@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,14 @@ import onnxruntime
 import polars as pl
 import pytest
 
+from pipelines.export import neighbours
+from pipelines.stages import export
+from pipelines.stages.runner import Context
 from shared.artifacts.store import FsspecArtifacts
+from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, Manifest, StageSpec
-from shared.serving.signature import Signature
+from shared.serving.index_file import unpack
+from shared.serving.signature import INDEX, Signature
 
 USERS, ITEMS, ROWS = 300, 80, 12_000
 GENRES = np.array(["Drama", "Comedy", "Horror", "Kids"])
@@ -164,9 +170,13 @@ def retrieved(platform: Platform, run: dict[str, Manifest]) -> float:
     return float((items[best] % 4 == users[:, None] % 4).mean())
 
 
+@pytest.fixture(scope="module")
+def factorised(platform: Platform) -> dict[str, Manifest]:
+    return platform.run("factorised", {}, recommender=platform.recommender | RETRIEVE | {"model": {"family": "mf"}})
+
+
 @pytest.mark.requirement("G-01", "G-18")
-def test_a_factorisation_goes_through_the_same_stages_and_its_vectors_retrieve(platform: Platform) -> None:
-    factorised = platform.run("factorised", {}, recommender=platform.recommender | RETRIEVE | {"model": {"family": "mf"}})
+def test_a_factorisation_goes_through_the_same_stages_and_its_vectors_retrieve(platform: Platform, factorised: dict[str, Manifest]) -> None:
     metrics = factorised["evaluate"].metrics
     assert metrics["candidate.hr@10"] > 1.5 * metrics["popularity.hr@10"] > 0
     assert metrics["candidate.recall@12"] > 1.5 * metrics["popularity.recall@12"] > 0
@@ -176,6 +186,28 @@ def test_a_factorisation_goes_through_the_same_stages_and_its_vectors_retrieve(p
     card = json.loads(platform.fetch(factorised["export"], "model_card.json").read_text())
     assert card["model"]["family"] == "mf"
     assert [(one["column"], one["width"]) for one in card["tables"]] == [("userId", 64), ("movieId", 64)]
+
+
+@pytest.mark.requirement("G-01")
+def test_a_large_catalogue_gets_an_index_that_was_tried_with_its_users(
+    platform: Platform, factorised: dict[str, Manifest], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(neighbours, "FROM", ITEMS)
+    spec = StageSpec(
+        stage="export",
+        run="indexed",
+        attempt="indexed-export-1",
+        recommender=RecommenderSpec.model_validate(platform.recommender | RETRIEVE | {"model": {"family": "mf"}}),
+        inputs={name: factorised[name].files for name in ("etl", "train")},
+        artifacts=platform.store.url,
+    )
+    outcome = export.run(Context(spec, tmp_path, platform.store, logging.getLogger("test")))
+    assert outcome.metrics["export.index_recall"] >= neighbours.RECALL
+    content = outcome.files[INDEX].read_bytes()
+    assert outcome.metrics["export.index_bytes"] == len(content)
+    with np.load(outcome.files["embeddings.npz"], allow_pickle=False) as stored:
+        header, _ = unpack(content, ITEMS, 64, stored["vectors"].data, INDEX)
+    assert header.candidates == 12
 
 
 @pytest.mark.requirement("G-01")

@@ -108,7 +108,7 @@ def test_vectors_that_could_not_be_served_are_refused_in_one_line(name: str, con
 
 
 def test_the_index_that_export_built_is_used_and_a_damaged_one_is_refused() -> None:
-    content = build_index(VECTORS, 1)
+    content = build_index(VECTORS, QUERIES, 2, 1).content
     unit = load(candidates__index=content)
     assert unit.vectors is not None
     assert isinstance(unit.vectors.index, QuantisedIndex)
