@@ -17,6 +17,7 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import File, Files, Manifest, StageSpec
 from shared.domain.access import Token
 from shared.domain.attributes import Value
+from shared.domain.catalogue import ItemWrite
 from shared.domain.earned import Earned
 from shared.domain.machine import Request
 from shared.domain.queue import Queued
@@ -640,15 +641,6 @@ class CatalogueItem:
     revision: int = 0
     """Rises with every change of any item of the recommender; no two items have the same."""
     updated_at: datetime | None = None
-
-
-@dataclass(frozen=True)
-class ItemWrite:
-    """What is said of an item: None is what isn't said (of `available`), or what is to be forgotten (of an attribute)."""
-
-    item: int
-    attributes: Mapping[str, Value | None]
-    available: bool | None = None
 
 
 @dataclass(frozen=True)

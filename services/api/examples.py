@@ -109,7 +109,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "get_token": {"answer": _TOKEN},
     "list_tokens": {"answer": {"items": [_TOKEN], "next": None}},
     "recommend": {
-        "body": {"user": 17, "k": 2, "exclude": [318]},
+        "body": {"user": 17, "k": 2, "exclude": [318], "context": {"age": 34, "region": "de"}},
         "answer": {
             "request_id": "q01kdwpg6a0x5m2qf",
             "recommender": "movies",
@@ -126,6 +126,20 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "answer": {"accepted": 1, "duplicates": 0, "conflicts": 0, "hits": 1, "refused": 0, "lines": []},
     },
 }
+
+_ITEMS: list[dict[str, Any]] = [
+    {"item": 50, "attributes": {"age_rating": 12, "genres": ["Crime", "Drama"], "regions": ["de", "at"]}, "available": True},
+    {"item": 527, "available": False},
+]
+for _name in ("put_items", "change_items"):
+    EXAMPLES[_name] = {
+        "body": {"items": _ITEMS},
+        "answer": {"accepted": 2, "changed": 2},
+    }
+_ITEM = {**_ITEMS[0], "revision": 1, "updated_at": _AT}
+EXAMPLES["get_item"] = {"answer": _ITEM}
+EXAMPLES["list_items"] = {"answer": {"items": [_ITEM], "next": None}}
+EXAMPLES["delete_items"] = {"body": {"items": [50, 527]}, "answer": {"deleted": 2}}
 
 _SAID: dict[str, Any] = json.loads((Path(__file__).parent / "answers.json").read_text(encoding="utf-8"))
 _LISTS = {

@@ -13,6 +13,7 @@ from fastapi.openapi.utils import get_openapi
 from services.api.access import ANYBODY, HOLDER
 from services.api.eventbodies import NDJSON, event_schemas
 from services.api.examples import EXAMPLES
+from services.api.item_bodies import SCHEMAS
 from services.api.problems import MEDIA
 from services.api.words import FIELDS, PARAMETERS, TAGS
 from shared.contracts.spec import RecommenderSpec
@@ -98,6 +99,7 @@ def document(app: FastAPI) -> dict[str, Any]:
     schemas.update(spec.pop("$defs"))
     schemas.update({"RecommenderSpec": spec, "Problem": _PROBLEM})
     schemas.update(event_schemas() if "/v1/events" in found["paths"] else {})
+    schemas.update(SCHEMAS if "/v1/items/{name}" in found["paths"] else {})
     found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer", "description": _BEARER}}
     for path, verb, operation in operations(found):
         _complete(path, verb, operation)
@@ -145,7 +147,8 @@ def _complete(path: str, verb: str, operation: dict[str, Any]) -> None:
     example = EXAMPLES.get(operation["operationId"], {})
     if "body" in example:
         for kind, content in operation["requestBody"]["content"].items():
-            content["example"] = json.dumps(example["body"]["events"][0]) + "\n" if kind == NDJSON else example["body"]
+            lines = "".join(f"{json.dumps(one)}\n" for many in example["body"].values() for one in many) if kind == NDJSON else ""
+            content["example"] = lines or example["body"]
     if "answer" in example:
         good = next(status for status in responses if status.startswith("2"))
         responses[good]["content"]["application/json"]["example"] = example["answer"]

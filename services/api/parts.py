@@ -19,6 +19,7 @@ from shared.ports import (
     Answers,
     ArtifactStore,
     AuditLog,
+    Catalogue,
     Clock,
     Executor,
     HitRate,
@@ -58,6 +59,7 @@ class Parts:
     retrainers: RetrainerStore
     registry: Registry
     routes: RouteStore
+    catalogue: Catalogue
     executor: Executor
     artifacts: ArtifactStore
     server: ModelServer

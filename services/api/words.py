@@ -14,6 +14,7 @@ TAGS = {
     "serving": "What serves right now",
     "specs": "The form of a spec",
     "access": "Tokens, and who did what",
+    "items": "What is known of items, for the filters of answers",
     "online": "Recommendations, and what users did",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -37,6 +37,10 @@ class Client:
 
     def delete(self, path: str) -> Any:
         return self._ask("DELETE", path)
+
+    def lines(self, method: str, path: str, lines: Sequence[str]) -> Any:
+        """One JSON document a line."""
+        return self._ask(method, path, content="\n".join(lines).encode(), headers={"Content-Type": "application/x-ndjson"})
 
     def post_text(self, path: str, text: str, media: str, **query: Any) -> Any:
         return self._ask("POST", path, content=text.encode(), headers={"Content-Type": media}, params=query)

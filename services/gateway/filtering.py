@@ -17,7 +17,7 @@ from services.gateway.evaluation import Columns
 from services.gateway.ranking import Rows
 from services.gateway.units import Unit
 from shared.contracts.serving import Serve, window
-from shared.domain.attributes import Value
+from shared.domain.attributes import Value, check_attributes
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +39,11 @@ class Filter:
         self._available = serve.only_available
         self._window = window(serve.not_seen) if serve.not_seen else None
         self.drops_seen = serve.not_seen is not None
+
+    def check(self, context: Mapping[str, Value]) -> None:
+        """Refuses what the spec declares otherwise."""
+        if self.serve.context:
+            check_attributes(context, self.serve.context, "serve.context")
 
     def since(self, now: datetime) -> datetime | None:
         """From when on what a user has liked is dropped; None: ever."""

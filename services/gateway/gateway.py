@@ -144,6 +144,7 @@ class Gateway:
         for place, question in enumerate(questions):
             try:
                 served = self._served(question.recommender)
+                served.filter.check(question.context)
             except EyasError as error:
                 found[place] = error
                 continue

@@ -20,9 +20,9 @@ from services.store.columns import Damage
 from services.store.living import refuse_deleted
 from services.store.tables import catalogue_items, catalogues
 from services.store.turns import take_turn
-from shared.domain.catalogue import alike, written
+from shared.domain.catalogue import ItemWrite, alike, written
 from shared.domain.errors import Unreadable, no_such
-from shared.ports import CatalogueHead, CatalogueItem, ItemWrite
+from shared.ports import CatalogueHead, CatalogueItem
 
 log = logging.getLogger(__name__)
 

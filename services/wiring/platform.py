@@ -101,6 +101,7 @@ class Platform:
             retrainers=state.retrainers,
             registry=state.registry,
             routes=state.routes,
+            catalogue=state.catalogue,
             executor=executor,
             artifacts=state.artifacts,
             server=server,

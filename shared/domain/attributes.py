@@ -61,12 +61,12 @@ def check_name(name: Any) -> str:
     return name
 
 
-def check_attributes(given: Any, declared: Mapping[str, Kind]) -> dict[str, Value | None]:
-    """The attributes as they are kept; None is one to forget. What is declared has its kind; where something is, nothing else is taken."""
+def check_attributes(given: Any, declared: Mapping[str, Kind], place: str = "serve.attributes") -> dict[str, Value | None]:
+    """Values by name as they are kept; None is one to forget. Where the spec declares some, at that place, nothing else is taken."""
     if not isinstance(given, Mapping):
-        raise Invalid("expected an object of attributes by name")
+        raise Invalid("expected an object of values by name")
     if len(given) > MOST_NAMES:
-        raise Invalid(f"{len(given)} attributes; an item has at most {MOST_NAMES}")
+        raise Invalid(f"{len(given)} names; there are at most {MOST_NAMES}")
     found: dict[str, Value | None] = {}
     size = 0
     for name, value in given.items():
@@ -74,16 +74,14 @@ def check_attributes(given: Any, declared: Mapping[str, Kind]) -> dict[str, Valu
             check_name(name)
             if name == AVAILABLE:
                 raise Invalid(f"'{AVAILABLE}' stands beside the attributes, not among them")
-            if declared:
-                raise Invalid(
-                    f"'{name}' is none of the declared attributes ({', '.join(sorted(declared))}): declare it in serve.attributes"
-                )
+            if declared and value is not None:
+                raise Invalid(f"'{name}' is none of those that {place} declares: {', '.join(sorted(declared))}")
         found[name] = kept = None if value is None else check_value(value, name)
         if kept is not None and name in declared and declared[name] not in kinds_of(kept):
-            raise Invalid(f"{name}: expected {ARTICLES[declared[name]]}, as serve.attributes says, got {_said(value)}")
+            raise Invalid(f"{name}: expected {ARTICLES[declared[name]]}, as {place} says, got {_said(value)}")
         size += len(name) + (sum(map(len, _texts(kept))) if kept is not None else 0)
     if size > MOST_CHARACTERS:
-        raise Invalid(f"the names and texts have {size} characters; those of an item have at most {MOST_CHARACTERS}")
+        raise Invalid(f"names and texts of {size} characters; together they have at most {MOST_CHARACTERS}")
     return found
 
 

@@ -1,12 +1,40 @@
-"""What becomes of an item when somebody writes it."""
+"""What is written of an item, read from what somebody sends, and what becomes of the item."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from shared.domain.attributes import MOST_NAMES, Value
+from shared.domain.attributes import MOST_NAMES, Kind, Value, check_attributes
 from shared.domain.errors import Invalid
+
+MOST_AT_ONCE = 10_000
+_FIELDS = frozenset({"item", "attributes", "available"})
+
+
+@dataclass(frozen=True)
+class ItemWrite:
+    """What is said of an item: None is what isn't said (of `available`), or what is to be forgotten (of an attribute)."""
+
+    item: int
+    attributes: Mapping[str, Value | None]
+    available: bool | None = None
+
+
+def read_write(given: Any, declared: Mapping[str, Kind]) -> ItemWrite:
+    if not isinstance(given, Mapping):
+        raise Invalid('expected an object such as {"item": 1, "attributes": {"price": 3}}')
+    unknown = sorted(str(name) for name in given if name not in _FIELDS)
+    if unknown:
+        raise Invalid(f"unknown field '{unknown[0][:80]}': an item has item, attributes and available")
+    item, available = given.get("item"), given.get("available")
+    if isinstance(item, bool) or not isinstance(item, int) or not -(2**63) <= item < 2**63:
+        raise Invalid("item: expected its key, a whole number of 64 bits")
+    if available is not None and not isinstance(available, bool):
+        raise Invalid("available: expected true or false")
+    attributes = given.get("attributes")
+    return ItemWrite(item, {} if attributes is None else check_attributes(attributes, declared), available)
 
 
 class Before(Protocol):
@@ -18,16 +46,7 @@ class Before(Protocol):
     def deleted(self) -> bool: ...
 
 
-class Said(Protocol):
-    @property
-    def item(self) -> int: ...
-    @property
-    def attributes(self) -> Mapping[str, Value | None]: ...
-    @property
-    def available(self) -> bool | None: ...
-
-
-def written(before: Before | None, said: Said, whole: bool) -> tuple[dict[str, Value], bool]:
+def written(before: Before | None, said: ItemWrite, whole: bool) -> tuple[dict[str, Value], bool]:
     """The attributes and the availability after a write. A whole one says everything; another one only what changes; who writes an
     item that was deleted begins with nothing."""
     named = {name: value for name, value in said.attributes.items() if value is not None}

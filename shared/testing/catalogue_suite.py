@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from shared.domain.attributes import MOST_NAMES
+from shared.domain.catalogue import ItemWrite
 from shared.domain.errors import Invalid, NotFound
-from shared.ports import Catalogue, CatalogueItem, ItemWrite
+from shared.ports import Catalogue, CatalogueItem
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from shared.domain.catalogue import alike, written
+from shared.domain.catalogue import ItemWrite, alike, written
 from shared.domain.errors import no_such
-from shared.ports import CatalogueHead, CatalogueItem, ItemWrite
+from shared.ports import CatalogueHead, CatalogueItem
 
 
 class FakeCatalogue:

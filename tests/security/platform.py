@@ -167,7 +167,7 @@ def main() -> None:
     asked.add_argument("--database")
     given = asked.parse_args()
     data: Path = given.home / "data"
-    data.mkdir(parents=True)
+    data.mkdir(parents=True, exist_ok=True)
     for name in ("ratings.csv", "films.csv"):
         (data / name).write_text("one,two\n1,2\n")
     more = {"database_url": given.database} if given.database else {}

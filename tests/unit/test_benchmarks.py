@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks import control_loop, control_peer
+from benchmarks import control_loop, control_peer, filters
+from services.store.engine import sqlite_url
 
 
 def test_a_round_of_trivial_runs_ends(tmp_path: Path) -> None:
@@ -17,3 +18,11 @@ def test_transitions_and_delay_are_measured(tmp_path: Path) -> None:
     rows = control_loop.transitions("sqlite", f"sqlite:///{tmp_path / 'a.db'}", 3)
     rows += control_loop.delay("sqlite", f"sqlite:///{tmp_path / 'b.db'}", 3)
     assert all(value > 0 for row in rows for value in row.values if row.metric != "late")
+
+
+def test_filters_and_upserts_are_measured(tmp_path: Path) -> None:
+    writes = filters.catalogue(600)
+    state, _, seconds = filters.ledger(writes)
+    assert (len(state), seconds > 0) == (600, True)
+    rows = [*filters.filtering(state, 600), *filters.upserts("sqlite", sqlite_url(tmp_path / "a.db"), writes)]
+    assert all(value > 0 for row in rows for value in row.values)

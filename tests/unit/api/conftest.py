@@ -31,6 +31,7 @@ from shared.domain.route import Route
 from shared.domain.run import RunStatus, StageDone
 from shared.ports import HistoryEntry, HitRate, Recommender, Record, ServerInfo, Version
 from shared.testing.access_suite import FakeAnswers, FakeAudit, FakeTokens
+from shared.testing.fake_catalogue import FakeCatalogue
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TOKEN = "a-token"
@@ -251,7 +252,7 @@ class Gateway:
     def submit(self, question):
         if self.fails:
             raise self.fails
-        self.asked.append((question.recommender, question.user, question.k, sorted(question.exclude)))
+        self.asked.append((question.recommender, question.user, question.k, sorted(question.exclude), question.context))
         found = Future()
         found.set_result(Answer("q1", question.recommender, 1, "stable", ((10, 0.5), (20, None)), None))
         return found
@@ -281,6 +282,7 @@ class World:
         self.runs, self.rollouts, self.retrainers = Rows("run"), Rows("rollout"), Rows("retrainer")
         self.registry, self.routes, self.server, self.gateway, self.executor = Registry(), Routes(), Server(), Gateway(), Executor()
         self.manifests, self.blobs = {}, {}
+        self.catalogue = FakeCatalogue()
         self.tokens, self.audit, self.answers = FakeTokens(), FakeAudit(), FakeAnswers()
         self.waiting = []
         self.swept = []
@@ -306,6 +308,7 @@ class World:
             retrainers=self.retrainers,
             registry=self.registry,
             routes=self.routes,
+            catalogue=self.catalogue,
             executor=self.executor,
             artifacts=SimpleNamespace(manifest=self.manifests.get, read=lambda file: self.blobs[file.sha256]),
             server=self.server,

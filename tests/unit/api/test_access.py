@@ -12,10 +12,11 @@ from services.api.auth import OPEN
 from services.api.examples import EXAMPLES
 from shared.contracts.stage import File
 from shared.domain.access import Role, Token
+from shared.domain.catalogue import ItemWrite
 from tests.unit.api.conftest import NOW, World
 
 TABLE = table(ROOMS)
-WORDS = {"{name}": "m", "{verb}": "pause", "{version}": "1", "{tag}": "champion", "/compare": "/compare?with=r1"}
+WORDS = {"{name}": "m", "{verb}": "pause", "{version}": "1", "{tag}": "champion", "{item}": "50", "/compare": "/compare?with=r1"}
 ROWS = {"/v1/runs/": "r1", "/v1/rollouts/": "r1-rollout", "/v1/tokens/": "t0"}
 """What `{id}` means under each prefix: a row of recommender 'm' that the world below has."""
 OVER = {"/v1/runs/{id}/stream": "r0", "/v1/runs/{id}/logs/stream": "r0"}
@@ -23,6 +24,9 @@ OVER = {"/v1/runs/{id}/stream": "r0", "/v1/runs/{id}/logs/stream": "r0"}
 BODIES = {
     ("POST", "/v1/events"): {"events": [{"recommender": "m", "user": 1, "item": 2}]},
     ("POST", "/v1/recommend/{name}"): {"user": 1},
+    ("PUT", "/v1/items/{name}"): {"items": []},
+    ("POST", "/v1/items/{name}"): {"items": []},
+    ("POST", "/v1/items/{name}:delete"): {"items": [50]},
     ("POST", "/v1/tokens"): {"name": "new", "role": "client", "recommenders": ["m"]},
     ("POST", "/v1/runs/{id}:prioritise"): {"priority": 1},
     ("POST", "/v1/alerts"): {
@@ -67,6 +71,7 @@ def world(world):
     world.tokens.add(Token("t0", "shop", "", Role.CLIENT, frozenset({"m"}), NOW, "owner"))
     world.blobs["a" * 64] = json.dumps(EXAMPLES["get_card"]["answer"]).encode()
     world.add_version(files={"model_card.json": File(sha256="a" * 64, size=9)})
+    world.catalogue.put("m", [ItemWrite(50, {})], NOW, True)
     world.registry.tag("m", 1, "champion", None, "owner")
     world.route(stable=1)
     return world

@@ -20,7 +20,7 @@ def test_a_recommendation_has_the_promised_form(world, client):
         "items": [{"item": 10, "score": 0.5}, {"item": 20, "score": None}],
         "fallback": None,
     }
-    assert world.gateway.asked == [("m", 7, 2, [30])]
+    assert world.gateway.asked == [("m", 7, 2, [30], {})]
 
 
 def test_what_is_not_there_just_now_can_be_tried_again(world, client, problem):

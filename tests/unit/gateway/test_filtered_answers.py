@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from services.gateway.catalogues import Catalogues
+from shared.domain.catalogue import ItemWrite
 from shared.domain.errors import Unavailable
 from shared.domain.route import Route
-from shared.ports import ItemWrite
 from shared.telemetry import metrics
 from shared.testing.catalogue_suite import write
 from shared.testing.waiting import wait_for

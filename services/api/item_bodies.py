@@ -1,0 +1,146 @@
+"""Items as they are sent: one JSON object, or a line of JSON an item. All are read before the first one is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+
+from services.api.eventbodies import NDJSON
+from shared.contracts.text import unkeepable
+from shared.domain.attributes import LARGEST, MOST_NAMES, MOST_TEXT, MOST_VALUES, NAME_PATTERN, Kind
+from shared.domain.catalogue import MOST_AT_ONCE, ItemWrite, read_write
+from shared.domain.errors import Invalid, Malformed
+
+_SHOWN = 20
+_NUMBER = {"type": "number", "minimum": -LARGEST, "maximum": LARGEST}
+_TEXT = {"type": "string", "maxLength": MOST_TEXT}
+_VALUE = {
+    "anyOf": [
+        _TEXT,
+        _NUMBER,
+        {"type": "boolean"},
+        {"type": "array", "items": _TEXT, "maxItems": MOST_VALUES},
+        {"type": "array", "items": _NUMBER, "maxItems": MOST_VALUES},
+    ]
+}
+VALUES: dict[str, Any] = {
+    "type": "object",
+    "propertyNames": {"type": "string", "pattern": f"^{NAME_PATTERN}$"},
+    "maxProperties": MOST_NAMES,
+    "additionalProperties": _VALUE,
+}
+SCHEMAS: dict[str, Any] = {
+    "ItemWrite": {
+        "type": "object",
+        "title": "ItemWrite",
+        "description": "What is said of an item.",
+        "required": ["item"],
+        "additionalProperties": False,
+        "properties": {
+            "item": {"type": "integer", "format": "int64", "minimum": -(2**63), "maximum": 2**63 - 1, "description": "The item's key."},
+            "attributes": {
+                **VALUES,
+                "additionalProperties": {"anyOf": [*_VALUE["anyOf"], {"type": "null"}]},
+                "description": "Values by name; null forgets one.",
+            },
+            "available": {"type": "boolean", "description": "Whether it can be had; true for an item of which nobody says otherwise."},
+        },
+    },
+    "ItemWrites": {
+        "type": "object",
+        "title": "ItemWrites",
+        "description": "Items to be written.",
+        "required": ["items"],
+        "additionalProperties": False,
+        "properties": {
+            "items": {
+                "type": "array",
+                "maxItems": MOST_AT_ONCE,
+                "items": {"$ref": "#/components/schemas/ItemWrite"},
+                "description": "Of two writes of one item the later one counts, or builds upon the first.",
+            }
+        },
+    },
+}
+ITEM_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": {"$ref": "#/components/schemas/ItemWrites"}},
+            NDJSON: {"schema": {"type": "string", "description": "An ItemWrite a line, as JSON; empty lines are passed over."}},
+        },
+    }
+}
+
+
+@dataclass(frozen=True)
+class ItemBody:
+    """Not read yet: what its items may say, the recommender's spec knows."""
+
+    content: bytes
+    by_line: bool
+
+    def writes(self, declared: Mapping[str, Kind]) -> list[ItemWrite]:
+        return _read(_lines(self.content) if self.by_line else _items(self.content), declared)
+
+
+async def _body(request: Request) -> ItemBody:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in ("application/json", NDJSON):
+        raise HTTPException(415, f"the body's type is none that is read here: send JSON as application/json, or a line an item as {NDJSON}")
+    return ItemBody(await request.body(), kind == NDJSON)
+
+
+Items = Annotated[ItemBody, Depends(_body)]
+_Place = tuple[str | int, ...]
+
+
+def _read(given: Iterator[tuple[_Place, Any]], declared: Mapping[str, Kind]) -> list[ItemWrite]:
+    found: list[ItemWrite] = []
+    faults: list[dict[str, Any]] = []
+    for place, one in given:
+        said = [f"{'.'.join(map(str, inner))}: {what}" for inner, what in unkeepable(one)]
+        if not said:
+            try:
+                found.append(read_write(one, declared))
+            except Invalid as error:
+                said = [str(error)]
+        faults += [{"type": "item", "loc": ("body", *place), "msg": f"{what}; nothing of this request was written"} for what in said]
+        if len(faults) >= _SHOWN:
+            break
+        if len(found) > MOST_AT_ONCE:
+            raise Invalid(f"more than {MOST_AT_ONCE} items in one request: send them in parts; nothing of this one was written")
+    if faults:
+        raise RequestValidationError(faults)
+    return found
+
+
+def _lines(content: bytes) -> Iterator[tuple[_Place, Any]]:
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if line.strip():
+            yield (f"line {number}",), _json(line, f"line {number}", ": nothing of this request was written")
+
+
+def _items(content: bytes) -> Iterator[tuple[_Place, Any]]:
+    body = _json(content, "the body")
+    if not isinstance(body, Mapping) or not isinstance(body.get("items"), list) or len(body) > 1:
+        raise Invalid('expected an object with a list of items: {"items": [{"item": 1, "attributes": {"price": 3}}]}')
+    yield from ((("items", index), one) for index, one in enumerate(body["items"]))
+
+
+def _json(text: bytes, place: str, consequence: str = "") -> Any:
+    try:
+        return json.loads(text.decode(), parse_constant=_refused)
+    except UnicodeDecodeError:
+        raise Malformed(f"{place} is not UTF-8 text{consequence}") from None
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"{place} is not JSON ({str(error)[:100]}){consequence}") from None
+
+
+def _refused(word: str) -> Any:
+    raise ValueError(f"{word} is no number of JSON")

@@ -1,0 +1,104 @@
+"""The catalogue over HTTP: what is known of a recommender's items, for the filters of its answers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Path
+from pydantic import BaseModel, ConfigDict, Field
+
+from services.api.access import Room, Who
+from services.api.item_bodies import ITEM_BODY, Items
+from services.api.paging import Page, Pages
+from services.api.parts import Parts, With
+from shared.contracts.events import Key
+from shared.domain.access import Role
+from shared.domain.catalogue import MOST_AT_ONCE
+from shared.domain.errors import Malformed, no_such
+from shared.ports import CatalogueItem
+
+room = Room("items")
+
+ItemKey = Annotated[int, Path(ge=-(2**63), lt=2**63, description="The item's key.")]
+
+
+class ItemView(BaseModel):
+    item: int
+    attributes: dict[str, bool | int | float | str | list[int | float] | list[str]] = Field(description="Values by name.")
+    available: bool = Field(description="Whether it can be had.")
+    revision: int = Field(description="Rises with every change of any item of the recommender.")
+    updated_at: datetime = Field(description="When the item last changed.")
+
+
+class Written(BaseModel):
+    accepted: int
+    changed: int = Field(description="How many items are now other than before; what changes nothing writes nothing.")
+
+
+class Deletions(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    items: Annotated[list[Key], Field(max_length=MOST_AT_ONCE, description="Their keys; one that isn't there is passed over.")]
+
+
+class Deleted(BaseModel):
+    deleted: int = Field(description="How many of them were there.")
+
+
+@room.create("/v1/items/{name}:delete", Role.OPERATOR)
+def delete_items(parts: With, who: Who, name: str, body: Deletions) -> Deleted:
+    """What was deleted isn't available until it is put again."""
+    parts.recommenders.get(name)
+    return Deleted(deleted=parts.catalogue.delete(name, body.items, parts.clock.now()))
+
+
+@room.put("/v1/items/{name}", Role.OPERATOR, openapi_extra=ITEM_BODY)
+def put_items(parts: With, who: Who, name: str, body: Items) -> Written:
+    """Each item is then what is said of it, and nothing else. All or none: a fault names its line, and nothing was written."""
+    return _write(parts, name, body, whole=True)
+
+
+@room.create("/v1/items/{name}", Role.OPERATOR, openapi_extra=ITEM_BODY)
+def change_items(parts: With, who: Who, name: str, body: Items) -> Written:
+    """Of each item only what is named changes; null forgets an attribute, and an item that isn't there is made. All or none."""
+    return _write(parts, name, body, whole=False)
+
+
+@room.get("/v1/items/{name}", Role.VIEWER)
+def list_items(parts: With, name: str, pages: Pages) -> Page[ItemView]:
+    """In the order of their keys."""
+    parts.recommenders.get(name)
+    try:
+        after = None if pages.text is None else int(pages.text)
+    except ValueError:
+        raise Malformed("cursor: this is none of this list: begin anew without a cursor") from None
+    if after is not None and not -(2**63) <= after < 2**63:
+        raise Malformed("cursor: this is none of this list: begin anew without a cursor")
+    return pages.page(parts.catalogue.page(name, pages.more, after), lambda one: str(one.item), _view)
+
+
+@room.get("/v1/items/{name}/{item}", Role.VIEWER)
+def get_item(parts: With, name: str, item: ItemKey) -> ItemView:
+    """What the catalogue knows of it."""
+    parts.recommenders.get(name)
+    return _view(parts.catalogue.get(name, item))
+
+
+@room.delete("/v1/items/{name}/{item}", Role.OPERATOR, status_code=204)
+def delete_item(parts: With, who: Who, name: str, item: ItemKey) -> None:
+    """It isn't available until it is put again. An item that only the model knows is put with `available` false instead."""
+    parts.recommenders.get(name)
+    if not parts.catalogue.delete(name, [item], parts.clock.now()):
+        raise no_such("item", str(item))
+
+
+def _write(parts: Parts, name: str, body: Items, whole: bool) -> Written:
+    declared = parts.recommenders.get(name).spec.serve.attributes
+    writes = body.writes(declared)
+    return Written(accepted=len(writes), changed=parts.catalogue.put(name, writes, parts.clock.now(), whole))
+
+
+def _view(one: CatalogueItem) -> ItemView:
+    attributes = {name: list(value) if isinstance(value, tuple) else value for name, value in one.attributes.items()}
+    return ItemView.model_validate({**one.__dict__, "attributes": attributes})

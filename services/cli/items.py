@@ -1,0 +1,136 @@
+"""`items`: the catalogue, which the filters of answers look at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from services.cli import paths
+from services.cli.faults import Guarded, Refused
+from services.cli.session import AsJson, Name, client, show_json, show_table, when
+from shared.domain.catalogue import read_write
+from shared.domain.errors import Invalid
+
+app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help="The catalogue: what filters know of items.")
+
+_AT_ONCE = 5_000
+_BYTES = 900_000
+"""Of one request at most: the platform reads no more than a MiB."""
+_SHOWN = 100
+
+Item = Annotated[int, typer.Argument(metavar="ITEM", min=-(2**63), max=2**63 - 1, help="The item's key.", show_default=False)]
+
+
+@app.command()
+def put(
+    ctx: typer.Context,
+    name: Name,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="JSON Lines: item, and optionally attributes, available.", show_default=False)
+    ],
+    partial: Annotated[bool, typer.Option("--partial", help="Change only what is named; null forgets an attribute.")] = False,
+) -> None:
+    """Write items. Every line is checked before the first one is sent."""
+    http = client(ctx)
+    found = list(_lines(file))
+    accepted = changed = 0
+    for batch in _batches(found) if found else [[]]:
+        try:
+            answer = http.lines("POST" if partial else "PUT", paths.items(name), batch)
+        except Refused as error:
+            raise Refused(
+                f"{error} (lines are counted from the {accepted + 1}. item of {file}; those before are written)", error.code
+            ) from None
+        accepted += answer["accepted"]
+        changed += answer["changed"]
+    typer.echo(f"{name}: {accepted} items written, {changed} of them are now other than before")
+
+
+@app.command()
+def get(ctx: typer.Context, name: Name, item: Item) -> None:
+    """Show what the catalogue knows of an item."""
+    show_json(client(ctx).get(paths.items(name, item)))
+
+
+@app.command("list")
+def list_items(
+    ctx: typer.Context,
+    name: Name,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many at most.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List items in the order of their keys."""
+    http = client(ctx)
+    found: list[dict[str, Any]] = []
+    cursor = None
+    while len(found) < limit:
+        page = http.get(paths.items(name), limit=min(200, limit - len(found)), cursor=cursor)
+        found += page["items"]
+        cursor = page["next"]
+        if cursor is None:
+            break
+    if as_json:
+        show_json(found)
+        return
+    rows = [(one["item"], "yes" if one["available"] else "no", when(one["updated_at"]), _short(one["attributes"])) for one in found]
+    show_table(("ITEM", "AVAILABLE", "CHANGED", "ATTRIBUTES"), rows, "the catalogue holds no items")
+    if cursor is not None:
+        typer.echo("there are more: ask for them with --limit", err=True)
+
+
+@app.command()
+def delete(
+    ctx: typer.Context,
+    name: Name,
+    items: Annotated[list[int], typer.Argument(metavar="ITEM...", min=-(2**63), max=2**63 - 1, help="Their keys.", show_default=False)],
+) -> None:
+    """Delete items: they aren't available until they are put again."""
+    found = client(ctx).post(f"{paths.items(name)}:delete", {"items": items})
+    typer.echo(f"{name}: {found['deleted']} of {len(items)} items deleted" + ("" if found["deleted"] else "; none of them was there"))
+
+
+def _short(attributes: dict[str, Any]) -> str:
+    text = json.dumps(attributes, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def _lines(file: Path) -> Iterator[str]:
+    try:
+        with file.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield _checked(line.strip(), f"{file}:{number}")
+    except OSError as error:
+        raise Refused(f"{file}: {error.strerror or error}", 2) from None
+    except UnicodeDecodeError:
+        raise Refused(f"{file} is not UTF-8 text", 2) from None
+
+
+def _checked(line: str, place: str) -> str:
+    """What the recommender's spec declares, the platform alone knows."""
+    try:
+        read_write(json.loads(line), {})
+    except Invalid as error:
+        raise Refused(f"{place}: {error}", 2) from None
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"{place}: not JSON: {error}", 2) from None
+    if len(line.encode()) > _BYTES:
+        raise Refused(f"{place}: one item of more than {_BYTES} bytes", 2)
+    return line
+
+
+def _batches(lines: list[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for line in lines:
+        length = len(line.encode()) + 1
+        if batch and (len(batch) == _AT_ONCE or size + length > _BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(line)
+        size += length
+    yield batch
