@@ -24,7 +24,8 @@ from shared.domain.errors import Invalid
 _PREFIX = "EYAS_"
 _HOST_PORT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?:([0-9]{1,5})")
 _REPLICA = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
-_SECRETS = frozenset({"database_url", "database_password"})
+_SECRETS = frozenset({"database_url", "database_password", "events"})
+_NATS = re.compile(r"(nats|tls)://[^\s/,]+")
 _OTHERS = frozenset(_PREFIX + name for name in ("URL", "TOKEN", "DEBUG", "SCALE", "CASES", "RANK", "WORLD_SIZE", "MASTER", "MASTER_PORT"))
 """Read by the command line, the benchmarks, and stages."""
 _ELSEWHERE = (f"{_PREFIX}TEST_", f"{_PREFIX}CRASH_")
@@ -59,6 +60,13 @@ def _triton(value: str) -> str:
     return value
 
 
+def _events(value: Any) -> Any:
+    said = value.get_secret_value() if isinstance(value, SecretStr) else value
+    if not isinstance(said, str) or (said != "sql" and not all(_NATS.fullmatch(one.strip()) for one in said.split(","))):
+        raise ValueError("'sql' or nats://user:password@host:4222 is expected (tls://... with TLS), several with ',' between them")
+    return value
+
+
 def _replica(value: str) -> str:
     if not _REPLICA.fullmatch(value):
         raise ValueError("lower-case letters, digits, dots and dashes are expected, at most 63, as in a pod's name")
@@ -79,6 +87,11 @@ class Settings(BaseSettings):
     database_url: SecretStr | None = Field(None, description="sqlite:///FILE or postgresql://...; eyas.db in the home if absent.")
     database_password: SecretStr | None = Field(None, description="Of the database URL, where that has none.")
     database_password_file: Path | None = Field(None, description="A file that holds it, instead.")
+    events: Annotated[SecretStr, BeforeValidator(_events)] = Field(
+        SecretStr("sql"),
+        description="Where events are taken in: 'sql' is the database itself; nats://HOST:4222 a NATS server with JetStream, out of which "
+        "the control plane carries them into the database.",
+    )
     artifacts_url: str | None = Field(None, description="A folder or any URL that fsspec knows; artifacts/ in the home if absent.")
     executor: Literal["local", "kubernetes"] = Field("local", description="Where stages run.")
     jobs_file: Path | None = Field(None, description="What the Jobs of executor=kubernetes look like.")

@@ -546,12 +546,12 @@ class Taken:
     """What became of interactions that were sent."""
 
     new: int = 0
-    duplicates: int = 0
-    """Of an id that was there already: left out."""
-    conflicts: int = 0
+    duplicates: int | None = 0
+    """Of an id that was there already: left out. None, as below, where that is found out later: then `new` are all."""
+    conflicts: int | None = 0
     """Those duplicates that say something else than the first one did (their time aside)."""
     hits: int | None = 0
-    """Impressions that became hits; None where that is found out later."""
+    """Impressions that became hits."""
 
 
 class CandidateIndex(Protocol):

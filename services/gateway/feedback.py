@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from shared.contracts.events import FRONT_END, Event, Impression, Interaction, Shown
+from shared.contracts.events import FRONT_END, LONGEST, Event, Impression, Interaction, Shown
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import unknown_name
 from shared.domain.errors import Invalid, NotFound, no_such
@@ -136,7 +136,7 @@ def _impression(one: Shown, at: datetime) -> Impression:
 
 def _named(recommender: str, request_id: str) -> str:
     """What a front end calls an answer of its own is its recommender's alone, and is never taken for one of the gateway's."""
-    return request_id if re.fullmatch(REQUEST_ID, request_id) else f"{recommender}/{request_id}"
+    return request_id if re.fullmatch(REQUEST_ID, request_id) or len(request_id) > LONGEST else f"{recommender}/{request_id}"
 
 
 def _when(one: Event, now: datetime) -> datetime:

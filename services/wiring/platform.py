@@ -83,6 +83,8 @@ class Platform:
         # A stage that ends slowly holds up no rollout and no placement.
         working = Loop("runs", [Reconciler(runs, clock, replica).tick], 0.2)
         self._loops += [control, working, Loop("monitor", [monitor.export, placement.export], 2.0)]
+        if state.joiner is not None:
+            self._loops.append(Loop("events", [state.joiner.step], 0.05))
         if settings.role == "all":  # its users are answered by the versions that it has to place first
             self._waiting.append(lambda: [] if placement.settled else ["the model server is being given its versions"])
         collector = parts.collector(settings, state)

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 
+from services.eventlog.jetstream import JetStreamEventLog, Joiner
 from services.eventlog.kpis import SqlKpis
+from services.eventlog.nats import JetStream
 from services.eventlog.sql import SqlEventLog
 from services.home import Home
 from services.settings import Settings
@@ -30,6 +32,7 @@ from shared.domain.errors import EyasError
 from shared.domain.retrainer import RetrainerStatus
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import RunStatus
+from shared.ports import EventLog
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +64,14 @@ class State:
         self.tokens = SqlTokens(engine)
         self.audit = SqlAudit(engine)
         self.answers = SqlAnswers(engine)
-        self.events = SqlEventLog(engine)
+        joined = SqlEventLog(engine)
+        self.events: EventLog = joined
+        self.joiner: Joiner | None = None
+        place = settings.events.get_secret_value()
+        if place != "sql":
+            stream = JetStream(place)
+            undo.callback(stream.close)
+            self.events, self.joiner = JetStreamEventLog(stream, joined), Joiner(stream, joined)
         self.kpis = SqlKpis(engine)
         self.mirrors = SqlMirrors(engine)
         self.catalogue = SqlCatalogue(engine)

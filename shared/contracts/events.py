@@ -41,6 +41,8 @@ class Impression(Strict):
     at: datetime
 
 
+LONGEST = 64
+"""Of a front end's own name of an answer."""
 KIND = r"[a-z][a-z0-9_]{0,39}"
 MOST_REVENUE = 1e8
 
@@ -61,7 +63,7 @@ class Interaction(Strict):
     revenue: Annotated[float, Field(strict=True, ge=-MOST_REVENUE, le=MOST_REVENUE)] | None = Field(
         None, description="What it earned, in a unit of the client's own; kept to six decimals."
     )
-    request_id: str | None = Field(None, max_length=64, description="Of the answer that it reacts to, where the client knows it.")
+    request_id: str | None = Field(None, max_length=128, description="Of the answer that it reacts to, where the client knows it.")
     at: AwareDatetime | None = Field(None, description="When it happened; the time of arrival when absent.")
 
 
@@ -69,7 +71,7 @@ class Shown(Strict):
     """What a front end showed a user by itself, such as a list that it kept. The gateway's own answers are known already."""
 
     kind: Literal["impression"] = Field(description="That it was shown, not done.")
-    request_id: str = Field(min_length=1, max_length=64, description="The front end's own: of all with one, the first counts.")
+    request_id: str = Field(min_length=1, max_length=LONGEST, description="The front end's own: of all with one, the first counts.")
     recommender: str
     user: Key
     items: tuple[Key, ...] = Field(min_length=1, max_length=1000, description="In the order shown.")

@@ -27,6 +27,8 @@ DUPLICATES = Counter("eyas_duplicate_events", "Events of an id that was there al
 CONFLICTS = Counter(
     "eyas_conflicting_events", "Events that say something else than the first one of their id: that one stands.", ["recommender"]
 )
+EVENTS_WAITING = Gauge("eyas_events_waiting", "Messages of the event stream that aren't in the database yet.")
+JOINED = Counter("eyas_events_joined", "Interactions that came from the event stream into the database.")
 HITS = Counter("eyas_hits", "Answers that earned at least one positive.", ["recommender"])
 HIT_RATE = Gauge("eyas_hit_rate", "Hit rate of the newest answers whose attribution window has closed.", ["recommender", "version"])
 ANSWERS = Gauge("eyas_hit_rate_answers", "Answers that the hit rate rests on.", ["recommender", "version"])

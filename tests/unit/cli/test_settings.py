@@ -132,3 +132,19 @@ def test_what_others_read_is_not_strange():
     services = {"EYAS_GATEWAY_SERVICE_HOST": "10.0.0.1", "EYAS_GATEWAY_PORT": "tcp://10.0.0.1:80", "EYAS_GATEWAY_PORT_80_TCP": "tcp://"}
     assert strange(services) == []
     assert strange({"EYAS_QQQQQQQQ": "1"}) == ["EYAS_QQQQQQQQ: there is no such setting, so it changes nothing"]
+
+
+@pytest.mark.parametrize("value", ["kafka://h", "nats://", "sql,nats://h:1", "nats://eyas:hunter2@h:4222 x"])
+def test_where_events_go_is_checked_and_its_password_is_not_said(monkeypatch, value):
+    monkeypatch.setenv("EYAS_EVENTS", value)
+    with pytest.raises(Invalid, match=r"^EYAS_EVENTS: 'sql' or nats://") as caught:
+        Settings.read({})
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["sql", "nats://h:4222", "tls://eyas:hunter2@h:4222, nats://i"])
+def test_events_may_go_to_a_stream(monkeypatch, value):
+    monkeypatch.setenv("EYAS_EVENTS", value)
+    found = Settings.read({})
+    assert found.events.get_secret_value() == value
+    assert "hunter2" not in repr(found)

@@ -1,0 +1,150 @@
+"""The event log behind a stream: acknowledged when the stream has it, asked of the database that the joiner writes it into.
+
+Gateways publish; a control plane's joiner reads the stream, writes into SQL what the SQL event log would have written, and only then
+acknowledges. Whatever dies in between, a message comes again, and what is in the database already counts once. So KPIs stay
+questions to SQL, exact, and a database that is away or slow holds up no gateway's writes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from services.eventlog.messages import Parcel, of_impressions, of_interactions, read_parcel
+from services.eventlog.nats import JetStream
+from services.eventlog.sql import SqlEventLog
+from shared.contracts.events import Impression, Interaction
+from shared.domain.errors import Invalid, Unavailable, Unreadable
+from shared.ports import Taken
+from shared.telemetry import metrics
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 100
+"""Messages in one transaction."""
+_WAIT = 0.5
+_AGAIN = 5.0
+"""Seconds until a message that couldn't be stored comes again."""
+
+
+class JetStreamEventLog:
+    """Implements EventLog."""
+
+    def __init__(self, stream: JetStream, joined: SqlEventLog) -> None:
+        self._stream = stream
+        self._joined = joined
+
+    def impressions(self, impressions: Sequence[Impression]) -> None:
+        for one in impressions:
+            if one.at.tzinfo is None:
+                raise Invalid(f"an event's time needs a zone: {one.at.isoformat()}")
+        if impressions:
+            self._stream.publish(list(of_impressions(impressions)))
+
+    def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> Taken:
+        pairs = list(zip(interactions, positive, strict=True))
+        if any(one.at is None for one, _ in pairs):
+            raise Invalid("an interaction is stored with its time: the time of arrival where the client gave none")
+        if pairs:
+            self._stream.publish(list(of_interactions(interactions, positive, attribution)))
+        return Taken(len(pairs), None, None, None)
+
+    def seen(
+        self, recommender: str, users: Collection[int], since: datetime | None = None, limit: int = 1000
+    ) -> Mapping[int, Mapping[int, datetime]]:
+        return self._joined.seen(recommender, users, since, limit)
+
+    def count(self, recommender: str, since: datetime, until: datetime, limit: int) -> int:
+        return self._joined.count(recommender, since, until, limit)
+
+    def export(self, recommender: str, since: datetime | None, until: datetime, to: Path) -> int:
+        return self._joined.export(recommender, since, until, to)
+
+
+@dataclass(frozen=True)
+class Joined:
+    messages: int = 0
+    new: int = 0
+    duplicates: int = 0
+    conflicts: int = 0
+    hits: int = 0
+
+
+class Joiner:
+    """Carries the stream into the database. Any number of processes may: a message is given to one of them at a time."""
+
+    def __init__(self, stream: JetStream, joined: SqlEventLog, at_once: int = AT_ONCE) -> None:
+        self._stream = stream
+        self._joined = joined
+        self._at_once = at_once
+
+    def step(self) -> None:
+        """To be called again and again: all that waits, until there is nothing."""
+        while self.join().messages == self._at_once:
+            pass
+        metrics.EVENTS_WAITING.set(self._stream.waiting())
+
+    def join(self, wait: float = _WAIT) -> Joined:
+        """A portion of the stream, in one go."""
+        messages = self._stream.fetch(self._at_once, wait)
+        if not messages:
+            return Joined()
+        parcels, unread = _read(messages)
+        try:
+            found = self._store([parcel for _, parcel in parcels])
+        except Unavailable:
+            self._stream.give_back(messages, _AGAIN)
+            raise
+        except Exception:
+            log.exception("%d messages can't be stored together: they are stored one by one", len(parcels))
+            found = self._one_by_one(parcels)
+        else:
+            self._stream.acknowledge([message for message, _ in parcels])
+        if unread:
+            self._stream.give_back(unread, _AGAIN * 12)
+        return Joined(len(messages), found.new, found.duplicates or 0, found.conflicts or 0, found.hits or 0)
+
+    def _store(self, parcels: Sequence[Parcel]) -> Taken:
+        """Impressions first: then a hit is counted with its reaction."""
+        self._joined.impressions([one for parcel in parcels for one in parcel.impressions])
+        total: Counter[str] = Counter()
+        for attribution in sorted({parcel.attribution for parcel in parcels if parcel.interactions}):
+            some = [parcel for parcel in parcels if parcel.interactions and parcel.attribution == attribution]
+            done = [one for parcel in some for one in parcel.interactions]
+            taken = self._joined.interactions(done, [good for parcel in some for good in parcel.positive], attribution)
+            total.update(new=taken.new, duplicates=taken.duplicates or 0, conflicts=taken.conflicts or 0, hits=taken.hits or 0)
+        metrics.JOINED.inc(total["new"])
+        return Taken(total["new"], total["duplicates"], total["conflicts"], total["hits"])
+
+    def _one_by_one(self, parcels: Sequence[tuple[Msg, Parcel]]) -> Taken:
+        """One that can't be stored holds up no other, and stays in the stream."""
+        total: Counter[str] = Counter()
+        for message, parcel in parcels:
+            try:
+                taken = self._store([parcel])
+            except Exception as error:
+                log.error("a message can't be stored, and waits in the stream: %s", error)
+                self._stream.give_back([message], _AGAIN * 12)
+                continue
+            total.update(new=taken.new, duplicates=taken.duplicates or 0, conflicts=taken.conflicts or 0, hits=taken.hits or 0)
+            self._stream.acknowledge([message])
+        return Taken(total["new"], total["duplicates"], total["conflicts"], total["hits"])
+
+
+def _read(messages: Sequence[Msg]) -> tuple[list[tuple[Msg, Parcel]], list[Msg]]:
+    parcels, unread = [], []
+    for message in messages:
+        try:
+            parcels.append((message, read_parcel(message.data)))
+        except Unreadable as error:
+            log.error("%s: it waits in the stream", error)
+            unread.append(message)
+    return parcels, unread

@@ -1,0 +1,82 @@
+"""Events as messages of a stream: each message a whole that can be stored again without counting twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from services.eventlog.nats import Message
+from shared.contracts.events import Impression, Interaction
+from shared.domain.errors import Unreadable
+
+FORMAT = 1
+_EVENTS = 500
+_ITEMS = 20_000
+"""In one message at most, which keeps it well below the megabyte that a server takes."""
+
+_impressions, _interactions = TypeAdapter(tuple[Impression, ...]), TypeAdapter(tuple[Interaction, ...])
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """What a message holds: impressions, or interactions with what was judged of them."""
+
+    impressions: Sequence[Impression] = ()
+    interactions: Sequence[Interaction] = ()
+    positive: Sequence[bool] = ()
+    attribution: timedelta = timedelta(0)
+
+
+def of_impressions(impressions: Sequence[Impression]) -> Iterator[Message]:
+    batch: list[Impression] = []
+    weight = 0
+    for one in impressions:
+        if batch and (len(batch) == _EVENTS or weight + len(one.items) > _ITEMS):
+            yield _written(Parcel(impressions=batch), [shown.request_id for shown in batch])
+            batch, weight = [], 0
+        batch.append(one)
+        weight += len(one.items)
+    if batch:
+        yield _written(Parcel(impressions=batch), [shown.request_id for shown in batch])
+
+
+def of_interactions(interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> Iterator[Message]:
+    """An event without an id gets one here: a message may be delivered twice. Messages of the same events have the same id, whatever
+    the time of their arrival; another body under the same ids is another message."""
+    for start in range(0, len(interactions), _EVENTS):
+        some, good = interactions[start : start + _EVENTS], positive[start : start + _EVENTS]
+        named = [one if one.id is not None else one.model_copy(update={"id": uuid.uuid4().hex}) for one in some]
+        said = [one.model_dump_json(exclude={"at"}) for one in named]
+        yield _written(Parcel(interactions=named, positive=good, attribution=attribution), said)
+
+
+def read_parcel(payload: bytes) -> Parcel:
+    try:
+        value = json.loads(payload)
+        if value["format"] != FORMAT:
+            raise Unreadable(f"a message of format {value['format']!r}, where {FORMAT} is known: newer code wrote it")
+        microseconds = timedelta(microseconds=1)
+        return Parcel(
+            _impressions.validate_json(json.dumps(value["impressions"])),
+            _interactions.validate_json(json.dumps(value["interactions"])),
+            [bool(one) for one in value["positive"]],
+            value["attribution"] * microseconds,
+        )
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        raise Unreadable(f"a message that is none of ours: {type(error).__name__}") from None
+
+
+def _written(parcel: Parcel, said: Sequence[str]) -> Message:
+    head: dict[str, Any] = {"format": FORMAT, "attribution": parcel.attribution // timedelta(microseconds=1)}
+    start = json.dumps(head | {"positive": list(parcel.positive)})[:-1].encode()
+    shown = _impressions.dump_json(tuple(parcel.impressions))
+    done = _interactions.dump_json(tuple(parcel.interactions))
+    id = hashlib.sha256("\n".join(said).encode()).hexdigest()
+    return Message(id, start + b', "impressions": ' + shown + b', "interactions": ' + done + b"}")

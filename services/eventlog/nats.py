@@ -1,0 +1,192 @@
+"""A stream on NATS JetStream, for threads that wait: published to, read from, and acknowledged.
+
+The client is asyncio's, so that it lives in a loop on a thread of its own. A server that is away is Unavailable at once and looked
+for again at the next call; credentials stand in the URL, and no message repeats it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import TimeoutError as TooLate
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shared.domain.errors import Unavailable, Unsupported
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.js import JetStreamContext
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+STREAM = "EYAS_EVENTS"
+SUBJECT = "eyas.events"
+CONSUMER = "join"
+PATIENCE = 5.0
+"""Seconds that a publisher waits for the server's word."""
+_CONNECTING = 3.0
+ACK_WAIT = 30.0
+"""Seconds after which what wasn't acknowledged is given out again."""
+REMEMBERED = 600.0
+"""Seconds in which the server knows a message again."""
+MOST_BYTES = 8 << 30
+"""Of what waits in the stream; beyond that publishers are refused, and nothing is dropped."""
+
+
+@dataclass(frozen=True)
+class Message:
+    id: str
+    payload: bytes
+
+
+class JetStream:
+    def __init__(self, url: str, most_bytes: int = MOST_BYTES) -> None:
+        try:
+            import nats
+        except ImportError:
+            raise Unsupported("events on NATS need its client: install it with pip install 'eyas[cluster]'") from None
+        self._nats = nats
+        self._servers = [one.strip() for one in url.split(",")]
+        self._most_bytes = most_bytes
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="nats", daemon=True)
+        self._thread.start()
+        self._opening = asyncio.Lock()
+        self._client: Client | None = None
+        self._context: JetStreamContext | None = None
+        self._pull: JetStreamContext.PullSubscription | None = None
+
+    def publish(self, messages: Sequence[Message]) -> None:
+        """Durable when it returns; one that the server knows already is left out."""
+        self._do(self._publish(messages), PATIENCE)
+
+    def fetch(self, most: int, wait: float) -> list[Msg]:
+        """Messages that nobody else works on; none after `wait` seconds without any."""
+        return self._do(self._fetch(most, wait), wait + PATIENCE)
+
+    def acknowledge(self, messages: Sequence[Msg]) -> None:
+        self._do(self._each([one.ack() for one in messages]), PATIENCE)
+
+    def give_back(self, messages: Sequence[Msg], delay: float) -> None:
+        """To be given out again after `delay` seconds."""
+        self._do(self._each([one.nak(delay=delay) for one in messages]), PATIENCE)
+
+    def waiting(self) -> int:
+        """Messages that aren't acknowledged yet."""
+        return self._do(self._waiting(), PATIENCE)
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(PATIENCE)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    def _do(self, work: Coroutine[Any, Any, T], patience: float) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(patience + PATIENCE)
+        except (TooLate, TimeoutError, OSError, self._nats.errors.Error) as error:
+            future.cancel()
+            raise Unavailable(f"NATS at {self.place} doesn't answer as it should: {_why(error)}") from None
+
+    @property
+    def place(self) -> str:
+        """Where it is, without credentials."""
+        return ", ".join(one.rpartition("@")[2].rpartition("//")[2] for one in self._servers)
+
+    async def _publish(self, messages: Sequence[Message]) -> None:
+        context = await self._opened()
+        sent = (context.publish(SUBJECT, one.payload, timeout=PATIENCE, stream=STREAM, headers={"Nats-Msg-Id": one.id}) for one in messages)
+        await asyncio.gather(*sent)
+
+    async def _fetch(self, most: int, wait: float) -> list[Msg]:
+        context = await self._opened()
+        if self._pull is None:
+            from nats.js.api import AckPolicy, ConsumerConfig
+
+            config = ConsumerConfig(ack_policy=AckPolicy.EXPLICIT, ack_wait=ACK_WAIT, max_ack_pending=20_000)
+            self._pull = await context.pull_subscribe(SUBJECT, durable=CONSUMER, stream=STREAM, config=config)
+        try:
+            return await self._pull.fetch(most, timeout=wait)
+        except TimeoutError:
+            return []
+
+    async def _waiting(self) -> int:
+        context = await self._opened()
+        return int((await context.stream_info(STREAM)).state.messages)
+
+    @staticmethod
+    async def _each(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+        for one in work:
+            await one
+
+    async def _opened(self) -> JetStreamContext:
+        async with self._opening:
+            if self._client is None or self._context is None or self._client.is_closed:
+                self._client = await self._connected()
+                self._pull = None
+                self._context = await self._made(self._client)
+            return self._context
+
+    async def _connected(self) -> Client:
+        """Whoever asks next opens a lost connection anew: nothing is buffered for a server that is away."""
+        for server in self._servers[:-1]:
+            with contextlib.suppress(OSError, self._nats.errors.Error, TimeoutError):
+                return await self._connect(server)
+        return await self._connect(self._servers[-1])
+
+    async def _connect(self, server: str) -> Client:
+        from nats.aio.client import Client
+
+        client = Client()
+        said: list[Exception] = []
+
+        async def note(error: Exception) -> None:
+            said.append(error)
+            log.debug("nats: %s", error)
+
+        try:
+            opening = client.connect(server, name="eyas", connect_timeout=2, allow_reconnect=False, error_cb=note)
+            await asyncio.wait_for(opening, _CONNECTING)
+        except Exception as error:  # a refused password is said to the callback alone
+            await client.close()
+            raise next((one for one in said if isinstance(one, self._nats.errors.Error)), error) from None
+        return client
+
+    async def _made(self, client: Client) -> JetStreamContext:
+        """The stream is made by whoever comes first; one that an operator made with other limits is left as it is."""
+        from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
+        from nats.js.errors import BadRequestError
+
+        context = client.jetstream(publish_async_max_pending=10_000)
+        config = StreamConfig(
+            name=STREAM,
+            description="Events on their way into Eyas's database",
+            subjects=[SUBJECT],
+            retention=RetentionPolicy.WORK_QUEUE,
+            storage=StorageType.FILE,
+            discard=DiscardPolicy.NEW,
+            max_bytes=self._most_bytes,
+            duplicate_window=REMEMBERED,
+        )
+        with contextlib.suppress(BadRequestError):  # it is there, with other limits
+            await context.add_stream(config)
+        return context
+
+    async def _close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+
+def _why(error: Exception) -> str:
+    text = str(error).splitlines()[0] if str(error) else ""
+    return "no answer in time" if isinstance(error, TooLate | TimeoutError) or not text else text
