@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pipelines.evaluation.cases import Cases, Ints, UserCases
 from pipelines.evaluation.metrics import STANDARD, RankMetric, auc, middle_rank, rank_metric
+from pipelines.evaluation.recall import Retrieve
 from pipelines.evaluation.scorers import Scorer
 from shared.contracts.gates import MetricGate
 from shared.contracts.spec import RecommenderSpec
@@ -57,6 +58,17 @@ def judge(
     values = {metric.name: metric.of(ranks[metric.negatives]) for metric in metrics}
     area = auc(labelled.labels, _score_pairs(scorer, labelled.users, labelled.rows))
     return values if area is None else values | {"auc": area}
+
+
+def judge_retrieved(scorer: Scorer, retrieve: Retrieve, candidates: int, cases: Cases, metrics: Sequence[RankMetric]) -> dict[str, float]:
+    """As it will be served: what isn't among the candidates isn't scored, however good the model would find it."""
+    ranks: list[float] = []
+    for one, scores in zip(cases.users, _score_users(scorer, cases), strict=True):
+        found = np.full(len(scores), -np.inf)
+        rows = retrieve(one.user, candidates)
+        found[rows] = scores[rows]
+        ranks += _full_ranks(one, found)
+    return {metric.name: metric.of(np.array(ranks)) for metric in metrics if metric.negatives is None}
 
 
 def _full_ranks(one: UserCases, scores: NDArray[Any]) -> Iterator[float]:

@@ -1,7 +1,7 @@
 """Evaluate: candidate, baseline and the serving version on the same cases of the same holdout.
 
 Publishes no files: its metrics are `candidate.*`, `popularity.*` and, where a version serves, `serving.*`; among them `recall@N` of the N
-candidates that are retrieved, where the spec says so.
+candidates that are retrieved, where the spec says so, and then `retrieved.*`: the candidate as it will be served, scoring those alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.evaluation.cases import Cases, sample_cases, sampled_negatives
-from pipelines.evaluation.judge import judge, labelled_rows, wanted_metrics
+from pipelines.evaluation.judge import judge, judge_retrieved, labelled_rows, wanted_metrics
 from pipelines.evaluation.recall import Retrieve, by_files, by_model, by_popularity, recall
 from pipelines.evaluation.scorers import Scorer, model_scorer, popularity_scorer, unit_scorer
 from pipelines.features.graph import load_graph
@@ -42,8 +42,10 @@ def run(context: Context) -> Outcome:
     labelled = labelled_rows(holdout, seed)
 
     values: dict[str, float] = {}
+    scorers: dict[str, Scorer] = {}
     facts: dict[str, Any] = {}
     for name, contender in _contenders(context, items, facts):
+        scorers[name] = contender
         found = judge(contender, cases, negatives, labelled, metrics)
         values |= {f"{name}.{metric}": value for metric, value in found.items()}
         log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in found.items()))
@@ -52,6 +54,10 @@ def run(context: Context) -> Outcome:
         for name, retrieve in _retrievers(context, cases, facts):
             found = {f"recall@{candidates}": recall(retrieve, cases, candidates)}
             values |= {f"{name}.{metric}": value for metric, value in found.items()}
+            if name == "candidate":
+                served = judge_retrieved(scorers[name], retrieve, candidates, cases, metrics)
+                values |= {f"retrieved.{metric}": value for metric, value in served.items()}
+                found |= {f"{metric} of those": value for metric, value in served.items()}
             log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in found.items()))
     trained = set(train.select("user").unique().collect(engine="streaming")["user"])
     facts["cases"] = {

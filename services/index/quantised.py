@@ -31,10 +31,10 @@ class QuantisedIndex:
         _, found = self._scan.search(np.ascontiguousarray(queries, dtype=np.float32), wide)
         rows = np.empty((len(queries), k), dtype=np.intp)
         scores = np.empty((len(queries), k), dtype=np.float32)
-        for at, query in enumerate(queries):
-            exact = self._vectors[found[at]] @ query
-            order = best(exact, self._keys[found[at]], k)
-            rows[at], scores[at] = found[at][order], exact[order]
+        for at, (query, fetched) in enumerate(zip(queries, np.sort(found, axis=1), strict=True)):  # in memory's order
+            exact = self._vectors[fetched] @ query
+            order = best(exact, self._keys[fetched], k)
+            rows[at], scores[at] = fetched[order], exact[order]
         return rows, scores
 
 

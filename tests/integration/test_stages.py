@@ -219,6 +219,7 @@ def test_beside_a_family_without_vectors_one_is_trained_that_retrieves(platform:
     metrics = first["evaluate"].metrics
     assert metrics["candidate.recall@12"] > 1.5 * metrics["popularity.recall@12"] > 0
     assert metrics["candidate.hr@10"] == metrics["popularity.hr@10"]
+    assert metrics["retrieved.hr@10"] > 1.5 * metrics["candidate.hr@10"]  # the most popular of what suits the user
     assert retrieved(platform, first) > 0.8
 
     events = _taste(np.random.default_rng(3), USERS, 2000).with_columns(at=1.7e9 + np.arange(2000.0))
