@@ -16,10 +16,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from services.gateway.ranking import Keys, Rows
 from services.gateway.units import Unit
 from shared.domain.attributes import Kind, kinds_of
 from shared.ports import CatalogueItem
+from shared.serving.nearest import Keys, Rows
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Column = np.ndarray[Any, Any]

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from services.gateway.attributes import DTYPES, Attributes, Column, Mask, Order, known
-from services.gateway.ranking import Rows
 from shared.domain.attributes import Kind, Value, kinds_of
 from shared.domain.expressions import (
     LISTS,
@@ -32,6 +31,7 @@ from shared.domain.expressions import (
     operands,
     truth,
 )
+from shared.serving.nearest import Rows
 
 
 @dataclass(frozen=True, eq=False)

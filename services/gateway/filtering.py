@@ -14,10 +14,10 @@ import numpy as np
 
 from services.gateway.attributes import Attributes, Mask
 from services.gateway.evaluation import Columns
-from services.gateway.ranking import Rows
 from services.gateway.units import Unit
 from shared.contracts.serving import Serve, window
 from shared.domain.attributes import Value, check_attributes
+from shared.serving.nearest import Rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,13 +15,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from services.gateway.candidates import Wish
 from services.gateway.catalogues import Catalogues
 from services.gateway.conveyor import Conveyor
 from services.gateway.feedback import Feedback, Recorded
 from services.gateway.filtering import Asked
 from services.gateway.journal import Journal
 from services.gateway.loader import Loader
-from services.gateway.scoring import Scoring, Shown, Wish
+from services.gateway.scoring import Scoring, Shown
 from services.gateway.shadow import Mirrored, Shadow
 from services.gateway.snapshot import Served
 from services.gateway.units import Unit

@@ -1,21 +1,21 @@
-"""What a version would show a user: its own scores, or popular items and why. No fault of scoring costs the answer."""
+"""What a version would show a user: its own order of the candidates, or theirs without it, or popular items, and why. No fault of scoring
+costs the answer."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from services.gateway.attributes import Mask
-from services.gateway.filtering import Asked, Filter
-from services.gateway.ranking import Rows, Scores, best
-from services.gateway.units import Array, Unit
+from services.gateway.candidates import Candidates, Wish, candidates, popular
+from services.gateway.units import Unit
 from shared.contracts.events import NO_SCORES, UNKNOWN_USER
 from shared.domain.errors import EyasError, Unavailable
 from shared.ports import Scorer
+from shared.serving.nearest import Rows, Scores, best
 
 log = logging.getLogger(__name__)
 
@@ -28,24 +28,9 @@ as it came before is known to both sides, and one that is repeated is not."""
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What is asked of a version, whichever it is."""
-
-    recommender: str
-    user: int
-    k: int
-    filter: Filter
-    asked: Asked
-
-    def allowed(self, unit: Unit) -> Mask:
-        """By row of the unit, whether its item may be shown."""
-        return self.filter.keep(unit, unit.every, self.asked)
-
-
-@dataclass(frozen=True)
 class Shown:
     items: Items
-    """Best first; a popular item has no score."""
+    """Best first; what no model has scored has no score."""
     fallback: str | None = None
     seconds: float | None = None
     """That scoring took; None where the version wasn't asked."""
@@ -64,23 +49,26 @@ class Scoring:
 
     def show(self, wishes: Sequence[Wish], unit: Unit) -> list[Shown]:
         """Of one version, in the order of the wishes."""
-        allowed = [wish.allowed(unit) for wish in wishes]
-        found: dict[int, Shown] = {}
-        for place, (wish, mask) in enumerate(zip(wishes, allowed, strict=True)):
-            if not unit.knows(wish.user):
-                found[place] = Shown(popular(wish, unit, mask), UNKNOWN_USER)
-            elif not mask.any():
-                found[place] = Shown(())
-        asked = [place for place in range(len(wishes)) if place not in found]
-        for place, one in zip(asked, scored(self._server, [(wishes[at], allowed[at]) for at in asked], unit), strict=True):
-            found[place] = self._shown(wishes[place], unit, allowed[place], one)
-        return [found[place] for place in range(len(wishes))]
+        known = [unit.knows(wish.user) for wish in wishes]
+        found = iter(self._own([wish for wish, is_known in zip(wishes, known, strict=True) if is_known], unit))
+        return [
+            next(found) if is_known else Shown(unscored(popular(wish, unit), unit), UNKNOWN_USER)
+            for wish, is_known in zip(wishes, known, strict=True)
+        ]
 
-    def _shown(self, wish: Wish, unit: Unit, allowed: Mask, found: Scored) -> Shown:
+    def _own(self, wishes: Sequence[Wish], unit: Unit) -> list[Shown]:
+        """Of users whom the version knows."""
+        picks = candidates(wishes, unit)
+        return [self._shown(pick, unit, one) for pick, one in zip(picks, scored(self._server, picks, unit), strict=True)]
+
+    def _shown(self, pick: Candidates, unit: Unit, found: Scored) -> Shown:
+        wish = pick.wish
         if isinstance(found.items, Exception):
             self._failed(wish, unit, found.items)
-            return Shown(popular(wish, unit, allowed), NO_SCORES, found.seconds)
-        self._answered(wish, unit)
+            rows = pick.rows[: wish.k] if pick.retrieved else popular(wish, unit)
+            return Shown(unscored(rows, unit), NO_SCORES, found.seconds)
+        if found.seconds is not None:
+            self._answered(wish, unit)
         return Shown(found.items, None, found.seconds)
 
     def _failed(self, wish: Wish, unit: Unit, error: Exception) -> None:
@@ -90,7 +78,7 @@ class Scoring:
             self._unscored.add(key)
             ours = isinstance(error, EyasError)
             said = str(error) if ours else f"{type(error).__name__}: {error}"
-            log.warning("%s version %d: %s; popular items go out instead", *key, said, exc_info=None if ours else error)
+            log.warning("%s version %d: %s; answers go out without its scores", *key, said, exc_info=None if ours else error)
 
     def _answered(self, wish: Wish, unit: Unit) -> None:
         key = (wish.recommender, unit.version)
@@ -101,58 +89,63 @@ class Scoring:
 
 @dataclass(frozen=True)
 class Scored:
-    """What the version made of a wish, and in how long; an exception where it gives no scores that could be ordered."""
+    """What the version made of candidates; an exception where it gives no scores that could be ordered."""
 
     items: Items | Exception
-    seconds: float
+    seconds: float | None = None
+    """None where there was nothing to ask for."""
 
 
-Allowed = tuple[Wish, Mask]
-"""A wish, and by row of the unit whether its item may be shown."""
-
-
-def scored(server: Scorer, wishes: Sequence[Allowed], unit: Unit) -> list[Scored]:
-    """The version's own choice for each wish, in their order; as few calls as their rows allow."""
-    most = TOGETHER // len(unit.items) if len(unit.items) <= _SMALL else 1
+def scored(server: Scorer, picks: Sequence[Candidates], unit: Unit) -> list[Scored]:
+    """The version's own choice for each, in their order; as few calls as their rows allow."""
     found: list[Scored] = []
-    for at in range(0, len(wishes), most):
-        some = wishes[at : at + most]
-        found += _alone(server, some[0], unit) if len(some) == 1 else _merged(server, some, unit)
-    return found
+    for some in _calls([pick for pick in picks if len(pick.rows)], unit):
+        found += _scored(server, some, unit)
+    those = iter(found)
+    return [next(those) if len(pick.rows) else Scored(()) for pick in picks]
 
 
-def _alone(server: Scorer, wish: Allowed, unit: Unit) -> list[Scored]:
-    """The whole catalogue is scored: its columns are the same in every call, which the server's side knows how to use."""
-    return _scored(server, [wish], [unit.every], unit.feed(wish[0].user), unit)
+def _calls(picks: Sequence[Candidates], unit: Unit) -> Iterator[Sequence[Candidates]]:
+    """Those that share a call."""
+    some: list[Candidates] = []
+    rows = 0
+    for pick in picks:
+        apart = not pick.retrieved and len(unit.items) > _SMALL
+        if some and (apart or rows + len(pick.rows) > TOGETHER):
+            yield some
+            some, rows = [], 0
+        some.append(pick)
+        rows += len(pick.rows)
+    if some:
+        yield some
 
 
-def _merged(server: Scorer, wishes: Sequence[Allowed], unit: Unit) -> list[Scored]:
-    rows = [np.flatnonzero(mask) for _, mask in wishes]
-    return _scored(server, wishes, rows, unit.feed_of([wish.user for wish, _ in wishes], rows), unit)
-
-
-def _scored(server: Scorer, wishes: Sequence[Allowed], rows: Sequence[Rows], feed: Mapping[str, Array], unit: Unit) -> list[Scored]:
-    """One call for the rows of all of them, one after the other."""
+def _scored(server: Scorer, picks: Sequence[Candidates], unit: Unit) -> list[Scored]:
+    """By one call. The whole catalogue goes as it is, and what may not be shown is left out afterwards: its columns are the same in
+    every call, which the server's side knows how to use."""
+    whole = len(picks) == 1 and not picks[0].retrieved
+    users, rows = [pick.wish.user for pick in picks], [unit.every if whole else pick.rows for pick in picks]
     ends = np.cumsum([len(one) for one in rows])
     began = time.perf_counter()
     try:
-        scores = np.asarray(server.score(wishes[0][0].recommender, unit.version, feed))
+        feed = unit.feed(users[0]) if whole else unit.feed_of(users, rows)
+        scores = np.asarray(server.score(picks[0].wish.recommender, unit.version, feed))
         if scores.shape != (ends[-1],):
             raise Unavailable(f"the server gave scores of shape {scores.shape} for {ends[-1]} items")
     except Exception as error:
-        return [Scored(error, time.perf_counter() - began)] * len(wishes)
+        return [Scored(error, time.perf_counter() - began)] * len(picks)
     seconds = time.perf_counter() - began
-    parts = zip(wishes, rows, np.split(scores, ends[:-1]), strict=True)
-    return [Scored(_best(wish.k, own[mask[own]], part[mask[own]], part, unit), seconds) for (wish, mask), own, part in parts]
+    parts = np.split(scores, ends[:-1])
+    return [Scored(_best(pick, part, unit, whole), seconds) for pick, part in zip(picks, parts, strict=True)]
 
 
-def _best(k: int, rows: Rows, scores: Scores, given: Scores, unit: Unit) -> Items | Exception:
-    if not np.isfinite(given).all():
+def _best(pick: Candidates, scores: Scores, unit: Unit, whole: bool) -> Items | Exception:
+    if not np.isfinite(scores).all():
         return Unavailable("the server gave scores that are no numbers")
-    chosen = best(scores, unit.items[rows], k)
-    return tuple(zip(unit.items[rows[chosen]].tolist(), scores[chosen].tolist(), strict=True))
+    own = scores[pick.rows] if whole else scores
+    chosen = best(own, unit.items[pick.rows], pick.wish.k)
+    return tuple(zip(unit.items[pick.rows[chosen]].tolist(), own[chosen].tolist(), strict=True))
 
 
-def popular(wish: Wish, unit: Unit, allowed: Mask) -> Items:
-    rows = unit.popular_rows[allowed[unit.popular_rows]][: wish.k]
+def unscored(rows: Rows, unit: Unit) -> Items:
     return tuple((item, None) for item in unit.items[rows].tolist())

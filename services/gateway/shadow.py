@@ -14,7 +14,8 @@ import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from services.gateway.scoring import Shown, Wish, scored
+from services.gateway.candidates import Wish, candidates
+from services.gateway.scoring import Shown, scored
 from services.gateway.units import Unit
 from shared.domain.errors import EyasError
 from shared.domain.traffic import Mirror, bucket_of
@@ -110,7 +111,7 @@ class Shadow:
         stable = {bucket_of(one.stable.seconds or 0.0): 1}
         began = time.perf_counter()
         try:
-            (found,) = scored(self._server, [(one.wish, one.wish.allowed(one.unit))], one.unit)
+            (found,) = scored(self._server, candidates([one.wish], one.unit), one.unit)
             if isinstance(found.items, Exception):
                 raise found.items
         except Exception as error:

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from services.gateway.ranking import Keys, Rows
 from services.gateway.vectors import Vectors, build_vectors, read_vectors
 from shared.contracts.strict import read
 from shared.domain.errors import Unavailable
 from shared.ports import ArtifactStore, Indexes, Version
+from shared.serving.nearest import Keys, Rows
 from shared.serving.signature import INDEX, Signature
 
 Array = np.ndarray[Any, Any]

@@ -17,6 +17,7 @@ from typing import Any
 
 import uvicorn
 from prometheus_client import start_http_server
+from threadpoolctl import threadpool_limits
 
 from services.api.app import create_app
 from services.home import Endpoint, Home, check_first_token
@@ -35,6 +36,7 @@ def serve(given: Mapping[str, Any]) -> int:
     logs.configure()
     for line in strange(os.environ):
         log.warning("%s", line)
+    threadpool_limits(1, "blas")  # requests are many: threads for one of them spin while the others wait (3 times the CPU, measured)
     os.umask(0o077)  # what users liked is nobody else's business on a shared machine
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: what has been started is stopped
     try:

@@ -166,6 +166,12 @@ class World:
         return made
 
 
+def _npz(**arrays: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
 def _npy(keys: list[int]) -> bytes:
     stream = io.BytesIO()
     np.save(stream, np.array(keys, np.int64))

@@ -1,0 +1,92 @@
+"""A large served version without a training: 60,000 items and 160,000 users in the shape of MovieLens, a real feature graph, the
+notebook's model with weights drawn at random, and vectors for retrieval. What a request costs doesn't depend on what was learned."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from benchmarks.rollout_world import World
+from pipelines.data.synthetic import GENRES
+from pipelines.export.unit import write_unit
+from pipelines.features.graph import Graph, compile_graph
+from pipelines.features.raw import item_columns, signature
+from pipelines.models.mlp import MlpModel, build, plan
+from shared.contracts.models import MlpParams
+from shared.contracts.spec import RecommenderSpec
+from shared.contracts.stage import digest_of
+from shared.ports import Version
+
+log = logging.getLogger(__name__)
+WIDTH = 32
+
+
+def spec(name: str, **changes: Any) -> RecommenderSpec:
+    document = {
+        "name": name,
+        "data": {"interactions": {"uri": "ratings.csv"}, "items": {"uri": "movies.csv", "key": "movieId"}},
+        "schema": {"user": "userId", "item": "movieId", "time": "at", "label": {"column": "rating", "positive": ">= 4"}},
+        "features": [{"categorify": ["userId", "movieId", "year"]}, {"multi_hot": "genres", "separator": "|", "max_length": 6}],
+        "gates": [],
+    }
+    return RecommenderSpec.model_validate(document | changes)
+
+
+def catalogue(items: int, seed: int = 1) -> pl.DataFrame:
+    chance = np.random.default_rng(seed)
+    counts = chance.integers(1, 5, items)
+    genres = ["|".join(chance.choice(GENRES, count, replace=False)) for count in counts]
+    return pl.DataFrame({"movieId": np.arange(1, items + 1), "genres": genres, "year": chance.integers(1930, 2026, items)})
+
+
+def graph_of(spec: RecommenderSpec, items: pl.DataFrame, users: int) -> Graph:
+    rows = max(users, len(items))
+    seen = pl.LazyFrame({"user": np.arange(rows) % users + 1, "item": np.arange(rows) % len(items) + 1})
+    return compile_graph(spec, items.schema, "movies.csv").fit(seen, listed(items))
+
+
+def write(folder: Path, spec: RecommenderSpec, items: int, users: int, seed: int = 1) -> dict[str, Path]:
+    """The files of a served unit."""
+    import keras
+
+    table = catalogue(items, seed)
+    graph = graph_of(spec, table, users)
+    keras.utils.set_random_seed(seed)
+    architecture = plan(graph, MlpParams(width=WIDTH), None)
+    served = signature(graph, spec.serve)
+    columns = item_columns(listed(table), served)
+    chance = np.random.default_rng(seed)
+    vectors = {side: _vectors(chance, count) for side, count in (("item", items), ("user", users))}
+    files = {"model.onnx": write_unit(graph, MlpModel(architecture, build(architecture)), folder / "model.onnx")}
+    (folder / "signature.json").write_text(served.model_dump_json())
+    np.savez(folder / "catalogue.npz", **columns)
+    np.save(folder / "popular.npy", chance.permutation(np.arange(1, items + 1)), allow_pickle=False)
+    np.save(folder / "users.npy", np.arange(1, users + 1), allow_pickle=False)
+    np.savez(folder / "embeddings.npz", items=np.arange(1, items + 1), vectors=vectors["item"])
+    np.savez(folder / "queries.npz", users=np.arange(1, users + 1), vectors=vectors["user"])
+    return files | {path.name: path for path in folder.iterdir()}
+
+
+def listed(table: pl.DataFrame) -> pl.DataFrame:
+    """Multi-hot text as lists, as the etl stage leaves it."""
+    return table.with_columns(pl.col("genres").str.split("|"))
+
+
+def _vectors(chance: np.random.Generator, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Directions that matter less and less, as trained factors have them."""
+    scale = 1 / np.sqrt(1 + np.arange(WIDTH))
+    found: np.ndarray[Any, np.dtype[np.float32]] = (chance.standard_normal((count, WIDTH)) * scale).astype(np.float32)
+    return found
+
+
+def register(world: World, spec: RecommenderSpec, items: int, users: int) -> int:
+    world.recommenders.put(spec, datetime.now(UTC), "bench")
+    with tempfile.TemporaryDirectory() as folder:
+        files = {name: world.artifacts.put(path) for name, path in sorted(write(Path(folder), spec, items, users).items())}
+    return world.registry.register(Version(spec.name, 0, "by-hand", digest_of(files), files, {}, {}, None, datetime.now(UTC))).number

@@ -1,0 +1,68 @@
+"""What a version could show a user: what its vectors find, or the whole catalogue, without what may not be shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from services.gateway.filtering import Asked, Filter
+from services.gateway.units import Unit
+from shared.serving.nearest import Rows
+
+_WIDER = 10
+"""So many times the candidates are looked at where a filter leaves too few of them."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked of a version, whichever it is."""
+
+    recommender: str
+    user: int
+    k: int
+    filter: Filter
+    asked: Asked
+
+    def kept(self, unit: Unit, rows: Rows) -> Rows:
+        """Those whose items may be shown, in their order."""
+        return rows[self.filter.keep(unit, rows, self.asked)]
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    wish: Wish
+    rows: Rows
+    """What may be shown."""
+    retrieved: bool
+    """The likeliest first, and not the whole catalogue."""
+
+
+def candidates(wishes: Sequence[Wish], unit: Unit) -> list[Candidates]:
+    """Of users whom the version knows."""
+    if not wishes:
+        return []
+    retrieve = wishes[0].filter.serve.retrieve
+    if retrieve is None or unit.vectors is None or retrieve.candidates >= len(unit.items):
+        return [Candidates(wish, wish.kept(unit, unit.every), False) for wish in wishes]
+    found = unit.retrieve_many([wish.user for wish in wishes], retrieve.candidates)
+    return [_retrieved(wish, unit, rows, retrieve.candidates) for wish, rows in zip(wishes, found, strict=True)]
+
+
+def popular(wish: Wish, unit: Unit) -> Rows:
+    """The most popular ones that may be shown."""
+    rows = unit.popular_rows
+    first = wish.kept(unit, rows[: _WIDER * wish.k])
+    return (first if len(first) >= wish.k else wish.kept(unit, rows))[: wish.k]
+
+
+def _retrieved(wish: Wish, unit: Unit, rows: Rows | None, count: int) -> Candidates:
+    if rows is None:  # a user whom the model knows and the vectors don't
+        return Candidates(wish, wish.kept(unit, unit.popular_rows[:count]), True)
+    kept = wish.kept(unit, rows)
+    for wider in (_WIDER * count, len(unit.items)):
+        if len(kept) >= wish.k or len(rows) == len(unit.items):
+            break
+        more = unit.retrieve(wish.user, min(wider, len(unit.items)))
+        rows = rows if more is None else more
+        kept = wish.kept(unit, rows)[:count]
+    return Candidates(wish, kept, True)
