@@ -8,7 +8,7 @@ IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-serve lock doctor clean lint-api security
+.PHONY: help setup demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-events bench-serve lock doctor clean lint-api security
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -90,10 +90,13 @@ bench-ann: setup ## candidates by their vectors: recall, time, memory, and from 
 bench-filters: setup ## what filters cost, what a catalogue takes, and how soon a change shows
 	@$(BIN)/python -m benchmarks.filters
 
+bench-events: setup ## events a second, embedded and behind NATS; a million answers against a batch count; needs nats-server
+	@$(BIN)/python -m benchmarks.events
+
 bench-serve: setup ## a request of four stages beside the bare call to Triton and a plain proxy: CPU, latency, throughput
 	@$(BIN)/python -m benchmarks.serve
 
-bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-serve ## every benchmark
+bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-events bench-serve ## every benchmark
 
 doctor: setup ## what this machine has and lacks
 	@$(BIN)/eyas doctor

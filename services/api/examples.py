@@ -30,6 +30,20 @@ _TOKEN = {
     "revoked_by": None,
 }
 
+_EARNED = {
+    "version": 3,
+    "answers": 1000,
+    "hits": 210,
+    "hit_rate": 0.21,
+    "conversions": 12,
+    "conversion": 0.012,
+    "revenue": 419.88,
+    "revenue_per_answer": 0.41988,
+    "engagement": 0.254,
+    "kinds": {"click": 242, "purchase": 12},
+    "click_rate": [0.11, 0.08, 0.03],
+}
+
 EXAMPLES: dict[str, dict[str, Any]] = {
     "healthz": {"answer": {"status": "ok"}},
     "readyz": {"answer": {"ready": True}},
@@ -52,7 +66,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "get_run_log": {"answer": {"text": "read 12000 rows\n", "next": 16, "stage": "etl", "attempt": "r01kdwpg6a0x5m2qf-etl-1"}},
     "steer_rollout": {"body": _WHY},
     "retrain": {"body": {"reason": "a new catalogue"}},
-    "get_kpis": {"answer": {"window": "1h", "versions": [{"version": 3, "answers": 1000, "hits": 210, "hit_rate": 0.21}]}},
+    "get_kpis": {"answer": {"window": "1h", "versions": [_EARNED]}},
     "get_card": {
         "answer": {
             "version": 1,

@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from services.gateway import Gateway
+from services.monitor.earnings import Earning
 from shared.domain.queue import Turn
 from shared.domain.retention import Sweep
 from shared.domain.retrainer import RetrainerObservation
@@ -22,7 +23,6 @@ from shared.ports import (
     Catalogue,
     Clock,
     Executor,
-    HitRate,
     ModelServer,
     RecommenderStore,
     Record,
@@ -68,7 +68,7 @@ class Parts:
     audit: AuditLog
     drift: Callable[[str], Mapping[str, float]]
     """By feature, the population stability index; empty while there are too few events."""
-    kpis: Callable[[str, timedelta], Mapping[int, HitRate]]
+    kpis: Callable[[str, timedelta], Mapping[int, Earning]]
     """By version, what its answers earned in the newest closed stretch of time."""
     collect: Callable[[bool], Sweep]
     """Collects garbage; or, if true, only says what would go."""

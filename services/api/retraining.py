@@ -11,8 +11,10 @@ from pydantic import BaseModel, Field
 from services.api.access import Room, Who
 from services.api.asking import Because, ask
 from services.api.parts import Parts, With
+from services.monitor.earnings import Earning
 from shared.contracts.quantities import parse_duration
 from shared.domain.access import Role
+from shared.domain.earned import MILLIONTHS
 from shared.domain.errors import Conflict, Invalid, NotFound, Unavailable
 from shared.domain.retrainer import ANSWERS, RetrainerStatus
 
@@ -52,6 +54,30 @@ class Kpi(BaseModel):
     answers: int
     hits: int
     hit_rate: float
+    conversions: int = Field(description="Answers with an event of a kind that is a conversion.")
+    conversion: float = Field(description="Conversions by answers.")
+    revenue: float = Field(description="Of the events that react to them.")
+    revenue_per_answer: float = Field(description="Revenue by answers.")
+    engagement: float = Field(description="The weights of those events, by answers.")
+    kinds: dict[str, int] = Field(description="Those events by kind, positive ones alone.")
+    click_rate: list[float] = Field(description="By place, the first one first: the share of the answers whose item there was clicked.")
+
+    @classmethod
+    def of(cls, version: int, one: Earning) -> Kpi:
+        earned = one.earned
+        return cls(
+            version=version,
+            answers=earned.answers,
+            hits=earned.hits,
+            hit_rate=earned.hit_rate,
+            conversions=earned.conversions,
+            conversion=earned.conversion,
+            revenue=earned.revenue / MILLIONTHS,
+            revenue_per_answer=earned.revenue_per_answer,
+            engagement=one.engagement,
+            kinds=dict(earned.kinds),
+            click_rate=[rate for _, rate in sorted(earned.click_rates().items())],
+        )
 
 
 class Kpis(BaseModel):
@@ -82,8 +108,7 @@ def get_kpis(parts: With, name: str, window: Annotated[str, Query(max_length=20,
     """What the answers of each version earned."""
     parts.recommenders.get(name)
     found = parts.kpis(name, _window(window))
-    rows = [Kpi(version=number, answers=one.answers, hits=one.hits, hit_rate=one.rate) for number, one in sorted(found.items())]
-    return Kpis(window=window, versions=rows)
+    return Kpis(window=window, versions=[Kpi.of(number, one) for number, one in sorted(found.items())])
 
 
 def _retrainer(parts: Parts, name: str) -> RetrainerView | None:

@@ -109,8 +109,13 @@ def kpis(
     if as_json:
         show_json(found)
         return
-    rows = [(one["version"], one["answers"], one["hits"], one["hit_rate"]) for one in found["versions"]]
-    show_table(("VERSION", "ANSWERS", "HITS", "HIT RATE"), rows, f"no answers whose attribution window has closed in the last {window}")
+    columns = ("version", "answers", "hits", "hit_rate", "conversion", "revenue_per_answer", "engagement")
+    rows = [tuple(one[column] for column in columns) for one in found["versions"]]
+    show_table(
+        ("VERSION", "ANSWERS", "HITS", "HIT RATE", "CONVERSION", "REVENUE", "ENGAGEMENT"),
+        rows,
+        f"no answers whose attribution window has closed in the last {window}",
+    )
 
 
 def retrain(ctx: typer.Context, name: Name, reason: Reason = "") -> None:

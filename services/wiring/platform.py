@@ -21,6 +21,7 @@ from services.control.turns import Turns, Turnstile
 from services.gateway import Gateway, Stores
 from services.home import Home
 from services.index.opening import OpenIndexes
+from services.monitor.earnings import Earnings
 from services.monitor.signals import Monitor
 from services.settings import Settings
 from services.sources import code_version
@@ -63,6 +64,7 @@ class Platform:
         executor = parts.executor(settings, home, state, undo)
         clock = state.clock
         monitor = Monitor(state.recommenders, state.routes, state.registry, state.kpis, state.events, state.artifacts, clock)
+        earnings = Earnings(state.recommenders, state.routes, state.registry, state.kpis, clock)
         replica = self._replica(settings, state, undo)
         term = functools.partial(replica.term, "serving") if replica else None
         placement = Placement(state.routes, state.rollouts, state.registry, server, clock, warmth(state.recommenders), term)
@@ -82,7 +84,7 @@ class Platform:
         control = Loop("control", steps, 0.2)
         # A stage that ends slowly holds up no rollout and no placement.
         working = Loop("runs", [Reconciler(runs, clock, replica).tick], 0.2)
-        self._loops += [control, working, Loop("monitor", [monitor.export, placement.export], 2.0)]
+        self._loops += [control, working, Loop("monitor", [monitor.export, earnings.export, placement.export], 2.0)]
         if state.joiner is not None:
             self._loops.append(Loop("events", [state.joiner.step], 0.05))
         if settings.role == "all":  # its users are answered by the versions that it has to place first
@@ -111,7 +113,7 @@ class Platform:
             tokens=state.tokens,
             audit=state.audit,
             drift=monitor.drift,
-            kpis=monitor.kpis,
+            kpis=earnings.of,
             collect=lambda dry: collector.preview() if dry else collector.sweep(),
             turns=planner.turns,
             plan=planner.plan,

@@ -7,6 +7,7 @@ supported, so that nobody believes that a setting has an effect which it hasn't.
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -29,11 +30,17 @@ class Strict(BaseModel):
     @classmethod
     def _only_known_fields(cls, value: Any) -> Any:
         if isinstance(value, Mapping):
-            known = {field.alias or name for name, field in cls.model_fields.items()}
+            known = _fields(cls)
             for key in value:
                 if key not in known:
                     raise unknown_name("field", str(key), known, cls.planned)
         return value
+
+
+@functools.cache
+def _fields(model: type[Strict]) -> frozenset[str]:
+    """As they are written; looked up once, since every event is read by one."""
+    return frozenset(field.alias or name for name, field in model.model_fields.items())
 
 
 def unknown_name(what: str, name: str, known: Iterable[str], planned: Iterable[str] = ()) -> PydanticCustomError:

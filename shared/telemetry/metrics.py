@@ -31,6 +31,12 @@ EVENTS_WAITING = Gauge("eyas_events_waiting", "Messages of the event stream that
 JOINED = Counter("eyas_events_joined", "Interactions that came from the event stream into the database.")
 HITS = Counter("eyas_hits", "Answers that earned at least one positive.", ["recommender"])
 HIT_RATE = Gauge("eyas_hit_rate", "Hit rate of the newest answers whose attribution window has closed.", ["recommender", "version"])
+CONVERSION = Gauge("eyas_conversion", "Share of those answers with an event that is a conversion.", ["recommender", "version"])
+REVENUE = Gauge("eyas_revenue_per_answer", "Revenue of the events that react to those answers, per answer.", ["recommender", "version"])
+ENGAGEMENT = Gauge("eyas_engagement", "Weights of the events that react to those answers, per answer.", ["recommender", "version"])
+CLICKS = Gauge(
+    "eyas_click_rate", "Share of those answers whose item in this place was clicked; the first 20.", ["recommender", "version", "place"]
+)
 ANSWERS = Gauge("eyas_hit_rate_answers", "Answers that the hit rate rests on.", ["recommender", "version"])
 DRIFT = Gauge("eyas_drift_psi", "Population stability index of what users like now.", ["recommender", "feature"])
 RUNS = Counter("eyas_runs", "Runs that ended, by how.", ["recommender", "state"])

@@ -17,10 +17,12 @@ from services.api.app import create_app
 from services.api.parts import Door, Parts
 from services.gateway import Answer, Recorded
 from services.gateway.feedback import Refusal
+from services.monitor.earnings import Earning
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest
 from shared.datafiles import DataFiles
 from shared.domain.access import Role, Token, digest, token_text
+from shared.domain.earned import Earned
 from shared.domain.errors import Changed, Conflict, Invalid, NotFound, Unavailable
 from shared.domain.queue import Queued, admit
 from shared.domain.retention import Sweep
@@ -29,12 +31,13 @@ from shared.domain.reuse import Foreseen, RunForecast
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import RunStatus, StageDone
-from shared.ports import HistoryEntry, HitRate, Recommender, Record, ServerInfo, Version
+from shared.ports import HistoryEntry, Recommender, Record, ServerInfo, Version
 from shared.testing.access_suite import FakeAnswers, FakeAudit, FakeTokens
 from shared.testing.fake_catalogue import FakeCatalogue
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TOKEN = "a-token"
+EARNED = Earned(100, 25, 5, 12_500_000, {"click": 40, "purchase": 5}, {2: 50, 1: 50}, {0: 20, 1: 5})
 
 
 def document(**changes):
@@ -316,7 +319,7 @@ class World:
             tokens=self.tokens,
             audit=self.audit,
             drift=lambda name: {"genres": 0.31},
-            kpis=lambda name, window: {2: HitRate(100, 25)},
+            kpis=lambda name, window: {2: Earning(EARNED, 0.5)},
             collect=self.collect,
             turns=lambda: admit(self.runs.queued(), 1),
             plan=self.plan,

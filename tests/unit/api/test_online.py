@@ -194,11 +194,26 @@ def test_drift_comes_with_what_the_retrainer_makes_of_it(world, client):
     assert client.get("/v1/recommenders/m/drift").json()["retrainer"]["state"] == "watching"
 
 
+EARNINGS = {
+    "version": 2,
+    "answers": 100,
+    "hits": 25,
+    "hit_rate": 0.25,
+    "conversions": 5,
+    "conversion": 0.05,
+    "revenue": 12.5,
+    "revenue_per_answer": 0.125,
+    "engagement": 0.5,
+    "kinds": {"click": 40, "purchase": 5},
+    "click_rate": [0.2, 0.1],
+}
+
+
 @pytest.mark.requirement("G-13")
 def test_kpis_are_told_by_version(world, client):
     world.add_recommender()
     found = client.get("/v1/recommenders/m/kpis?window=30m").json()
-    assert found == {"window": "30m", "versions": [{"version": 2, "answers": 100, "hits": 25, "hit_rate": 0.25}]}
+    assert found == {"window": "30m", "versions": [EARNINGS]}
 
 
 @pytest.mark.parametrize("window", ["soon", "0s", "900000d", "99999999999999999d", ""])

@@ -296,7 +296,8 @@ def test_cancel_retrain_and_kpis_ask_for_what_they_say(platform, eyas):
     assert eyas("cancel", "r1").exit_code == 0
     platform.says("POST /v1/recommenders/m:retrain", {}, status=202)
     assert eyas("retrain", "m").exit_code == 0
-    platform.says("GET /v1/recommenders/m/kpis", {"window": "6h", "versions": [{"version": 1, "answers": 9, "hits": 3, "hit_rate": 1 / 3}]})
+    earned = {"version": 1, "answers": 9, "hits": 3, "hit_rate": 1 / 3, "conversion": 0.1, "revenue_per_answer": 2.5, "engagement": 0.4}
+    platform.says("GET /v1/recommenders/m/kpis", {"window": "6h", "versions": [earned]})
     assert "0.3333" in eyas("kpis", "m", "--window", "6h").stdout
 
 
