@@ -29,6 +29,7 @@ NOBODYS = 2**31 - 1
 """The code of a text that no item has."""
 _CROWDED = 100_000
 """From so many words on those that no item has any more are forgotten, each time that their number has doubled."""
+_KEPT = 16
 _SCALARS: Mapping[Kind, tuple[Any, float]] = {
     "number": (np.float64, np.nan),
     "text": (np.int32, -1),
@@ -102,9 +103,18 @@ class Pairs:
     known: Mask
     values: Column
     slots: Rows
+    _having: dict[float, Mask] = field(default_factory=dict)
 
     def having(self, value: float) -> Mask:
-        """By slot."""
+        """By slot. Of what is asked for again and again, such as a region, the answer is kept for as long as the state."""
+        found = self._having.get(value)
+        if found is None:
+            if len(self._having) >= _KEPT:
+                self._having.clear()
+            self._having[value] = found = self._find(value)
+        return found
+
+    def _find(self, value: float) -> Mask:
         found = np.zeros(len(self.known), bool)
         begin, end = np.searchsorted(self.values, value, "left"), np.searchsorted(self.values, value, "right")
         found[self.slots[begin:end]] = True
@@ -222,7 +232,7 @@ def _tidied(state: Attributes) -> Attributes:
         words=words,
         texts=len(words),
         scalars={**state.scalars, **{key: codes[column] for key, column in scalars.items()}},
-        lists={**state.lists, **{key: replace(one, values=codes[one.values]) for key, one in lists.items()}},  # in the same order
+        lists={**state.lists, **{key: Pairs(one.known, codes[one.values], one.slots) for key, one in lists.items()}},  # in the same order
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, bindparam, delete, select, update
+from sqlalchemy import ARRAY, BigInteger, Connection, Engine, Row, any_, bindparam, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from services.store.columns import Damage
@@ -31,7 +31,10 @@ _DAMAGED = -1
 """In the place of the revision of what can't be read: whatever is written is another."""
 
 _item = catalogue_items.c
-_NAMED = select(catalogue_items).where(_item.recommender == bindparam("name"), _item.item.in_(bindparam("items", expanding=True)))
+_OF = select(catalogue_items).where(_item.recommender == bindparam("name"))
+_NAMED = _OF.where(_item.item.in_(bindparam("items", expanding=True)))
+_NAMED_AS_ARRAY = _OF.where(_item.item == any_(bindparam("items", type_=ARRAY(BigInteger))))
+"""For PostgreSQL, which compares each row with one value of a list after the other where it knows too little of the table."""
 
 
 class SqlCatalogue:
@@ -45,6 +48,7 @@ class SqlCatalogue:
         said = {column.name: new.excluded[column.name] for column in _item if not column.primary_key}
         self._put = new.on_conflict_do_update(index_elements=[_item.recommender, _item.item], set_=said)
         self._begin = insert(catalogues).on_conflict_do_nothing(index_elements=[catalogues.c.recommender])
+        self._named = _NAMED_AS_ARRAY if engine.dialect.name == "postgresql" else _NAMED
         self._damaged: set[tuple[str, int, int]] = set()
 
     def put(self, recommender: str, writes: Sequence[ItemWrite], now: datetime, whole: bool) -> int:
@@ -99,7 +103,7 @@ class SqlCatalogue:
     def _present(self, connection: Connection, recommender: str, items: Iterable[int]) -> dict[int, CatalogueItem]:
         waiting, found = iter(sorted(items)), {}
         while some := list(itertools.islice(waiting, _AT_ONCE)):
-            for row in connection.execute(_NAMED, {"name": recommender, "items": some}):
+            for row in connection.execute(self._named, {"name": recommender, "items": some}):
                 found[row.item] = replace(self._told(row), revision=_DAMAGED) if _damage(row) else _read(row)
         return found
 
