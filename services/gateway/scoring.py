@@ -10,12 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from services.gateway.breaker import Breaker
 from services.gateway.candidates import Candidates, Wish, candidates, popular
 from services.gateway.units import Unit
 from shared.contracts.events import NO_SCORES, UNKNOWN_USER
 from shared.domain.errors import EyasError, Unavailable
 from shared.ports import Scorer
 from shared.serving.nearest import Rows, Scores, best
+from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,7 @@ class Shown:
 class Scoring:
     def __init__(self, server: Scorer) -> None:
         self._server = server
+        self._breaker = Breaker()
         self._unscored: set[tuple[str, int]] = set()
 
     def show(self, wishes: Sequence[Wish], unit: Unit) -> list[Shown]:
@@ -52,21 +55,33 @@ class Scoring:
         known = [unit.knows(wish.user) for wish in wishes]
         found = iter(self._own([wish for wish, is_known in zip(wishes, known, strict=True) if is_known], unit))
         return [
-            next(found) if is_known else Shown(unscored(popular(wish, unit), unit), UNKNOWN_USER)
+            next(found) if is_known else Shown(_items(popular(wish, unit), unit), UNKNOWN_USER)
             for wish, is_known in zip(wishes, known, strict=True)
         ]
 
     def _own(self, wishes: Sequence[Wish], unit: Unit) -> list[Shown]:
         """Of users whom the version knows."""
         picks = candidates(wishes, unit)
-        return [self._shown(pick, unit, one) for pick, one in zip(picks, scored(self._server, picks, unit), strict=True)]
+        asked = [pick for pick in picks if len(pick.rows)]
+        if not asked:
+            return [Shown(()) for _ in picks]
+        key = (wishes[0].recommender, unit.version)
+        if not self._breaker.lets(key):
+            metrics.UNASKED.labels(key[0], str(key[1])).inc(len(asked))
+            return [Shown(_unscored(pick, unit), NO_SCORES) if len(pick.rows) else Shown(()) for pick in picks]
+        good = False
+        try:
+            found = scored(self._server, picks, unit)
+            good = not all(isinstance(one.items, Exception) for one in found)
+        finally:
+            (self._breaker.answered if good else self._breaker.failed)(key)
+        return [self._shown(pick, unit, one) for pick, one in zip(picks, found, strict=True)]
 
     def _shown(self, pick: Candidates, unit: Unit, found: Scored) -> Shown:
         wish = pick.wish
         if isinstance(found.items, Exception):
             self._failed(wish, unit, found.items)
-            rows = pick.rows[: wish.k] if pick.retrieved else popular(wish, unit)
-            return Shown(unscored(rows, unit), NO_SCORES, found.seconds)
+            return Shown(_unscored(pick, unit), NO_SCORES, found.seconds)
         if found.seconds is not None:
             self._answered(wish, unit)
         return Shown(found.items, None, found.seconds)
@@ -147,5 +162,10 @@ def _best(pick: Candidates, scores: Scores, unit: Unit, whole: bool) -> Items | 
     return tuple(zip(unit.items[pick.rows[chosen]].tolist(), own[chosen].tolist(), strict=True))
 
 
-def unscored(rows: Rows, unit: Unit) -> Items:
+def _unscored(pick: Candidates, unit: Unit) -> Items:
+    """The likeliest ones, or else popular ones."""
+    return _items(pick.rows[: pick.wish.k] if pick.retrieved else popular(pick.wish, unit), unit)
+
+
+def _items(rows: Rows, unit: Unit) -> Items:
     return tuple((item, None) for item in unit.items[rows].tolist())

@@ -18,6 +18,11 @@ SHADOWS = Counter(
 )
 WAITING = Gauge("eyas_impressions_waiting", "Answers that went out and aren't in the event log yet.")
 LOST = Counter("eyas_impressions_lost", "Answers that never came into the event log: it was away for too long.", ["recommender"])
+UNASKED = Counter(
+    "eyas_unasked_answers",
+    "Answers without scores, the model server not asked: it had failed in a row.",
+    ["recommender", "version"],
+)
 UNFILTERED = Counter("eyas_unfiltered_answers", "Answers that may show what the user has liked: the event log was away.", ["recommender"])
 CATALOGUE_AGE = Gauge("eyas_catalogue_age_seconds", "Since this gateway's copies of the catalogues were last known to be the newest.")
 CATALOGUE_ITEMS = Gauge("eyas_catalogue_items", "Items in this gateway's copy of the catalogue, deleted ones included.", ["recommender"])
