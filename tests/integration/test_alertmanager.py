@@ -142,6 +142,7 @@ def parts(world: World, tokens: SqlTokens) -> Parts:
         retrainers=world.retrainers,
         registry=world.registry,
         routes=world.routes,
+        catalogue=unused,
         executor=world.executor,
         artifacts=world.artifacts,
         server=world.server,
