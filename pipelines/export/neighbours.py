@@ -34,6 +34,7 @@ class Index:
 def build_index(vectors: Floats, queries: Floats, candidates: int, seed: int) -> Index:
     import faiss
 
+    faiss.omp_set_num_threads(1)  # on many small clusterings its threads wait for each other: 8 s of CPU instead of 0.5
     rows, width = vectors.shape
     random = np.random.default_rng((seed, 47))
     scan: Any = faiss.IndexPQFastScan(width, width, 4, faiss.METRIC_INNER_PRODUCT)
