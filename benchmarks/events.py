@@ -25,6 +25,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 from rich.console import Console
 from sqlalchemy import Engine, text
 
@@ -92,9 +93,12 @@ def _database(folder: Path) -> Iterator[tuple[str, Engine]]:
 
 def _embedded(folder: Path, seconds: float) -> list[Row]:
     with _database(folder) as (_, engine):
+        before = time.process_time()
         sent, took = _send(SqlEventLog(engine), seconds)
+        spent = time.process_time() - before
         _check(engine, sent)
-    return [Row("embedded", "eyas: SQLite", metric, "1/s", [sent / took]) for metric in ("events acknowledged", "events joined")]
+    rows = [Row("embedded", "eyas: SQLite", metric, "1/s", [sent / took]) for metric in ("events acknowledged", "events joined")]
+    return [*rows, Row("embedded", "eyas: SQLite", "CPU, all in all", "us/event", [spent / sent * 1e6])]
 
 
 def _streamed(folder: Path, seconds: float) -> list[Row]:
@@ -104,19 +108,25 @@ def _streamed(folder: Path, seconds: float) -> list[Row]:
         joiner = subprocess.Popen([sys.executable, "-c", _JOINER, server.url, url])  # noqa: S603
         stream = JetStream(server.url)
         try:
-            began = time.monotonic()
+            began, before = time.monotonic(), time.process_time()
             sent, took = _send(JetStreamEventLog(stream, SqlEventLog(engine)), seconds)
             while stream.waiting():
                 time.sleep(0.05)
-            joined = time.monotonic() - began
+            joined, published = time.monotonic() - began, time.process_time() - before
+            carried, served = _cpu(joiner.pid), _cpu(server.pid)
             _check(engine, sent)
         finally:
             joiner.terminate()
             joiner.wait()
             stream.close()
             server.kill()
-    what = ("events acknowledged", sent / took), ("events joined", sent / joined)
-    return [Row("behind a stream", "eyas: NATS JetStream, SQLite", metric, "1/s", [value]) for metric, value in what]
+    where = ("behind a stream", "eyas: NATS JetStream, SQLite")
+    rates = ("events acknowledged", sent / took), ("events joined", sent / joined)
+    spent = ("gateway", published), ("control plane", carried), ("nats-server", served)
+    return [
+        *(Row(*where, metric, "1/s", [value]) for metric, value in rates),
+        *(Row(*where, f"CPU, {who}", "us/event", [value / sent * 1e6]) for who, value in spent),
+    ]
 
 
 def _send(events: EventLog, seconds: float) -> tuple[int, float]:
@@ -206,6 +216,12 @@ def _compare(kpis: SqlKpis, oracle: Oracle, world: World) -> tuple[int, int, lis
             different += 1
             Console(stderr=True).print(f"version {version}, {since} to {until}, {attribution}: {found} is not {expected}")
     return asked, different, looking
+
+
+def _cpu(pid: int) -> float:
+    """Seconds so far; a start of Python among them."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
 
 
 def _memory() -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import random
 import signal
 import subprocess
@@ -38,6 +39,7 @@ from tests.contract.test_exact_events import check, send
 from tests.nats import NatsServer
 
 ROOT = Path(__file__).parents[2]
+KILLS = int(os.environ.get("EYAS_TEST_KILLS", "6"))
 
 
 @pytest.fixture(scope="module")
@@ -279,6 +281,7 @@ for n in range(int(sys.argv[3]), 100_000):
 """
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.requirement("G-13")
 def test_nothing_acknowledged_is_lost_whatever_is_killed(own: NatsServer, tmp_path: Path, engine: Engine, kpis: SqlKpis) -> None:
     """Gateway, joiner and server are killed in turn, under load; what the gateway was told to be durable is counted in the end."""
@@ -286,7 +289,7 @@ def test_nothing_acknowledged_is_lost_whatever_is_killed(own: NatsServer, tmp_pa
     server.start()
     url = sqlite_url(tmp_path / "eyas.db")
     rng, acknowledged = random.Random(1), -1
-    for round in range(6):
+    for round in range(KILLS):
         joiner = subprocess.Popen([sys.executable, "-c", JOINER, server.url, url], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         command = [sys.executable, "-c", GATEWAY, server.url, url, str(acknowledged + 1)]
         gateway = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
