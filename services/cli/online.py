@@ -12,7 +12,7 @@ import typer
 from services.cli import paths
 from services.cli.faults import Refused
 from services.cli.session import AsJson, Name, client, show_json, show_table
-from shared.contracts.events import Interaction
+from shared.contracts.events import event_model
 from shared.contracts.strict import read
 
 _BATCH = 1000
@@ -40,7 +40,10 @@ def events(
     ctx: typer.Context,
     name: Name,
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="JSON Lines: user, item, and optionally value, request_id, at.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="FILE", help="JSON Lines: user, item, and optionally id, kind, value, revenue, request_id, at.", show_default=False
+        ),
     ],
 ) -> None:
     """Send what users did. Every line is checked before the first one is sent."""
@@ -48,15 +51,19 @@ def events(
     found = list(_interactions(file, name))
     if not found:
         http.get(paths.recommender(name))  # a wrong name is said, though there is nothing to send
-    accepted = hits = 0
+    accepted, hits, known = 0, 0, 0
+    later = False
     for start in range(0, len(found), _BATCH):
         try:
             answer = http.post("/v1/events", {"events": found[start : start + _BATCH]})
         except Refused as error:
             raise Refused(f"{error} (lines of {file} that were sent before: {accepted})", error.code) from None
         accepted += answer["accepted"]
-        hits += answer["hits"]
-    typer.echo(f"{name}: {accepted} events taken in, {hits} answers became hits")
+        later = later or answer["hits"] is None
+        hits, known = hits + (answer["hits"] or 0), known + (answer["duplicates"] or 0)
+    again = f", {known} of them known already" if known else ""
+    earned = "what they earn shows in a moment" if later else f"{hits} answers became hits"
+    typer.echo(f"{name}: {accepted} events taken in{again}, {earned}")
 
 
 def serving(ctx: typer.Context, as_json: AsJson = False) -> None:
@@ -97,4 +104,4 @@ def _interaction(line: str, place: str, name: str) -> dict[str, Any]:
         raise Refused(f'{place}: expected an object such as {{"user": 1, "item": 2}}', 2)
     if value.setdefault("recommender", name) != name:
         raise Refused(f"{place}: this is an event of '{value['recommender']}', not of '{name}'", 2)
-    return read(Interaction, value, place).model_dump(mode="json", exclude_none=True)
+    return read(event_model(value), value, place).model_dump(mode="json", exclude_none=True)
