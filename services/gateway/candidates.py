@@ -50,14 +50,18 @@ def candidates(wishes: Sequence[Wish], unit: Unit) -> list[Candidates]:
 
 def popular(wish: Wish, unit: Unit) -> Rows:
     """The most popular ones that may be shown."""
-    rows = unit.popular_rows
-    first = wish.kept(unit, rows[: _WIDER * wish.k])
-    return (first if len(first) >= wish.k else wish.kept(unit, rows))[: wish.k]
+    return _popular(wish, unit, _WIDER * wish.k)[: wish.k]
+
+
+def _popular(wish: Wish, unit: Unit, count: int) -> Rows:
+    """Among the first `count`, or among all where that leaves too few."""
+    first = wish.kept(unit, unit.popular_rows[:count])
+    return first if len(first) >= wish.k else wish.kept(unit, unit.popular_rows)[:count]
 
 
 def _retrieved(wish: Wish, unit: Unit, rows: Rows | None, count: int) -> Candidates:
     if rows is None:  # a user whom the model knows and the vectors don't
-        return Candidates(wish, wish.kept(unit, unit.popular_rows[:count]), True)
+        return Candidates(wish, _popular(wish, unit, count), True)
     kept = wish.kept(unit, rows)
     for wider in (_WIDER * count, len(unit.items)):
         if len(kept) >= wish.k or len(rows) == len(unit.items):

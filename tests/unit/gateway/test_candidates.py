@@ -80,6 +80,10 @@ def test_a_user_whom_the_vectors_do_not_know_is_scored_on_popular_items(world, g
     assert sorted(feed["movieId"].tolist()) == [30, 40, 50]
 
 
+def test_such_a_user_too_gets_what_a_strict_filter_leaves(world, gateway):
+    assert items(gateway.recommend("m", 3, 2, exclude=[50, 40, 30])) == [20, 10]
+
+
 @pytest.mark.requirement("G-01")
 def test_a_user_whom_nobody_knows_gets_popular_items_that_nobody_scored(world, gateway):
     answer = gateway.recommend("m", 99, 2)
