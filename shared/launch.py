@@ -13,9 +13,9 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
 from shared.domain.errors import Conflict, Invalid
 from shared.domain.machine import Request
-from shared.domain.retrainer import Mode
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import MACHINE, STAGES, RunStatus, StageDone
+from shared.domain.triggers import Mode
 from shared.ports import Recommender, Record
 
 

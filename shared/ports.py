@@ -18,15 +18,16 @@ from shared.contracts.stage import File, Files, Manifest, StageSpec
 from shared.domain.access import Token
 from shared.domain.attributes import Value
 from shared.domain.catalogue import ItemWrite
+from shared.domain.drift.reading import Look
 from shared.domain.earned import Earned
 from shared.domain.machine import Request
 from shared.domain.queue import Queued
-from shared.domain.retrainer import RetrainerStatus
 from shared.domain.reuse import StageOutput
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import Job, RunStatus
 from shared.domain.traffic import Mirror, Traffic
+from shared.domain.triggers import RetrainerStatus
 from shared.domain.verdict import Sample
 
 if TYPE_CHECKING:
@@ -626,8 +627,39 @@ class KpiSource(Protocol):
     ) -> Earned:
         """Of the answers of a version that were given in [since, until); `conversions` are the kinds that are one."""
 
-    def positives(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[int]:
-        """Items of the first or the newest `count` positives from `since` on."""
+
+@dataclass(frozen=True)
+class Like:
+    """A positive."""
+
+    user: int
+    item: int
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The mean score of what an answer showed."""
+
+    user: int
+    score: float
+    at: datetime
+
+
+class Sightings(Protocol):
+    """What drift is measured on. The first ones come oldest first, the newest ones newest first."""
+
+    def likes(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[Like]:
+        """The first or the newest `count` positives from `since` on."""
+
+    def scores(self, recommender: str, version: int, since: datetime, count: int, newest: bool) -> Sequence[Scored]:
+        """Of the first or the newest `count` answers of a version's own from `since` on; one without a score is left out."""
+
+    def blocks(
+        self, recommender: str, version: int, since: datetime, until: datetime, every: timedelta, attribution: timedelta
+    ) -> Mapping[int, Sample]:
+        """What a version's own answers in [since, until) earned, by stretch of so much time from `since` on (0, 1, ...); a user's answers
+        of one stretch are one observation. Stretches without an answer are left out."""
 
 
 @dataclass(frozen=True)
@@ -690,10 +722,8 @@ class Mirrors(Protocol):
 class Signals:
     """What the world says about a serving version: None where there isn't enough to say anything."""
 
-    drift: Mapping[str, float]
-    """Population stability index by feature; empty while there are too few events."""
-    baseline: float | None = None
-    current: float | None = None
+    drift: Look | None = None
+    kpi: Look | None = None
     snapshot: datetime | None = None
     """When the version's data was cut."""
     events: int | None = None

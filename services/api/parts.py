@@ -11,11 +11,12 @@ from fastapi import Depends, Request
 
 from services.gateway import Gateway
 from services.monitor.earnings import Earning
+from shared.domain.drift.reading import Look
 from shared.domain.queue import Turn
 from shared.domain.retention import Sweep
-from shared.domain.retrainer import RetrainerObservation
 from shared.domain.reuse import RunForecast
 from shared.domain.run import RunStatus
+from shared.domain.triggers import RetrainerObservation
 from shared.ports import (
     Answers,
     ArtifactStore,
@@ -66,8 +67,8 @@ class Parts:
     clock: Clock
     tokens: TokenStore
     audit: AuditLog
-    drift: Callable[[str], Mapping[str, float]]
-    """By feature, the population stability index; empty while there are too few events."""
+    drift: Callable[[str], Look | None]
+    """The newest look at what users like; None while there are too few events."""
     kpis: Callable[[str, timedelta], Mapping[int, Earning]]
     """By version, what its answers earned in the newest closed stretch of time."""
     collect: Callable[[bool], Sweep]

@@ -15,8 +15,8 @@ from services.api.views import GateView, RunView, StageView
 from shared.domain.access import Role
 from shared.domain.compare import differences, numbers
 from shared.domain.errors import NotFound
-from shared.domain.retrainer import Mode
 from shared.domain.run import RunStatus
+from shared.domain.triggers import Mode
 from shared.launch import Terms
 from shared.ports import Recommender, Record
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated
 
@@ -13,10 +14,14 @@ from services.api.asking import Because, ask
 from services.api.parts import Parts, With
 from services.monitor.earnings import Earning
 from shared.contracts.quantities import parse_duration
+from shared.contracts.retraining import DriftTrigger, OnDrift
 from shared.domain.access import Role
+from shared.domain.drift.reading import Reading
+from shared.domain.drift.standing import Memory
 from shared.domain.earned import MILLIONTHS
 from shared.domain.errors import Conflict, Invalid, NotFound, Unavailable
-from shared.domain.retrainer import ANSWERS, RetrainerStatus
+from shared.domain.retrainer import ANSWERS
+from shared.domain.triggers import RetrainerStatus
 
 room = Room("monitoring")
 
@@ -44,8 +49,51 @@ class RetrainerView(BaseModel):
         return cls(state=status.state, reason=status.reason, run=status.run, until=status.until, held=held)
 
 
+class MovedView(BaseModel):
+    value: str
+    before: float = Field(description="Its share in the version's first days; of scores and hit rates, what they were.")
+    after: float
+
+
+class ReadingView(BaseModel):
+    detector: str
+    feature: str
+    size: float = Field(description="How far it has moved, less what chance explains.")
+    threshold: float | None = Field(description="From which size on it counts; null: it is watched and starts nothing.")
+    chance: float = Field(description="How often chance alone moves it so far.")
+    limit: float = Field(description="It counts where chance is no more than this: all readings of 1,000 windows together are wrong once.")
+    users_before: int
+    users_now: int
+    moved: list[MovedView] = Field(description="The values that moved most.")
+    stands: bool = Field(description="Whether it counts: beyond threshold and chance for so many looks in a row as the spec asks for.")
+    since: datetime | None = Field(description="The first of the looks in a row that say so.")
+    said: str
+
+    @classmethod
+    def of(cls, one: Reading, thresholds: Mapping[str, float], memory: Memory) -> ReadingView:
+        known = next((found for found in memory.standing if found.reading.key == one.key), None)
+        return cls(
+            detector=one.detector,
+            feature=one.column,
+            size=one.size,
+            threshold=thresholds.get(one.detector),
+            chance=one.chance,
+            limit=one.limit,
+            users_before=one.users[0],
+            users_now=one.users[1],
+            moved=[MovedView.model_validate(value, from_attributes=True) for value in one.moved],
+            stands=known is not None and known.stands,
+            since=known.since if known else None,
+            said=one.sentence(),
+        )
+
+
 class Drift(BaseModel):
-    psi: dict[str, float] = Field(description="Population stability index by feature; empty while there are too few events.")
+    version: int | None = Field(description="Which version's first days the newest likes are held against.")
+    at: datetime | None = Field(description="The newest like of the newest look; null while there are too few.")
+    psi: dict[str, float] = Field(description="Population stability index by feature, less its bias; empty while there are too few events.")
+    readings: list[ReadingView] = Field(description="Of every detector and feature, those that stand first, then the least likely.")
+    said: list[str] = Field(description="What it comes to, in sentences.")
     retrainer: RetrainerView | None
 
 
@@ -98,9 +146,21 @@ def retrain(parts: With, who: Who, name: str, why: Because = None) -> RetrainerV
 
 @room.get("/v1/recommenders/{name}/drift", Role.VIEWER)
 def get_drift(parts: With, name: str) -> Drift:
-    """How far the world has moved from what the serving version was trained on."""
-    parts.recommenders.get(name)
-    return Drift(psi=dict(parts.drift(name)), retrainer=_retrainer(parts, name))
+    """Which features have moved since the version's first days, how, since when, and how sure that is."""
+    trigger = next((on.drift for on in parts.recommenders.get(name).spec.retrain.on if isinstance(on, OnDrift)), None)
+    look, retrainer = parts.drift(name), _retrainer(parts, name)
+    memory = retrainer.drift if retrainer and look and retrainer.drift.version == look.version else Memory()
+    thresholds = (trigger or DriftTrigger()).thresholds()
+    found = [ReadingView.of(one, thresholds, memory) for one in look.readings] if look else []
+    found.sort(key=lambda one: (not one.stands, one.chance, -one.size, one.detector, one.feature))
+    return Drift(
+        version=look.version if look else None,
+        at=look.at if look else None,
+        psi={one.feature: one.size for one in found if one.detector == "psi"},
+        readings=found,
+        said=_said(found, trigger is not None),
+        retrainer=RetrainerView.of(retrainer) if retrainer else None,
+    )
 
 
 @room.get("/v1/recommenders/{name}/kpis", Role.VIEWER)
@@ -111,9 +171,19 @@ def get_kpis(parts: With, name: str, window: Annotated[str, Query(max_length=20,
     return Kpis(window=window, versions=[Kpi.of(number, one) for number, one in sorted(found.items())])
 
 
-def _retrainer(parts: Parts, name: str) -> RetrainerView | None:
+def _said(found: Sequence[ReadingView], watched: bool) -> list[str]:
+    if not found:
+        return ["too few likes, or users, for two windows apart: nothing is known of drift yet"]
+    standing = [f"{one.said}; so since {one.since:%Y-%m-%d %H:%M:%S} UTC" for one in found if one.stands]
+    beyond = [one for one in found if one.threshold is not None and one.size >= one.threshold and one.chance <= one.limit]
+    coming = [f"{one.said}; it does not stand yet" for one in beyond if not one.stands]
+    said = standing + coming or [f"nothing has moved: the least likely of {len(found)} readings is {found[0].said}"]
+    return said if watched else [*said, "no retraining follows: the spec has no drift trigger"]
+
+
+def _retrainer(parts: Parts, name: str) -> RetrainerStatus | None:
     try:
-        return RetrainerView.of(parts.retrainers.get(name).status)
+        return parts.retrainers.get(name).status
     except NotFound:
         return None
 

@@ -24,8 +24,8 @@ from shared.domain.errors import Conflict, Damaged, Malformed, NotFound
 from shared.domain.ids import attempt_name, new_id
 from shared.domain.machine import Request
 from shared.domain.queue import HIGHEST, LOWEST, Turn
-from shared.domain.retrainer import Mode
 from shared.domain.run import ANSWERS, STAGES, RunStatus
+from shared.domain.triggers import Mode
 from shared.launch import Terms, collected_basis, new_run, retry_run, rollout_id
 from shared.ports import HistoryEntry, Recommender, Record, Version
 

@@ -15,16 +15,8 @@ from shared.contracts.plans import retrain_plan
 from shared.domain.access import Role
 from shared.domain.cron import zone
 from shared.domain.errors import NotFound
-from shared.domain.retrainer import (
-    Finding,
-    RetrainerObservation,
-    RetrainerStatus,
-    RetrainPlan,
-    Schedule,
-    blocked,
-    findings,
-    recent,
-)
+from shared.domain.retrainer import blocked
+from shared.domain.triggers import Finding, RetrainerObservation, RetrainerStatus, RetrainPlan, Schedule, findings, recent
 
 room = Room("monitoring")
 

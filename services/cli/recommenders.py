@@ -58,13 +58,19 @@ def delete(
 
 
 def drift(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Show how far users have drifted, and what the retrainer makes of it."""
+    """Show which features have moved, how, since when and how sure that is, and what the retrainer makes of it."""
     found = client(ctx).get(paths.recommender(name, "/drift"))
     if as_json:
         show_json(found)
         return
-    rows = sorted(found["psi"].items(), key=lambda pair: -pair[1])
-    show_table(("FEATURE", "PSI"), rows, "too few events yet to say anything about drift")
+    for line in found["said"]:
+        typer.echo(line)
+    rows = [
+        (one["feature"], one["detector"], one["size"], one["threshold"], one["chance"], when(one["since"]) if one["stands"] else "")
+        for one in found["readings"]
+    ]
+    if rows:
+        show_table(("FEATURE", "DETECTOR", "MOVED BY", "THRESHOLD", "BY CHANCE", "STANDS SINCE"), rows, "")
     if found["retrainer"]:
         _show_retrainer(found["retrainer"])
 

@@ -13,7 +13,8 @@ from shared.domain import rollout as rollouts
 from shared.domain import run as runs
 from shared.domain.errors import NotFound
 from shared.domain.machine import Request
-from shared.domain.retrainer import RetrainerObservation, RetrainerStatus, StartRun, run_id
+from shared.domain.retrainer import StartRun, run_id
+from shared.domain.triggers import RetrainerObservation, RetrainerStatus
 from shared.launch import new_run, rollout_id
 from shared.ports import Clock, RecommenderStore, Record, RetrainerStore, RolloutStore, RouteStore, RunStore, SignalSource
 from shared.telemetry import metrics
@@ -56,9 +57,12 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
         try:
             applied = self._recommenders.get(record.recommender).updated_at
         except NotFound:
+            _hide(record.recommender)
             return RetrainerObservation(record.asked, gone=True)
+        _show(record)
         if record.status.state == "retraining":
-            return RetrainerObservation(record.asked, ended=self._ended(record.status.run), applied=applied)
+            ended, promoted = self._ended(record.status.run)
+            return RetrainerObservation(record.asked, ended=ended, promoted=promoted, applied=applied)
         return self.look(record.recommender, record.asked, applied)
 
     def look(self, recommender: str, asked: Request | None = None, applied: datetime | None = None) -> RetrainerObservation:
@@ -67,15 +71,12 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
         if self._routes.get(recommender) is None:
             return RetrainerObservation(asked, busy=busy, applied=applied)
         found = self._signals.signals(recommender)
-        worst = max(found.drift, key=lambda name: found.drift[name], default="")
         return RetrainerObservation(
             asked,
             busy=busy,
             serving=True,
-            drift=found.drift.get(worst),
-            drifted=worst,
-            baseline=found.baseline,
-            current=found.current,
+            drift=found.drift,
+            kpi=found.kpi,
             snapshot=found.snapshot,
             events=found.events,
             applied=applied,
@@ -111,22 +112,42 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
                 return f"{what} {active[0].id} is under way"
         return None
 
-    def _ended(self, run: str | None) -> str | None:
-        """How the retraining ended: with its run, or with the rollout that followed."""
+    def _ended(self, run: str | None) -> tuple[str | None, bool]:
+        """How the retraining ended, with its run or with the rollout that followed, and whether its version serves."""
         if run is None:
-            return "its run is unknown"
+            return "its run is unknown", False
         try:
             record = self._runs.get(run)
         except NotFound:
-            return f"run {run} was never started: the recommender was deleted meanwhile"
+            return f"run {run} was never started: the recommender was deleted meanwhile", False
         if not runs.MACHINE.terminal(record.status.state):
-            return None
+            return None, False
         if record.status.state != "registered":
-            return f"run {run} {record.status.state}: {record.status.reason}"
+            return f"run {run} {record.status.state}: {record.status.reason}", False
         try:
             rollout = self._rollouts.get(rollout_id(run))
         except NotFound:
-            return f"run {run} has no rollout"
+            return f"run {run} has no rollout", False
         if not rollouts.MACHINE.terminal(rollout.status.state):
-            return None
-        return f"version {rollout.spec['version']} {rollout.status.state.replace('_', ' ')}: {rollout.status.reason}"
+            return None, False
+        said = f"version {rollout.spec['version']} {rollout.status.state.replace('_', ' ')}: {rollout.status.reason}"
+        return said, rollout.status.state == "promoted"
+
+
+def _show(record: Record[RetrainerStatus]) -> None:
+    """What people watch, at each look: it outlives no process."""
+    name, status = record.recommender, record.status
+    metrics.RETRAINER_ALERTING.labels(name).set(status.state == "alerting")
+    metrics.FRUITLESS.labels(name).set(status.fruitless)
+    for trigger, memory in (("drift", status.drift), ("kpi", status.kpi)):
+        metrics.DRIFTING.labels(name, trigger).set(len(memory.moved))
+
+
+def _hide(name: str) -> None:
+    for gauge, labels in (
+        (metrics.RETRAINER_ALERTING, (name,)),
+        (metrics.FRUITLESS, (name,)),
+        *((metrics.DRIFTING, (name, one)) for one in ("drift", "kpi")),
+    ):
+        with suppress(KeyError):
+            gauge.remove(*labels)

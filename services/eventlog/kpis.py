@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, ColumnElement, Engine, Float, FromClause, Sel
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from services.eventlog.earned import earned_by
-from services.eventlog.tables import impressions, instant, interactions, length
+from services.eventlog.tables import impressions, instant, length
 from services.eventlog.traffic import traffic_of
 from shared.domain.earned import Earned
 from shared.domain.traffic import Traffic
@@ -50,14 +50,6 @@ class SqlKpis:
     ) -> Earned:
         with self._reads.connect() as connection:
             return earned_by(connection, recommender, version, instant(since), instant(until), length(attribution), conversions)
-
-    def positives(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[int]:
-        """In the order of the search: the first ones oldest first, the newest ones newest first."""
-        liked = interactions.c
-        order = (liked.at.desc(), liked.seq.desc()) if newest else (liked.at, liked.seq)
-        query = select(liked.item).where(liked.recommender == recommender, liked.at >= instant(since), liked.positive.is_(True))
-        with self._reads.connect() as connection:
-            return connection.execute(query.order_by(*order).limit(count)).scalars().all()
 
     def _count(self, answers: FromClause, attribution: timedelta) -> HitRate:
         query = select(func.count().label("answers"), _hits(answers.c, length(attribution)).label("hits")).select_from(answers)

@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from shared.contracts.strict import read
-from shared.ports import ArtifactStore, Registry
+from shared.domain.drift.reading import Column, Value
+from shared.ports import ArtifactStore, Like, Registry
 from shared.serving.signature import Signature
 
-Values = Mapping[str, Mapping[int, tuple[str, ...]]]
-"""By feature, by item: the values."""
+Content = tuple[tuple[str, ...], float | None]
+"""Texts, or a number."""
+
+
+class Catalogue:
+    """One version's items: by column, by item, what is there. The item key's own column holds nothing but which items there are."""
+
+    def __init__(self, item: str, columns: Mapping[str, Mapping[int, Content]]) -> None:
+        self.item = item
+        self._columns = columns
+
+    def columns(self, first: Sequence[Like], now: Sequence[Like]) -> list[Column]:
+        """Of likes at two times. What the version doesn't know counts in the key's column alone: it has no features yet."""
+        found = []
+        for name, known in self._columns.items():
+            key = name == self.item
+            found.append(Column("key" if key else "feature", name, _values(first, known, key), _values(now, known, key)))
+        return found
 
 
 class ItemFeatures:
@@ -22,25 +40,40 @@ class ItemFeatures:
     def __init__(self, registry: Registry, artifacts: ArtifactStore) -> None:
         self._registry = registry
         self._artifacts = artifacts
-        self._known: dict[str, tuple[int, Values]] = {}
+        self._known: dict[str, tuple[int, Catalogue]] = {}
 
-    def of(self, recommender: str, version: int) -> Values:
+    def of(self, recommender: str, version: int) -> Catalogue:
         known = self._known.get(recommender)
         if known is None or known[0] != version:
             known = (version, self._read(recommender, version))
             self._known[recommender] = known
         return known[1]
 
-    def _read(self, recommender: str, version: int) -> Values:
+    def _read(self, recommender: str, version: int) -> Catalogue:
         files = self._registry.get(recommender, version).files
         signature = read(Signature, json.loads(self._artifacts.read(files["signature.json"])), "signature.json")
         with np.load(io.BytesIO(self._artifacts.read(files["catalogue.npz"])), allow_pickle=False) as catalogue:
             items = catalogue[signature.item].tolist()
-            features = [one for one in signature.side("item") if one.name != signature.item]
-            return {one.name: dict(zip(items, map(_texts, catalogue[one.name].tolist()), strict=True)) for one in features}
+            columns: dict[str, dict[int, Content]] = {signature.item: dict.fromkeys(items, ((), None))}
+            for one in signature.side("item"):
+                if one.name != signature.item:
+                    content = map(_number if one.dtype == "float32" and one.width is None else _texts, catalogue[one.name].tolist())
+                    columns[one.name] = dict(zip(items, content, strict=True))
+        return Catalogue(signature.item, columns)
 
 
-def _texts(value: object) -> tuple[str, ...]:
+def _values(likes: Sequence[Like], known: Mapping[int, Content], key: bool) -> tuple[Value, ...]:
+    if key:
+        return tuple(Value(one.user, ("known",) if one.item in known else None) for one in likes)
+    found = ((one.user, known[one.item]) for one in likes if one.item in known)
+    return tuple(Value(user, texts, number) for user, (texts, number) in found)
+
+
+def _texts(value: object) -> Content:
     """One value or a padded list of them, as text without the padding."""
     values = value if isinstance(value, list) else [value]
-    return tuple(str(one) for one in values if one != "")
+    return tuple(str(one) for one in values if one != ""), None
+
+
+def _number(value: float) -> Content:
+    return ((), value) if math.isfinite(value) else ((), None)

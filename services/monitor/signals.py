@@ -1,22 +1,29 @@
-"""What is known of a serving version: does it earn what it earned at first, and do users still like the same things?
-
-Drift compares like with like: what users liked in the first days of the version that serves against what they like
-now. (Training logs would be the wrong reference: what is recommended changes what is liked, on the first day already.)
-"""
+"""What is known of a serving version: does it earn what it earned at first, and do users still like the same things?"""
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
+from services.monitor.drift import DriftLooks, HitLooks, Served
 from services.monitor.features import ItemFeatures
 from shared.contracts.retraining import DriftTrigger, KpiTrigger, OnDrift, OnKpi, OnNewData, OnNewEvents, Trigger
 from shared.contracts.spec import RecommenderSpec
-from shared.domain.drift import psi
+from shared.domain.drift.reading import Look
 from shared.domain.errors import EyasError
-from shared.ports import ArtifactStore, Clock, EventLog, HitRate, KpiSource, RecommenderStore, Registry, RouteStore, Signals
+from shared.ports import (
+    ArtifactStore,
+    Clock,
+    EventLog,
+    HitRate,
+    KpiSource,
+    RecommenderStore,
+    Registry,
+    RouteStore,
+    Sightings,
+    Signals,
+)
 from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -25,8 +32,6 @@ _SHOWN = timedelta(minutes=5)
 """How much of the newest time the exported hit rate covers where the spec has no trigger that says so."""
 
 _COUNT_STANDS = timedelta(seconds=10)
-
-_UNKNOWN = "not in the catalogue"
 
 
 class Monitor:
@@ -39,6 +44,7 @@ class Monitor:
         registry: Registry,
         kpis: KpiSource,
         events: EventLog,
+        sightings: Sightings,
         artifacts: ArtifactStore,
         clock: Clock,
     ) -> None:
@@ -49,37 +55,34 @@ class Monitor:
         self._events = events
         self._clock = clock
         self._counts: dict[str, tuple[tuple[datetime, int], datetime, int]] = {}
-        self._features = ItemFeatures(registry, artifacts)
+        self._drift = DriftLooks(sightings, ItemFeatures(registry, artifacts))
+        self._hits = HitLooks(sightings)
         self._shown: set[tuple[str, str]] = set()
+        self._drifts: set[tuple[str, str, str]] = set()
         self._failing: set[str] = set()
 
     def signals(self, recommender: str) -> Signals:
-        route = self._routes.get(recommender)
-        since = self._routes.serving_since(recommender, route.stable) if route else None
-        if route is None or since is None:
-            return Signals({})
+        served = self._served(recommender)
+        if served is None:
+            return Signals()
         spec = self._recommenders.get(recommender).spec
-        baseline, current = self._earnings(recommender, spec, route.stable, since)
-        snapshot, events = self._arrived(recommender, spec, route.stable)
-        return Signals(self.drift(recommender), baseline, current, snapshot, events)
+        rule = _kpi_rule(spec)
+        kpi = self._hits.newest(served, rule, spec.rollout.analysis.attribution, self._clock.now()) if rule else None
+        snapshot, events = self._arrived(recommender, spec, served.version)
+        return Signals(self.drift(recommender), kpi, snapshot, events)
 
-    def drift(self, recommender: str) -> Mapping[str, float]:
-        """By feature of the items; empty while there are too few positives for two separate samples."""
+    def drift(self, recommender: str) -> Look | None:
+        """The newest look; None while there are too few likes for two separate samples."""
+        served = self._served(recommender)
+        if served is None:
+            return None
+        rule = next((on.drift for on in self._recommenders.get(recommender).spec.retrain.on if isinstance(on, OnDrift)), DriftTrigger())
+        return self._drift.newest(served, rule)
+
+    def _served(self, recommender: str) -> Served | None:
         route = self._routes.get(recommender)
         since = self._routes.serving_since(recommender, route.stable) if route else None
-        if route is None or since is None:
-            return {}
-        rule = next((on.drift for on in self._recommenders.get(recommender).spec.retrain.on if isinstance(on, OnDrift)), DriftTrigger())
-        first = self._kpis.positives(recommender, since, 2 * rule.min_events, newest=False)
-        if len(first) < 2 * rule.min_events:
-            return {}
-        newest = self._kpis.positives(recommender, since, rule.min_events, newest=True)
-        values = self._features.of(recommender, route.stable)
-        found = {}
-        for feature, by_item in values.items():
-            found[feature] = psi(_histogram(first[: rule.min_events], by_item), _histogram(newest, by_item))
-            metrics.DRIFT.labels(recommender, feature).set(found[feature])
-        return found
+        return None if route is None or since is None else Served(recommender, route.stable, since)
 
     def kpis(self, recommender: str, window: timedelta) -> Mapping[int, HitRate]:
         """Hit rate of each version that answered in the newest closed stretch of time."""
@@ -94,9 +97,11 @@ class Monitor:
     def export(self) -> None:
         """A recommender that can't be measured is said once, and doesn't stop the others."""
         shown: set[tuple[str, str]] = set()
+        drifts: set[tuple[str, str, str]] = set()
         for name in self._routes.all():
             try:
                 shown |= self._export(name)
+                drifts |= self._export_drift(name)
                 self._failing.discard(name)
             except Exception as error:
                 if name not in self._failing:
@@ -105,7 +110,20 @@ class Monitor:
         for labels in self._shown - shown:  # a version that no longer answers has no hit rate, least of all its last one
             metrics.HIT_RATE.remove(*labels)
             metrics.ANSWERS.remove(*labels)
-        self._shown = shown
+        for gone in self._drifts - drifts:  # a new version begins anew, and may have other features
+            metrics.DRIFT.remove(*gone)
+            metrics.DRIFT_CHANCE.remove(*gone)
+        self._shown, self._drifts = shown, drifts
+
+    def _export_drift(self, name: str) -> set[tuple[str, str, str]]:
+        look = self.drift(name)
+        shown = set()
+        for one in look.readings if look else ():
+            labels = (name, one.detector, one.column)
+            metrics.DRIFT.labels(*labels).set(one.size)
+            metrics.DRIFT_CHANCE.labels(*labels).set(one.chance)
+            shown.add(labels)
+        return shown
 
     def _export(self, name: str) -> set[tuple[str, str]]:
         """Sets the gauges of one recommender; gives the labels that it set."""
@@ -117,22 +135,6 @@ class Monitor:
             metrics.ANSWERS.labels(*labels).set(rate.answers)
             shown.add(labels)
         return shown
-
-    def _earnings(self, recommender: str, spec: RecommenderSpec, version: int, since: datetime) -> tuple[float | None, float | None]:
-        """The hit rate of the version's first answers as the stable one, and of its newest; None while there are too few."""
-        rule = _kpi_rule(spec)
-        if rule is None:
-            return None, None
-        now = self._clock.now()
-        attribution = spec.rollout.analysis.attribution
-        until = now - attribution
-        if until - rule.window <= since:
-            return None, None
-        first = self._kpis.first_answers(recommender, version, since, rule.min_answers, attribution, now)
-        newest = self._kpis.hit_rate(recommender, version, until - rule.window, until, attribution)
-        if min(first.answers, newest.answers) < rule.min_answers:
-            return None, None
-        return first.rate, newest.rate
 
     def _arrived(self, recommender: str, spec: RecommenderSpec, version: int) -> tuple[datetime | None, int | None]:
         """When the version's data was cut, and how many events have come since. Counting takes a while, so that a count stands for one."""
@@ -156,7 +158,3 @@ def _wanted(on: Trigger) -> int:
 
 def _kpi_rule(spec: RecommenderSpec) -> KpiTrigger | None:
     return next((on.kpi for on in spec.retrain.on if isinstance(on, OnKpi)), None)
-
-
-def _histogram(items: Sequence[int], by_item: Mapping[int, tuple[str, ...]]) -> Counter[str]:
-    return Counter(value for item in items for value in by_item.get(item, (_UNKNOWN,)))

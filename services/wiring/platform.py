@@ -63,8 +63,10 @@ class Platform:
     ) -> Parts:
         executor = parts.executor(settings, home, state, undo)
         clock = state.clock
-        monitor = Monitor(state.recommenders, state.routes, state.registry, state.kpis, state.events, state.artifacts, clock)
         earnings = Earnings(state.recommenders, state.routes, state.registry, state.kpis, clock)
+        monitor = Monitor(
+            state.recommenders, state.routes, state.registry, state.kpis, state.events, state.sightings, state.artifacts, clock
+        )
         replica = self._replica(settings, state, undo)
         term = functools.partial(replica.term, "serving") if replica else None
         placement = Placement(state.routes, state.rollouts, state.registry, server, clock, warmth(state.recommenders), term)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from services.eventlog.jetstream import JetStreamEventLog, Joiner
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.nats import JetStream
+from services.eventlog.sightings import SqlSightings
 from services.eventlog.sql import SqlEventLog
 from services.home import Home
 from services.settings import Settings
@@ -29,9 +30,9 @@ from services.store.routes import SqlRoutes
 from services.store.tokens import SqlTokens
 from shared.artifacts import FsspecArtifacts
 from shared.domain.errors import EyasError
-from shared.domain.retrainer import RetrainerStatus
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import RunStatus
+from shared.domain.triggers import RetrainerStatus
 from shared.ports import EventLog
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class State:
             undo.callback(stream.close)
             self.events, self.joiner = JetStreamEventLog(stream, joined), Joiner(stream, joined)
         self.kpis = SqlKpis(engine)
+        self.sightings = SqlSightings(engine)
         self.mirrors = SqlMirrors(engine)
         self.catalogue = SqlCatalogue(engine)
         self.artifacts = FsspecArtifacts(settings.artifacts_url or str(home.artifacts))

@@ -14,10 +14,10 @@ from shared.contracts.spec import RecommenderSpec
 from shared.domain.cron import Cron
 from shared.domain.gate import Gate
 from shared.domain.machine import Request
-from shared.domain.retrainer import RetrainPlan, Schedule
 from shared.domain.reuse import leaves
 from shared.domain.run import STAGES, RunPlan
 from shared.domain.steps import RolloutPlan, Shadow, Step
+from shared.domain.triggers import RetrainPlan, Schedule
 
 READS: Mapping[str, tuple[str, ...]] = {
     "etl": ("data", "schema", "features", "split", "model.family", "model.params.negatives", "resources.etl.engine"),
@@ -94,8 +94,9 @@ def retrain_plan(spec: RecommenderSpec) -> RetrainPlan:
     drift, kpi, alert = on.get(OnDrift), on.get(OnKpi), on.get(OnAlert)
     new_events, new_data = on.get(OnNewEvents), on.get(OnNewData)
     plan = RetrainPlan(mode=retrain.mode, cooldown=retrain.cooldown, schedule=_schedule(retrain), max_per_day=retrain.max_per_day)
+    plan = replace(plan, give_up_after=retrain.give_up_after)
     if isinstance(drift, OnDrift):
-        plan = replace(plan, psi=drift.drift.psi, drift_mode=drift.drift.mode)
+        plan = replace(plan, drift=drift.drift.thresholds(), looks=drift.drift.looks, drift_mode=drift.drift.mode)
     if isinstance(kpi, OnKpi):
         plan = replace(plan, hit_rate=kpi.kpi.hit_rate, hit_rate_mode=kpi.kpi.mode)
     if isinstance(new_events, OnNewEvents):

@@ -11,22 +11,54 @@ from shared.contracts.entries import entry
 from shared.contracts.quantities import Duration, Fraction
 from shared.contracts.strict import Strict
 from shared.domain.cron import Cron, zone
+from shared.domain.drift.detectors import DETECTORS
 
 Mode = Literal["full", "warm"]
 TriggerMode = Annotated[Mode | None, Field(description="How to retrain when this trigger fires; as `retrain.mode` says, when absent.")]
 
 
 class DriftTrigger(Strict):
-    psi: float = Field(
-        0.2, gt=0, description="Population stability index between the positives of the serving version's first days and the newest ones."
+    """Thresholds are for what is left when what chance explains is taken off; null turns a detector off."""
+
+    psi: float | None = Field(
+        0.2,
+        gt=0,
+        le=100,
+        description="Population stability index of an item feature between the likes of the serving version's first days and the "
+        "newest ones; null: not looked at.",
     )
-    min_events: int = Field(1000, ge=100, description="Positives on each side of the comparison.")
-    mode: TriggerMode = None
+    new: Fraction | None = Field(
+        0.05, gt=0, le=1, description="By how much more of the likes are of items that the serving version doesn't know."
+    )
+    nulls: Fraction | None = Field(0.05, gt=0, le=1, description="By how much more of the likes are of items without a value of a feature.")
+    scores: float | None = Field(
+        None, gt=0, le=1, description="Greatest distance between the distributions of the scores shown, then and now. Measured in any case."
+    )
+    min_events: int = Field(1000, ge=100, le=1_000_000, description="Likes, and scores shown, on each side of the comparison: a window.")
+    looks: int = Field(
+        3, ge=1, le=100, description="How many looks in a row must say so; there are four in a window. As many clear ones end it."
+    )
+    mode: Mode = Field("warm", description="How to retrain when this trigger fires.")
+
+    def thresholds(self) -> dict[str, float]:
+        """Of the detectors that may start a retraining, by their names."""
+        return {name: value for name in DETECTORS if (value := getattr(self, name)) is not None}
+
+    @model_validator(mode="after")
+    def _something_counts(self) -> DriftTrigger:
+        if not self.thresholds():
+            raise ValueError(f"drift: nothing is left that could fire; give one of {', '.join(DETECTORS)} a threshold")
+        return self
 
 
 class KpiTrigger(Strict):
-    hit_rate: Annotated[Fraction, Field(lt=0, gt=-1)] = Field(-0.1, description="Relative fall below the serving version's first hit rate.")
-    window: Duration = Field(timedelta(hours=1), description="How much of the newest time is compared.")
+    hit_rate: Annotated[Fraction, Field(lt=0, gt=-1)] = Field(
+        -0.1, description="Relative fall below what the serving version earned before."
+    )
+    window: Duration = Field(
+        timedelta(hours=1),
+        description="How often it is looked at: four times in a window. A rhythm of the day is no fall: `1d`.",
+    )
     min_answers: int = Field(500, ge=50, description="Answers on each side of the comparison.")
     mode: Mode = Field("full", description="How to retrain when this trigger fires.")
 
@@ -123,6 +155,13 @@ class Retrain(Strict):
     )
     misfire_grace: Duration | None = Field(
         None, description="A due time older than this is let go. Absent: `run_once` knows no limit, `skip` allows a minute."
+    )
+    give_up_after: int = Field(
+        3,
+        ge=1,
+        le=100,
+        description="Retrainings in a row that do not help, after which drift, hit rate and alerts start no other: it alerts, until it is "
+        "calm, the spec changes or a person retrains. The cooldown doubles with each of them.",
     )
     max_per_day: int | None = Field(
         None, ge=1, le=100, description="Most retrainings in any 24 hours; those asked for by hand neither count nor wait."

@@ -44,6 +44,17 @@ class Sample:
     def mean(self) -> float:
         return self.total / self.users if self.users else 0.0
 
+    def plus(self, other: Sample) -> Sample:
+        """Of both, where nobody is in both."""
+        return Sample(
+            self.users + other.users,
+            self.total + other.total,
+            self.squares + other.squares,
+            self.answers + other.answers,
+            self.hits + other.hits,
+            self.converted + other.converted,
+        )
+
     @property
     def sums(self) -> Sums:
         total = min(max(self.total, 0.0), float(self.users))

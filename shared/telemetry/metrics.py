@@ -43,7 +43,11 @@ CLICKS = Gauge(
     "eyas_click_rate", "Share of those answers whose item in this place was clicked; the first 20.", ["recommender", "version", "place"]
 )
 ANSWERS = Gauge("eyas_hit_rate_answers", "Answers that the hit rate rests on.", ["recommender", "version"])
-DRIFT = Gauge("eyas_drift_psi", "Population stability index of what users like now.", ["recommender", "feature"])
+DRIFT = Gauge(
+    "eyas_drift", "How far the newest likes, or scores, have moved from the version's first ones.", ["recommender", "detector", "feature"]
+)
+DRIFT_CHANCE = Gauge("eyas_drift_chance", "How often chance alone moves them so far.", ["recommender", "detector", "feature"])
+DRIFTING = Gauge("eyas_drifting", "Readings that stand: drift, or a fallen hit rate (kpi).", ["recommender", "trigger"])
 RUNS = Counter("eyas_runs", "Runs that ended, by how.", ["recommender", "state"])
 DEAD_LETTERS = Counter("eyas_dead_letters", "Runs that gave up: out of attempts, or of patience.", ["recommender", "stage"])
 REUSED = Counter("eyas_stages_reused", "Stages that an earlier attempt stood for.", ["recommender", "stage"])
@@ -56,6 +60,10 @@ WEIGHT = Gauge("eyas_candidate_weight", "Share of the users that the candidate a
 SERVING = Gauge("eyas_serving_version", "The stable version.", ["recommender"])
 RETRAININGS = Counter("eyas_retrainings", "Retrainings started.", ["recommender", "trigger", "mode"])
 RETRAININGS_HELD = Counter("eyas_retrainings_held", "Triggers that would have fired and were held back.", ["recommender", "trigger"])
+RETRAINER_ALERTING = Gauge(
+    "eyas_retrainer_alerting", "1 where so many retrainings in a row did not help that none is started: look at it.", ["recommender"]
+)
+FRUITLESS = Gauge("eyas_retrainings_fruitless", "Retrainings in a row that have not helped, as far as is known.", ["recommender"])
 TRITON_SUCCESSES = Gauge(
     "eyas_triton_successes", "nv_inference_request_success, summed over removals of versions and restarts.", ["recommender", "version"]
 )

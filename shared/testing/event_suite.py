@@ -332,13 +332,6 @@ class KpiSourceSuite:
         like(log, *(did(10, minute(1), revenue=sign * 99_999_999.123457) for sign in [1] * 300 + [-1] * 99))
         assert kpis.earned("films", 1, T0, LATER, ATTRIBUTION, ()).revenue == 201 * 99_999_999_123_457
 
-    def test_positives_are_the_first_or_the_newest_ones(self, log: EventLog, kpis: KpiSource) -> None:
-        like(log, *(did(10 + n, minute(n)) for n in (3, 1, 0, 2)), did(99, minute(1), recommender="books"))
-        log.interactions([did(98, minute(9))], [False], ATTRIBUTION)
-        assert list(kpis.positives("films", minute(1), 2, newest=False)) == [11, 12]
-        assert list(kpis.positives("films", minute(1), 2, newest=True)) == [13, 12]
-        assert len(kpis.positives("films", T0, 9, newest=True)) == 4
-
     def test_sums_agree_with_a_count_by_hand(self, log: EventLog, kpis: KpiSource) -> None:
         """A hundred users with a fixed, uneven pattern of answers, fallbacks and hits, counted here in plain Python."""
         given = [

@@ -15,13 +15,13 @@ from shared.domain.earned import MILLIONTHS, Earned
 from shared.domain.errors import Invalid
 from shared.domain.traffic import Mirror, Traffic
 from shared.domain.verdict import Sample
-from shared.ports import HitRate, Taken
+from shared.ports import HitRate, Like, Scored, Taken
 
 _LOOKED = 2_000
 
 
 class FakeEvents:
-    """EventLog and KpiSource, in plain lists."""
+    """EventLog, KpiSource and Sightings, in plain lists."""
 
     def __init__(self) -> None:
         self.shown: dict[str, Impression] = {}
@@ -134,9 +134,28 @@ class FakeEvents:
             clicked=dict(Counter(place for _, place in places)),
         )
 
-    def positives(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[int]:
-        rows = sorted((row for row in self._between(recommender, since, None) if row[2]), key=lambda row: row[1], reverse=newest)
-        return [one.item for one, _, _ in rows[:count]]
+    # Sightings
+
+    def likes(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[Like]:
+        rows = sorted((row for row in self._between(recommender, since, None) if row[2]), key=lambda row: row[1])
+        return [Like(one.user, one.item, at) for one, at, _ in (rows[::-1] if newest else rows)[:count]]
+
+    def scores(self, recommender: str, version: int, since: datetime, count: int, newest: bool) -> Sequence[Scored]:
+        given = sorted(_own(self._of(recommender, version, since)), key=lambda one: (one.at, one.request_id), reverse=newest)
+        return [Scored(one.user, one.score, one.at) for one in given if one.score is not None][:count]
+
+    def blocks(
+        self, recommender: str, version: int, since: datetime, until: datetime, every: timedelta, attribution: timedelta
+    ) -> Mapping[int, Sample]:
+        users: dict[tuple[int, int], list[Impression]] = {}
+        for one in _own(self._of(recommender, version, since)):
+            if one.at < until:
+                users.setdefault(((one.at - since) // every, one.user), []).append(one)
+        found: dict[int, Sample] = {}
+        for (block, _), answers in users.items():
+            hits = sum(self._hit(one.request_id, attribution) for one in answers)
+            found[block] = _with(found.get(block, Sample()), len(answers), hits)
+        return found
 
     # Looking
 

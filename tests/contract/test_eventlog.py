@@ -15,6 +15,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy import text as sql
 
 from services.eventlog.kpis import SqlKpis
+from services.eventlog.sightings import SqlSightings
 from services.eventlog.sql import SqlEventLog
 from services.store.engine import open_engine
 from services.store.mirrors import SqlMirrors
@@ -22,6 +23,7 @@ from shared.domain.errors import Invalid
 from shared.ports import HitRate
 from shared.testing.event_suite import ATTRIBUTION, LATER, T0, WINDOW, EventLogSuite, KpiSourceSuite, did, like, shown
 from shared.testing.fake_events import FakeEvents, FakeMirrors
+from shared.testing.sighting_suite import SightingsSuite
 from shared.testing.traffic_suite import SEEN, MirrorsSuite, TrafficSuite
 
 
@@ -87,6 +89,12 @@ class TestSqlEventLog(EventLogSuite):
         assert [found.name for found in folder.iterdir()] == ["events.csv"]
 
 
+class TestSqlSightings(SightingsSuite):
+    @pytest.fixture
+    def sightings(self, engine: Engine) -> SqlSightings:
+        return SqlSightings(engine)
+
+
 class TestSqlKpis(KpiSourceSuite, TrafficSuite):
     def test_every_question_is_answered_from_an_index(self, engine: Engine, log: SqlEventLog, kpis: SqlKpis) -> None:
         asked: list[tuple[str, Any]] = []
@@ -107,7 +115,7 @@ class TestSqlKpis(KpiSourceSuite, TrafficSuite):
         log.seen("films", [1, 2], T0)
         log.count("films", T0, LATER, 9)
         event.remove(engine, "before_cursor_execute", note)
-        assert len(asked) == 15
+        assert len(asked) == 14
         with engine.connect() as connection:
             for statement, parameters in asked:
                 if engine.dialect.name == "sqlite":
@@ -132,7 +140,11 @@ class TestSqlKpis(KpiSourceSuite, TrafficSuite):
         assert (found.answers, found.looked, found.shown) == (2, 1, 3)
 
 
-class TestFakeEvents(EventLogSuite, KpiSourceSuite, TrafficSuite):
+class TestFakeEvents(EventLogSuite, KpiSourceSuite, TrafficSuite, SightingsSuite):
+    @pytest.fixture
+    def sightings(self, log: FakeEvents) -> FakeEvents:
+        return log
+
     @pytest.fixture
     def log(self) -> FakeEvents:
         return FakeEvents()

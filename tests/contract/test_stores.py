@@ -26,11 +26,11 @@ from services.store.tokens import SqlTokens
 from shared.domain.access import Role, Token
 from shared.domain.errors import Conflict, Damaged, Unreadable
 from shared.domain.machine import Request
-from shared.domain.retrainer import RetrainerStatus
 from shared.domain.reuse import StageOutput
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import RunStatus
+from shared.domain.triggers import RetrainerStatus
 from shared.ports import Record
 from shared.testing.access_suite import AnswersSuite, AuditLogSuite, FakeAnswers, FakeAudit, FakeTokens, TokenStoreSuite
 from shared.testing.store_suite import (

@@ -26,14 +26,15 @@ from shared.domain.earned import Earned
 from shared.domain.errors import Changed, Conflict, Invalid, NotFound, Unavailable
 from shared.domain.queue import Queued, admit
 from shared.domain.retention import Sweep
-from shared.domain.retrainer import RetrainerObservation, RetrainerStatus
 from shared.domain.reuse import Foreseen, RunForecast
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import RunStatus, StageDone
+from shared.domain.triggers import RetrainerObservation, RetrainerStatus
 from shared.ports import HistoryEntry, Recommender, Record, ServerInfo, Version
 from shared.testing.access_suite import FakeAnswers, FakeAudit, FakeTokens
 from shared.testing.fake_catalogue import FakeCatalogue
+from tests.drifting import look
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TOKEN = "a-token"
@@ -291,6 +292,7 @@ class World:
         self.swept = []
         self.woken = 0
         self.seen = RetrainerObservation(serving=True)
+        self.look = look(genres=0.31)
         ticks = itertools.count()
         self.clock = SimpleNamespace(now=lambda: NOW + timedelta(microseconds=next(ticks)))
         self.app = create_app(self.door(), self.parts(), self.gateway)
@@ -318,8 +320,8 @@ class World:
             clock=self.clock,
             tokens=self.tokens,
             audit=self.audit,
-            drift=lambda name: {"genres": 0.31},
             kpis=lambda name, window: {2: Earning(EARNED, 0.5)},
+            drift=lambda name: self.look,
             collect=self.collect,
             turns=lambda: admit(self.runs.queued(), 1),
             plan=self.plan,

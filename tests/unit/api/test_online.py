@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
+from shared.domain.drift.reading import Look, Moved, Reading
+from shared.domain.drift.standing import NOTHING_YET, remember
 from shared.domain.errors import Overloaded, Unavailable
 from shared.ports import ServerReplica
+from tests.drifting import AT, LIMIT, look
 
 
 def test_a_recommendation_has_the_promised_form(world, client):
@@ -189,7 +194,10 @@ def test_serving_shows_the_routes_even_when_the_server_is_away(world, client):
 
 def test_drift_comes_with_what_the_retrainer_makes_of_it(world, client):
     world.add_recommender()
-    assert client.get("/v1/recommenders/m/drift").json() == {"psi": {"genres": 0.31}, "retrainer": None}
+    found = client.get("/v1/recommenders/m/drift").json()
+    assert (found["version"], found["psi"], found["retrainer"]) == (1, {"genres": 0.31}, None)
+    assert found["said"][0] == "drift of genres: psi 0.310; chance alone does that once in 1,000,000,000 looks; it does not stand yet"
+    assert found["said"][1:] == ["no retraining follows: the spec has no drift trigger"]
     world.add_retrainer()
     assert client.get("/v1/recommenders/m/drift").json()["retrainer"]["state"] == "watching"
 
@@ -207,6 +215,38 @@ EARNINGS = {
     "kinds": {"click": 40, "purchase": 5},
     "click_rate": [0.2, 0.1],
 }
+
+
+@pytest.mark.requirement("C-06", "G-05")
+def test_drift_says_which_feature_moved_how_since_when_and_how_sure(world, client):
+    world.add_recommender(retrain={"on": [{"drift": {"scores": 0.3}}]})
+    moved = Reading("psi", "genres", 0.4, 1e-7, LIMIT, (400, 300), (Moved("comedy", 0.2, 0.5), Moved("drama", 0.8, 0.5)))
+    calm = Reading("nulls", "year", 0.01, 0.3, LIMIT, (400, 300))
+    world.look = Look(1, AT + timedelta(minutes=9), (calm, moved))
+    world.add_retrainer(drift=remember(NOTHING_YET, Look(1, AT, (moved,)), {"psi": 0.2}, 1))
+    found = client.get("/v1/recommenders/m/drift").json()
+    assert found["said"] == [
+        "drift of genres: psi 0.400 (comedy from 20.0% to 50.0%, drama from 80.0% to 50.0%); chance alone does that "
+        "once in 10,000,000 looks; so since 2026-01-01 12:00:00 UTC"
+    ]
+    first, second = found["readings"]
+    assert (first["feature"], first["stands"], first["since"], first["threshold"]) == ("genres", True, "2026-01-01T12:00:00Z", 0.2)
+    assert first["moved"][0] == {"value": "comedy", "before": 0.2, "after": 0.5}
+    assert (second["feature"], second["stands"], second["since"], second["users_now"]) == ("year", False, None, 300)
+    world.look = replace(world.look, version=2)
+    assert not client.get("/v1/recommenders/m/drift").json()["readings"][0]["stands"], "it was another version's"
+
+
+def test_too_few_likes_are_said_and_calm_too(world, client):
+    world.add_recommender(retrain={"on": [{"drift": {}}]})
+    world.look = look(genres=0.0)
+    assert client.get("/v1/recommenders/m/drift").json()["said"] == [
+        "nothing has moved: the least likely of 1 readings is drift of genres: psi 0.000; chance alone does that in 100% of all looks"
+    ]
+    world.look = None
+    found = client.get("/v1/recommenders/m/drift").json()
+    assert (found["version"], found["at"], found["psi"], found["readings"]) == (None, None, {}, [])
+    assert found["said"] == ["too few likes, or users, for two windows apart: nothing is known of drift yet"]
 
 
 @pytest.mark.requirement("G-13")

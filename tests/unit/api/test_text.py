@@ -19,8 +19,8 @@ from services.store.tables import metadata
 from services.store.tokens import SqlTokens
 from shared.contracts.text import unkeepable
 from shared.domain.errors import EyasError
-from shared.domain.retrainer import RetrainerStatus
 from shared.domain.run import RunStatus
+from shared.domain.triggers import RetrainerStatus
 from tests.unit.api.conftest import TOKEN, Client, World, document
 
 pytestmark = pytest.mark.requirement("C-01")

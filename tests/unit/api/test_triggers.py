@@ -9,9 +9,11 @@ from datetime import timedelta
 import pytest
 
 from shared.domain.access import Role
+from shared.domain.drift.standing import NOTHING_YET, remember
 from shared.domain.machine import Request
-from shared.domain.retrainer import Firing, Held, RetrainerObservation
+from shared.domain.triggers import Firing, Held, RetrainerObservation
 from shared.ports import HistoryEntry
+from tests.drifting import look
 from tests.unit.api.conftest import NOW
 
 # Version 4 of the payload, as Alertmanager sends it: with all that isn't read, and nanoseconds.
@@ -163,10 +165,11 @@ def test_the_triggers_say_what_they_see_and_what_holds_them_back(world, client):
     world.add_recommender(
         retrain={"on": on, "mode": "warm", "schedule": "0 3 * * *", "timezone": "Europe/Berlin", "schedule_mode": "full", "max_per_day": 5}
     )
-    world.seen = RetrainerObservation(serving=True, drift=0.3, drifted="genres", snapshot=NOW - timedelta(hours=2), events=40)
+    world.seen = RetrainerObservation(serving=True, snapshot=NOW - timedelta(hours=2), events=40)
     firings = (Firing(NOW - timedelta(hours=30), "drift", "r0"), Firing(NOW - timedelta(hours=1), "kpi", "r1"))
+    moved = remember(NOTHING_YET, look(genres=0.3), {"psi": 0.2}, 1)
     held = (Held("drift", "psi 0.3", "it cools down until 2026-01-01 06:00:00 UTC", NOW),)
-    world.add_retrainer("cooling", until=NOW + timedelta(hours=6), firings=firings, held=held)
+    world.add_retrainer("cooling", until=NOW + timedelta(hours=6), firings=firings, held=held, drift=moved)
     found = client.get("/v1/recommenders/m/triggers").json()
     rows = {one["trigger"]: one for one in found["triggers"]}
     assert list(rows) == ["kpi", "schedule", "drift", "new_events", "new_data", "alert"]

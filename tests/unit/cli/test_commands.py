@@ -270,12 +270,16 @@ def test_a_bad_line_is_named_by_its_number_before_anything_is_sent(platform, eya
     assert platform.asked == []
 
 
-def test_drift_shows_the_worst_first_and_the_retrainer(platform, eyas):
+def test_drift_shows_sentences_and_readings_and_the_retrainer(platform, eyas):
     held = [{"trigger": "drift", "by": "it cools down", "since": "2026-01-01T00:00:00Z", "dropped": False, "said": "psi 0.4"}]
     retrainer = {"state": "cooling", "reason": "version 3 promoted", "run": "r2", "until": None, "held": held}
-    platform.says("GET /v1/recommenders/m/drift", {"psi": {"year": 0.01, "genres": 0.4}, "retrainer": retrainer})
+    moved = {"feature": "genres", "detector": "psi", "size": 0.4, "threshold": 0.2, "chance": 1e-7, "stands": True}
+    readings = [moved | {"since": "2026-01-01T00:00:00Z"}, moved | {"feature": "year", "size": 0.01, "stands": False, "since": None}]
+    said = ["drift of genres: psi 0.400 (comedy from 20.0% to 50.0%)"]
+    platform.says("GET /v1/recommenders/m/drift", {"said": said, "readings": readings, "retrainer": retrainer})
     shown = eyas("drift", "m").stdout
-    assert shown.index("genres") < shown.index("year")
+    assert shown.startswith("drift of genres: psi 0.400 (comedy from 20.0% to 50.0%)\n")
+    assert shown.index("2026-01-01 00:00:00") < shown.index("year")
     assert "retrainer: cooling  version 3 promoted" in shown
     assert "held back: drift since 2026-01-01 00:00:00: it cools down" in shown
 

@@ -124,7 +124,7 @@ def test_the_plans_say_what_the_spec_says() -> None:
     ]
     assert [step.weight for step in rollout_plan(spec).steps] == [0.01, 0.5]
     plan = retrain_plan(spec)
-    assert (plan.psi, plan.hit_rate, plan.mode, plan.hit_rate_mode) == (0.3, -0.2, "warm", "full")
+    assert (plan.drift, plan.hit_rate, plan.mode, plan.hit_rate_mode) == ({"psi": 0.3, "new": 0.05, "nulls": 0.05}, -0.2, "warm", "full")
     assert plan.cooldown == timedelta(hours=1)
 
 
@@ -291,8 +291,17 @@ def test_everything_that_starts_a_retraining_can_be_said() -> None:
     plan = retrain_plan(spec)
     assert plan.schedule is not None
     assert (plan.schedule.key, plan.schedule.mode, plan.schedule.misfire) == ("0 3 * * MON-FRI (Europe/Berlin)", "full", "skip")
-    assert (plan.mode, plan.drift_mode, plan.hit_rate_mode, plan.alert_mode) == ("warm", None, "full", "full")
+    assert (plan.mode, plan.drift_mode, plan.hit_rate_mode, plan.alert_mode) == ("warm", "warm", "full", "full")
     assert (plan.new_events, plan.new_data, plan.alerts, plan.max_per_day) == (1_000_000, timedelta(days=1), {"HitRateLow"}, 3)
+
+
+@pytest.mark.requirement("G-13", "C-03")
+def test_drift_retrains_warm_and_a_fallen_hit_rate_in_full_unless_it_is_said() -> None:
+    plan = retrain_plan(retraining("{on: [drift: {}, kpi: {}]}"))
+    assert (plan.drift_mode, plan.hit_rate_mode, plan.looks, plan.give_up_after) == ("warm", "full", 3, 3)
+    assert plan.drift == {"psi": 0.2, "new": 0.05, "nulls": 0.05}
+    said = retrain_plan(retraining("{on: [drift: {psi: null, scores: 0.3, looks: 2, mode: full}], give_up_after: 5}"))
+    assert (said.drift, said.looks, said.drift_mode, said.give_up_after) == ({"new": 0.05, "nulls": 0.05, "scores": 0.3}, 2, "full", 5)
 
 
 def test_the_short_and_the_long_form_of_new_events_are_the_same() -> None:
@@ -320,6 +329,18 @@ def test_a_scheduled_run_trains_as_all_do_unless_it_is_said() -> None:
         ("{on: [new_events: true]}", "new_events"),
         ("{on: [new_data: {}]}", "new_data.every: field required"),
         ("{on: [alert: {names: []}]}", "alert.names"),
+        ("{on: [drift: {psi: 0}]}", "drift.psi: expected more than 0, got 0"),
+        ("{on: [drift: {new: 150%}]}", "drift.new: expected at most 1"),
+        ("{on: [drift: {scores: 2}]}", "drift.scores: expected at most 1, got 2"),
+        ("{on: [drift: {looks: 0}]}", "drift.looks: expected at least 1, got 0"),
+        ("{on: [drift: {min_events: 10}]}", "drift.min_events: expected at least 100, got 10"),
+        ("{on: [drift: {ks: 0.1}]}", "drift: unknown field 'ks'"),
+        (
+            "{on: [drift: {psi: null, new: null, nulls: null}]}",
+            "drift: nothing is left that could fire; give one of psi, new, nulls, scores a",
+        ),
+        ("{on: [kpi: {window: 0s}]}", "kpi.window: expected a duration longer than nothing"),
+        ("{give_up_after: 0}", "retrain.give_up_after: expected at least 1, got 0"),
         ("{on: [new_event: 5]}", "unknown trigger 'new_event': did you mean 'new_events'"),
     ],
 )

@@ -16,6 +16,7 @@ from shared.domain.machine import Request
 from shared.domain.route import Route
 from shared.domain.traffic import Mirror
 from shared.ports import Signals
+from tests.drifting import look
 from tests.unit.control.world import NAME, ROUNDS, Death, Fate, Plane, World, but_the_card
 
 TIMES = {
@@ -31,6 +32,8 @@ TIMES = {
     "started_at",
     "ended_at",
     "until",
+    "calm_after",
+    "alerted",
 }
 Fated = Callable[[World], Fate]
 
@@ -364,14 +367,14 @@ def drifting(world: World) -> None:
     world.hero = ("rollout", "r1-rollout")
     world.until(plane, "promoted")
     world.hero = ("retrainer", NAME)
-    world.signals.now = Signals({"genres": 0.5})
-    world.script = [("retraining", lambda: setattr(world.signals, "now", Signals({})))]
+    world.signals.now = Signals(look(genres=0.5))
+    world.script = [("retraining", lambda: setattr(world.signals, "now", Signals(look(9, genres=0.0))))]
 
 
 def scheduled(world: World) -> None:
     """Due once: the next time is a day away."""
     drifting(world)
-    world.signals.now = Signals({})
+    world.signals.now = Signals(look(9, genres=0.0))
     world.script = [("retraining", nothing)]
     due = world.clock.now() + timedelta(minutes=1)
     world.apply(retrain={"schedule": f"{due.minute} {due.hour} * * *", "mode": "warm", "cooldown": "10s"})
@@ -402,6 +405,30 @@ def deleted_while_cooling(world: World) -> None:
     world.script.append(("cooling", lambda: world.recommenders.delete(NAME, world.clock.now())))
 
 
+def useless(world: World) -> None:
+    """Its first retraining is rejected, and it may not try again."""
+    drifting(world)
+    world.metrics["evaluate"] = {"candidate.auc": 0.3}
+    world.apply(retrain={"on": [{"drift": {"looks": 1}}], "cooldown": "2s", "give_up_after": 1})
+    world.script = [("alerting", lambda: setattr(world.signals, "now", Signals(look(9, genres=0.0))))]
+
+
+def useless_and_asked(world: World) -> None:
+    useless(world)
+
+    def ask() -> None:
+        world.metrics["evaluate"] = {"candidate.auc": 0.8}
+        world.signals.now = Signals(look(9, genres=0.0))
+        world.ask("retrain")
+
+    world.script = [("alerting", ask)]
+
+
+def deleted_while_alerting(world: World) -> None:
+    useless(world)
+    world.script = [("alerting", lambda: world.recommenders.delete(NAME, world.clock.now()))]
+
+
 def nothing() -> None:
     """A round passes."""
 
@@ -412,6 +439,9 @@ RETRAINERS = [
     Life("scheduled", "retrainer", scheduled, FIRED),
     Life("scheduled while busy", "retrainer", scheduled_while_busy, ("watching", *FIRED)),
     Life("deleted, and its name taken again", "retrainer", deleted_and_back, ("watching", "retired", "watching")),
+    Life("useless, then calm", "retrainer", useless, (*FIRED, "alerting", "watching")),
+    Life("useless, then by hand", "retrainer", useless_and_asked, (*FIRED, "alerting", *FIRED[1:])),
+    Life("deleted while it alerted", "retrainer", deleted_while_alerting, (*FIRED, "alerting", "retired")),
     Life("deleted while it cooled", "retrainer", deleted_while_cooling, (*FIRED[:3], "retired")),
 ]
 LIVES = [*RUNS, *ROLLOUTS, *RETRAINERS]

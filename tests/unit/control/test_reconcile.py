@@ -17,8 +17,8 @@ from services.store.resources import SqlResources
 from services.store.tables import resources
 from shared.domain.errors import Stale, Unavailable
 from shared.domain.machine import Decision, Edge, Machine, Request
-from shared.domain.retrainer import RetrainerStatus
 from shared.domain.run import STAGES, Job
+from shared.domain.triggers import RetrainerStatus
 from shared.ports import Record
 from shared.telemetry import metrics
 from tests.unit.control.world import NAME, NOW, Fate, World

@@ -11,6 +11,7 @@ import pytest
 
 from shared.domain.run import MACHINE, STAGES
 from shared.ports import Signals
+from tests.drifting import look
 from tests.unit.control.world import NAME, World
 
 
@@ -102,14 +103,19 @@ def watching(world: World) -> None:
 def fired(world: World) -> None:
     watching(world)
     world.version("parent")
-    world.apply(retrain={"on": [{"drift": {"psi": 0.2}}], "cooldown": "6h"})
-    world.signals.now = Signals({"genres": 0.5})
+    world.apply(retrain={"on": [{"drift": {"psi": 0.2, "looks": 1}}], "cooldown": "6h"})
+    world.signals.now = Signals(look(genres=0.5))
     world.plays["etl"] = ["hang"]
 
 
 def cooled(world: World) -> None:
     fired(world)
     world.plays["etl"] = ["refuse"]
+
+
+def alerting(world: World) -> None:
+    cooled(world)
+    world.apply(retrain={"on": [{"drift": {"looks": 1}}], "cooldown": "1s", "give_up_after": 1})
 
 
 def held_back(world: World) -> None:
@@ -125,7 +131,9 @@ def deleted(world: World) -> None:
 def missed(world: World) -> None:
     """Due, and over the maximum."""
     fired(world)
-    world.apply(retrain={"schedule": "* * * * *", "timezone": "Europe/Berlin", "max_per_day": 1, "on": [{"drift": {}}], "cooldown": "1s"})
+    world.apply(
+        retrain={"schedule": "* * * * *", "timezone": "Europe/Berlin", "max_per_day": 1, "on": [{"drift": {"looks": 1}}], "cooldown": "1s"}
+    )
     world.plays["etl"] = ["refuse"]
     plane = world.plane()
     world.until(plane, "retraining")
@@ -151,6 +159,7 @@ RESTS = [
     Rest("retrainer", "watching", missed),
     Rest("retrainer", "retraining", fired),
     Rest("retrainer", "cooling", cooled),
+    Rest("retrainer", "alerting", alerting),
     Rest("retrainer", "retired", deleted),
 ]
 

@@ -8,13 +8,14 @@ import pytest
 from prometheus_client import REGISTRY
 
 from shared.domain.machine import Request
-from shared.domain.retrainer import RetrainerStatus
+from shared.domain.triggers import RetrainerStatus
 from shared.ports import Signals
+from tests.drifting import fell, look
 from tests.unit.control.world import NAME, Death, Fate, Plane, World, spec
 
 FIRST = f"{NAME}-retrain-1"
-DRIFT = Signals({"genres": 0.5, "year": 0.3})
-CALM = Signals({"genres": 0.01})
+DRIFT = Signals(look(genres=0.5, year=0.3))
+CALM = Signals(look(9, genres=0.01, year=0.01))
 
 
 @pytest.fixture
@@ -83,17 +84,23 @@ def test_drift_starts_one_run_with_its_mode_cause_and_the_serving_version(world:
     assert runs(world) == [FIRST]
     found = world.runs.get(FIRST)
     assert (found.spec["mode"], found.spec["serving"], found.recommender) == ("warm", 1, NAME)
-    assert found.spec["cause"] == "drift of genres: psi 0.500 (threshold 0.2)"
+    assert found.spec["cause"] == (
+        "drift of genres: psi 0.500; chance alone does that once in 1,000,000,000 looks (threshold 0.2), since 2026-01-01 12:00:00 UTC, "
+        "and 1 more"
+    )
     assert (status(world).state, status(world).run, status(world).fired) == ("retraining", FIRST, 1)
 
 
 @pytest.mark.requirement("G-13", "C-03")
 def test_a_fall_of_the_hit_rate_starts_a_full_run(world: World, plane: Plane) -> None:
     world.apply(retrain={"on": [{"kpi": {"hit_rate": "-10%"}}], "mode": "warm"})
-    world.signals.now = Signals({}, baseline=0.5, current=0.4)
+    world.signals.now = Signals(kpi=fell(0.5, 0.4))
+    rounds(world, plane, 2)
+    assert runs(world) == [], "one look is none"
+    world.signals.now = Signals(kpi=fell(0.5, 0.4, 1))
     rounds(world, plane, 2)
     assert world.runs.get(FIRST).spec["mode"] == "full"
-    assert "fell by 20.0%" in world.runs.get(FIRST).spec["cause"]
+    assert "fell by 20.0% (hit rate from 50.0% to 40.0%)" in world.runs.get(FIRST).spec["cause"]
 
 
 @pytest.mark.requirement("C-03")
@@ -136,8 +143,11 @@ def test_after_a_promotion_it_cools_and_then_watches_again(world: World, plane: 
     assert until is not None
     world.until(plane, "watching")
     assert world.clock.now() >= until
-    rested = replace(status(world), firings=())
-    assert rested == RetrainerStatus(reason="the cooldown is over", fired=1)
+    rested = status(world)
+    assert (rested.reason, rested.fired, rested.fruitless, rested.drift.standing) == ("the cooldown is over", 1, 1, ())
+    world.clock.pass_by(minutes=1)
+    rounds(world, plane, 2)
+    assert status(world).fruitless == 0, "it has been calm since: it has helped"
     assert world.path() == ["watching", "retraining", "cooling", "watching"]
 
 
@@ -276,10 +286,10 @@ def test_a_schedule_that_changes_is_not_due_for_times_before(world: World, plane
 @pytest.mark.requirement("C-03")
 def test_new_events_start_a_run(world: World, plane: Plane) -> None:
     world.apply(retrain={"on": [{"new_events": 1000}], "mode": "warm"})
-    world.signals.now = Signals({}, snapshot=world.clock.now(), events=999)
+    world.signals.now = Signals(snapshot=world.clock.now(), events=999)
     rounds(world, plane, 3)
     assert runs(world) == []
-    world.signals.now = Signals({}, snapshot=world.clock.now(), events=1000)
+    world.signals.now = Signals(snapshot=world.clock.now(), events=1000)
     rounds(world, plane, 2)
     assert world.runs.get(FIRST).spec["cause"].startswith("new events: 1000 since ")
 

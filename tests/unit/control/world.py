@@ -41,11 +41,11 @@ from shared.contracts.events import Impression, Interaction
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Failure, Files, Manifest, StageName, StageSpec, digest_of
 from shared.domain.machine import HasState, Request
-from shared.domain.retrainer import RetrainerStatus
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import Job, RunStatus
 from shared.domain.traffic import Mirror
+from shared.domain.triggers import RetrainerStatus
 from shared.launch import Terms, new_run, retry_run
 from shared.ports import HistoryEntry, ModelServer, Record, Signals, Version
 from shared.testing.fakes import FakeExecutor, FakeModelServer
@@ -78,7 +78,7 @@ def spec(**changes: Any) -> RecommenderSpec:
                 "every": "1s",
             },
         },
-        "retrain": {"on": [{"drift": {"psi": 0.2}}], "mode": "warm", "cooldown": "10s"},
+        "retrain": {"on": [{"drift": {"psi": 0.2, "looks": 1}}], "mode": "warm", "cooldown": "10s"},
         **changes,
     }
     return RecommenderSpec.model_validate(document)
@@ -222,7 +222,7 @@ class Says:
     """A source of signals that says what it is told to."""
 
     def __init__(self) -> None:
-        self.now = Signals({})
+        self.now = Signals()
         self.asked = 0
 
     def signals(self, recommender: str) -> Signals:

@@ -15,7 +15,9 @@ from shared.contracts.codec import decode, encode
 from shared.domain import retrainer
 from shared.domain.cron import Cron
 from shared.domain.machine import Request
-from shared.domain.retrainer import Firing, RetrainerDecision, RetrainerObservation, RetrainerStatus, RetrainPlan, Schedule
+from shared.domain.retrainer import RetrainerDecision
+from shared.domain.triggers import Firing, RetrainerObservation, RetrainerStatus, RetrainPlan, Schedule
+from tests.drifting import fell, look
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -163,11 +165,12 @@ def test_a_scheduled_run_is_full_where_nothing_serves_that_it_could_start_from()
 
 @pytest.mark.requirement("G-09")
 def test_warm_on_drift_full_on_a_fall_of_the_hit_rate_and_full_by_the_calendar() -> None:
-    one = plan(psi=0.2, hit_rate=-0.1, schedule=schedule("0 3 * * SUN", mode="full"))
+    one = plan(drift={"psi": 0.2}, looks=1, hit_rate=-0.1, schedule=schedule("0 3 * * SUN", mode="full"))
     status = watching(one)
-    fallen = replace(FREE, baseline=0.5, current=0.4)
-    assert started(decide(status, replace(FREE, drift=0.3, drifted="genres"), one)) == ("drift", "warm")
-    assert started(decide(status, fallen, one)) == ("kpi", "full")
+    seen = replace(FREE, kpi=fell(0.5, 0.4))
+    fallen = replace(FREE, kpi=fell(0.5, 0.4, 1))
+    assert started(decide(status, replace(FREE, drift=look(genres=0.3)), one)) == ("drift", "warm")
+    assert started(decide(decide(status, seen, one).next, fallen, one)) == ("kpi", "full")
     assert started(decide(status, FREE, one, datetime(2026, 3, 15, 3, tzinfo=UTC))) == ("schedule", "full")
 
 
@@ -199,21 +202,22 @@ def test_so_much_time_starts_a_run_if_there_is_anything_new() -> None:
 
 @pytest.mark.requirement("C-03")
 def test_the_cooldown_holds_a_trigger_back_and_says_until_when() -> None:
-    one = plan(psi=0.2)
+    one = plan(drift={"psi": 0.2}, looks=1)
     cooling = RetrainerStatus("cooling", "promoted", "m-retrain-1", NOW + HOUR, 1)
-    drifting = replace(FREE, drift=0.3, drifted="genres")
+    drifting = replace(FREE, drift=look(genres=0.3))
     held = decide(cooling, drifting, one)
     assert held.note.endswith("held back: it cools down until 2026-03-10 13:00:00 UTC")
     assert (held.next.state, held.next.reason) == ("cooling", "promoted")
     calm = decide(held.next, FREE, one, NOW + MINUTE)
     assert calm.next == held.next, "a value that wavers about its threshold writes nothing"
-    assert decide(calm.next, replace(drifting, drift=0.31), one, NOW + 2 * MINUTE).next == held.next
+    assert decide(calm.next, replace(FREE, drift=look(1, genres=0.31)), one, NOW + 2 * MINUTE).next == held.next
+    assert decide(calm.next, replace(FREE, drift=look(1, genres=0.15)), one, NOW + 2 * MINUTE).next == held.next
 
 
 @pytest.mark.requirement("C-03")
 def test_no_more_than_the_maximum_in_any_24_hours() -> None:
-    one = plan(psi=0.2, max_per_day=2)
-    drifting = replace(FREE, drift=0.3, drifted="genres")
+    one = plan(drift={"psi": 0.2}, looks=1, max_per_day=2)
+    drifting = replace(FREE, drift=look(genres=0.3))
     firings = tuple(Firing(NOW - hours * HOUR, trigger, "r") for hours, trigger in ((30, "kpi"), (20, "kpi"), (9, "manual"), (5, "drift")))
     held = decide(RetrainerStatus(firings=firings), drifting, one)
     assert held.note.endswith("held back: 2 of 2 retrainings in 24 hours, the next from 2026-03-10 16:00:00 UTC on")
@@ -333,7 +337,9 @@ plans = st.builds(
         st.sampled_from(["run_once", "skip"]),
         st.none() | st.integers(1, 400).map(lambda minutes: timedelta(minutes=minutes)),
     ),
-    psi=st.none() | st.just(0.2),
+    drift=st.none() | st.just({"psi": 0.2}),
+    looks=st.just(1),
+    give_up_after=st.just(1000),
     max_per_day=st.none() | st.integers(1, 3),
     cooldown=st.integers(1, 500).map(lambda minutes: timedelta(minutes=minutes)),
 )
@@ -355,8 +361,8 @@ def lived(story: Story, one: RetrainPlan) -> Lived:
                 busy="a run by hand" if story.during(story.busy, minute) else None,
                 serving=True,
                 ended="promoted" if status.state == "retraining" and minute >= ends else None,
-                drift=0.5 if story.during(story.drifting, minute) else 0.0,
-                drifted="genres",
+                drift=look(now, genres=0.5 if story.during(story.drifting, minute) else 0.0),
+                promoted=True,
                 applied=BEGIN,
             )
             decision = retrainer.decide("m", status, seen, one, now)
@@ -385,14 +391,21 @@ def told(story: Story, one: RetrainPlan) -> list[tuple[int, str]]:
     cooldown = one.cooldown // MINUTE
     fired: list[tuple[int, str]] = []
     asked = sorted(story.asked)
-    running_until = cooling_until = None
+    running_until = cooling_until = calm_after = None
+    fruitless, drifts = 0, False
     for minute in range(0, LENGTH, STEP):
         if story.during(story.down, minute):
             continue
         if running_until is not None and minute >= running_until:
-            running_until, cooling_until = None, minute + cooldown
+            fruitless = fruitless + 1 if fired[-1][1] == "drift" else 0
+            rest = cooldown * 2 ** max(fruitless - 1, 0)
+            running_until, cooling_until, calm_after = None, minute + rest, minute + 2 * rest
         if cooling_until is not None and minute >= cooling_until:
             cooling_until = None
+        if running_until is None:
+            drifts = one.drift is not None and story.during(story.drifting, minute)
+            if cooling_until is None and calm_after is not None and minute >= calm_after and not drifts:
+                fruitless = 0
         due = [one for one in dues if one <= minute]
         dues = dues[len(due) :]
         waiting = due[-1:]
@@ -406,7 +419,7 @@ def told(story: Story, one: RetrainPlan) -> list[tuple[int, str]]:
             starts = "manual"
         elif waiting and minute - waiting[0] <= grace and not flight and not rests:
             starts, waiting = "schedule", []
-        elif one.psi is not None and story.during(story.drifting, minute) and not flight and not rests:
+        elif one.drift is not None and story.during(story.drifting, minute) and not flight and not rests:
             starts = "drift"
         if starts:
             fired.append((minute, starts))

@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import Engine
 
 from services.eventlog.kpis import SqlKpis
+from services.eventlog.sightings import SqlSightings
 from services.eventlog.sql import SqlEventLog
 from services.monitor.signals import Monitor
 from services.store.engine import open_engine, sqlite_url
@@ -65,8 +66,15 @@ class World:
         self.artifacts = FsspecArtifacts(str(folder / "artifacts"))
         self.recommenders, self.registry, self.routes = SqlRecommenders(self.engine), SqlRegistry(self.engine), SqlRoutes(self.engine)
         self.events, self.kpis = SqlEventLog(self.engine), SqlKpis(self.engine)
-        self.monitor = Monitor(self.recommenders, self.routes, self.registry, self.kpis, self.events, self.artifacts, self.clock)
+        self.sightings = SqlSightings(self.engine)
+        self.monitor = self.watcher()
         self._answers = 0
+        self.serving_since = NOW
+
+    def watcher(self) -> Monitor:
+        """A monitor that has seen nothing yet, as after a restart."""
+        stores = (self.recommenders, self.routes, self.registry, self.kpis, self.events, self.sightings, self.artifacts)
+        return Monitor(*stores, self.clock)
 
     def apply(self, *on: dict[str, Any]) -> None:
         self.recommenders.put(spec(NAME, *on), self.clock.now(), "ada")
@@ -99,6 +107,7 @@ class World:
         return self.artifacts.put(path)
 
     def serve(self, version: int, **changes: Any) -> None:
+        self.serving_since = self.clock.now()
         self.routes.put(NAME, Route(version, **changes), self.clock.now(), "ada", "a test")
 
     def like(self, films: Iterable[int], positive: bool = True) -> None:
@@ -108,6 +117,13 @@ class World:
             self.clock.pass_by(seconds=1)
             events.append(Interaction(recommender=NAME, user=film, item=film, at=self.clock.now()))
         self.events.interactions(events, [positive] * len(events), ATTRIBUTION)
+
+    def score(self, user: int, score: float, version: int = 1) -> None:
+        """One answer that shows so much."""
+        self.clock.pass_by(seconds=1)
+        self._answers += 1
+        shown = {"request_id": f"q{self._answers}", "recommender": NAME, "user": user, "version": version, "variant": "stable"}
+        self.events.impressions([Impression(**shown, generation=1, step=-1, items=(7,), score=score, at=self.clock.now())])
 
     def answer(self, version: int, count: int, hits: int, seconds: float = 1) -> None:
         """So many answers, so many seconds apart; the first ones are hits."""

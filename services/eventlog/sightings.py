@@ -1,0 +1,63 @@
+"""What drift is measured on, out of SQL: likes and scores one by one, a few thousand of them, and sums of what was earned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import BigInteger, Engine, Float, case, cast, func, select
+
+from services.eventlog.tables import impressions, instant, interactions, length, moment
+from shared.domain.verdict import Sample
+from shared.ports import Like, Scored
+
+_shown, _liked = impressions.c, interactions.c
+
+
+class SqlSightings:
+    """Implements Sightings."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._reads = engine.execution_options(read_only=True)
+
+    def likes(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[Like]:
+        order = (_liked.at.desc(), _liked.seq.desc()) if newest else (_liked.at, _liked.seq)
+        here = (_liked.recommender == recommender, _liked.at >= instant(since), _liked.positive.is_(True))
+        query = select(_liked.user, _liked.item, _liked.at).where(*here).order_by(*order).limit(count)
+        with self._reads.connect() as connection:
+            return [Like(row.user, row.item, moment(row.at)) for row in connection.execute(query)]
+
+    def scores(self, recommender: str, version: int, since: datetime, count: int, newest: bool) -> Sequence[Scored]:
+        order = (_shown.at.desc(), _shown.request_id.desc()) if newest else (_shown.at, _shown.request_id)
+        here = (_shown.recommender == recommender, _shown.version == version, _shown.at >= instant(since))
+        own = (_shown.fallback.is_(None), _shown.score.is_not(None))
+        query = select(_shown.user, _shown.score, _shown.at).where(*here, *own).order_by(*order).limit(count)
+        with self._reads.connect() as connection:
+            return [Scored(row.user, row.score, moment(row.at)) for row in connection.execute(query)]
+
+    def blocks(
+        self, recommender: str, version: int, since: datetime, until: datetime, every: timedelta, attribution: timedelta
+    ) -> Mapping[int, Sample]:
+        begin, span = instant(since), length(every)
+        here = (_shown.recommender == recommender, _shown.version == version, _shown.at >= begin, _shown.at < instant(until))
+        block = ((_shown.at - begin) // span).label("block")
+        hit = case((_shown.hit_at - _shown.at <= length(attribution), 1), else_=0)
+        users = (
+            select(block, func.count().label("answers"), func.sum(hit).label("hits"))
+            .where(*here, _shown.fallback.is_(None))
+            .group_by("block", _shown.user)
+            .subquery()
+        )
+        rate = cast(users.c.hits, Float) / users.c.answers
+        query = select(
+            users.c.block,
+            func.count().label("users"),
+            func.sum(rate).label("total"),
+            func.sum(rate * rate).label("squares"),
+            cast(func.sum(users.c.answers), BigInteger).label("answers"),
+            cast(func.sum(users.c.hits), BigInteger).label("hits"),
+            func.sum(case((users.c.hits > 0, 1), else_=0)).label("converted"),
+        ).group_by(users.c.block)
+        with self._reads.connect() as connection:
+            rows = connection.execute(query).all()
+        return {row.block: Sample(row.users, row.total, row.squares, row.answers, row.hits, row.converted) for row in rows}

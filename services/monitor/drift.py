@@ -1,0 +1,140 @@
+"""Looks at what users like and are shown, and at what it earns: the version's first days against now.
+
+A look is taken when a quarter of a window is new, and stands until the next one: whoever asks in between gets the same. Training
+logs would be the wrong reference: what is recommended changes what is liked, on the first day already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from services.monitor.features import ItemFeatures
+from shared.contracts.retraining import DriftTrigger, KpiTrigger
+from shared.domain.drift.detectors import LOOKS, detected
+from shared.domain.drift.falls import MOST, Block, fall
+from shared.domain.drift.reading import Column, Look, Value
+from shared.domain.verdict import Sample
+from shared.ports import Like, Sightings
+
+SCORES = "scores"
+"""The column of what answers promise."""
+
+_JUST_AFTER = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Served:
+    """Which version is looked at."""
+
+    recommender: str
+    version: int
+    since: datetime
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """What is as it was: a version's first window."""
+
+    served: Served
+    count: int
+    likes: tuple[Like, ...]
+    until: datetime
+    """Its newest like."""
+
+
+class DriftLooks:
+    """Keeps one reference and one look for each recommender; both can be had again from the events."""
+
+    def __init__(self, sightings: Sightings, features: ItemFeatures) -> None:
+        self._sightings = sightings
+        self._features = features
+        self._references: dict[str, _Reference] = {}
+        self._looks: dict[str, tuple[_Reference, Look]] = {}
+
+    def newest(self, served: Served, rule: DriftTrigger) -> Look | None:
+        """None while there are too few likes for two windows apart."""
+        reference = self._reference(served, rule.min_events)
+        if reference is None:
+            return None
+        known = self._looks.get(served.recommender)
+        last = known[1].at if known is not None and known[0] == reference else None
+        wanted, since = (rule.min_events, reference.until) if last is None else (max(rule.min_events // LOOKS, 1), last)
+        fresh = self._sightings.likes(served.recommender, since + _JUST_AFTER, wanted, newest=False)
+        if len(fresh) < wanted:
+            return known[1] if known is not None and last is not None else None
+        look = self._look(reference)
+        self._looks[served.recommender] = (reference, look)
+        return look
+
+    def _reference(self, served: Served, count: int) -> _Reference | None:
+        known = self._references.get(served.recommender)
+        if known is not None and (known.served, known.count) == (served, count):
+            return known
+        likes = self._sightings.likes(served.recommender, served.since, count, newest=False)
+        if len(likes) < count:
+            return None
+        made = _Reference(served, count, tuple(likes), likes[-1].at)
+        self._references[served.recommender] = made
+        return made
+
+    def _look(self, reference: _Reference) -> Look:
+        served, count = reference.served, reference.count
+        now = self._sightings.likes(served.recommender, reference.until + _JUST_AFTER, count, newest=True)
+        columns = self._features.of(served.recommender, served.version).columns(reference.likes, now)
+        shown = self._scores(served, count, newest=False), self._scores(served, count, newest=True)
+        return Look(served.version, now[0].at, detected([*columns, Column("scores", SCORES, *shown)]))
+
+    def _scores(self, served: Served, count: int, newest: bool) -> tuple[Value, ...]:
+        shown = self._sightings.scores(served.recommender, served.version, served.since, count, newest)
+        return tuple(Value(one.user, (), one.score) for one in shown)
+
+
+@dataclass(frozen=True)
+class _Earned:
+    """The sums of blocks that have closed; what comes later than attribution allows changes none."""
+
+    question: tuple[Served, timedelta, timedelta]
+    closed: int
+    sums: Mapping[int, Sample]
+
+
+class HitLooks:
+    """Keeps the sums of closed blocks; they can be had again from the events."""
+
+    def __init__(self, sightings: Sightings) -> None:
+        self._sightings = sightings
+        self._known: dict[str, tuple[_Earned, int, Look | None]] = {}
+
+    def newest(self, served: Served, rule: KpiTrigger, attribution: timedelta, now: datetime) -> Look | None:
+        """Of the answers whose attribution window has closed, to the end of the newest whole block."""
+        question = (served, rule.window / LOOKS, attribution)
+        closed = (now - attribution - served.since) // question[1]
+        if closed < 2:
+            return None
+        earned, fewest, look = self._known.get(served.recommender, (_Earned(question, 0, {}), 0, None))
+        if earned.question != question:
+            earned = _Earned(question, 0, {})
+        if (earned.closed, fewest) != (closed, rule.min_answers):
+            earned = self._closed(earned, closed)
+            look = _fall(earned, rule.min_answers)
+            self._known[served.recommender] = (earned, rule.min_answers, look)
+        return look
+
+    def _closed(self, earned: _Earned, closed: int) -> _Earned:
+        served, every, attribution = earned.question
+        begin, end = (served.since + number * every for number in (earned.closed, closed))
+        new = self._sightings.blocks(served.recommender, served.version, begin, end, every, attribution)
+        return _Earned(earned.question, closed, {**earned.sums, **{earned.closed + number: sample for number, sample in new.items()}})
+
+
+def _fall(earned: _Earned, fewest: int) -> Look | None:
+    served, every, _ = earned.question
+    first = max(earned.closed - MOST, 0)
+    before = Sample()
+    for number, sample in earned.sums.items():
+        if number < first:
+            before = before.plus(sample)
+    blocks = [Block(served.since + (n + 1) * every, earned.sums.get(n, Sample())) for n in range(first, earned.closed)]
+    return fall(served.version, before, blocks, fewest)

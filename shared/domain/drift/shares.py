@@ -1,0 +1,124 @@
+"""Are two samples of users alike in how their likes are spread over values? A user is one observation.
+
+Likes of one user aren't independent (who likes westerns likes many), so each user counts once, with the shares of the own likes.
+The sum over bins of (q - p)^2 / c (to which the PSI is equal to second order; c is the common share) is then a quadratic form in a
+difference of two means. Under "nothing has moved" its mean is the trace of the users' covariance over c, times 1/n + 1/m: for users
+with one like each that is (bins - 1)(1/n + 1/m), the known bias of the PSI. Its distribution is a scaled chi-square (Satterthwaite),
+an F since the covariance is estimated. Larger samples make it sharper, never larger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shared.domain.drift.tails import f_tail
+
+BINS = 20
+FEWEST = 30
+"""Users on either side below which nothing is said."""
+_IN_A_BIN = 5
+"""Users whom the smaller side is to expect in each bin."""
+OTHER = "other values"
+
+Shares = Sequence[Mapping[str, float]]
+"""By user: the shares of the own likes, which add up to 1."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+    psi: float
+    bias: float
+    """What the PSI is in the mean while nothing moves."""
+    chance: float
+    users: tuple[int, int]
+
+
+def compare(first: Shares, now: Shares) -> Comparison | None:
+    """None where either side has too few users."""
+    n, m = len(first), len(now)
+    if min(n, m) < FEWEST:
+        return None
+    names = _bins(first, now)
+    before, after = _folded(first, names), _folded(now, names)
+    p, q = _mean(before), _mean(after)
+    common = {name: (n * p.get(name, 0.0) + m * q.get(name, 0.0)) / (n + m) for name in p.keys() | q.keys()}
+    if len(common) < 2:
+        return Comparison(p, q, 0.0, 0.0, 1.0, (n, m))
+    apart = math.fsum((q.get(name, 0.0) - p.get(name, 0.0)) ** 2 / share for name, share in common.items())
+    trace, square = _spread(((before, p), (after, q)), common, n + m - 2)
+    if trace <= 0:  # users are all the same: any difference is one
+        return Comparison(p, q, _psi(p, q, n, m), 0.0, 0.0 if apart > 0 else 1.0, (n, m))
+    bias = (1 / n + 1 / m) * trace
+    return Comparison(p, q, _psi(p, q, n, m), bias, f_tail(apart / bias, trace * trace / square, n + m - 2), (n, m))
+
+
+def _bins(first: Shares, now: Shares) -> frozenset[str]:
+    """The commonest values of both sides together, so that neither chooses; rare ones share a bin."""
+    totals: dict[str, float] = {}
+    for user in (*first, *now):
+        for name, share in user.items():
+            totals[name] = totals.get(name, 0.0) + share
+    enough = _IN_A_BIN * (len(first) + len(now)) / min(len(first), len(now))
+    common = sorted((-total, name) for name, total in totals.items() if total >= enough)
+    kept = [name for _, name in common[:BINS]]
+    left = math.fsum(total for name, total in totals.items() if name not in set(kept))
+    if kept and ((len(kept) == BINS and len(totals) > BINS) or 0 < left < enough):
+        kept.pop()  # the others' bin has room for one, or needs it
+    return frozenset(kept)
+
+
+def _folded(users: Shares, names: frozenset[str]) -> list[dict[str, float]]:
+    folded = []
+    for user in users:
+        mine: dict[str, float] = {}
+        for name, share in user.items():
+            if not share:
+                continue
+            bin = name if name in names else OTHER
+            mine[bin] = mine.get(bin, 0.0) + share
+        folded.append(mine)
+    return folded
+
+
+def _mean(users: Shares) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for user in users:
+        for name, share in user.items():
+            total[name] = total.get(name, 0.0) + share / len(users)
+    return total
+
+
+def _spread(sides: Sequence[tuple[Shares, Mapping[str, float]]], common: Mapping[str, float], freedom: int) -> tuple[float, float]:
+    """Traces of the covariance within the sides, over the common shares, and of its square."""
+    products: dict[tuple[str, str], float] = {}
+    for users, mean in sides:
+        for user in users:
+            held = list(user.items())
+            for one, share in held:
+                for other, also in held:
+                    if one <= other:
+                        products[one, other] = products.get((one, other), 0.0) + share * also
+        for one in mean:
+            for other in mean:
+                if one <= other:
+                    products[one, other] = products.get((one, other), 0.0) - len(users) * mean[one] * mean[other]
+    trace = square = 0.0
+    for (one, other), product in products.items():
+        covariance = product / freedom
+        if one == other:
+            trace += covariance / common[one]
+        square += (1 if one == other else 2) * covariance * covariance / (common[one] * common[other])
+    return trace, square
+
+
+def _psi(p: Mapping[str, float], q: Mapping[str, float], n: int, m: int) -> float:
+    """Sum over bins of (q - p) ln(q / p); an empty bin counts half a user."""
+    result = 0.0
+    for name in sorted(p.keys() | q.keys()):
+        before, after = max(p.get(name, 0.0), 0.5 / n), max(q.get(name, 0.0), 0.5 / m)
+        result += (after - before) * math.log(after / before)
+    return result

@@ -1,0 +1,244 @@
+"""What may start a retraining: what a spec asks for, what is known and seen, and what each trigger finds in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from shared.domain.cron import Cron, zone
+from shared.domain.drift.reading import Look
+from shared.domain.drift.standing import NOTHING_YET, Memory
+from shared.domain.machine import Request
+
+DAY = timedelta(days=1)
+PUNCTUAL = timedelta(minutes=1)
+"""How late a due time of a schedule that skips is still on time."""
+
+Mode = Literal["full", "warm"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    cron: Cron
+    zone: str
+    mode: Mode
+    misfire: Literal["run_once", "skip"] = "run_once"
+    grace: timedelta | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.cron.text} ({self.zone})"
+
+    def last(self, after: datetime, now: datetime) -> datetime | None:
+        return self.cron.last_until(after, now, zone(self.zone))
+
+    def next(self, now: datetime) -> datetime:
+        return self.cron.next_after(now, zone(self.zone))
+
+    @property
+    def allowed(self) -> timedelta | None:
+        """How old a due time may be that still starts a run."""
+        return PUNCTUAL if self.grace is None and self.misfire == "skip" else self.grace
+
+
+@dataclass(frozen=True)
+class RetrainPlan:
+    """What may start a retraining; a trigger's own mode goes before the mode of all."""
+
+    mode: Mode
+    cooldown: timedelta
+    drift: Mapping[str, float] | None = None
+    """By detector, from which size on it counts."""
+    looks: int = 3
+    """How many in a row must say so."""
+    drift_mode: Mode | None = None
+    hit_rate: float | None = None
+    hit_rate_mode: Mode = "full"
+    new_events: int | None = None
+    new_events_mode: Mode | None = None
+    new_data: timedelta | None = None
+    new_data_mode: Mode | None = None
+    alerts: frozenset[str] = frozenset()
+    alert_mode: Mode | None = None
+    schedule: Schedule | None = None
+    max_per_day: int | None = None
+    give_up_after: int = 3
+
+
+@dataclass(frozen=True)
+class Firing:
+    at: datetime
+    trigger: str
+    run: str
+
+
+@dataclass(frozen=True)
+class Held:
+    """A trigger that would have fired, and what held it back."""
+
+    trigger: str
+    said: str
+    by: str
+    since: datetime
+    dropped: bool = False
+    """Whether it was let go: a due time that starts no run any more."""
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class RetrainerStatus:
+    state: str = "watching"
+    reason: str = ""
+    run: str | None = None
+    until: datetime | None = None
+    fired: int = 0
+    schedule: str = ""
+    """The schedule that `settled` belongs to."""
+    settled: datetime | None = None
+    """Its due times up to here have had their run, or were let go."""
+    firings: tuple[Firing, ...] = ()
+    """Of the 24 hours before the newest one."""
+    held: tuple[Held, ...] = ()
+    alerts: tuple[str, ...] = ()
+    """The newest alerts that have started a retraining."""
+    drift: Memory = NOTHING_YET
+    kpi: Memory = NOTHING_YET
+    fruitless: int = 0
+    """Retrainings in a row that, as far as is known, have not helped."""
+    calm_after: datetime | None = None
+    """If nothing fires then, they have."""
+    alerted: datetime | None = None
+
+
+@dataclass(frozen=True)
+class RetrainerObservation:
+    request: Request | None = None
+    busy: str | None = None
+    """What a retraining would have to wait for: a run or a rollout under way."""
+    serving: bool = False
+    ended: str | None = None
+    """How the retraining under way ended, if it has."""
+    promoted: bool = False
+    """Whether its version serves."""
+    drift: Look | None = None
+    """The newest looks; None while there is too little to look at."""
+    kpi: Look | None = None
+    snapshot: datetime | None = None
+    """When the serving version's data was cut."""
+    events: int | None = None
+    """How many events have come since; no more than the triggers ask for are counted."""
+    applied: datetime | None = None
+    """When the spec last changed."""
+    gone: bool = False
+    """Whether its recommender was deleted."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a trigger saw, and whether it fires."""
+
+    trigger: str
+    fires: bool
+    mode: Mode
+    said: str
+    value: float | None = None
+    threshold: float | None = None
+    due: datetime | None = None
+
+
+def findings(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> tuple[Finding, ...]:
+    """What each trigger of the plan says, the first to be answered first."""
+    return tuple(
+        one
+        for one in (
+            _kpi(status, seen, plan),
+            _scheduled(status, seen, plan, now),
+            _drift(status, seen, plan),
+            _counted(seen, plan),
+            _aged(seen, plan, now),
+        )
+        if one is not None
+    )
+
+
+def recent(firings: Sequence[Firing], now: datetime) -> tuple[Firing, ...]:
+    """Those of the last 24 hours."""
+    return tuple(one for one in firings if one.at > now - DAY)
+
+
+def _kpi(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan) -> Finding | None:
+    if plan.hit_rate is None:
+        return None
+    counts = next((one for one in status.kpi.moved), None)
+    newest = seen.kpi.readings[0] if seen.kpi and seen.kpi.readings else None
+    shown = counts.reading if counts else newest
+    if shown is None:
+        return Finding("kpi", False, plan.hit_rate_mode, "too few answers yet", None, plan.hit_rate)
+    said = f"{shown.sentence()} (threshold {plan.hit_rate:+.0%})"
+    return Finding("kpi", counts is not None, plan.hit_rate_mode, said, -shown.size, plan.hit_rate)
+
+
+def _drift(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan) -> Finding | None:
+    if not plan.drift:
+        return None
+    mode = plan.drift_mode or plan.mode
+    counts = status.drift.moved
+    if counts:
+        first = counts[0]
+        more = f", and {len(counts) - 1} more" if len(counts) > 1 else ""
+        threshold = plan.drift[first.reading.detector]
+        said = f"{first.reading.sentence()} (threshold {threshold:g}), since {said_at(first.since)}{more}"
+        return Finding("drift", True, mode, said, first.reading.size, threshold)
+    watched = [one for one in seen.drift.readings if one.detector in plan.drift] if seen.drift else []
+    if not watched:
+        return Finding("drift", False, mode, "too few events yet", None, next(iter(plan.drift.values())))
+    farthest = max(watched, key=lambda one: one.size / plan.drift[one.detector])  # type: ignore[index]
+    threshold = plan.drift[farthest.detector]
+    return Finding("drift", False, mode, f"{farthest.sentence()} (threshold {threshold:g})", farthest.size, threshold)
+
+
+def _scheduled(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> Finding | None:
+    if plan.schedule is None:
+        return None
+    mode: Mode = plan.schedule.mode if seen.serving or status.state == "retraining" else "full"  # there is nothing to be warm from
+    known = status.settled is not None and status.schedule == plan.schedule.key
+    due = plan.schedule.last(status.settled, now) if known and status.settled is not None else None
+    if due is None:
+        return Finding("schedule", False, mode, f"schedule {plan.schedule.key}: not due")
+    return Finding("schedule", True, mode, f"schedule {plan.schedule.key}: due {said_at(due)}", due=due)
+
+
+_NO_CUT = "the serving version's data was never cut"
+
+
+def _counted(seen: RetrainerObservation, plan: RetrainPlan) -> Finding | None:
+    if plan.new_events is None:
+        return None
+    said = _NO_CUT
+    if seen.events is not None and seen.snapshot is not None:
+        said = f"new events: {seen.events} since {said_at(seen.snapshot)} (threshold {plan.new_events})"
+    fires = seen.events is not None and seen.events >= plan.new_events
+    return Finding("new_events", fires, plan.new_events_mode or plan.mode, said, seen.events, plan.new_events)
+
+
+def _aged(seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> Finding | None:
+    if plan.new_data is None:
+        return None
+    mode, threshold = plan.new_data_mode or plan.mode, plan.new_data.total_seconds()
+    if seen.events is None or seen.snapshot is None:
+        return Finding("new_data", False, mode, _NO_CUT, None, threshold)
+    age = now - seen.snapshot
+    there = "some" if seen.events else "none"
+    said = f"new data: {there} since {said_at(seen.snapshot)}, {spoken(age)} ago (threshold {spoken(plan.new_data)})"
+    return Finding("new_data", age >= plan.new_data and seen.events > 0, mode, said, age.total_seconds(), threshold)
+
+
+def spoken(span: timedelta) -> str:
+    """In whole seconds, as `1 day, 2:00:00`."""
+    return str(timedelta(seconds=span // timedelta(seconds=1)))
+
+
+def said_at(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,71 @@
+"""What every source of sightings must do; a test module provides `log` and `sightings` on one set of events."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from shared.domain.verdict import Sample
+from shared.ports import EventLog, Like, Scored, Sightings
+from shared.testing.event_suite import ATTRIBUTION, LATER, T0, did, like, minute, shown
+
+
+class SightingsSuite:
+    def test_likes_are_the_first_or_the_newest_ones(self, log: EventLog, sightings: Sightings) -> None:
+        like(log, *(did(10 + n, minute(n), user=n) for n in (3, 1, 0, 2)), did(99, minute(1), recommender="books"))
+        log.interactions([did(98, minute(9))], [False], ATTRIBUTION)
+        first = [Like(1, 11, minute(1)), Like(2, 12, minute(2))]
+        assert list(sightings.likes("films", minute(1), 2, newest=False)) == first
+        assert [one.item for one in sightings.likes("films", minute(1), 2, newest=True)] == [13, 12]
+        assert len(sightings.likes("films", T0, 9, newest=True)) == 4
+        assert sightings.likes("films", LATER, 9, newest=False) == []
+
+    def test_scores_are_those_of_a_versions_own_answers(self, log: EventLog, sightings: Sightings) -> None:
+        log.impressions(
+            [
+                shown("a", minute(1), score=0.5),
+                shown("b", minute(2), score=0.25, user=2),
+                shown("c", minute(3)),
+                shown("d", minute(4), score=0.75, fallback="unknown user"),
+                shown("e", minute(5), score=1.0, version=2),
+                shown("f", minute(6), score=0.125, recommender="books"),
+                shown("g", minute(7), score=-3.0, user=3),
+            ]
+        )
+        assert list(sightings.scores("films", 1, T0, 2, newest=False)) == [Scored(1, 0.5, minute(1)), Scored(2, 0.25, minute(2))]
+        assert [one.score for one in sightings.scores("films", 1, minute(2), 9, newest=True)] == [-3.0, 0.25]
+
+    def test_blocks_count_each_user_once_in_each(self, log: EventLog, sightings: Sightings) -> None:
+        log.impressions(
+            [
+                shown("before", minute(-1)),
+                shown("a", minute(0)),
+                shown("b", minute(9)),
+                shown("c", minute(9), user=2),
+                shown("d", minute(10)),
+                shown("e", minute(10), user=2, fallback="unknown user"),
+                shown("f", minute(35), user=2),
+                shown("g", minute(11), version=2),
+                shown("h", minute(40)),
+            ]
+        )
+        late = did(at=minute(35) + ATTRIBUTION + timedelta(microseconds=1), user=2, request_id="f")
+        like(log, did(at=minute(2), request_id="a"), did(at=minute(12), user=2, request_id="c"), did(at=minute(12), request_id="d"), late)
+        found = sightings.blocks("films", 1, T0, minute(40), timedelta(minutes=10), ATTRIBUTION)
+        assert found == {
+            0: Sample(2, 1.5, 1.25, 3, 2, 2),
+            1: Sample(1, 1.0, 1.0, 1, 1, 1),
+            3: Sample(1, 0.0, 0.0, 1, 0, 0),
+        }
+        assert sightings.blocks("films", 3, T0, minute(40), timedelta(minutes=10), ATTRIBUTION) == {}
+
+    @pytest.mark.requirement("G-13")
+    def test_blocks_of_any_length_add_up_to_all_answers(self, log: EventLog, sightings: Sightings) -> None:
+        log.impressions([shown(f"r{n}", minute(n * 7 % 100), user=n % 13) for n in range(100)])
+        like(log, *(did(at=minute(n * 7 % 100), user=n % 13, request_id=f"r{n}") for n in range(0, 100, 3)))
+        for length in (1, 7, 50, 1000):
+            found = sightings.blocks("films", 1, T0, LATER, timedelta(minutes=length), ATTRIBUTION)
+            assert sum(one.answers for one in found.values()) == 100
+            assert sum(one.hits for one in found.values()) == 34
+            assert max(found) == 99 // length
