@@ -434,14 +434,16 @@ def nothing() -> None:
 
 
 FIRED = ("watching", "retraining", "cooling", "watching")
+HELD = ("watching", "retraining", "cooling", "cooling", "watching")
+"""Drift goes on while it cools, which is said once."""
 RETRAINERS = [
     Life("fired", "retrainer", drifting, FIRED),
     Life("scheduled", "retrainer", scheduled, FIRED),
     Life("scheduled while busy", "retrainer", scheduled_while_busy, ("watching", *FIRED)),
     Life("deleted, and its name taken again", "retrainer", deleted_and_back, ("watching", "retired", "watching")),
-    Life("useless, then calm", "retrainer", useless, (*FIRED, "alerting", "watching")),
-    Life("useless, then by hand", "retrainer", useless_and_asked, (*FIRED, "alerting", *FIRED[1:])),
-    Life("deleted while it alerted", "retrainer", deleted_while_alerting, (*FIRED, "alerting", "retired")),
+    Life("useless, then calm", "retrainer", useless, (*HELD, "alerting", "watching")),
+    Life("useless, then by hand", "retrainer", useless_and_asked, (*HELD, "alerting", *FIRED[1:])),
+    Life("deleted while it alerted", "retrainer", deleted_while_alerting, (*HELD, "alerting", "retired")),
     Life("deleted while it cooled", "retrainer", deleted_while_cooling, (*FIRED[:3], "retired")),
 ]
 LIVES = [*RUNS, *ROLLOUTS, *RETRAINERS]
