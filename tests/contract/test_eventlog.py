@@ -110,7 +110,6 @@ class TestSqlKpis(KpiSourceSuite, TrafficSuite):
         kpis.hit_rate("films", 1, T0, LATER, ATTRIBUTION)
         kpis.first_answers("films", 1, T0, 9, ATTRIBUTION, LATER)
         kpis.earned("films", 1, T0, LATER, ATTRIBUTION, {"purchase"})
-        kpis.positives("films", T0, 9, newest=True)
         log.seen("films", [1, 2])
         log.seen("films", [1, 2], T0)
         log.count("films", T0, LATER, 9)

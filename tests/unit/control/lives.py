@@ -409,8 +409,17 @@ def useless(world: World) -> None:
     """Its first retraining is rejected, and it may not try again."""
     drifting(world)
     world.metrics["evaluate"] = {"candidate.auc": 0.3}
-    world.apply(retrain={"on": [{"drift": {"looks": 1}}], "cooldown": "2s", "give_up_after": 1})
-    world.script = [("alerting", lambda: setattr(world.signals, "now", Signals(look(9, genres=0.0))))]
+    world.apply(retrain={"on": [{"drift": {"looks": 1}}], "cooldown": "10s", "give_up_after": 1})
+    world.script = [*recurring(world), ("alerting", lambda: setattr(world.signals, "now", Signals(look(30, genres=0.0))))]
+
+
+def recurring(world: World) -> list[tuple[str, Callable[[], object]]]:
+    """Drift rests with the retrainer, for what holds it back meanwhile is told with a time."""
+
+    def moves(at: int, size: float) -> Callable[[], object]:
+        return lambda: setattr(world.signals, "now", Signals(look(at, genres=size)))
+
+    return [("retraining", moves(9, 0.0)), ("watching", moves(20, 0.5))]
 
 
 def useless_and_asked(world: World) -> None:
@@ -418,15 +427,15 @@ def useless_and_asked(world: World) -> None:
 
     def ask() -> None:
         world.metrics["evaluate"] = {"candidate.auc": 0.8}
-        world.signals.now = Signals(look(9, genres=0.0))
+        world.signals.now = Signals(look(30, genres=0.0))
         world.ask("retrain")
 
-    world.script = [("alerting", ask)]
+    world.script = [*recurring(world), ("alerting", ask)]
 
 
 def deleted_while_alerting(world: World) -> None:
     useless(world)
-    world.script = [("alerting", lambda: world.recommenders.delete(NAME, world.clock.now()))]
+    world.script = [*recurring(world), ("alerting", lambda: world.recommenders.delete(NAME, world.clock.now()))]
 
 
 def nothing() -> None:
@@ -434,16 +443,14 @@ def nothing() -> None:
 
 
 FIRED = ("watching", "retraining", "cooling", "watching")
-HELD = ("watching", "retraining", "cooling", "cooling", "watching")
-"""Drift goes on while it cools, which is said once."""
 RETRAINERS = [
     Life("fired", "retrainer", drifting, FIRED),
     Life("scheduled", "retrainer", scheduled, FIRED),
     Life("scheduled while busy", "retrainer", scheduled_while_busy, ("watching", *FIRED)),
     Life("deleted, and its name taken again", "retrainer", deleted_and_back, ("watching", "retired", "watching")),
-    Life("useless, then calm", "retrainer", useless, (*HELD, "alerting", "watching")),
-    Life("useless, then by hand", "retrainer", useless_and_asked, (*HELD, "alerting", *FIRED[1:])),
-    Life("deleted while it alerted", "retrainer", deleted_while_alerting, (*HELD, "alerting", "retired")),
+    Life("useless, then calm", "retrainer", useless, (*FIRED, "alerting", "watching")),
+    Life("useless, then by hand", "retrainer", useless_and_asked, (*FIRED, "alerting", *FIRED[1:])),
+    Life("deleted while it alerted", "retrainer", deleted_while_alerting, (*FIRED, "alerting", "retired")),
     Life("deleted while it cooled", "retrainer", deleted_while_cooling, (*FIRED[:3], "retired")),
 ]
 LIVES = [*RUNS, *ROLLOUTS, *RETRAINERS]
