@@ -35,7 +35,11 @@ from tests.support import PlatformProcess, until
 
 CANDIDATES = 500
 K = 10
+WHOLE = "eyas, the whole request"
 _WARM = 3.0
+_SATURATED = 0.7
+_OPEN = 64
+"""Connections of the open loop: more than are ever under way."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Seen:
 
     contender: str
     connections: int
+    asked: float
+    """Requests a second; 0: as many as so many connections can."""
     seconds: float
     latencies: Sequence[float]
     cpu: float
@@ -82,7 +88,7 @@ def main() -> None:
         platform = undo.enter_context(PlatformProcess(home, data))
         until("it answers by itself", lambda: platform.post("/v1/recommend/films", {"user": 1, "k": K})["fallback"] is None, 120)
         found = list(_compare(platform, world, asked, undo))
-    _report(found, asked)
+    _report(found)
 
 
 def _compare(platform: PlatformProcess, world: World, asked: argparse.Namespace, undo: ExitStack) -> Iterator[Seen]:
@@ -102,7 +108,8 @@ def _compare(platform: PlatformProcess, world: World, asked: argparse.Namespace,
         _say(f"{connections} at once: the platform")
         token = (platform.home / "token").read_text()
         place = (url.host, str(url.port), "/v1/recommend/films", token)
-        yield _http("eyas, the whole request", place, bodies, connections, asked.seconds, everybody)
+        whole = _http(WHOLE, place, bodies, connections, asked.seconds, everybody)
+        yield whole
         _say(f"{connections} at once: the bare call")
         yield _bare(model, connections, asked.seconds, servers, users)
         _say(f"{connections} at once: a plain proxy")
@@ -112,13 +119,23 @@ def _compare(platform: PlatformProcess, world: World, asked: argparse.Namespace,
             ]
             place = ("127.0.0.1", str(port), "/score", "none")
             yield _http("a FastAPI proxy", place, lines, connections, asked.seconds, [psutil.Process(process.pid), *servers])
+    rate = _SATURATED * whole.rate
+    _say(f"{rate:.0f} a second, {_SATURATED:.0%} of what it answers at most: the platform")
+    place = (url.host, str(url.port), "/v1/recommend/films", token)
+    yield _http(WHOLE, place, bodies, _OPEN, asked.seconds, everybody, rate)
 
 
 def _http(
-    contender: str, place: Sequence[str], bodies: Sequence[str], connections: int, seconds: float, those: Sequence[psutil.Process]
+    contender: str,
+    place: Sequence[str],
+    bodies: Sequence[str],
+    connections: int,
+    seconds: float,
+    those: Sequence[psutil.Process],
+    rate: float = 0.0,
 ) -> Seen:
     def ask(span: float) -> dict[str, Any]:
-        command = [sys.executable, "-m", "benchmarks.serve_load", *place, str(connections), str(span)]
+        command = [sys.executable, "-m", "benchmarks.serve_load", *place, str(connections), str(span), str(rate)]
         ended = subprocess.run(command, input="\n".join(bodies), capture_output=True, text=True, check=True)  # noqa: S603
         return dict(json.loads(ended.stdout))
 
@@ -127,7 +144,7 @@ def _http(
     found = ask(seconds)
     spent = _cpu(those) - before
     failed = sum(count for kind, count in found["kinds"].items() if kind != "200")
-    return Seen(contender, connections, found["seconds"], found["latencies"], spent, failed)
+    return Seen(contender, connections, rate, found["seconds"], found["latencies"], spent, failed)
 
 
 def _bare(model: serve_bare.Model, connections: int, seconds: float, servers: Sequence[psutil.Process], users: Any) -> Seen:
@@ -135,7 +152,7 @@ def _bare(model: serve_bare.Model, connections: int, seconds: float, servers: Se
     own = psutil.Process()
     before = _cpu([own, *servers])
     latencies, took = model.ask(connections, seconds, users)
-    return Seen("the bare gRPC call", connections, took, latencies, _cpu([own, *servers]) - before, 0)
+    return Seen("the bare gRPC call", connections, 0.0, took, latencies, _cpu([own, *servers]) - before, 0)
 
 
 @contextmanager
@@ -161,20 +178,21 @@ def _cpu(those: Sequence[psutil.Process]) -> float:
     return sum(sum(one.cpu_times()[:2]) for one in those)
 
 
-def _report(found: Sequence[Seen], asked: argparse.Namespace) -> None:
+def _report(found: Sequence[Seen]) -> None:
     rows: list[Row] = []
     bare = {one.connections: one for one in found if one.contender == "the bare gRPC call"}
     for one in found:
-        case = f"{one.connections} at once"
-        beside = {"the bare gRPC call": one.cost / bare[one.connections].cost}
+        case = f"{one.asked:.0f} a second" if one.asked else f"{one.connections} at once"
         rows += [
             Row(case, one.contender, "requests a second", "1/s", [one.rate]),
             Row(case, one.contender, "latency, p50", "ms", [1000 * one.quantile(0.5)]),
             Row(case, one.contender, "latency, p99", "ms", [1000 * one.quantile(0.99)]),
-            Row(case, one.contender, "CPU of a request", "ms", [one.cost], beside),
-            Row(case, one.contender, "CPU beside the bare call", "x", [beside["the bare gRPC call"]]),
+            Row(case, one.contender, "CPU of a request", "ms", [one.cost]),
             Row(case, one.contender, "failed or fallen back", "", [one.failed]),
         ]
+        beside = None if one.asked else bare[one.connections]
+        if beside is not None and beside is not one:
+            rows.append(Row(case, one.contender, "CPU beside the bare call", "x", [one.cost / beside.cost]))
     publish("serve", rows)
 
 
