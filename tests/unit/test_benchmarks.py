@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import control_loop, control_peer, filters
+from benchmarks import control_loop, control_peer, drift, filters
+from benchmarks.drift_worlds import SHIFTS
 from services.store.engine import sqlite_url
 
 
@@ -26,3 +28,13 @@ def test_filters_and_upserts_are_measured(tmp_path: Path) -> None:
     assert (len(state), seconds > 0) == (600, True)
     rows = [*filters.filtering(state, 600), *filters.upserts("sqlite", sqlite_url(tmp_path / "a.db"), writes)]
     assert all(value > 0 for row in rows for value in row.values)
+
+
+def test_drift_is_found_where_it_was_planted_and_alone_there() -> None:
+    stable = drift.stable_planted(1, 2, 3)
+    assert stable.looks == 9
+    assert "all" not in stable.alarms
+    moved = drift.shifted_planted(2, replace(SHIFTS[0], genre=0.7), 3)
+    missed, median, *_ = drift.delays("case", [moved], "psi", "eyas: psi", drift.WINDOW, "likes")
+    assert list(missed.values) == [0]
+    assert 0 < median.values[0] <= 2 * drift.WINDOW
