@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -10,7 +11,6 @@ import polars as pl
 import pytest
 
 from pipelines.data.synthetic import GENRES, Ratings, World, write_ratings
-from shared.domain.drift import psi
 
 USERS, ITEMS = 300, 120
 START, END = 1_700_000_000, 1_710_000_000
@@ -82,6 +82,11 @@ def test_likes_follow_the_planted_chances(world: World) -> None:
 
 def test_a_perfect_recommender_earns_far_more_than_popularity(world: World) -> None:
     assert hit_rate(world, perfect(world)) > 1.5 * hit_rate(world, [world.popular().tolist()] * USERS)
+
+
+def psi(before: Counter[str], after: Counter[str]) -> float:
+    shares = [(before[name] / before.total(), after[name] / after.total()) for name in before.keys() & after.keys()]
+    return sum((new - old) * math.log(new / old) for old, new in shares)
 
 
 def test_a_shift_moves_the_genres_that_are_liked_and_lowers_the_hit_rate(world: World) -> None:
