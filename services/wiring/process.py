@@ -59,7 +59,9 @@ def _serve(settings: Settings, undo: ExitStack) -> None:
     metrics_url = _export_metrics(settings, undo)
     platform = Platform(settings, home, token, _data_roots(settings), undo)
     app = create_app(platform.door, platform.parts, platform.gateway)
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=10))
+    # Longer than load balancers keep a connection that nobody uses: who closes first must not be who is just being asked.
+    config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=10, timeout_keep_alive=75)
+    server = uvicorn.Server(config)
     app.state.closing = lambda: server.should_exit  # who listens to a stream is no reason to stay
     platform.start()
     url = f"http://{reachable(settings.host)}:{listener.getsockname()[1]}"
