@@ -355,7 +355,7 @@ class TestSqlDeletion(DeletionSuite):
         """Whatever it dies at, all of it is undone, and the next call does it."""
         made = recommenders.put(spec(), NOW, "ada")
         route = routes.put("films", Route(1), NOW, "ada", "")
-        done, left = 0, 0
+        left = 0
 
         def die(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
             nonlocal left
@@ -365,12 +365,13 @@ class TestSqlDeletion(DeletionSuite):
                     raise RuntimeError("killed")
 
         event.listen(engine, "before_cursor_execute", die)
-        for left in range(3):
-            done = left
+        writes = 5
+        for at in range(writes):
+            left = at
             with pytest.raises(RuntimeError, match="killed"):
                 recommenders.delete("films", NOW)
             assert (recommenders.get("films"), routes.get("films"), routes.history("films")[0].until) == (made, route, None)
-        left = done + 1
+        left = writes
         recommenders.delete("films", NOW)
         event.remove(engine, "before_cursor_execute", die)
         assert routes.closed() == {"films": NOW}
