@@ -50,24 +50,24 @@ class RetrainerView(BaseModel):
 
 
 class MovedView(BaseModel):
-    value: str
+    value: str = Field(description="The feature's value.")
     before: float = Field(description="Its share in the version's first days; of scores and hit rates, what they were.")
-    after: float
+    after: float = Field(description="The same of the newest ones.")
 
 
 class ReadingView(BaseModel):
-    detector: str
-    feature: str
+    detector: str = Field(description="What was measured: psi, new, nulls or scores of likes, or the hit rate.")
+    feature: str = Field(description="Of what.")
     size: float = Field(description="How far it has moved, less what chance explains.")
     threshold: float | None = Field(description="From which size on it counts; null: it is watched and starts nothing.")
     chance: float = Field(description="How often chance alone moves it so far.")
     limit: float = Field(description="It counts where chance is no more than this: all readings of 1,000 windows together are wrong once.")
-    users_before: int
-    users_now: int
+    users_before: int = Field(description="Users on the side of the first days.")
+    users_now: int = Field(description="Users on the newest side.")
     moved: list[MovedView] = Field(description="The values that moved most.")
     stands: bool = Field(description="Whether it counts: beyond threshold and chance for so many looks in a row as the spec asks for.")
     since: datetime | None = Field(description="The first of the looks in a row that say so.")
-    said: str
+    said: str = Field(description="The same in a sentence.")
 
     @classmethod
     def of(cls, one: Reading, thresholds: Mapping[str, float], memory: Memory) -> ReadingView:

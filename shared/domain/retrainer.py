@@ -113,7 +113,7 @@ def blocked(trigger: str, status: RetrainerStatus, seen: RetrainerObservation, p
     if status.state == "cooling" and status.until is not None and now < status.until:
         return f"it cools down until {said_at(status.until)}"
     if status.state == "alerting" and trigger in MEASURED:
-        return f"{status.fruitless} retrainings in a row did not help"
+        return _fruitless(status)
     by_itself = [one.at for one in recent(status.firings, now) if one.trigger != "manual"]
     if plan.max_per_day is not None and len(by_itself) >= plan.max_per_day:
         free = sorted(by_itself)[len(by_itself) - plan.max_per_day] + DAY
@@ -186,11 +186,18 @@ def _over(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan
     return replace(following, state="watching", reason="the spec has changed" if changed else "it is calm again", held=_lasting(status))
 
 
+def _fruitless(status: RetrainerStatus) -> str:
+    return f"{status.fruitless} retrainings in a row did not help"
+
+
 def _alert(status: RetrainerStatus, one: Finding, plan: RetrainPlan, now: datetime) -> RetrainerDecision:
     """Another run would do what the last ones did."""
-    reason = f"{status.fruitless} retrainings in a row did not help, so none is started: look at it, then retrain by hand; {one.said}"
+    reason = f"{_fruitless(status)}, so none is started: look at it, then retrain by hand; {one.said}"
     calm_after = now + pause(plan.cooldown, status.fruitless)
-    following = replace(status, state="alerting", reason=reason, alerted=now, calm_after=calm_after, held=_lasting(status))
+    following = replace(status, state="alerting", reason=reason, alerted=now, calm_after=calm_after)
+    others = tuple(held for held in _lasting(status) if held.trigger != one.trigger)
+    by = _fruitless(status)  # it is said here: the next look finds nothing new in it
+    following = replace(following, held=(*others, Held(one.trigger, one.said, by, now)))
     return Decision(following, requeue_after=_WATCH, consumes_request=one.trigger == "alert")
 
 
