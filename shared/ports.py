@@ -619,9 +619,6 @@ class KpiSource(Protocol):
     def hit_rate(self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta) -> HitRate:
         """Of the answers of a version that were given in [since, until)."""
 
-    def first_answers(self, recommender: str, version: int, since: datetime, count: int, attribution: timedelta, now: datetime) -> HitRate:
-        """Of the first `count` answers of a version from `since` on."""
-
     def earned(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
     ) -> Earned:

@@ -14,7 +14,7 @@ from services.api.asking import Because, ask
 from services.api.parts import Parts, With
 from services.monitor.earnings import Earning
 from shared.contracts.quantities import parse_duration
-from shared.contracts.retraining import DriftTrigger, OnDrift
+from shared.contracts.retraining import DriftTrigger
 from shared.domain.access import Role
 from shared.domain.drift.reading import Reading
 from shared.domain.drift.standing import Memory
@@ -147,7 +147,7 @@ def retrain(parts: With, who: Who, name: str, why: Because = None) -> RetrainerV
 @room.get("/v1/recommenders/{name}/drift", Role.VIEWER)
 def get_drift(parts: With, name: str) -> Drift:
     """Which features have moved since the version's first days, how, since when, and how sure that is."""
-    trigger = next((on.drift for on in parts.recommenders.get(name).spec.retrain.on if isinstance(on, OnDrift)), None)
+    trigger = parts.recommenders.get(name).spec.retrain.drift
     look, retrainer = parts.drift(name), _retrainer(parts, name)
     memory = retrainer.drift if retrainer and look and retrainer.drift.version == look.version else Memory()
     thresholds = (trigger or DriftTrigger()).thresholds()

@@ -41,10 +41,6 @@ class SqlKpis:
         given = _given(recommender, version, since).where(_shown.at < instant(until))
         return self._count(given.subquery(), attribution)
 
-    def first_answers(self, recommender: str, version: int, since: datetime, count: int, attribution: timedelta, now: datetime) -> HitRate:
-        closed = _given(recommender, version, since).where(_shown.at <= instant(now - attribution))
-        return self._count(closed.order_by(_shown.at).limit(count).subquery(), attribution)
-
     def earned(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
     ) -> Earned:

@@ -17,7 +17,7 @@ from shared.telemetry import metrics
 log = logging.getLogger(__name__)
 
 SHOWN = timedelta(minutes=5)
-"""How much of the newest time the gauges cover."""
+"""How much of the newest time the gauges cover where the spec has no trigger on the hit rate that says so."""
 PLACES = 20
 """Of which the gauges say how often they are clicked."""
 
@@ -55,7 +55,8 @@ class Earnings:
         values: dict[Gauge, dict[tuple[str, ...], float]] = {gauge: {} for gauge in (*_RATES, metrics.CLICKS)}
         for name in self._routes.all():
             try:
-                for number, one in self.of(name, SHOWN).items():
+                rule = self._recommenders.get(name).spec.retrain.kpi
+                for number, one in self.of(name, rule.window if rule else SHOWN).items():
                     _note(values, (name, str(number)), one)
                 self._failing.discard(name)
             except Exception as error:
@@ -65,14 +66,15 @@ class Earnings:
         for gauge, found in values.items():
             for labels, value in found.items():
                 gauge.labels(*labels).set(value)
-            for labels in (
-                self._shown.get(gauge, set()) - found.keys()
-            ):  # a version that no longer answers earns nothing, least of all its last
+            # A version that no longer answers earns nothing, least of all what it earned last.
+            for labels in self._shown.get(gauge, set()) - found.keys():
                 gauge.remove(*labels)
             self._shown[gauge] = set(found)
 
 
 _RATES: Mapping[Gauge, Callable[[Earning], float]] = {
+    metrics.HIT_RATE: lambda one: one.earned.hit_rate,
+    metrics.ANSWERS: lambda one: one.earned.answers,
     metrics.CONVERSION: lambda one: one.earned.conversion,
     metrics.REVENUE: lambda one: one.earned.revenue_per_answer,
     metrics.ENGAGEMENT: lambda one: one.engagement,

@@ -64,9 +64,7 @@ class Platform:
         executor = parts.executor(settings, home, state, undo)
         clock = state.clock
         earnings = Earnings(state.recommenders, state.routes, state.registry, state.kpis, clock)
-        monitor = Monitor(
-            state.recommenders, state.routes, state.registry, state.kpis, state.events, state.sightings, state.artifacts, clock
-        )
+        monitor = Monitor(state.recommenders, state.routes, state.registry, state.events, state.sightings, state.artifacts, clock)
         replica = self._replica(settings, state, undo)
         term = functools.partial(replica.term, "serving") if replica else None
         placement = Placement(state.routes, state.rollouts, state.registry, server, clock, warmth(state.recommenders), term)

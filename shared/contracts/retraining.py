@@ -167,6 +167,14 @@ class Retrain(Strict):
         None, ge=1, le=100, description="Most retrainings in any 24 hours; those asked for by hand neither count nor wait."
     )
 
+    @property
+    def drift(self) -> DriftTrigger | None:
+        return next((on.drift for on in self.on if isinstance(on, OnDrift)), None)
+
+    @property
+    def kpi(self) -> KpiTrigger | None:
+        return next((on.kpi for on in self.on if isinstance(on, OnKpi)), None)
+
     @model_validator(mode="after")
     def _one_of_a_kind(self) -> Retrain:
         for name, kind in _TRIGGERS.items():

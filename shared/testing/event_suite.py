@@ -296,20 +296,6 @@ class KpiSourceSuite:
         assert rate(kpis, version=3) == HitRate(0, 0)
 
     @pytest.mark.requirement("G-13")
-    def test_the_first_answers_of_a_version_are_its_baseline(self, log: EventLog, kpis: KpiSource) -> None:
-        log.impressions([shown(f"r{n}", minute(n)) for n in (4, 3, 2, 1, 0)])
-        like(log, *(did(at=minute(5), request_id=f"r{n}") for n in (0, 2, 4)))
-
-        def first(count: int, now: datetime, since: datetime = T0) -> HitRate:
-            return kpis.first_answers("films", 1, since, count, ATTRIBUTION, now)
-
-        assert first(3, LATER) == HitRate(3, 2)
-        assert first(2, LATER, minute(1)) == HitRate(2, 1)
-        assert first(9, LATER) == HitRate(5, 3)
-        assert first(9, minute(31)) == HitRate(2, 1)
-        assert first(9, minute(29)) == HitRate(0, 0)
-
-    @pytest.mark.requirement("G-13")
     def test_what_a_version_earned_is_counted_by_kind_and_by_place(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([shown(f"r{n}", minute(n), items=(10, 11, 12)[: 3 - n % 2], user=n) for n in range(6)])
         log.impressions([shown("other", user=0, version=2, items=(50,)), shown("books", recommender="books")])

@@ -114,10 +114,6 @@ class FakeEvents:
     def hit_rate(self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta) -> HitRate:
         return self._rate([one for one in self._of(recommender, version, since) if one.at < until], attribution)
 
-    def first_answers(self, recommender: str, version: int, since: datetime, count: int, attribution: timedelta, now: datetime) -> HitRate:
-        closed = [one for one in self._of(recommender, version, since) if one.at <= now - attribution]
-        return self._rate(sorted(closed, key=lambda one: one.at)[:count], attribution)
-
     def earned(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
     ) -> Earned:

@@ -108,13 +108,12 @@ class TestSqlKpis(KpiSourceSuite, TrafficSuite):
         kpis.samples("films", 1, WINDOW, ATTRIBUTION, LATER)
         kpis.traffic("films", 1, LATER)
         kpis.hit_rate("films", 1, T0, LATER, ATTRIBUTION)
-        kpis.first_answers("films", 1, T0, 9, ATTRIBUTION, LATER)
         kpis.earned("films", 1, T0, LATER, ATTRIBUTION, {"purchase"})
         log.seen("films", [1, 2])
         log.seen("films", [1, 2], T0)
         log.count("films", T0, LATER, 9)
         event.remove(engine, "before_cursor_execute", note)
-        assert len(asked) == 14
+        assert len(asked) == 13
         with engine.connect() as connection:
             for statement, parameters in asked:
                 if engine.dialect.name == "sqlite":

@@ -73,7 +73,7 @@ class World:
 
     def watcher(self) -> Monitor:
         """A monitor that has seen nothing yet, as after a restart."""
-        stores = (self.recommenders, self.routes, self.registry, self.kpis, self.events, self.sightings, self.artifacts)
+        stores = (self.recommenders, self.routes, self.registry, self.events, self.sightings, self.artifacts)
         return Monitor(*stores, self.clock)
 
     def apply(self, *on: dict[str, Any]) -> None:

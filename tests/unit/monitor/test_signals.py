@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 
-from shared.domain.errors import NotFound
-from shared.domain.route import Route
-from shared.ports import HitRate
-from tests.unit.monitor.conftest import ATTRIBUTION, NAME, World
+from tests.unit.monitor.conftest import NAME, World
 
 KPI: dict[str, Any] = {"kpi": {"hit_rate": "-10%", "window": "1h", "min_answers": 50}}
 
@@ -23,73 +18,6 @@ def serving(world: World) -> World:
     world.apply(KPI)
     world.serve(world.version())
     return world
-
-
-# For people and for /metrics
-
-
-@pytest.mark.requirement("G-13")
-def test_kpis_are_of_the_newest_closed_stretch_of_time(serving: World) -> None:
-    serving.answer(1, 10, hits=10)  # too old
-    serving.clock.pass_by(hours=2)
-    serving.answer(1, 20, hits=5)
-    serving.clock.pass_by(minutes=31)
-    serving.answer(1, 30, hits=30)  # still open
-    assert serving.monitor.kpis(NAME, timedelta(hours=1)) == {1: HitRate(20, 5)}
-    assert serving.monitor.kpis(NAME, timedelta(hours=4)) == {1: HitRate(30, 15)}
-    assert serving.monitor.kpis(NAME, timedelta(seconds=1)) == {}
-
-
-def test_the_window_holds_its_start_and_not_its_end(serving: World) -> None:
-    serving.answer(1, 1, hits=1)
-    given = serving.clock.now()
-    serving.clock.time = given + ATTRIBUTION
-    assert serving.monitor.kpis(NAME, timedelta(minutes=1)) == {}
-    serving.clock.time = given + ATTRIBUTION + timedelta(minutes=1)
-    assert serving.monitor.kpis(NAME, timedelta(minutes=1)) == {1: HitRate(1, 1)}
-    serving.clock.pass_by(milliseconds=1)
-    assert serving.monitor.kpis(NAME, timedelta(minutes=1)) == {}
-
-
-@pytest.mark.requirement("G-13", "C-06")
-def test_each_version_that_answered_has_its_own_hit_rate(serving: World) -> None:
-    serving.version()
-    serving.version()
-    serving.answer(1, 20, hits=5)
-    serving.answer(2, 10, hits=9)
-    serving.clock.pass_by(minutes=31)
-    assert serving.monitor.kpis(NAME, timedelta(hours=1)) == {1: HitRate(20, 5), 2: HitRate(10, 9)}
-    serving.monitor.export()
-    for version, rate, answers in (("1", 0.25, 20), ("2", 0.9, 10)):
-        labels = {"recommender": NAME, "version": version}
-        assert REGISTRY.get_sample_value("eyas_hit_rate", labels) == rate
-        assert REGISTRY.get_sample_value("eyas_hit_rate_answers", labels) == answers
-
-
-def test_kpis_of_an_unknown_recommender_are_not_found(world: World) -> None:
-    with pytest.raises(NotFound, match="nobody"):
-        world.monitor.kpis("nobody", timedelta(hours=1))
-
-
-def test_a_version_that_no_longer_answers_says_so_on_metrics(serving: World) -> None:
-    serving.answer(1, 20, hits=5)
-    serving.clock.pass_by(minutes=31)
-    serving.monitor.export()
-    serving.clock.pass_by(hours=5)
-    serving.monitor.export()
-    assert not REGISTRY.get_sample_value("eyas_hit_rate_answers", {"recommender": NAME, "version": "1"})
-
-
-def test_a_recommender_that_cannot_be_measured_is_said_once_and_stops_no_other(serving: World, caplog: pytest.LogCaptureFixture) -> None:
-    serving.routes.put("a-stranger", Route(1), serving.clock.now(), "ada", "a test")
-    serving.answer(1, 20, hits=5)
-    serving.clock.pass_by(minutes=31)
-    serving.monitor.export()
-    serving.monitor.export()
-    assert REGISTRY.get_sample_value("eyas_hit_rate", {"recommender": NAME, "version": "1"}) == 0.25
-    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
-        "the hit rate of 'a-stranger': no recommender is called 'a-stranger'"
-    ]
 
 
 @pytest.mark.requirement("C-03")
