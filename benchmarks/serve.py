@@ -103,7 +103,7 @@ def _compare(platform: PlatformProcess, world: World, asked: argparse.Namespace,
     everybody = [own, *servers]
     url = platform.client.base_url
     address = serve_bare.address_of(triton)
-    model = serve_bare.Model.of(world, "films", address)
+    model = serve_bare.Model.of(world, "films", address, Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="eyas-serve-bare-"))))
     for connections in asked.connections:
         _say(f"{connections} at once: the platform")
         token = (platform.home / "token").read_text()
@@ -159,7 +159,7 @@ def _bare(model: serve_bare.Model, connections: int, seconds: float, servers: Se
 def _proxy(model: serve_bare.Model, address: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     with bind("the proxy", 0, 0) as probe:
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "benchmarks.serve_proxy", str(port), address, model.name, str(model.version), str(model.folder)]
+    command = [sys.executable, "-m", "benchmarks.serve_proxy", str(port), address, "films", str(model.version), str(model.folder)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603
     try:
         until("the proxy listens", lambda: _listens(port), 60)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -44,9 +43,8 @@ class Model:
     folder: Path
 
     @classmethod
-    def of(cls, world: World, recommender: str, address: str) -> Model:
+    def of(cls, world: World, recommender: str, address: str, folder: Path) -> Model:
         version = world.registry.list(recommender)[-1]
-        folder = Path(tempfile.mkdtemp(prefix="eyas-serve-bare-"))
         for name in ("signature.json", "catalogue.npz"):
             (folder / name).write_bytes(world.artifacts.read(version.files[name]))
         return cls.read(folder, address, recommender, version.number)

@@ -1,6 +1,6 @@
 """What one writes in an afternoon: FastAPI in front of Triton, the candidates in the request, the best ten in the answer.
 
-python -m benchmarks.serve_proxy PORT TRITON MODEL VERSION FOLDER
+python -m benchmarks.serve_proxy PORT TRITON RECOMMENDER VERSION FOLDER
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ def app_of(model: Model) -> FastAPI:
 
 def main() -> None:
     port, address, name, version, folder = sys.argv[1:]
-    model = Model.read(Path(folder), address, name.partition("--")[0], int(version))
-    object.__setattr__(model, "name", name)
-    uvicorn.run(app_of(model), host="127.0.0.1", port=int(port), log_level="warning")
+    uvicorn.run(app_of(Model.read(Path(folder), address, name, int(version))), host="127.0.0.1", port=int(port), log_level="warning")
 
 
 if __name__ == "__main__":

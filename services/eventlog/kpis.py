@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Engine, Float, FromClause, Select, case, cast, func, select
-from sqlalchemy.sql.base import ReadOnlyColumnCollection
+from sqlalchemy import Engine, FromClause, Select, func, select
 
 from services.eventlog.earned import earned_by
+from services.eventlog.sums import hits, over_users, sample
 from services.eventlog.tables import impressions, instant, length
 from services.eventlog.traffic import traffic_of
 from shared.domain.earned import Earned
@@ -31,7 +31,7 @@ class SqlKpis:
         query = _samples(recommender, generation, length(window), length(attribution), instant(now))
         with self._reads.connect() as connection:
             rows = connection.execute(query).all()
-        return {row.variant: Sample(row.users, row.total, row.squares, row.answers, row.hits, row.converted) for row in rows}
+        return {row.variant: sample(row) for row in rows}
 
     def traffic(self, recommender: str, generation: int, now: datetime) -> Mapping[str, Traffic]:
         with self._reads.connect() as connection:
@@ -48,7 +48,7 @@ class SqlKpis:
             return earned_by(connection, recommender, version, instant(since), instant(until), length(attribution), conversions)
 
     def _count(self, answers: FromClause, attribution: timedelta) -> HitRate:
-        query = select(func.count().label("answers"), _hits(answers.c, length(attribution)).label("hits")).select_from(answers)
+        query = select(func.count().label("answers"), hits(answers.c, length(attribution)).label("hits")).select_from(answers)
         with self._reads.connect() as connection:
             row = connection.execute(query).one()
         return HitRate(row.answers, row.hits)
@@ -59,27 +59,14 @@ def _given(recommender: str, version: int, since: datetime) -> Select[Any]:
     return select(_shown.at, _shown.hit_at).where(*here)
 
 
-def _hits(answers: ReadOnlyColumnCollection[str, Any], attribution: int) -> ColumnElement[int]:
-    return func.coalesce(func.sum(case((answers.hit_at - answers.at <= attribution, 1), else_=0)), 0)
-
-
 def _samples(recommender: str, generation: int, window: int, attribution: int, now: int) -> Select[Any]:
     here = (_shown.recommender == recommender, _shown.generation == generation, _shown.fallback.is_(None))
     first = func.min(_shown.at).over(partition_by=(_shown.variant, _shown.user))
     given = select(_shown.variant, _shown.user, _shown.at, _shown.hit_at, first.label("first")).where(*here).subquery()
     users = (
-        select(given.c.variant, func.count().label("answers"), _hits(given.c, attribution).label("hits"))
+        select(given.c.variant, func.count().label("answers"), hits(given.c, attribution).label("hits"))
         .where(given.c.first <= now - window - attribution, given.c.at <= given.c.first + window)
         .group_by(given.c.variant, given.c.user)
         .subquery()
     )
-    rate = cast(users.c.hits, Float) / users.c.answers
-    return select(
-        users.c.variant,
-        func.count().label("users"),
-        func.sum(rate).label("total"),
-        func.sum(rate * rate).label("squares"),
-        cast(func.sum(users.c.answers), BigInteger).label("answers"),
-        cast(func.sum(users.c.hits), BigInteger).label("hits"),
-        func.sum(case((users.c.hits > 0, 1), else_=0)).label("converted"),
-    ).group_by(users.c.variant)
+    return over_users(users, "variant")

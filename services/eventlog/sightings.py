@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import BigInteger, Engine, Float, case, cast, func, select
+from sqlalchemy import Engine, func, select
 
+from services.eventlog.sums import hits, over_users, sample
 from services.eventlog.tables import impressions, instant, interactions, length, moment
 from shared.domain.verdict import Sample
 from shared.ports import Like, Scored
@@ -41,23 +42,12 @@ class SqlSightings:
         begin, span = instant(since), length(every)
         here = (_shown.recommender == recommender, _shown.version == version, _shown.at >= begin, _shown.at < instant(until))
         block = ((_shown.at - begin) // span).label("block")
-        hit = case((_shown.hit_at - _shown.at <= length(attribution), 1), else_=0)
         users = (
-            select(block, func.count().label("answers"), func.sum(hit).label("hits"))
+            select(block, func.count().label("answers"), hits(_shown, length(attribution)).label("hits"))
             .where(*here, _shown.fallback.is_(None))
             .group_by("block", _shown.user)
             .subquery()
         )
-        rate = cast(users.c.hits, Float) / users.c.answers
-        query = select(
-            users.c.block,
-            func.count().label("users"),
-            func.sum(rate).label("total"),
-            func.sum(rate * rate).label("squares"),
-            cast(func.sum(users.c.answers), BigInteger).label("answers"),
-            cast(func.sum(users.c.hits), BigInteger).label("hits"),
-            func.sum(case((users.c.hits > 0, 1), else_=0)).label("converted"),
-        ).group_by(users.c.block)
         with self._reads.connect() as connection:
-            rows = connection.execute(query).all()
-        return {row.block: Sample(row.users, row.total, row.squares, row.answers, row.hits, row.converted) for row in rows}
+            rows = connection.execute(over_users(users, "block")).all()
+        return {row.block: sample(row) for row in rows}

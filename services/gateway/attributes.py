@@ -16,12 +16,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from services.gateway.keys import Mask, find
 from services.gateway.units import Unit
 from shared.domain.attributes import Kind, kinds_of
 from shared.ports import CatalogueItem
 from shared.serving.nearest import Keys, Rows
 
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Column = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -138,10 +138,9 @@ class Slots:
         return found
 
     def _find(self, items: Keys) -> Rows:
-        if not len(self.keys):
-            return np.full(len(items), -1, np.intp)
-        places = np.minimum(np.searchsorted(self.keys, items), len(self.keys) - 1)
-        found: Rows = np.where(self.keys[places] == items, self.of[places], -1)
+        places, there = find(self.keys, items)
+        found: Rows = np.full(len(items), -1, np.intp)
+        found[there] = self.of[places[there]]
         return found
 
 

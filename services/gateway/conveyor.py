@@ -62,10 +62,6 @@ class Conveyor(Generic[A, B]):
         return future
 
     @property
-    def waiting(self) -> int:
-        return len(self._line)
-
-    @property
     def most(self) -> int:
         """How many may wait now."""
         return max(_ALWAYS, int(self._wait * self._hands / self._pace)) if self._pace else _ALWAYS

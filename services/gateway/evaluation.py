@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from services.gateway.attributes import DTYPES, Attributes, Column, Mask, Order, known
+from services.gateway.attributes import DTYPES, Attributes, Column, Order, known
+from services.gateway.keys import Mask
 from shared.domain.attributes import Kind, Value, kinds_of
 from shared.domain.expressions import (
     LISTS,

@@ -12,8 +12,9 @@ from datetime import datetime
 
 import numpy as np
 
-from services.gateway.attributes import Attributes, Mask
+from services.gateway.attributes import Attributes
 from services.gateway.evaluation import Columns
+from services.gateway.keys import Mask
 from services.gateway.units import Unit
 from shared.contracts.serving import Serve, window
 from shared.domain.attributes import Value, check_attributes

@@ -24,7 +24,7 @@ from services.gateway.journal import Journal
 from services.gateway.loader import Loader
 from services.gateway.scoring import Scoring, Shown
 from services.gateway.shadow import Mirrored, Shadow
-from services.gateway.snapshot import Served
+from services.gateway.snapshot import Served, Snapshot
 from services.gateway.units import Unit
 from shared.contracts.events import NOTHING_LEFT, Event, Impression
 from shared.domain.attributes import Value
@@ -123,8 +123,7 @@ class Gateway:
         """One among those that come at the same time. Overloaded where too many wait."""
         return self._conveyor.submit(question)
 
-    def _served(self, name: str) -> Served:
-        snapshot = self._loader.snapshot
+    def _served(self, name: str, snapshot: Snapshot) -> Served:
         served = snapshot.served.get(name)
         if snapshot.read_at is None:
             raise Unavailable("this gateway has not read its routes yet: try again in a moment")
@@ -142,9 +141,10 @@ class Gateway:
         """In the order of the questions."""
         found: dict[int, Answer | Exception] = {}
         routed: dict[str, list[_Routed]] = {}
+        snapshot = self._loader.snapshot  # read once: all of them see the same
         for place, question in enumerate(questions):
             try:
-                served = self._served(question.recommender)
+                served = self._served(question.recommender, snapshot)
                 served.filter.check(question.context)
             except EyasError as error:
                 found[place] = error

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from services.gateway.keys import find
 from services.gateway.vectors import Vectors, build_vectors, read_vectors
 from shared.contracts.strict import read
 from shared.domain.errors import Unavailable
@@ -57,9 +58,8 @@ class Unit:
     def rows(self, keys: Iterable[int]) -> Rows:
         """The rows of these items, in their order; what isn't in the catalogue has none."""
         wanted = np.fromiter(keys, dtype=np.int64)
-        places = np.searchsorted(self._sorted, wanted)
-        places[places == len(self._sorted)] = 0
-        found: Rows = self._by_key[places[self._sorted[places] == wanted]]
+        places, there = find(self._sorted, wanted)
+        found: Rows = self._by_key[places[there]]
         return found
 
     def retrieve(self, user: int, n: int) -> Rows | None:

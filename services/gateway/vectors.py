@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from services.gateway.keys import find
 from shared.domain.errors import Unavailable
 from shared.ports import CandidateIndex
 from shared.serving.nearest import Keys, Rows, best
@@ -37,12 +38,8 @@ class Vectors:
     def retrieve_many(self, users: Sequence[int], n: int) -> list[Rows | None]:
         """One question to the index for all of them; None for a user without a vector."""
         found: list[Rows | None] = [None] * len(users)
-        if not len(self.users):
-            return found
-        wanted = np.asarray(users, dtype=np.int64)
-        places = np.searchsorted(self.users, wanted)
-        places[places == len(self.users)] = 0
-        known = np.flatnonzero(self.users[places] == wanted)
+        places, there = find(self.users, np.asarray(users, dtype=np.int64))
+        known = np.flatnonzero(there)
         if len(known):
             rows, _ = self.index.nearest(self.queries[places[known]], n)
             for at, chosen in zip(known.tolist(), rows, strict=True):

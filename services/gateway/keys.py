@@ -1,0 +1,19 @@
+"""Where keys are in a sorted list of keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shared.serving.nearest import Keys, Rows
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def find(keys: Keys, wanted: Keys) -> tuple[Rows, Mask]:
+    """The place of each wanted one, and whether it is there; where it isn't, the place is a valid one that means nothing."""
+    if not len(keys):
+        return np.zeros(len(wanted), np.intp), np.zeros(len(wanted), bool)
+    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return places, keys[places] == wanted
