@@ -28,6 +28,7 @@ from services.api import (
 )
 from services.api.access import Room
 from services.api.auth import Auth
+from services.api.express import Express
 from services.api.limits import BodyLimit, LastCatch
 from services.api.openapi import document
 from services.api.parts import Door, Parts
@@ -65,6 +66,8 @@ def create_app(door: Door, parts: Parts | None, gateway: Gateway | None) -> Fast
     for room in (health.room, *(CONTROL if parts else ()), *(ONLINE if gateway else ())):
         app.include_router(room.router)
     app.add_middleware(BodyLimit)
+    if gateway:
+        app.add_middleware(Express)
     app.add_middleware(Auth, bootstrap=door.token, tokens=door.tokens, clock=door.clock)
     app.add_middleware(LastCatch)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]

@@ -46,12 +46,16 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http)
 
 
-def _ours(request: Request, error: Exception) -> Response:
-    assert isinstance(error, EyasError)
+def refused(method: str, path: str, error: EyasError) -> Response:
     if error.status >= 500:  # 503 comes with every request while a part is away: whoever found that out has said it
-        log.log(logging.DEBUG if error.status == 503 else logging.WARNING, "%s %s: %s", request.method, request.url.path, error)
+        log.log(logging.DEBUG if error.status == 503 else logging.WARNING, "%s %s: %s", method, path, error)
     headers = None if error.retry_after is None else {"Retry-After": str(error.retry_after)}
     return problem(error.kind, error.status, str(error), headers)
+
+
+def _ours(request: Request, error: Exception) -> Response:
+    assert isinstance(error, EyasError)
+    return refused(request.method, request.url.path, error)
 
 
 def _validation(request: Request, error: Exception) -> Response:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, desc, func, insert, literal, select
+from sqlalchemy import Engine, Select, bindparam, desc, func, insert, literal, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from services.eventlog.answers import Positive
@@ -65,19 +65,16 @@ class SqlEventLog:
     def seen(
         self, recommender: str, users: Collection[int], since: datetime | None = None, limit: int = 1000
     ) -> Mapping[int, Mapping[int, datetime]]:
-        here = [done.c.recommender == recommender, done.c.user.in_(set(users)), done.c.positive.is_(True)]
-        if since is not None:
-            here.append(done.c.at >= instant(since))
-        newest = (
-            select(done.c.user, done.c.item, func.max(done.c.at).label("last")).where(*here).group_by(done.c.user, done.c.item).subquery()
-        )
-        place = func.row_number().over(partition_by=newest.c.user, order_by=desc(newest.c.last)).label("place")
-        ranked = select(newest, place).subquery()
-        query = select(ranked.c.user, ranked.c.item, ranked.c.last).where(ranked.c.place <= limit)
         found: dict[int, dict[int, datetime]] = {}
         if users:
+            bounds = {
+                "recommender": recommender,
+                "users": list(set(users)),
+                "since": _EVER if since is None else instant(since),
+                "limit": limit,
+            }
             with self._reads.connect() as connection:
-                for user, item, at in connection.execute(query.order_by(ranked.c.user, ranked.c.place)):
+                for user, item, at in connection.execute(_SEEN, bounds):
                     found.setdefault(user, {})[item] = moment(at)
         return found
 
@@ -107,6 +104,25 @@ class SqlEventLog:
         finally:
             part.unlink(missing_ok=True)
         return count
+
+
+def _seen() -> Select[Any]:
+    """Made once: making it takes longer than asking it."""
+    here = (done.c.recommender == bindparam("recommender"), done.c.user.in_(bindparam("users", expanding=True)), done.c.positive.is_(True))
+    newest = (
+        select(done.c.user, done.c.item, func.max(done.c.at).label("last"))
+        .where(*here, done.c.at >= bindparam("since"))
+        .group_by(done.c.user, done.c.item)
+        .subquery()
+    )
+    place = func.row_number().over(partition_by=newest.c.user, order_by=desc(newest.c.last)).label("place")
+    ranked = select(newest, place).subquery()
+    query = select(ranked.c.user, ranked.c.item, ranked.c.last).where(ranked.c.place <= bindparam("limit"))
+    return query.order_by(ranked.c.user, ranked.c.place)
+
+
+_EVER = -(2**63)
+_SEEN = _seen()
 
 
 def _impression(one: Impression) -> dict[str, Any]:
