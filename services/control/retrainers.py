@@ -68,13 +68,15 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
     def look(self, recommender: str, asked: Request | None = None, applied: datetime | None = None) -> RetrainerObservation:
         """What every trigger looks at, whatever the retrainer does."""
         busy = self._busy(recommender)
-        if self._routes.get(recommender) is None:
+        route = self._routes.get(recommender)
+        if route is None:
             return RetrainerObservation(asked, busy=busy, applied=applied)
         found = self._signals.signals(recommender)
         return RetrainerObservation(
             asked,
             busy=busy,
             serving=True,
+            version=route.stable,
             drift=found.drift,
             kpi=found.kpi,
             snapshot=found.snapshot,

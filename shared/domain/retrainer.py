@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from shared.domain.backoff import MEASURED, counted, pause
-from shared.domain.drift.standing import NOTHING_YET, remember
+from shared.domain.drift.standing import NOTHING_YET, Memory, remember
 from shared.domain.machine import Decision, Edge, Machine
 from shared.domain.triggers import (
     DAY,
@@ -136,13 +136,19 @@ def _adopted(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainP
 
 
 def _looked(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan) -> RetrainerStatus:
-    """After the newest looks, as far as the plan asks for them."""
-    drift, kpi = status.drift if plan.drift else NOTHING_YET, status.kpi if plan.hit_rate is not None else NOTHING_YET
+    """After the newest looks, as far as the plan asks for them. What was remembered of another version than the one that serves is nothing
+    that a retraining could end."""
+    drift = _of(seen.version, status.drift) if plan.drift else NOTHING_YET
+    kpi = _of(seen.version, status.kpi) if plan.hit_rate is not None else NOTHING_YET
     if plan.drift and seen.drift is not None:
         drift = remember(drift, seen.drift, plan.drift, plan.looks)
     if plan.hit_rate is not None and seen.kpi is not None:
         kpi = remember(kpi, seen.kpi, {"hit_rate": -plan.hit_rate}, HITS_LOOKS)
     return replace(status, drift=drift, kpi=kpi)
+
+
+def _of(version: int, memory: Memory) -> Memory:
+    return memory if version in (0, memory.version) else NOTHING_YET
 
 
 def _due(found: Sequence[Finding], status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan) -> list[Finding]:

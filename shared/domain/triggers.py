@@ -118,6 +118,8 @@ class RetrainerObservation:
     busy: str | None = None
     """What a retraining would have to wait for: a run or a rollout under way."""
     serving: bool = False
+    version: int = 0
+    """The one that serves; 0: it wasn't asked."""
     ended: str | None = None
     """How the retraining under way ended, if it has."""
     promoted: bool = False

@@ -104,6 +104,23 @@ def test_one_that_helps_is_forgotten_when_it_has_been_calm_for_a_while() -> None
     assert story.goes_on(0.1).fruitless == 1
 
 
+def test_what_was_measured_of_the_version_before_starts_nothing_while_the_new_one_has_no_looks_yet() -> None:
+    story = Story(promoted=True, seen=replace(DRIFTING, version=1))
+    assert story.goes_on(0.1).drift.moved
+    story.seen = replace(DRIFTING, version=2, drift=None)
+    assert story.goes_on(24).drift.moved == ()
+    assert len(story.firings) == 1
+    assert story.status.fruitless == 0
+
+
+def test_what_was_measured_stands_while_its_version_serves_on() -> None:
+    story = Story(promoted=False, seen=replace(DRIFTING, version=1))
+    story.goes_on(0.1)
+    story.seen = replace(DRIFTING, version=1, drift=None)
+    story.goes_on(24)
+    assert len(story.firings) == 3
+
+
 def test_an_alert_ends_when_it_is_calm_again() -> None:
     story = Story(promoted=False)
     assert story.goes_on(48).state == "alerting"

@@ -354,7 +354,7 @@ def lived(story: Story, one: RetrainPlan) -> Lived:
         if story.during(story.down, minute):
             continue
         now = BEGIN + minute * MINUTE
-        for _ in range(2):  # a pass more changes nothing
+        for _ in range(5):  # after an hour away: ended, rested, calm, fired; a pass more changes nothing
             request = Request("retrain", "ada") if asked and asked[0] <= minute else None
             seen = RetrainerObservation(
                 request,
