@@ -89,7 +89,7 @@ class Spoiled:
         self._chance = random.Random(seed)  # noqa: S311
         self.spoil: Spoil | None = None
 
-    def score(self, recommender: str, number: int, feed: Mapping[str, Scores]) -> Scores:
+    def score(self, recommender: str, number: int, feed: Mapping[str, Scores], patience: float | None = None) -> Scores:
         def real() -> Scores:
             return self._scorer.score(recommender, number, feed)
 

@@ -520,8 +520,10 @@ class ServerInfo:
 
 
 class Scorer(Protocol):
-    def score(self, recommender: str, number: int, feed: Mapping[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-        """One score a row; Unavailable when the version doesn't answer."""
+    def score(
+        self, recommender: str, number: int, feed: Mapping[str, np.ndarray[Any, Any]], patience: float | None = None
+    ) -> np.ndarray[Any, Any]:
+        """One score a row; Unavailable when the version doesn't answer, or not within so many seconds (None: the server's own limit)."""
 
 
 class ModelServer(Scorer, Protocol):

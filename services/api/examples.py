@@ -123,7 +123,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "get_token": {"answer": _TOKEN},
     "list_tokens": {"answer": {"items": [_TOKEN], "next": None}},
     "recommend": {
-        "body": {"user": 17, "k": 2, "exclude": [318], "context": {"age": 34, "region": "de"}},
+        "body": {"user": 17, "slots": {"hero": 1, "more": 1}, "exclude": [318], "context": {"age": 34, "region": "de"}},
         "answer": {
             "request_id": "q01kdwpg6a0x5m2qf",
             "recommender": "movies",
@@ -131,8 +131,28 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "variant": "stable",
             "items": [{"item": 50, "score": 0.93}, {"item": 527, "score": 0.88}],
             "fallback": None,
+            "slots": {"hero": [{"item": 50, "score": 0.93}], "more": [{"item": 527, "score": 0.88}]},
+            "explain": {
+                "milliseconds": {"seen": 0.6, "retrieve": 1.1, "filter": 0.2, "score": 3.4, "order": 0.1, "log": 0.9},
+                "together": 1,
+                "retrieved": 500,
+                "filtered": 23,
+                "scored": True,
+                "explored": None,
+                "rules": [["boosted by 0.5: 'Drama' in genres"], []],
+            },
         },
     },
+    "score": {
+        "body": {"user": 17, "items": [50, 527]},
+        "answer": {
+            "version": 3,
+            "variant": "stable",
+            "items": [{"item": 50, "score": 0.93}, {"item": 527, "score": 0.88}],
+            "fallback": None,
+        },
+    },
+    "similar": {"body": {"item": 50, "k": 1}, "answer": {"version": 3, "items": [{"item": 527, "score": 0.71}]}},
     "take_events": {
         "body": {
             "events": [{"id": "e1", "recommender": "movies", "user": 17, "item": 50, "kind": "click", "request_id": "q01kdwpg6a0x5m2qf"}]

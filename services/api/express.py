@@ -51,7 +51,7 @@ class Express:
         except EyasError as error:
             await refused(scope["method"], scope["path"], error)(scope, receive, send)
             return
-        body = answer.model_dump_json().encode()
+        body = answer.model_dump_json(exclude_unset=True).encode()
         headers = [(b"content-length", str(len(body)).encode()), (b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})

@@ -1,22 +1,28 @@
-"""The online path over HTTP: one recommendation a call."""
+"""The online path over HTTP: recommendations, and what a version says of items."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Literal
+import itertools
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from fastapi import Query
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from services.api.access import Room
 from services.api.item_bodies import VALUES
 from services.api.parts import Online
-from services.gateway import Question
+from services.gateway import Answer, Explained, Question
 from shared.contracts.events import Key
 from shared.domain.access import Role
 from shared.domain.attributes import Value, check_attributes
 from shared.domain.errors import Invalid
 
 room = Room("online")
+
+MOST = 1000
+"""Items of an answer."""
 
 
 def _context(given: object) -> dict[str, Value]:
@@ -27,20 +33,59 @@ def _context(given: object) -> dict[str, Value]:
 
 
 Context = Annotated[dict[str, Any], BeforeValidator(_context), WithJsonSchema(VALUES)]
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Excluded = Annotated[list[Key], Field(max_length=10_000, description="Items that must not be in the answer.")]
+Said = Annotated[Context, Field(description="What is known of the user, by name: what expressions call `user.NAME`.")]
+Slots = Annotated[dict[Annotated[str, Field(min_length=1, max_length=40)], Count], Field(min_length=1, max_length=20)]
+
+
+Explain = Annotated[bool, Query(description="Say what each stage did, and with its time.")]
 
 
 class Ask(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     user: Key
-    k: Annotated[int, Field(ge=1, le=1000)] = 10
-    exclude: Annotated[list[Key], Field(max_length=10_000, description="Items that must not be in the answer.")] = []
-    context: Annotated[Context, Field(description="What is known of the user, by name: what filters call `user.NAME`.")] = {}
+    k: Count = 10
+    exclude: Excluded = []
+    context: Said = {}
+    items: Annotated[list[Key], Field(max_length=100)] = Field(
+        [], description="What the user looked at just now, the newest last. A user whom the version doesn't know gets what is like these."
+    )
+    slots: Slots | None = Field(
+        None,
+        description="Instead of `k`: places of a page, by name, with how many items. The first gets the best; no item comes twice.",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.slots is not None:
+            if "k" in self.model_fields_set:
+                raise ValueError("give 'k' or 'slots', not both")
+            if sum(self.slots.values()) > MOST:
+                raise ValueError(f"slots: {sum(self.slots.values())} items together; an answer has {MOST} at most")
+        return self
+
+    @property
+    def count(self) -> int:
+        return self.k if self.slots is None else sum(self.slots.values())
 
 
 class Item(BaseModel):
     item: int
-    score: float | None = Field(description="Null for a popular item that no model has scored.")
+    score: float | None = Field(description="Null for an item that no model has scored.")
+
+
+class Explanation(BaseModel):
+    """How an answer came about. Without rules and exploration nothing is said of its items."""
+
+    milliseconds: Mapping[str, float] = Field(description="Of each stage; requests that came together share them.")
+    together: int = Field(description="So many requests were answered at once.")
+    retrieved: int = Field(description="Candidates before the filter.")
+    filtered: int = Field(description="Of these, how many it dropped.")
+    scored: bool = Field(description="Whether the model's scores decided.")
+    explored: int | None = Field(description="The place, from 1, that was given to another candidate by chance.")
+    rules: list[list[str]] = Field(description="Of each item, which rules concern it.")
 
 
 class AnswerView(BaseModel):
@@ -50,19 +95,89 @@ class AnswerView(BaseModel):
     variant: Literal["stable", "candidate"]
     items: list[Item]
     fallback: str | None = Field(
-        description="Why the answer is not the model's own: 'unknown user', 'scoring unavailable', 'nothing left' by the filters, or null."
+        description="Why the answer is not the model's own: 'unknown user', 'unknown user, by items', 'scoring unavailable', "
+        "'nothing left' by the filters, or null."
     )
+    slots: dict[str, list[Item]] = Field({}, description="The items by place, where the request names places.")
+    explain: Explanation | None = Field(None, description="Where the request asks for it.")
 
 
-@room.post("/v1/recommend/{name}", Role.CLIENT, audited=False)
-async def recommend(gateway: Online, name: str, ask: Ask) -> AnswerView:
+@room.post("/v1/recommend/{name}", Role.CLIENT, audited=False, response_model_exclude_unset=True)
+async def recommend(gateway: Online, name: str, ask: Ask, explain: Explain = False) -> AnswerView:
     """The best items for a user, by the version that the user is given."""
-    answer = await asyncio.wrap_future(gateway.submit(Question(name, ask.user, ask.k, frozenset(ask.exclude), ask.context)))
+    question = Question(name, ask.user, ask.count, frozenset(ask.exclude), ask.context, tuple(ask.items), explain)
+    return _view(await asyncio.wrap_future(gateway.submit(question)), ask)
+
+
+def _view(answer: Answer, ask: Ask) -> AnswerView:
+    items = [Item(item=item, score=score) for item, score in answer.items]
+    more: dict[str, Any] = {}
+    if ask.slots is not None:
+        left = iter(items)
+        more["slots"] = {name: list(itertools.islice(left, count)) for name, count in ask.slots.items()}
+    if answer.explained is not None:
+        more["explain"] = _explanation(answer.explained)
     return AnswerView(
         request_id=answer.request_id,
         recommender=answer.recommender,
         version=answer.version,
         variant=answer.variant,
-        items=[Item(item=item, score=score) for item, score in answer.items],
+        items=items,
         fallback=answer.fallback,
+        **more,
     )
+
+
+def _explanation(one: Explained) -> Explanation:
+    return Explanation(
+        milliseconds={stage: round(1000 * seconds, 3) for stage, seconds in one.seconds.items()},
+        together=one.together,
+        retrieved=one.told.looked,
+        filtered=one.told.looked - one.told.kept,
+        scored=one.told.scored,
+        explored=None if one.told.explored is None else one.told.explored + 1,
+        rules=[list(said) for said in one.told.why],
+    )
+
+
+class AskScores(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    user: Key
+    items: Annotated[list[Key], Field(min_length=1, max_length=10_000)]
+
+
+class ScoresView(BaseModel):
+    version: int
+    variant: Literal["stable", "candidate"]
+    items: list[Item] = Field(description="In the order of the request; a score is null where the version doesn't have the item.")
+    fallback: str | None = Field(description="'unknown user', of whom it has no scores, or null.")
+
+
+@room.post("/v1/score/{name}", Role.CLIENT, audited=False)
+def score(gateway: Online, name: str, ask: AskScores) -> ScoresView:
+    """What the version that the user is given thinks of items. Nothing is filtered, ordered or logged."""
+    found = gateway.score(name, ask.user, ask.items)
+    items = [Item(item=item, score=score) for item, score in found.items]
+    return ScoresView(version=found.version, variant=found.variant, items=items, fallback=found.fallback)
+
+
+class AskSimilar(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    item: Key
+    k: Count = 10
+    exclude: Excluded = []
+    context: Said = {}
+
+
+class SimilarView(BaseModel):
+    version: int
+    items: list[Item] = Field(description="The most like first; the score is the cosine of their vectors.")
+
+
+@room.post("/v1/similar/{name}", Role.CLIENT, audited=False)
+def similar(gateway: Online, name: str, ask: AskSimilar) -> SimilarView:
+    """Items that are like one, by the vectors of the stable version, of those that may be shown. Nothing is logged."""
+    found = gateway.similar(name, ask.item, ask.k, ask.exclude, ask.context)
+    return SimilarView(version=found.version, items=[Item(item=item, score=score) for item, score in found.items])

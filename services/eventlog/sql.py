@@ -7,6 +7,7 @@ import json
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,15 @@ _SEEN = _seen()
 
 def _impression(one: Impression) -> dict[str, Any]:
     items = json.dumps(one.items, separators=(",", ":"))
-    return one.model_dump(exclude={"items", "at"}) | {"items": items, "size": len(one.items), "at": instant(one.at)}
+    chances = None if one.chances is None else _chances(one.chances)
+    row = one.model_dump(exclude={"items", "at", "chances"})
+    return row | {"items": items, "size": len(one.items), "at": instant(one.at), "chances": chances}
+
+
+@lru_cache(1024)
+def _chances(chances: tuple[float, ...]) -> str:
+    """Mostly the same ones."""
+    return json.dumps([float(f"{one:.9g}") for one in chances], separators=(",", ":"))
 
 
 def _interaction(one: Interaction, positive: bool, attribution: timedelta) -> dict[str, Any]:

@@ -33,6 +33,7 @@ impressions = Table(
     Column("bucket", Integer),  # of the latency of scoring; none where the version wasn't asked, or nobody noted it
     Column("score", Float),  # mean of the items shown
     Column("size", Integer),  # how many items; none where nobody noted it
+    Column("chances", Text),  # a JSON list: of each item, that it was shown in its place; none where nothing was left to chance
     Index("impressions_by_user", "recommender", "user", "at"),
     Index("impressions_by_version", "recommender", "version", "at", "hit_at", "size", "request_id"),
     Index("impressions_by_route", "recommender", "generation", "variant", "user", "fallback", "at", "hit_at"),

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from services.gateway.filtering import Asked, Filter
+from services.gateway.laps import Laps
+from services.gateway.rules import Rules
 from services.gateway.units import Unit
 from shared.serving.nearest import Rows
 
@@ -22,6 +24,12 @@ class Wish:
     k: int
     filter: Filter
     asked: Asked
+    rules: Rules
+    luck: float = 1.0
+    """In [0, 1): what is explored."""
+    items: tuple[int, ...] = ()
+    """What the user looked at just now, the newest last."""
+    explain: bool = False
 
     def kept(self, unit: Unit, rows: Rows) -> Rows:
         """Those whose items may be shown, in their order."""
@@ -35,22 +43,38 @@ class Candidates:
     """What may be shown."""
     retrieved: bool
     """The likeliest first, and not the whole catalogue."""
+    looked: int
+    """So many were there before the filter."""
 
 
-def candidates(wishes: Sequence[Wish], unit: Unit) -> list[Candidates]:
+def candidates(wishes: Sequence[Wish], unit: Unit, laps: Laps) -> list[Candidates]:
     """Of users whom the version knows."""
     if not wishes:
         return []
     retrieve = wishes[0].filter.serve.retrieve
     if retrieve is None or unit.vectors is None or retrieve.candidates >= len(unit.items):
-        return [Candidates(wish, wish.kept(unit, unit.every), False) for wish in wishes]
-    found = unit.retrieve_many([wish.user for wish in wishes], retrieve.candidates)
-    return [_retrieved(wish, unit, rows, retrieve.candidates) for wish, rows in zip(wishes, found, strict=True)]
+        found = [Candidates(wish, wish.kept(unit, unit.every), False, len(unit.items)) for wish in wishes]
+    else:
+        retrieved = unit.retrieve_many([wish.user for wish in wishes], retrieve.candidates)
+        laps.lap("retrieve")
+        found = [_retrieved(wish, unit, rows, retrieve.candidates) for wish, rows in zip(wishes, retrieved, strict=True)]
+    laps.lap("filter")
+    return found
 
 
-def popular(wish: Wish, unit: Unit) -> Rows:
-    """The most popular ones that may be shown."""
-    return _popular(wish, unit, _WIDER * wish.k)[: wish.k]
+def alike(wish: Wish, unit: Unit) -> Candidates | None:
+    """What is like the items that the request brings along; None where it brings none that the version has vectors of."""
+    rows = unit.rows(wish.items)
+    if unit.vectors is None or not len(rows):
+        return None
+    count = wish.filter.serve.retrieve.candidates if wish.filter.serve.retrieve else _WIDER * wish.k
+    found = unit.vectors.alike(rows, count)
+    return Candidates(wish, wish.kept(unit, found), True, len(found))
+
+
+def popular(wish: Wish, unit: Unit) -> Candidates:
+    """The most popular ones that may be shown, a few more than are asked for."""
+    return Candidates(wish, _popular(wish, unit, _WIDER * wish.k), True, len(unit.popular_rows))
 
 
 def _popular(wish: Wish, unit: Unit, count: int) -> Rows:
@@ -61,7 +85,7 @@ def _popular(wish: Wish, unit: Unit, count: int) -> Rows:
 
 def _retrieved(wish: Wish, unit: Unit, rows: Rows | None, count: int) -> Candidates:
     if rows is None:  # a user whom the model knows and the vectors don't
-        return Candidates(wish, _popular(wish, unit, count), True)
+        return Candidates(wish, _popular(wish, unit, count), True, len(unit.popular_rows))
     kept = wish.kept(unit, rows)
     for wider in (_WIDER * count, len(unit.items)):
         if len(kept) >= wish.k or len(rows) == len(unit.items):
@@ -69,4 +93,4 @@ def _retrieved(wish: Wish, unit: Unit, rows: Rows | None, count: int) -> Candida
         more = unit.retrieve(wish.user, min(wider, len(unit.items)))
         rows = rows if more is None else more
         kept = wish.kept(unit, rows)[:count]
-    return Candidates(wish, kept, True)
+    return Candidates(wish, kept, True, len(rows))

@@ -1,6 +1,6 @@
 """Recommendations, from the requests to the logged answers.
 
-Choose each user's version by their hash -> filter -> score candidates -> order -> log the impressions -> answer. Requests that come
+Choose each user's version by their hash -> retrieve -> filter -> score -> order -> log the impressions -> answer. Requests that come
 together are answered together: what they ask of the same version is one call, what was shown is one write. A user whom the version
 doesn't know, or a server that doesn't answer, gets popular items, and the answer says so; nothing falls back in silence. While the
 route has a shadow, the candidate is asked as well, beside the answer's way.
@@ -8,21 +8,25 @@ route has a shadow, the candidate is asked as well, beside the answer's way.
 
 from __future__ import annotations
 
+import random
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from services.gateway.asides import Scores, Similar, scores_of, similar_to
 from services.gateway.candidates import Wish
 from services.gateway.catalogues import Catalogues
 from services.gateway.conveyor import Conveyor
 from services.gateway.feedback import Feedback, Recorded
 from services.gateway.filtering import Asked
 from services.gateway.journal import Journal
+from services.gateway.laps import Laps
 from services.gateway.loader import Loader
-from services.gateway.scoring import Scoring, Shown
+from services.gateway.rules import Rules
+from services.gateway.scoring import Scoring, Shown, Told
 from services.gateway.shadow import Mirrored, Shadow
 from services.gateway.snapshot import Served, Snapshot
 from services.gateway.units import Unit
@@ -45,6 +49,9 @@ class Question:
     k: int = 10
     exclude: frozenset[int] = frozenset()
     context: Mapping[str, Value] = field(default_factory=dict)
+    items: tuple[int, ...] = ()
+    """What the user looked at just now, the newest last: for one whom the version doesn't know."""
+    explain: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,17 @@ class Answer:
     items: tuple[tuple[int, float | None], ...]
     """Best first; a popular item has no score."""
     fallback: str | None = None
+    explained: Explained | None = None
+
+
+@dataclass(frozen=True)
+class Explained:
+    """How an answer came about."""
+
+    told: Told
+    together: int
+    """So many requests were answered at once; the times are of all of them."""
+    seconds: Mapping[str, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,11 +91,13 @@ class Stores:
 
 
 class Gateway:
-    def __init__(self, stores: Stores, server: Scorer, clock: Clock, id: str) -> None:
+    def __init__(self, stores: Stores, server: Scorer, clock: Clock, id: str, luck: Callable[[], float] = random.random) -> None:
         self._clock = clock
+        self._luck = luck
         self._loader = Loader(stores.routes, stores.registry, stores.artifacts, stores.recommenders, clock, id, stores.indexes)
         self._journal = Journal(stores.events)
         self._feedback = Feedback(stores.recommenders, stores.events, clock)
+        self._server = server
         self._scoring = Scoring(server)
         self._shadow = Shadow(server, stores.mirrors, f"{id}-{secrets.token_hex(4)}")  # anew for each life: its counts begin anew
         self._catalogues = Catalogues(stores.catalogue, self._loader.units, self._clock)
@@ -122,6 +142,24 @@ class Gateway:
     def submit(self, question: Question) -> Future[Answer]:
         """One among those that come at the same time. Overloaded where too many wait."""
         return self._conveyor.submit(question)
+
+    def score(self, name: str, user: int, items: Sequence[int]) -> Scores:
+        """By the version that the user is given."""
+        served = self._served(name, self._loader.snapshot)
+        version, variant = choose(served.route, user)
+        return scores_of(self._server, self._wish(name, served, user, 1), served.units[version], variant, items)
+
+    def similar(self, name: str, item: int, k: int, exclude: Collection[int] = (), context: Mapping[str, Value] = _NO_CONTEXT) -> Similar:
+        """By the stable version, of what may be shown by its spec."""
+        served = self._served(name, self._loader.snapshot)
+        served.filter.check(context)
+        return similar_to(self._wish(name, served, 0, k, exclude, context), served.units[served.route.stable], item)
+
+    def _wish(
+        self, name: str, served: Served, user: int, k: int, exclude: Collection[int] = (), context: Mapping[str, Value] = _NO_CONTEXT
+    ) -> Wish:
+        """Of what isn't an answer: nothing is dropped as seen, and no rule holds."""
+        return Wish(name, user, k, served.filter, Asked(self._catalogues.of(name), context, frozenset(exclude)), Rules())
 
     def _served(self, name: str, snapshot: Snapshot) -> Served:
         served = snapshot.served.get(name)
@@ -170,21 +208,29 @@ class Gateway:
         return found
 
     def _shown(self, name: str, routed: Sequence[_Routed]) -> Mapping[int, Answer]:
-        now = self._clock.now()
+        now, laps = self._clock.now(), Laps()
+        served = routed[0].served
+        filter, rules = served.filter, served.ordering.at(now)
+        seen: Mapping[int, Mapping[int, datetime]] = {}
+        if filter.drops_seen:
+            patience = filter.serve.deadlines.seen.total_seconds()
+            seen = self._journal.seen(name, {one.question.user for one in routed}, filter.since(now), patience)
+            laps.lap("seen")
         attributes = self._catalogues.of(name)
-        filter = routed[0].served.filter
-        seen = self._journal.seen(name, {one.question.user for one in routed}, filter.since(now)) if filter.drops_seen else {}
         by_unit: dict[int, list[tuple[_Routed, Wish]]] = {}
         for one in routed:
             question = one.question
             dropped = question.exclude | seen[question.user].keys() if question.user in seen else question.exclude
-            wish = Wish(name, question.user, question.k, filter, Asked(attributes, question.context, dropped))
+            asked = Asked(attributes, question.context, dropped)
+            luck = self._luck() if rules.explore.rate else 1.0
+            wish = Wish(name, question.user, question.k, filter, asked, rules, luck, question.items, question.explain)
             by_unit.setdefault(id(one.unit), []).append((one, wish))
         answers: dict[int, Answer] = {}
         impressions: list[Impression] = []
         mirrored: list[Mirrored] = []
+        told: dict[int, Told] = {}
         for those in by_unit.values():
-            for (one, wish), shown in zip(those, self._scoring.show([wish for _, wish in those], those[0][0].unit), strict=True):
+            for (one, wish), shown in zip(those, self._scoring.show([wish for _, wish in those], those[0][0].unit, laps), strict=True):
                 id_ = new_id("q", now, secrets.randbits(30))
                 fallback = shown.fallback if shown.items else NOTHING_LEFT
                 answers[one.place] = Answer(id_, name, one.version, one.variant, shown.items, fallback)
@@ -192,9 +238,16 @@ class Gateway:
                 route = one.served.route
                 if route.shadow and route.candidate is not None:
                     mirrored.append(Mirrored(wish, route.generation, one.served.units[route.candidate], shown))
+                if shown.told is not None:
+                    told[one.place] = shown.told
         self._journal.write(*impressions)
+        laps.lap("log")
         for pair in mirrored:
             self._shadow.mirror(pair)
+        for stage, seconds in laps.seconds.items():
+            metrics.ANSWER_STAGE_SECONDS.labels(name, stage).observe(seconds)
+        for place, what in told.items():
+            answers[place] = replace(answers[place], explained=Explained(what, len(routed), laps.seconds))
         return answers
 
 
@@ -226,5 +279,6 @@ def _impression(answer: Answer, user: int, route: Route, shown: Shown, now: date
         fallback=shown.fallback,
         bucket=None if shown.seconds is None else bucket_of(shown.seconds),
         score=shown.score,
+        chances=shown.chances,
         at=now,
     )

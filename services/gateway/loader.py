@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from services.gateway.filtering import Filter
+from services.gateway.rules import Ordering
 from services.gateway.snapshot import Served, Snapshot
 from services.gateway.units import Unit, load_unit
 from shared.domain.errors import EyasError
@@ -106,7 +107,9 @@ class Loader:
             number: known.get(number) or load_unit(self._registry.get(name, number), self._artifacts, self._indexes)
             for number in sorted(route.named())
         }
-        return Served(route, units, former.filter if former is not None and same else Filter(serve))
+        if former is not None and same:
+            return replace(former, route=route, units=units)
+        return Served(route, units, Filter(serve), Ordering(serve.order))
 
     def _fault(self, what: str, consequence: str, error: Exception) -> None:
         said = f"{type(error).__name__}: {error}"

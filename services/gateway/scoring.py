@@ -1,5 +1,5 @@
-"""What a version would show a user: its own order of the candidates, or theirs without it, or popular items, and why. No fault of scoring
-costs the answer."""
+"""What a version would show a user: its own order of the candidates, or theirs without it, or what is like the items in the request, or
+popular items, and why. No fault of scoring costs the answer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from services.gateway.breaker import Breaker
-from services.gateway.candidates import Candidates, Wish, candidates, popular
+from services.gateway.candidates import Candidates, Wish, alike, candidates, popular
+from services.gateway.laps import Laps
+from services.gateway.ordering import Arranged, arrange
 from services.gateway.units import Unit
-from shared.contracts.events import NO_SCORES, UNKNOWN_USER
+from shared.contracts.events import BY_ITEMS, NO_SCORES, UNKNOWN_USER
 from shared.domain.errors import EyasError, Unavailable
 from shared.ports import Scorer
-from shared.serving.nearest import Rows, Scores, best
+from shared.serving.nearest import Scores
 from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -29,6 +31,21 @@ _SMALL = 300
 as it came before is known to both sides, and one that is repeated is not."""
 
 
+_NO_SCORES: Scores = np.empty(0, np.float32)
+
+
+@dataclass(frozen=True)
+class Told:
+    """Of one answer, for who asks how it came about."""
+
+    looked: int
+    kept: int
+    """Of those, how many the filter left."""
+    scored: bool
+    explored: int | None
+    why: Sequence[Sequence[str]]
+
+
 @dataclass(frozen=True)
 class Shown:
     items: Items
@@ -36,6 +53,9 @@ class Shown:
     fallback: str | None = None
     seconds: float | None = None
     """That scoring took; None where the version wasn't asked."""
+    chances: tuple[float, ...] | None = None
+    """That each item stood in its place; None where nothing is explored."""
+    told: Told | None = None
 
     @property
     def score(self) -> float | None:
@@ -50,41 +70,40 @@ class Scoring:
         self._breaker = Breaker()
         self._unscored: set[tuple[str, int]] = set()
 
-    def show(self, wishes: Sequence[Wish], unit: Unit) -> list[Shown]:
+    def show(self, wishes: Sequence[Wish], unit: Unit, laps: Laps) -> list[Shown]:
         """Of one version, in the order of the wishes."""
         known = [unit.knows(wish.user) for wish in wishes]
-        found = iter(self._own([wish for wish, is_known in zip(wishes, known, strict=True) if is_known], unit))
-        return [
-            next(found) if is_known else Shown(_items(popular(wish, unit), unit), UNKNOWN_USER)
-            for wish, is_known in zip(wishes, known, strict=True)
-        ]
+        found = iter(self._own([wish for wish, is_known in zip(wishes, known, strict=True) if is_known], unit, laps))
+        shown = [next(found) if is_known else _stranger(wish, unit) for wish, is_known in zip(wishes, known, strict=True)]
+        laps.lap("order")
+        return shown
 
-    def _own(self, wishes: Sequence[Wish], unit: Unit) -> list[Shown]:
+    def _own(self, wishes: Sequence[Wish], unit: Unit, laps: Laps) -> Iterator[Shown]:
         """Of users whom the version knows."""
-        picks = candidates(wishes, unit)
+        picks = candidates(wishes, unit, laps)
         asked = [pick for pick in picks if len(pick.rows)]
         if not asked:
-            return [Shown(()) for _ in picks]
+            return (shown(pick, None, unit) for pick in picks)
         key = (wishes[0].recommender, unit.version)
         if not self._breaker.lets(key):
             metrics.UNASKED.labels(key[0], str(key[1])).inc(len(asked))
-            return [Shown(_unscored(pick, unit), NO_SCORES) if len(pick.rows) else Shown(()) for pick in picks]
+            return (_unscored(pick, unit, None) for pick in picks)
         good = False
         try:
             found = scored(self._server, picks, unit)
-            good = not all(isinstance(one.items, Exception) for one in found)
+            good = not all(isinstance(one.scores, Exception) for one in found)
         finally:
             (self._breaker.answered if good else self._breaker.failed)(key)
-        return [self._shown(pick, unit, one) for pick, one in zip(picks, found, strict=True)]
+        laps.lap("score")
+        return (self._shown(pick, unit, one) for pick, one in zip(picks, found, strict=True))
 
     def _shown(self, pick: Candidates, unit: Unit, found: Scored) -> Shown:
-        wish = pick.wish
-        if isinstance(found.items, Exception):
-            self._failed(wish, unit, found.items)
-            return Shown(_unscored(pick, unit), NO_SCORES, found.seconds)
+        if isinstance(found.scores, Exception):
+            self._failed(pick.wish, unit, found.scores)
+            return _unscored(pick, unit, found.seconds)
         if found.seconds is not None:
-            self._answered(wish, unit)
-        return Shown(found.items, None, found.seconds)
+            self._answered(pick.wish, unit)
+        return shown(pick, found.scores, unit, found.seconds)
 
     def _failed(self, wish: Wish, unit: Unit, error: Exception) -> None:
         """Said once, counted each time."""
@@ -102,22 +121,56 @@ class Scoring:
             log.info("%s version %d: scores again", *key)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scored:
     """What the version made of candidates; an exception where it gives no scores that could be ordered."""
 
-    items: Items | Exception
+    scores: Scores | Exception
+    """Row by row."""
     seconds: float | None = None
     """None where there was nothing to ask for."""
 
 
 def scored(server: Scorer, picks: Sequence[Candidates], unit: Unit) -> list[Scored]:
-    """The version's own choice for each, in their order; as few calls as their rows allow."""
+    """In the order of the picks; as few calls as their rows allow."""
     found: list[Scored] = []
     for some in _calls([pick for pick in picks if len(pick.rows)], unit):
         found += _scored(server, some, unit)
     those = iter(found)
-    return [next(those) if len(pick.rows) else Scored(()) for pick in picks]
+    return [next(those) if len(pick.rows) else Scored(_NO_SCORES) for pick in picks]
+
+
+def shown(
+    pick: Candidates,
+    scores: Scores | None,
+    unit: Unit,
+    seconds: float | None = None,
+    fallback: str | None = None,
+    explores: bool = True,
+) -> Shown:
+    """In its order; without scores the likeliest come first."""
+    found = arrange(pick, scores, unit, explores)
+    items = tuple(zip(unit.items[found.rows].tolist(), found.scores, strict=True))
+    return Shown(items, fallback, seconds, found.chances, _told(pick, scores, found) if pick.wish.explain else None)
+
+
+def _told(pick: Candidates, scores: Scores | None, found: Arranged) -> Told:
+    return Told(pick.looked, len(pick.rows), scores is not None, found.explored, found.why)
+
+
+def _stranger(wish: Wish, unit: Unit) -> Shown:
+    """For a user whom the version doesn't know."""
+    found = alike(wish, unit)
+    if found is not None and len(found.rows):
+        return shown(found, None, unit, fallback=BY_ITEMS)
+    return shown(popular(wish, unit), None, unit, fallback=UNKNOWN_USER)
+
+
+def _unscored(pick: Candidates, unit: Unit, seconds: float | None) -> Shown:
+    """The likeliest ones, or else popular ones."""
+    if not len(pick.rows):
+        return shown(pick, None, unit)
+    return shown(pick if pick.retrieved else popular(pick.wish, unit), None, unit, seconds, NO_SCORES)
 
 
 def _calls(picks: Sequence[Candidates], unit: Unit) -> Iterator[Sequence[Candidates]]:
@@ -144,28 +197,18 @@ def _scored(server: Scorer, picks: Sequence[Candidates], unit: Unit) -> list[Sco
     began = time.perf_counter()
     try:
         feed = unit.feed(users[0]) if whole else unit.feed_of(users, rows)
-        scores = np.asarray(server.score(picks[0].wish.recommender, unit.version, feed))
+        patience = picks[0].wish.filter.serve.deadlines.score.total_seconds()
+        scores = np.asarray(server.score(picks[0].wish.recommender, unit.version, feed, patience))
         if scores.shape != (ends[-1],):
             raise Unavailable(f"the server gave scores of shape {scores.shape} for {ends[-1]} items")
     except Exception as error:
         return [Scored(error, time.perf_counter() - began)] * len(picks)
     seconds = time.perf_counter() - began
     parts = np.split(scores, ends[:-1])
-    return [Scored(_best(pick, part, unit, whole), seconds) for pick, part in zip(picks, parts, strict=True)]
+    return [Scored(_numbers(pick, part, whole), seconds) for pick, part in zip(picks, parts, strict=True)]
 
 
-def _best(pick: Candidates, scores: Scores, unit: Unit, whole: bool) -> Items | Exception:
+def _numbers(pick: Candidates, scores: Scores, whole: bool) -> Scores | Exception:
     if not np.isfinite(scores).all():
         return Unavailable("the server gave scores that are no numbers")
-    own = scores[pick.rows] if whole else scores
-    chosen = best(own, unit.items[pick.rows], pick.wish.k)
-    return tuple(zip(unit.items[pick.rows[chosen]].tolist(), own[chosen].tolist(), strict=True))
-
-
-def _unscored(pick: Candidates, unit: Unit) -> Items:
-    """The likeliest ones, or else popular ones."""
-    return _items(pick.rows[: pick.wish.k] if pick.retrieved else popular(pick.wish, unit), unit)
-
-
-def _items(rows: Rows, unit: Unit) -> Items:
-    return tuple((item, None) for item in unit.items[rows].tolist())
+    return scores[pick.rows] if whole else scores

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from services.gateway.candidates import Wish, candidates
-from services.gateway.scoring import Shown, scored
+from services.gateway.laps import Laps
+from services.gateway.scoring import Shown, scored, shown
 from services.gateway.units import Unit
 from shared.domain.errors import EyasError
 from shared.domain.traffic import Mirror, bucket_of
@@ -111,9 +112,11 @@ class Shadow:
         stable = {bucket_of(one.stable.seconds or 0.0): 1}
         began = time.perf_counter()
         try:
-            (found,) = scored(self._server, candidates([one.wish], one.unit), one.unit)
-            if isinstance(found.items, Exception):
-                raise found.items
+            (pick,) = candidates([one.wish], one.unit, Laps())
+            (found,) = scored(self._server, [pick], one.unit)
+            if isinstance(found.scores, Exception):
+                raise found.scores
+            items = shown(pick, found.scores, one.unit, explores=False).items
         except Exception as error:
             log.log(
                 logging.DEBUG if isinstance(error, EyasError) else logging.WARNING,
@@ -125,7 +128,7 @@ class Shadow:
             )
             return Mirror(1, 1, stable), "error"
         candidate = {bucket_of(time.perf_counter() - began): 1}
-        return Mirror(1, 0, stable, candidate, _overlap(one.stable, found.items)), "compared"
+        return Mirror(1, 0, stable, candidate, _overlap(one.stable, items)), "compared"
 
     def _add(self, one: Mirrored, seen: Mirror, outcome: str) -> None:
         key = (one.wish.recommender, one.generation)

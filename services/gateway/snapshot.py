@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from services.gateway.filtering import Filter
+from services.gateway.rules import Ordering
 from services.gateway.units import Unit
 from shared.domain.route import Route
 
@@ -18,6 +19,7 @@ class Served:
     route: Route
     units: Mapping[int, Unit]
     filter: Filter
+    ordering: Ordering
 
 
 @dataclass(frozen=True, eq=False)

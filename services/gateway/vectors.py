@@ -20,6 +20,9 @@ from shared.serving.nearest import Keys, Rows, best
 
 Array = np.ndarray[Any, Any]
 
+_FADES = 0.8
+"""What an item counts beside the next newer one."""
+
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
@@ -45,6 +48,20 @@ class Vectors:
             for at, chosen in zip(known.tolist(), rows, strict=True):
                 found[at] = chosen
         return found
+
+    def likeness(self, row: int, rows: Rows) -> Array:
+        """The cosine of an item with others; 0 where one of them has no direction."""
+        scale = self._norms[rows] * self._norms[row]
+        found: Array = (self.items[rows] @ self.items[row]) / np.where(scale > 0, scale, np.inf)
+        return found
+
+    def alike(self, rows: Rows, n: int) -> Rows:
+        """The items that are most like these, taken together, these left out; the last of them counts most."""
+        weights = _FADES ** np.arange(len(rows))[::-1]
+        directions = self.items[rows] / np.maximum(self._norms[rows], 1e-12)[:, None]
+        (found,), _ = self.index.nearest((weights @ directions)[None, :].astype(np.float32), min(n + len(rows), len(self.keys)))
+        others: Rows = found[~np.isin(found, rows)][:n]
+        return others
 
     def similar(self, row: int, n: int) -> Rows:
         """By cosine, without the item itself; what has no direction is like nothing."""

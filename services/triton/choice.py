@@ -49,18 +49,19 @@ class Choice:
         self._timeout = timeout
         self._turn = itertools.count()
 
-    def score(self, replicas: Sequence[Replica], key: Key, feed: Feed) -> np.ndarray[Any, Any]:
+    def score(self, replicas: Sequence[Replica], key: Key, feed: Feed, patience: float | None = None) -> np.ndarray[Any, Any]:
         able = self._able(replicas, key)
         if not able:
             raise Unavailable(f"{key[0]} version {key[1]} is not on the model server")
-        until = time.monotonic() + self._timeout
+        timeout = self._timeout if patience is None else patience
+        until = time.monotonic() + timeout
         (_, first), *others = able
         if not others:
-            return first.ask(key, feed, self._timeout)
+            return first.ask(key, feed, timeout)
         standing, second = others[0]
         try:
             # One that says nothing must leave time for the other, if that is worth asking.
-            return first.ask(key, feed, self._timeout / 2 if standing is Standing.GOOD else self._timeout)
+            return first.ask(key, feed, timeout / 2 if standing is Standing.GOOD else timeout)
         except Lost:
             left = until - time.monotonic()
             if left < _LEAST:

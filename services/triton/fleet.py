@@ -90,8 +90,8 @@ class TritonFleet:
                 found = answers if found is None else found & answers
         return found or frozenset()
 
-    def score(self, recommender: str, number: int, feed: Feed) -> np.ndarray[Any, Any]:
-        return self._choice.score(tuple(self._members.values()), (recommender, number), feed)
+    def score(self, recommender: str, number: int, feed: Feed, patience: float | None = None) -> np.ndarray[Any, Any]:
+        return self._choice.score(tuple(self._members.values()), (recommender, number), feed, patience)
 
     def successes(self) -> Mapping[Key, int]:
         for one in self._members.values():

@@ -72,8 +72,8 @@ class TritonServer:
         found = [placed for (name, _), placed in self._serving.items() if name == recommender]
         return frozenset(placed.number for placed in found if self._answers(placed))
 
-    def score(self, recommender: str, number: int, feed: Feed) -> np.ndarray[Any, Any]:
-        return self.ask((recommender, number), feed, self._timeout)
+    def score(self, recommender: str, number: int, feed: Feed, patience: float | None = None) -> np.ndarray[Any, Any]:
+        return self.ask((recommender, number), feed, self._timeout if patience is None else patience)
 
     def ask(self, key: Key, feed: Feed, timeout: float) -> np.ndarray[Any, Any]:
         placed = self._serving.get(key)

@@ -51,10 +51,10 @@ class TritonScorer:
         self._known: Mapping[Key, tuple[str, Signature]] = {}
         self._seen: Mapping[str, Seen] = {}
 
-    def score(self, recommender: str, number: int, feed: Feed) -> np.ndarray[Any, Any]:
+    def score(self, recommender: str, number: int, feed: Feed, patience: float | None = None) -> np.ndarray[Any, Any]:
         key = (recommender, number)
         self.know(key)
-        return self._choice.score(tuple(self._seen.values()), key, feed)
+        return self._choice.score(tuple(self._seen.values()), key, feed, patience)
 
     def refresh(self, routed: Iterable[Key] = ()) -> None:
         """Looks which replicas there are and what each has. `routed`: versions that may be asked for soon, even if the registry is away."""

@@ -12,10 +12,12 @@ from shared.contracts.strict import Strict
 from shared.domain.traffic import MOST_BUCKET
 
 UNKNOWN_USER = "unknown user"
+BY_ITEMS = "unknown user, by items"
 NO_SCORES = "scoring unavailable"
 NOTHING_LEFT = "nothing left"
 FRONT_END = "front end"
-"""Why an answer is not the version's own. For a user that it doesn't know it isn't asked; where it gives no scores it was. Where
+"""Why an answer is not the version's own. For a user that it doesn't know it isn't asked, and the answer is of popular items or of those
+that are like the items in the request; where it gives no scores it was asked. Where
 the filter leaves nothing the answer is empty and says so; its impression is one of the version's all the same. What a front end
 showed by itself didn't come through the gateway."""
 
@@ -38,6 +40,9 @@ class Impression(Strict):
         None, ge=0, le=MOST_BUCKET, description="Of the time that scoring took; absent where the version wasn't asked."
     )
     score: float | None = Field(None, allow_inf_nan=False, description="The mean score of the items shown, where they have any.")
+    chances: tuple[float, ...] | None = Field(
+        None, description="That each item was shown in its place, given all that the version knew; absent where nothing is left to chance."
+    )
     at: datetime
 
 

@@ -9,7 +9,9 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from shared.contracts.filters import EVER, Available, Filter, Kinds, NotSeen
-from shared.contracts.strict import Strict
+from shared.contracts.ordering import Each, Order
+from shared.contracts.quantities import Duration
+from shared.contracts.strict import Strict, unknown_name
 from shared.domain.attributes import AVAILABLE
 from shared.domain.errors import Invalid
 from shared.domain.expression_kinds import check_kinds
@@ -27,8 +29,22 @@ class Retrieve(Strict):
     )
 
 
+class Deadlines(Strict):
+    """What isn't there in time is done without, and the answer or a metric says so."""
+
+    seen: Duration = Field(timedelta(seconds=2), description="For what the user has seen; without it, answers may show it again.")
+    score: Duration = Field(timedelta(seconds=2), description="For the model's scores; without them, the likeliest candidates are shown.")
+
+    @model_validator(mode="after")
+    def _are_times(self) -> Deadlines:
+        for name in ("seen", "score"):
+            if not timedelta(milliseconds=1) <= getattr(self, name) <= timedelta(seconds=10):
+                raise ValueError(f"{name}: expected from 1ms to 10s")
+        return self
+
+
 class Serve(Strict):
-    planned = frozenset({"order", "score"})
+    planned = frozenset({"score"})
 
     filter: tuple[Filter, ...] = Field(
         (NotSeen(not_seen=EVER), Available(available=True)),
@@ -40,6 +56,8 @@ class Serve(Strict):
         description="Candidates are found by vectors before they are scored: the model's own, or those of an `mf` that is trained beside a "
         "family that has none. Absent: the whole catalogue is scored.",
     )
+    order: Order = Field(Order(), description="What moves items beside their scores: rules, campaigns, diversity, exploration.")
+    deadlines: Deadlines = Field(Deadlines(), description="How long a request waits for what it can be answered without.")
     attributes: Kinds = Field(
         {}, description="Attributes of items, by name and kind. Where some are declared, no others are taken in, and none used in filters."
     )
@@ -75,7 +93,19 @@ class Serve(Strict):
             check_kinds(self.expressions(), self.attributes, self.context)
         except Invalid as error:
             raise ValueError(f"filter: {error}") from None
+        try:
+            check_kinds((*self.expressions(), *self.order.expressions()), self.attributes, self.context)
+        except Invalid as error:
+            raise ValueError(f"order: {error}") from None
+        self._check_order()
         return self
+
+    def _check_order(self) -> None:
+        if self.order.diversity and self.retrieve is None:
+            raise ValueError("order: diversity needs the version's vectors: add 'retrieve'")
+        for rule in self.order.all_rules():
+            if isinstance(rule, Each) and self.attributes and rule.each not in self.attributes:
+                raise unknown_name("attribute", rule.each, self.attributes)
 
     def expressions(self) -> tuple[Expression, ...]:
         return tuple(parse_expression(one) for one in self.filter if isinstance(one, str))

@@ -13,6 +13,12 @@ REQUEST_SECONDS = Histogram(
     ["recommender", "variant"],
     buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
 )
+ANSWER_STAGE_SECONDS = Histogram(
+    "eyas_recommend_stage_seconds",
+    "Time of each stage of the requests that are answered together: seen, retrieve, filter, score, order, log.",
+    ["recommender", "stage"],
+    buckets=(0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2),
+)
 SHADOWS = Counter(
     "eyas_shadow_requests", "Requests mirrored to a shadow, by how that ended: compared, error, dropped.", ["recommender", "outcome"]
 )

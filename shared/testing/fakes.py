@@ -87,7 +87,7 @@ class FakeModelServer:
             return frozenset()
         return frozenset(number for name, number in self._placed.keys() - self.silent if name == recommender)
 
-    def score(self, recommender: str, number: int, feed: Feed) -> np.ndarray[Any, Any]:
+    def score(self, recommender: str, number: int, feed: Feed, patience: float | None = None) -> np.ndarray[Any, Any]:
         self._check_up()
         key = (recommender, number)
         unit = self._placed.get(key)

@@ -15,8 +15,10 @@ import pytest
 
 from services.api.app import create_app
 from services.api.parts import Door, Parts
-from services.gateway import Answer, Recorded
+from services.gateway import Answer, Explained, Recorded
+from services.gateway.asides import Scores, Similar
 from services.gateway.feedback import Refusal
+from services.gateway.scoring import Told
 from services.monitor.earnings import Earning
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest
@@ -258,8 +260,20 @@ class Gateway:
             raise self.fails
         self.asked.append((question.recommender, question.user, question.k, sorted(question.exclude), question.context))
         found = Future()
-        found.set_result(Answer("q1", question.recommender, 1, "stable", ((10, 0.5), (20, None)), None))
+        told = Explained(Told(500, 480, True, 1, ((), ("boosted",))), 3, {"score": 0.0125}) if question.explain else None
+        found.set_result(Answer("q1", question.recommender, 1, "stable", ((10, 0.5), (20, None)), None, told))
         return found
+
+    def score(self, name, user, items):
+        if self.fails:
+            raise self.fails
+        return Scores(1, "stable", [(item, 0.5 if item == 10 else None) for item in items])
+
+    def similar(self, name, item, k, exclude, context):
+        if self.fails:
+            raise self.fails
+        self.asked.append((name, item, k, sorted(exclude), context))
+        return Similar(1, [(20, 0.5)])
 
     def record(self, events, sees, partial=False):
         unseen = [index for index, one in enumerate(events) if not sees(one.recommender)]

@@ -24,6 +24,8 @@ OVER = {"/v1/runs/{id}/stream": "r0", "/v1/runs/{id}/logs/stream": "r0"}
 BODIES = {
     ("POST", "/v1/events"): {"events": [{"recommender": "m", "user": 1, "item": 2}]},
     ("POST", "/v1/recommend/{name}"): {"user": 1},
+    ("POST", "/v1/score/{name}"): {"user": 1, "items": [10]},
+    ("POST", "/v1/similar/{name}"): {"item": 10},
     ("PUT", "/v1/items/{name}"): {"items": []},
     ("POST", "/v1/items/{name}"): {"items": []},
     ("POST", "/v1/items/{name}:delete"): {"items": [50]},
@@ -154,7 +156,7 @@ def _elsewhere(row, role, spec_text):
     creates = row.path in ("/v1/recommenders", "/v1/recommenders/{name}") and row.method in ("POST", "PUT")
     if row.method == "POST" and row.path == "/v1/events":
         world.gateway.record = lambda events, sees: type(world.gateway).record(world.gateway, events, lambda _: False)
-    if row.path == "/v1/recommend/{name}":
+    if row.path in ("/v1/recommend/{name}", "/v1/score/{name}", "/v1/similar/{name}"):
         from shared.domain.errors import no_such
 
         world.gateway.fails = no_such("recommender", "m")

@@ -18,6 +18,8 @@ TABLE = table(ROOMS)
 DATA = {
     ("POST", "/v1/events"),
     ("POST", "/v1/recommend/{name}"),
+    ("POST", "/v1/score/{name}"),
+    ("POST", "/v1/similar/{name}"),
     ("POST", "/v1/recommenders:validate"),
     ("POST", "/v1/recommenders:plan"),
     ("POST", "/v1/recommenders/{name}:plan"),

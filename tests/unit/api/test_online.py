@@ -28,6 +28,47 @@ def test_a_recommendation_has_the_promised_form(world, client):
     assert world.gateway.asked == [("m", 7, 2, [30], {})]
 
 
+@pytest.mark.requirement("G-01")
+def test_an_answer_is_explained_to_who_asks(world, client):
+    found = client.post("/v1/recommend/m?explain=true", json={"user": 7}).json()
+    assert found["explain"] == {
+        "milliseconds": {"score": 12.5},
+        "together": 3,
+        "retrieved": 500,
+        "filtered": 20,
+        "scored": True,
+        "explored": 2,
+        "rules": [[], ["boosted"]],
+    }
+
+
+def test_slots_share_one_answer_the_first_gets_the_best(world, client, problem):
+    found = client.post("/v1/recommend/m", json={"user": 7, "slots": {"hero": 1, "row": 3}}).json()
+    assert found["slots"] == {"hero": [{"item": 10, "score": 0.5}], "row": [{"item": 20, "score": None}]}
+    assert world.gateway.asked[0][2] == 4
+    assert "not both" in problem(client.post("/v1/recommend/m", json={"user": 7, "k": 3, "slots": {"hero": 1}}), 422, "invalid")
+    assert "1001 items together" in problem(client.post("/v1/recommend/m", json={"user": 7, "slots": {"a": 1000, "b": 1}}), 422, "invalid")
+    for bad in ({}, {"a": 0}, {"": 1}, {str(n): 1 for n in range(21)}):
+        problem(client.post("/v1/recommend/m", json={"user": 7, "slots": bad}), 422, "invalid")
+
+
+@pytest.mark.requirement("G-01")
+def test_items_are_scored_and_compared_on_request(world, client, problem):
+    assert client.post("/v1/score/m", json={"user": 7, "items": [10, 30]}).json() == {
+        "version": 1,
+        "variant": "stable",
+        "items": [{"item": 10, "score": 0.5}, {"item": 30, "score": None}],
+        "fallback": None,
+    }
+    assert client.post("/v1/similar/m", json={"item": 10, "k": 3, "exclude": [5]}).json() == {
+        "version": 1,
+        "items": [{"item": 20, "score": 0.5}],
+    }
+    assert world.gateway.asked == [("m", 10, 3, [5], {})]
+    for body in ({"user": 7}, {"user": 7, "items": []}, {"user": 7, "items": [0] * 10_001}, {"user": 7, "items": ["x"]}):
+        problem(client.post("/v1/score/m", json=body), 422, "invalid")
+
+
 def test_what_is_not_there_just_now_can_be_tried_again(world, client, problem):
     world.gateway.fails = Unavailable("'m' serves nothing yet")
     response = client.post("/v1/recommend/m", json={"user": 7})

@@ -33,7 +33,7 @@ def test_a_gateway_has_the_online_routes_alone(world):
     for path in ("/v1/runs", "/v1/recommenders", "/v1/serving", "/v1/rollouts/r1"):
         assert asked.get(path).status_code == 404
     paths = asked.get("/openapi.json").json()["paths"]
-    assert set(paths) == {"/healthz", "/readyz", "/v1/recommend/{name}", "/v1/events"}
+    assert set(paths) == {"/healthz", "/readyz", "/v1/recommend/{name}", "/v1/score/{name}", "/v1/similar/{name}", "/v1/events"}
 
 
 def test_both_ask_for_the_token(world):

@@ -88,6 +88,8 @@ class World:
         self.mirrors = FakeMirrors()
         self.catalogue = FakeCatalogue()
         self.gateways: list[Gateway] = []
+        self.luck = 1.0
+        """Nothing is explored."""
 
     def add_version(self, number: int, **changes: object) -> None:
         inputs = [
@@ -129,7 +131,7 @@ class World:
         return Recommender(name, 1, self.specs[name], NOW, NOW)
 
     # ModelServer
-    def score(self, name, number, feed):
+    def score(self, name, number, feed, patience=None):
         self.feeds.append((number, dict(feed)))
         if number in self.hanging:
             self.hanging[number].wait(30)
@@ -161,7 +163,13 @@ class World:
         raise Unavailable("the store is away")
 
     def gateway(self) -> Gateway:
-        made = Gateway(Stores(self, self, self.artifacts, self, self, self.mirrors, self.catalogue, OpenIndexes()), self, self.clock, "g1")
+        made = Gateway(
+            Stores(self, self, self.artifacts, self, self, self.mirrors, self.catalogue, OpenIndexes()),
+            self,
+            self.clock,
+            "g1",
+            lambda: self.luck,
+        )
         self.gateways.append(made)
         return made
 

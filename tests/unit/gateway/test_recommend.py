@@ -187,7 +187,7 @@ def test_requests_that_come_together_are_one_call_and_each_gets_its_own(world, g
 
 
 def test_together_or_alone_everybody_gets_the_same(world, gateway):
-    world.score = lambda name, number, feed: (feed["movieId"] * feed["userId"] % 7).astype(np.float32)
+    world.score = lambda name, number, feed, patience: (feed["movieId"] * feed["userId"] % 7).astype(np.float32)
     asked = [("m", user, 3, frozenset({10 * user})) for user in (1, 2, 3, 99, 5)] + [("m", 1, 1, frozenset(ITEMS))]
     alone = [gateway.recommend(*one) for one in asked]
     assert [(one.items, one.fallback) for one in together(gateway, *asked)] == [(one.items, one.fallback) for one in alone]
@@ -197,7 +197,7 @@ def test_together_or_alone_everybody_gets_the_same(world, gateway):
 def test_users_of_both_variants_are_asked_of_their_own_versions(world, gateway):
     world.routes["m"] = route = Route(1, 2, 0.5, "r1-rollout", 0, generation=2)
     gateway.refresh()
-    world.score = lambda name, number, feed: np.full(len(feed["movieId"]), number, np.float32)
+    world.score = lambda name, number, feed, patience: np.full(len(feed["movieId"]), number, np.float32)
     answers = together(gateway, *(("m", user) for user in (1, 2, 3, 4, 5)))
     assert [one.version for one in answers] == [choose(route, user)[0] for user in (1, 2, 3, 4, 5)]
     assert all(score == one.version for one in answers for _, score in one.items)
@@ -217,7 +217,7 @@ def test_scores_that_are_no_numbers_cost_only_those_whose_they_are(world, gatewa
 
 
 def test_a_gateway_answers_many_at_once_each_in_its_own_future(world, gateway):
-    world.score = lambda name, number, feed: np.ones(len(feed["movieId"]), np.float32)
+    world.score = lambda name, number, feed, patience: np.ones(len(feed["movieId"]), np.float32)
     futures = [gateway.submit(Question("m", user, 1)) for user in range(1, 6)] + [gateway.submit(Question("nobody", 1))]
     assert [one.result(10).fallback for one in futures[:5]] == [None] * 5
     with pytest.raises(NotFound):

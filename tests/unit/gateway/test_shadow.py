@@ -87,7 +87,7 @@ def test_scores_that_are_no_numbers_are_an_error_and_have_no_latency(world, gate
 
 
 def test_a_candidate_that_does_not_answer_is_an_error_of_its_own(world, gateway):
-    def score(name, number, feed):
+    def score(name, number, feed, patience=None):
         if number == 2:
             raise Unavailable("version 2 is gone")
         return world.scores

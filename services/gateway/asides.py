@@ -1,0 +1,64 @@
+"""What a version says when it isn't asked for an answer: its scores of given items, and which items are alike. Nothing of it is logged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from services.gateway.candidates import Candidates, Wish
+from services.gateway.scoring import scored
+from services.gateway.units import Unit
+from shared.contracts.events import UNKNOWN_USER
+from shared.domain.errors import Invalid, NotFound
+from shared.domain.route import Variant
+from shared.ports import Scorer
+from shared.serving.nearest import Rows
+
+
+@dataclass(frozen=True)
+class Scores:
+    version: int
+    variant: Variant
+    items: Sequence[tuple[int, float | None]]
+    """As they were asked for; None for an item that the version doesn't have."""
+    fallback: str | None = None
+
+
+@dataclass(frozen=True)
+class Similar:
+    version: int
+    items: Sequence[tuple[int, float]]
+    """By their likeness (cosine), the most like first."""
+
+
+def scores_of(server: Scorer, wish: Wish, unit: Unit, variant: Variant, items: Sequence[int]) -> Scores:
+    """Unavailable where the version gives none."""
+    if not unit.knows(wish.user):
+        return Scores(unit.version, variant, [(item, None) for item in items], UNKNOWN_USER)
+    rows = unit.rows(dict.fromkeys(items))
+    found: Mapping[int, float] = {}
+    if len(rows):
+        (one,) = scored(server, [Candidates(wish, rows, True, len(rows))], unit)
+        if isinstance(one.scores, Exception):
+            raise one.scores
+        found = dict(zip(unit.items[rows].tolist(), one.scores.tolist(), strict=True))
+    return Scores(unit.version, variant, [(item, found.get(item)) for item in items])
+
+
+def similar_to(wish: Wish, unit: Unit, item: int) -> Similar:
+    """Of what may be shown."""
+    rows = unit.rows([item])
+    if not len(rows):
+        raise NotFound(f"version {unit.version} of '{wish.recommender}' has no item {item}")
+    if unit.vectors is None:
+        raise Invalid(f"version {unit.version} of '{wish.recommender}' has no vectors: add 'retrieve' to the spec's 'serve' and train anew")
+    found: Rows = np.empty(0, np.intp)
+    for count in (10 * wish.k, len(unit.items)):
+        near = unit.vectors.similar(int(rows[0]), min(count, len(unit.items)))
+        found = wish.kept(unit, near)[: wish.k]
+        if len(found) == wish.k or count >= len(unit.items):
+            break
+    likeness = unit.vectors.likeness(int(rows[0]), found)
+    return Similar(unit.version, list(zip(unit.items[found].tolist(), likeness.tolist(), strict=True)))

@@ -1,0 +1,272 @@
+"""The order of an answer: the best by their scores, or what the rules make of them, and now and then another one by chance.
+
+Scores of one model can't be added to a boost that was meant for another's: what rules weigh is how many standard deviations of the
+candidates' scores an item is better than their mean. So a rule means the same for every family, and for candidates without scores,
+whose order stands for them. Scores that go out are the model's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from services.gateway.candidates import Candidates
+from services.gateway.chances import Chances, drawn
+from services.gateway.evaluation import Columns
+from services.gateway.keys import Mask
+from services.gateway.units import Unit
+from shared.serving.nearest import Rows, Scores, best
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+_WEIGHED = 500
+"""Candidates that rules choose among, at least: the best ones."""
+_BEHIND = 1e6
+EXPLORED = "explored: another candidate would stand here"
+
+
+@dataclass(frozen=True, eq=False)
+class Arranged:
+    rows: Rows
+    """Best first."""
+    scores: Sequence[float | None]
+    chances: tuple[float, ...] | None
+    """That each item stood in its place; None where nothing is explored."""
+    explored: int | None = None
+    """The place, from 0, that was given away."""
+    why: Sequence[Sequence[str]] = ()
+    """Of each item, which rules concern it; only where the request asks for it."""
+
+
+def arrange(pick: Candidates, scores: Scores | None, unit: Unit, explores: bool = True) -> Arranged:
+    """`scores` of the candidates, row by row; None: the likeliest come first. What no model has scored isn't explored."""
+    wish = pick.wish
+    explore = wish.rules.explore if explores and scores is not None else None
+    if not wish.rules.plain:
+        return _Answer(pick, scores, unit).arranged(explore.rate if explore else 0.0)
+    spare = explore.among if explore and wish.luck < explore.rate else 1 if explore and explore.rate else 0
+    places = np.arange(min(wish.k + spare, len(pick.rows))) if scores is None else best(scores, unit.items[pick.rows], wish.k + spare)
+    shown, pool = places[: wish.k], places[wish.k :]
+    chances = None
+    explored = None
+    if explore and explore.rate:
+        chances = Chances.equal(len(shown), len(pool), explore.rate)
+        draw = drawn(chances, wish.luck, explore.rate)
+        if draw is not None:
+            explored, which = draw
+            shown = shown.copy()
+            shown[explored] = pool[which]
+            chances = chances.after(explored)
+    said = tuple(None for _ in shown) if scores is None else tuple(scores[shown].tolist())
+    why = tuple((EXPLORED,) if place == explored else () for place in range(len(shown))) if wish.explain else ()
+    return Arranged(pick.rows[shown], said, chances.shown if chances else None, explored, why)
+
+
+class _Answer:
+    """One answer by rules. Places of candidates are those in the list that is weighed, which is in the order of their worth."""
+
+    def __init__(self, pick: Candidates, scores: Scores | None, unit: Unit) -> None:
+        self._wish, self._unit, self._rules = pick.wish, unit, pick.wish.rules
+        rows, found = pick.rows, _numbers(scores, len(pick.rows))
+        pinned = self._absent(rows)
+        self._own = len(rows)
+        self._rows = rows = np.concatenate((rows, pinned))
+        worth = np.concatenate((_standard(found), np.full(len(pinned), -np.inf)))
+        self._columns = Columns(self._wish.asked.attributes, self._wish.asked.attributes.slots.align(unit)[rows], self._wish.asked.context)
+        behind = np.zeros(len(rows), bool)
+        self._touched = [(one, self._columns.look(one.tree).true) for one in self._rules.shifts]
+        for shift, where in self._touched:
+            if shift.by is None:
+                behind |= where
+            else:
+                worth[where] += shift.by
+        self._shares = [(one, self._columns.look(one.tree).true) for one in self._rules.shares]
+        self._values = [(one.at_most, self._codes(one.attribute)) for one in self._rules.distinct]
+        self._worth, self._behind = worth, behind
+        self._scores = None if scores is None else found
+        self._pins = self._pinned()
+        self._line = self._weighed()
+
+    def arranged(self, rate: float) -> Arranged:
+        shown, free = self._greedy()
+        chances, explored = None, None
+        if rate:
+            pool = self._pool(shown)
+            fits = self._fits(shown, pool, free)
+            chances = Chances.of(fits, free, rate)
+            draw = drawn(chances, self._wish.luck, rate)
+            if draw is not None:
+                explored, which = draw
+                shown[explored] = pool[np.flatnonzero(fits[:, explored])[which]]
+                chances = chances.after(explored)
+        said = [self._score(place) for place in shown]
+        why = [self._why(place, at == explored) for at, place in enumerate(shown)] if self._wish.explain else ()
+        return Arranged(self._rows[np.asarray(shown, np.intp)], said, chances.shown if chances else None, explored, why)
+
+    def _absent(self, rows: Rows) -> Rows:
+        """Items that are pinned by name and that no candidate is: they have a place all the same, if they may be shown."""
+        keys = [one.item for one in self._rules.pins if isinstance(one.item, int) and one.place < self._wish.k]
+        found = self._wish.kept(self._unit, self._unit.rows(dict.fromkeys(keys)))
+        return found[~np.isin(found, rows)]
+
+    def _pinned(self) -> Mapping[int, int]:
+        """By place in the answer, the candidate."""
+        found: dict[int, int] = {}
+        for one in self._rules.pins:
+            if one.place >= self._wish.k:
+                continue
+            if isinstance(one.item, int):
+                where = np.flatnonzero(self._unit.items[self._rows] == one.item)
+            else:
+                where = np.flatnonzero(self._columns.look(one.item).true[: self._own])
+                where = where[np.lexsort((self._unit.items[self._rows[where]], -self._worth[where]))]
+            free = [place for place in where.tolist() if place not in found.values()]
+            if free:
+                found[one.place] = free[0]
+        return found
+
+    def _weighed(self) -> Rows:
+        """The best candidates in their order, and of each kind that must be there its best."""
+        count = max(_WEIGHED, 20 * self._wish.k) + self._rules.explore.among
+        worth = np.where(self._behind, self._worth - _BEHIND, self._worth)[: self._own]
+        keys = self._unit.items[self._rows[: self._own]]
+        line = best(worth, keys, count)
+        wanted = [np.flatnonzero(where[: self._own]) for share, where in self._shares if share.at_least]
+        if wanted and len(worth) > count:
+            line = np.unique(np.concatenate([line, *(one[best(worth[one], keys[one], self._wish.k)] for one in wanted)]))
+            line = line[np.lexsort((keys[line], -worth[line]))]
+        return line[~np.isin(line, list(self._pins.values()))]
+
+    def _greedy(self) -> tuple[list[int], list[bool]]:
+        """The candidates that are shown, and of which places the rules leave the choice."""
+        line, shown, free = self._line, list[int](), list[bool]()
+        open_ = np.ones(len(line), bool)
+        counts = [sum(bool(where[place]) for place in self._pins.values()) for _, where in self._shares]
+        seen = [_Values(at_most, codes, line, self._pins.values()) for at_most, codes in self._values]
+        like = _Likeness(self._unit, self._rows, self._rules.diversity)
+        for place in self._pins.values():
+            like.shown(place, self._rows[line])
+        left = self._wish.k - len(self._pins)
+        for at in range(self._wish.k):
+            if at in self._pins:
+                shown.append(self._pins[at])
+                free.append(False)
+                continue
+            allowed = open_ & self._allowed(line, counts, left)
+            for one in seen:
+                allowed &= one.open
+            left -= 1
+            if not allowed.any():
+                continue
+            chosen = int(np.argmax(allowed)) if not self._rules.diversity else like.best(self._worth[line], self._behind[line], allowed)
+            open_[chosen] = False
+            place = int(line[chosen])
+            counts = [count + bool(where[place]) for count, (_, where) in zip(counts, self._shares, strict=True)]
+            for one in seen:
+                one.take(chosen)
+            like.shown(place, self._rows[line])
+            shown.append(place)
+            free.append(True)
+        return shown, free
+
+    def _allowed(self, line: Rows, counts: Sequence[int], left: int) -> Mask:
+        allowed, must = np.ones(len(line), bool), np.zeros(len(line), bool)
+        owed = 0
+        for count, (share, where) in zip(counts, self._shares, strict=True):
+            if share.at_most is not None and count >= share.at_most:
+                allowed &= ~where[line]
+            elif share.at_least is not None and count < share.at_least:
+                owed += share.at_least - count
+                must |= where[line]
+        return allowed & must if owed >= left and (allowed & must).any() else allowed
+
+    def _pool(self, shown: Sequence[int]) -> Rows:
+        rest = self._line[~np.isin(self._line, shown) & ~self._behind[self._line]]
+        return rest[: self._rules.explore.among]
+
+    def _fits(self, shown: Sequence[int], pool: Rows, free: Sequence[bool]) -> Mask:
+        """Which of the pool could stand in which place, by the rules, with all others as they are."""
+        fits = np.tile(np.asarray(free, bool), (len(pool), 1))
+        places = np.asarray(shown, np.intp)
+        for share, where in self._shares:
+            after = where[places].sum() - where[places][None, :].astype(int) + where[pool][:, None]
+            if share.at_most is not None:
+                fits &= (after <= share.at_most) | ~where[pool][:, None]
+            if share.at_least is not None:
+                fits &= (after >= share.at_least) | ~where[places][None, :] | where[pool][:, None]
+        for at_most, codes in self._values:
+            same = codes[pool][:, None] == codes[places][None, :]
+            fits &= (same.sum(axis=1)[:, None] - same < at_most) | (codes[pool] < 0)[:, None]
+        return fits
+
+    def _codes(self, attribute: str) -> Any:
+        """One whole number for each value of an attribute; -1 where none is known."""
+        found = np.full(len(self._rows), -1, np.int64)
+        for (name, _), column in self._wish.asked.attributes.scalars.items():
+            if name == attribute:
+                values = column[self._columns.slots]
+                there = ~np.isnan(values) if values.dtype == np.float64 else values >= 0
+                found[there] = found.max(initial=-1) + 1 + np.unique(values[there], return_inverse=True)[1]
+        return found
+
+    def _score(self, place: int) -> float | None:
+        return None if self._scores is None or place >= self._own else float(self._scores[place])
+
+    def _why(self, place: int, explored: bool) -> Sequence[str]:
+        said = [shift.said for shift, where in self._touched if where[place]]
+        said += [one.said for one in self._rules.pins if self._pins.get(one.place) == place]
+        said += [share.said for share, where in self._shares if where[place] and share.at_least is not None]
+        return [*said, EXPLORED] if explored else said
+
+
+class _Values:
+    """How often each value of an attribute is shown already."""
+
+    def __init__(self, at_most: int, codes: Any, line: Rows, pins: Any) -> None:
+        self._at_most, self._codes = at_most, codes[line]
+        self.open = np.ones(len(line), bool)
+        self._counts: dict[int, int] = {}
+        for place in pins:
+            self._count(int(codes[place]))
+
+    def take(self, chosen: int) -> None:
+        self._count(int(self._codes[chosen]))
+
+    def _count(self, code: int) -> None:
+        if code >= 0:
+            self._counts[code] = count = self._counts.get(code, 0) + 1
+            if count >= self._at_most:
+                self.open &= self._codes != code
+
+
+class _Likeness:
+    """Maximal marginal relevance: how like each candidate is to what is shown already, by the version's vectors."""
+
+    def __init__(self, unit: Unit, rows: Rows, diversity: float) -> None:
+        self._vectors = unit.vectors if diversity else None
+        self._rows, self._diversity = rows, diversity
+        self._most: Floats | float = 0.0
+
+    def shown(self, place: int, line: Rows) -> None:
+        if self._vectors is not None:
+            self._most = np.maximum(self._most, self._vectors.likeness(int(self._rows[place]), line))
+
+    def best(self, worth: Floats, behind: Mask, allowed: Mask) -> int:
+        low, high = worth.min(), worth.max()
+        relevance = (worth - low) / (high - low) if high > low else np.zeros(len(worth))
+        value = (1 - self._diversity) * relevance - self._diversity * self._most - 2 * behind
+        return int(np.argmax(np.where(allowed, value, -np.inf)))
+
+
+def _numbers(scores: Scores | None, count: int) -> Floats:
+    """As they are, or what their order says."""
+    return np.arange(count, 0, -1, dtype=np.float64) if scores is None else scores.astype(np.float64)
+
+
+def _standard(scores: Floats) -> Floats:
+    spread = scores.std() if len(scores) else 0.0
+    found: Floats = (scores - scores.mean()) / spread if spread > 0 else np.zeros(len(scores))
+    return found

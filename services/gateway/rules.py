@@ -1,0 +1,125 @@
+"""The spec's `serve.order`, compiled once for each generation: which rules hold at a time, and what they say of candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from shared.contracts.ordering import Boost, Bury, Campaign, Each, Explore, Order, Pin, Quota, Rule, condition
+from shared.domain.expressions import Tree
+
+_NONE = Explore(rate=0.0)
+
+
+@dataclass(frozen=True)
+class Shift:
+    tree: Tree
+    by: float | None
+    """Standard deviations of the candidates' scores; None: behind all others."""
+    said: str
+
+
+@dataclass(frozen=True)
+class Pinned:
+    item: int | Tree
+    place: int
+    """From 0."""
+    said: str
+
+
+@dataclass(frozen=True)
+class Share:
+    tree: Tree
+    at_most: int | None
+    at_least: int | None
+    said: str
+
+
+@dataclass(frozen=True)
+class Distinct:
+    attribute: str
+    at_most: int
+
+
+@dataclass(frozen=True, eq=False)
+class Rules:
+    """Those that hold now."""
+
+    shifts: Sequence[Shift] = ()
+    pins: Sequence[Pinned] = ()
+    """One a place at most: of several, the first that is said."""
+    shares: Sequence[Share] = ()
+    distinct: Sequence[Distinct] = ()
+    diversity: float = 0.0
+    explore: Explore = _NONE
+
+    @property
+    def plain(self) -> bool:
+        """Whether the scores alone decide."""
+        return not (self.shifts or self.pins or self.shares or self.distinct or self.diversity)
+
+
+class Ordering:
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._times = sorted({at for one in order.campaigns for at in (one.start, one.until)})
+        self._made: tuple[int, Rules] | None = None
+
+    def at(self, now: datetime) -> Rules:
+        """Made anew when a campaign begins or ends."""
+        era = sum(at <= now for at in self._times)
+        made = self._made
+        if made is None or made[0] != era:
+            self._made = made = (era, self._rules(now))
+        return made[1]
+
+    def _rules(self, now: datetime) -> Rules:
+        said = list(_said(self._order, now))
+        pins: dict[int, Pinned] = {}
+        for rule, text in said:
+            if isinstance(rule, Pin):
+                pins.setdefault(rule.at - 1, Pinned(rule.pin if isinstance(rule.pin, int) else _tree(rule), rule.at - 1, text))
+        return Rules(
+            shifts=tuple(_shift(rule, text) for rule, text in said if isinstance(rule, Boost | Bury)),
+            pins=tuple(pins[place] for place in sorted(pins)),
+            shares=tuple(Share(_tree(rule), rule.at_most, rule.at_least, text) for rule, text in said if isinstance(rule, Quota)),
+            distinct=tuple(Distinct(rule.each, rule.at_most) for rule, _ in said if isinstance(rule, Each)),
+            diversity=self._order.diversity,
+            explore=self._order.explore,
+        )
+
+
+def _said(order: Order, now: datetime) -> Iterable[tuple[Rule, str]]:
+    """With the words by which `explain` calls them. A campaign's come first: it was made for this time."""
+    for one in order.campaigns:
+        if one.start <= now < one.until:
+            yield from ((rule, _words(rule, one)) for rule in one.rules)
+    yield from ((rule, _words(rule, None)) for rule in order.rules)
+
+
+def _words(rule: Rule, campaign: Campaign | None) -> str:
+    match rule:
+        case Boost():
+            text = f"boosted by {rule.by:g}: {rule.boost}"
+        case Bury():
+            text = f"buried{'' if rule.by is None else f' by {rule.by:g}'}: {rule.bury}"
+        case Pin():
+            text = f"pinned at {rule.at}: {rule.pin}"
+        case Quota():
+            text = f"at least {rule.at_least}: {rule.quota}" if rule.at_least else f"at most {rule.at_most}: {rule.quota}"
+        case Each():
+            text = f"at most {rule.at_most} of each {rule.each}"
+    return f"{text} (campaign '{campaign.name}')" if campaign else text
+
+
+def _shift(rule: Boost | Bury, text: str) -> Shift:
+    if isinstance(rule, Boost):
+        return Shift(_tree(rule), rule.by, text)
+    return Shift(_tree(rule), None if rule.by is None else -rule.by, text)
+
+
+def _tree(rule: Rule) -> Tree:
+    found = condition(rule)
+    assert found is not None
+    return found.tree

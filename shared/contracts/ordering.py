@@ -1,0 +1,149 @@
+"""The spec's `serve.order`: what moves items in an answer, beside what the model thinks of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, BeforeValidator, Field, model_validator
+
+from shared.contracts.entries import entry
+from shared.contracts.quantities import Fraction
+from shared.contracts.strict import Strict
+from shared.domain.attributes import NAME_PATTERN
+from shared.domain.errors import Invalid
+from shared.domain.expression_text import LONGEST, parse_expression
+from shared.domain.expressions import Expression
+
+MOST = 64
+"""Rules of one list, and campaigns."""
+
+
+def _expression(value: Any) -> Any:
+    try:
+        return parse_expression(value).text if isinstance(value, str) else value
+    except Invalid as error:
+        raise ValueError(str(error)) from None
+
+
+Condition = Annotated[str, Field(max_length=LONGEST), BeforeValidator(_expression)]
+Key = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
+Place = Annotated[int, Field(strict=True, ge=1, le=1000)]
+
+
+class Boost(Strict):
+    """Such items stand higher."""
+
+    boost: Condition = Field(description="Which items, as an expression: those for which it is true.")
+    by: float = Field(0.5, gt=0, le=10, description="As if their score were so many standard deviations of the candidates' scores better.")
+
+
+class Bury(Strict):
+    """Such items stand lower."""
+
+    bury: Condition = Field(description="Which items, as an expression: those for which it is true.")
+    by: float | None = Field(None, gt=0, le=10, description="So many standard deviations; absent: behind all others.")
+
+
+class Pin(Strict):
+    """An item has its place, whatever its score."""
+
+    pin: Key | Condition = Field(description="An item's key, or an expression: the best candidate for which it is true.")
+    at: Place = Field(1, description="The place in the answer, from 1; an answer that is shorter doesn't show it.")
+
+
+class Quota(Strict):
+    """Among the items of an answer are so many of a kind."""
+
+    quota: Condition = Field(description="Which items, as an expression: those for which it is true.")
+    at_most: int | None = Field(None, ge=0, le=1000, description="No more than these, even if the answer is shorter for it.")
+    at_least: int | None = Field(None, ge=1, le=1000, description="As many, as far as there are candidates.")
+
+    @model_validator(mode="after")
+    def _bounds(self) -> Quota:
+        if self.at_most is None and self.at_least is None:
+            raise ValueError("a quota needs 'at_most' or 'at_least'")
+        if self.at_most is not None and self.at_least is not None and self.at_least > self.at_most:
+            raise ValueError(f"at_least {self.at_least} is more than at_most {self.at_most}")
+        return self
+
+
+class Each(Strict):
+    """Of items that share a value of an attribute, an answer has no more than these."""
+
+    each: str = Field(pattern=f"^{NAME_PATTERN}$", description="An attribute with one value an item, such as `artist`.")
+    at_most: int = Field(ge=1, le=1000, description="Items of one value; items of which none is known aren't counted.")
+
+
+_ENTRIES: dict[str, type[Strict]] = {"boost": Boost, "bury": Bury, "pin": Pin, "quota": Quota, "each": Each}
+_read = entry("rule", _ENTRIES, frozenset(), "{boost: \"'Drama' in genres\", by: 0.5} or {pin: 4711, at: 1}")
+Rule = Annotated[Boost | Bury | Pin | Quota | Each, BeforeValidator(_read)]
+Rules = Annotated[tuple[Rule, ...], Field(max_length=MOST)]
+
+
+class Campaign(Strict):
+    """Rules that hold for a time."""
+
+    name: str = Field(min_length=1, max_length=80, description="By which `explain` calls it.")
+    start: AwareDatetime = Field(alias="from", description="With its zone, such as 2026-12-01T00:00:00+01:00.")
+    until: AwareDatetime = Field(description="From then on its rules hold no more.")
+    rules: Rules = Field(min_length=1, description="They come before those that always hold.")
+
+    @model_validator(mode="after")
+    def _lasts(self) -> Campaign:
+        if self.start >= self.until:
+            raise ValueError(f"campaign '{self.name}' ends before it begins: 'until' must be later than 'from'")
+        return self
+
+
+class Explore(Strict):
+    """Now and then one place of an answer shows another good candidate, by chance: what nobody is shown, nobody can like."""
+
+    rate: Fraction = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="The share of answers in which one place is given away; 0: none. Impressions keep every item's chance.",
+    )
+    among: int = Field(50, ge=1, le=1000, description="To one of so many candidates that would come next, each with the same chance.")
+
+
+class Order(Strict):
+    rules: Rules = Field((), description="`boost`, `bury`, `pin`, `quota` and `each`; the order in which they stand means nothing.")
+    campaigns: tuple[Campaign, ...] = Field((), max_length=MOST, description="Further rules, from a time until a time.")
+    diversity: Fraction = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="How much an item that is like one above it stands lower (maximal marginal relevance by the version's vectors); "
+        "0: not at all. Needs `serve.retrieve`.",
+    )
+    explore: Explore = Field(Explore(), description="Another good candidate now and then, so that it has a chance to be liked.")
+
+    @model_validator(mode="after")
+    def _names_are_different(self) -> Order:
+        names = [one.name for one in self.campaigns]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"campaigns: two are called '{twice[0]}'")
+        return self
+
+    def all_rules(self) -> tuple[Rule, ...]:
+        return (*self.rules, *(rule for one in self.campaigns for rule in one.rules))
+
+    def expressions(self) -> tuple[Expression, ...]:
+        return tuple(found for rule in self.all_rules() if (found := condition(rule)) is not None)
+
+
+def condition(rule: Rule) -> Expression | None:
+    """What says of which items a rule is; None where it names them otherwise."""
+    match rule:
+        case Boost():
+            text: str | int = rule.boost
+        case Bury():
+            text = rule.bury
+        case Pin():
+            text = rule.pin
+        case Quota():
+            text = rule.quota
+        case Each():
+            return None
+    return parse_expression(text) if isinstance(text, str) else None
