@@ -94,7 +94,7 @@ def retrain_plan(spec: RecommenderSpec) -> RetrainPlan:
     drift, kpi, alert = on.get(OnDrift), on.get(OnKpi), on.get(OnAlert)
     new_events, new_data = on.get(OnNewEvents), on.get(OnNewData)
     plan = RetrainPlan(mode=retrain.mode, cooldown=retrain.cooldown, schedule=_schedule(retrain), max_per_day=retrain.max_per_day)
-    plan = replace(plan, give_up_after=retrain.give_up_after)
+    plan = replace(plan, give_up_after=retrain.give_up_after, follow_up=retrain.follow_up)
     if isinstance(drift, OnDrift):
         plan = replace(plan, drift=drift.drift.thresholds(), looks=drift.drift.looks, drift_mode=drift.drift.mode)
     if isinstance(kpi, OnKpi):

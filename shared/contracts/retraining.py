@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -163,6 +164,12 @@ class Retrain(Strict):
         description="Retrainings in a row that do not help, after which drift, hit rate and alerts start no other: it alerts, until it is "
         "calm, the spec changes or a person retrains. The cooldown doubles with each of them.",
     )
+    follow_up: tuple[Duration, ...] = Field(
+        (),
+        max_length=10,
+        description="So long after a version by drift, hit rate or an alert was promoted, another one is made, `[12h, 2d]`: the "
+        "first one is early, and most of what it learned from is older than what it was made for.",
+    )
     max_per_day: int | None = Field(
         None, ge=1, le=100, description="Most retrainings in any 24 hours; those asked for by hand neither count nor wait."
     )
@@ -180,6 +187,8 @@ class Retrain(Strict):
         for name, kind in _TRIGGERS.items():
             if sum(isinstance(on, kind) for on in self.on) > 1:
                 raise ValueError(f"on: '{name}' is given twice; write one trigger of each kind")
+        if any(later <= sooner for sooner, later in pairwise(self.follow_up)):
+            raise ValueError("follow_up: the times count from the promotion and must rise, such as [12h, 2d]")
         if self.schedule is None:
             idle = {"timezone", "schedule_mode", "misfire", "misfire_grace"} & self._said()
             if idle:

@@ -12,6 +12,8 @@ MEASURED = frozenset({"drift", "kpi", "alert"})
 """Triggers that say that something is wrong; a promoted version should end what they measured."""
 BY_ITSELF = frozenset({"manual", "schedule"})
 """Not to be held back: a person decides, or the calendar does."""
+FOLLOW_UP = "follow_up"
+"""A retraining after one that a measurement asked for: it says nothing about whether that one has helped."""
 
 _SHORTEST = timedelta(minutes=1)
 _LONGEST = timedelta(days=7)
@@ -19,6 +21,8 @@ _LONGEST = timedelta(days=7)
 
 def counted(fruitless: int, trigger: str, promoted: bool) -> int:
     """How many in a row haven't helped, as far as is known when one ends."""
+    if trigger == FOLLOW_UP and promoted:
+        return fruitless
     if trigger in BY_ITSELF:
         return 0 if promoted else fruitless
     if promoted and trigger not in MEASURED:

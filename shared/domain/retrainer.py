@@ -167,13 +167,15 @@ def _late(one: Finding, plan: RetrainPlan, now: datetime) -> bool:
 
 
 def _ended(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> RetrainerStatus:
-    fruitless = counted(status.fruitless, status.firings[-1].trigger if status.firings else "manual", seen.promoted)
+    trigger = status.firings[-1].trigger if status.firings else "manual"
+    fruitless = counted(status.fruitless, trigger, seen.promoted)
     rest = pause(plan.cooldown, fruitless)
     reason = seen.ended or ""
     if rest > plan.cooldown:
         reason += f"; {fruitless} retrainings in a row have not helped so far, so it rests for {spoken(rest)}"
     until = now + rest
-    following = replace(status, state="cooling", reason=reason, until=until, held=_lasting(status))
+    follow = tuple(now + span for span in plan.follow_up) if trigger in MEASURED and seen.promoted else status.follow
+    following = replace(status, state="cooling", reason=reason, until=until, held=_lasting(status), follow=follow)
     return replace(following, fruitless=fruitless, calm_after=until + rest if fruitless else None)
 
 
@@ -220,6 +222,7 @@ def _fire(name: str, status: RetrainerStatus, seen: RetrainerObservation, one: F
         until=None,
         alerted=None,
         settled=one.due or status.settled,
+        follow=tuple(at for at in status.follow if at > now),
         firings=_kept((*recent(status.firings, now), Firing(now, one.trigger, run))),
         held=tuple(held for held in _lasting(status) if held.trigger != one.trigger),
         alerts=(*status.alerts, seen.request.key)[-KEPT_ALERTS:] if one.trigger == "alert" and seen.request else status.alerts,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from shared.domain.backoff import FOLLOW_UP
 from shared.domain.cron import Cron, zone
 from shared.domain.drift.reading import Look
 from shared.domain.drift.standing import NOTHING_YET, Memory
@@ -65,6 +66,8 @@ class RetrainPlan:
     schedule: Schedule | None = None
     max_per_day: int | None = None
     give_up_after: int = 3
+    follow_up: tuple[timedelta, ...] = ()
+    """How long after a promotion that a measurement asked for others are due."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,8 @@ class RetrainerStatus:
     calm_after: datetime | None = None
     """If nothing fires then, they have."""
     alerted: datetime | None = None
+    follow: tuple[datetime, ...] = ()
+    """When the retrainings are due that follow the last one that a measurement asked for."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +165,7 @@ def findings(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainP
             _drift(status, seen, plan),
             _counted(seen, plan),
             _aged(seen, plan, now),
+            _following(status, plan, now),
         )
         if one is not None
     )
@@ -235,6 +241,17 @@ def _aged(seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> Findi
     there = "some" if seen.events else "none"
     said = f"new data: {there} since {said_at(seen.snapshot)}, {spoken(age)} ago (threshold {spoken(plan.new_data)})"
     return Finding("new_data", age >= plan.new_data and seen.events > 0, mode, said, age.total_seconds(), threshold)
+
+
+def _following(status: RetrainerStatus, plan: RetrainPlan, now: datetime) -> Finding | None:
+    if not plan.follow_up:
+        return None
+    if not status.follow:
+        return Finding(FOLLOW_UP, False, plan.mode, "nothing to follow up")
+    due = status.follow[0]
+    fires = due <= now
+    said = f"follow-up of the last retraining by what was measured: {'due' if fires else 'not before'} {said_at(due)}"
+    return Finding(FOLLOW_UP, fires, plan.mode, said)
 
 
 def spoken(span: timedelta) -> str:

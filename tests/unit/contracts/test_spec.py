@@ -300,7 +300,8 @@ def test_drift_retrains_warm_and_a_fallen_hit_rate_in_full_unless_it_is_said() -
     plan = retrain_plan(retraining("{on: [drift: {}, kpi: {}]}"))
     assert (plan.drift_mode, plan.hit_rate_mode, plan.looks, plan.give_up_after) == ("warm", "full", 3, 3)
     assert plan.drift == {"psi": 0.2, "new": 0.05, "nulls": 0.05}
-    said = retrain_plan(retraining("{on: [drift: {psi: null, scores: 0.3, looks: 2, mode: full}], give_up_after: 5}"))
+    said = retrain_plan(retraining("{on: [drift: {psi: null, scores: 0.3, looks: 2, mode: full}], give_up_after: 5, follow_up: [12h, 2d]}"))
+    assert said.follow_up == (timedelta(hours=12), timedelta(days=2))
     assert (said.drift, said.looks, said.drift_mode, said.give_up_after) == ({"new": 0.05, "nulls": 0.05, "scores": 0.3}, 2, "full", 5)
 
 
@@ -340,6 +341,7 @@ def test_a_scheduled_run_trains_as_all_do_unless_it_is_said() -> None:
             "drift: nothing is left that could fire; give one of psi, new, nulls, scores a",
         ),
         ("{on: [kpi: {window: 0s}]}", "kpi.window: expected a duration longer than nothing"),
+        ("{follow_up: [2d, 12h]}", "retrain: follow_up: the times count from the promotion and must rise, such as [12h, 2d]"),
         ("{give_up_after: 0}", "retrain.give_up_after: expected at least 1, got 0"),
         ("{on: [new_event: 5]}", "unknown trigger 'new_event': did you mean 'new_events'"),
     ],

@@ -68,6 +68,8 @@ def test_the_pause_doubles_up_to_a_week() -> None:
         ("schedule", False, 2),
         ("manual", True, 0),
         ("manual", False, 2),
+        ("follow_up", True, 2),
+        ("follow_up", False, 3),
     ],
 )
 def test_what_counts_as_not_having_helped(trigger: str, promoted: bool, after: int) -> None:
@@ -119,6 +121,45 @@ def test_what_was_measured_stands_while_its_version_serves_on() -> None:
     story.seen = replace(DRIFTING, version=1, drift=None)
     story.goes_on(24)
     assert len(story.firings) == 3
+
+
+FOLLOWED = replace(PLAN, follow_up=(timedelta(hours=6), timedelta(hours=20)))
+
+
+@pytest.mark.requirement("G-13")
+def test_one_that_was_promoted_is_followed_by_others_when_there_is_more_to_learn_from() -> None:
+    story = Story(promoted=True, seen=replace(DRIFTING, version=1), plan=FOLLOWED)
+    first = story.goes_on(0.1).firings[0].at
+    story.seen = replace(DRIFTING, version=2, drift=None)
+    status = story.goes_on(72)
+    assert [(at - first) / HOUR for at in story.firings] == pytest.approx([0, 6, 20], abs=0.1)
+    assert (status.firings[-1].trigger, status.follow, status.fruitless) == ("follow_up", (), 0)
+
+
+def test_one_that_was_not_promoted_is_followed_by_none() -> None:
+    story = Story(promoted=False, seen=replace(DRIFTING, version=1), plan=replace(FOLLOWED, give_up_after=1))
+    assert story.goes_on(48).follow == ()
+    assert len(story.firings) == 1
+
+
+def test_a_retraining_by_hand_stands_for_the_follow_ups_that_are_due_and_for_no_other() -> None:
+    story = Story(promoted=True, seen=replace(DRIFTING, version=1), plan=FOLLOWED)
+    story.goes_on(0.1)
+    story.seen = replace(DRIFTING, version=2, drift=None, busy="run x is under way")
+    story.goes_on(6.5)
+    story.seen = replace(story.seen, busy=None)
+    status = story.goes_on(0.05, Request("retrain", "ada"))
+    assert [one.trigger for one in status.firings] == ["drift", "manual"]
+    story.goes_on(72)
+    assert len(story.firings) == 3
+
+
+def test_a_spec_without_follow_ups_lets_go_of_those_that_were_due() -> None:
+    story = Story(promoted=True, seen=replace(DRIFTING, version=1), plan=FOLLOWED)
+    story.goes_on(0.1)
+    story.seen, story.plan = replace(DRIFTING, version=2, drift=None), PLAN
+    story.goes_on(72)
+    assert len(story.firings) == 1
 
 
 def test_an_alert_ends_when_it_is_calm_again() -> None:
