@@ -8,7 +8,7 @@ IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-drift bench-ann bench-filters bench-events bench-serve lock doctor clean lint-api security
+.PHONY: help setup demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-drift bench-ann bench-filters bench-events bench-serve bench-faults lock doctor clean lint-api security
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -96,10 +96,13 @@ bench-events: setup ## events a second, embedded and behind NATS; a million answ
 bench-serve: setup ## a request of four stages beside the bare call to Triton and a plain proxy: CPU, latency, throughput
 	@$(BIN)/python -m benchmarks.serve
 
+bench-faults: setup ## what recommend gives while Triton, a version, the database or an index is broken, and how long until it is whole
+	@$(BIN)/python -m benchmarks.faults
+
 bench-drift: setup ## how late drift is found, and how often where there is none
 	@$(BIN)/python -m benchmarks.drift
 
-bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-events bench-serve bench-drift ## every benchmark
+bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-events bench-serve bench-faults bench-drift ## every benchmark
 
 doctor: setup ## what this machine has and lacks
 	@$(BIN)/eyas doctor

@@ -49,9 +49,9 @@ def specified(rollout: Mapping[str, Any]) -> RecommenderSpec:
 class World:
     """Beside whoever runs the platform on that home: the same database, the same artifacts."""
 
-    def __init__(self, home: Path, users: int, rollout: Mapping[str, Any]) -> None:
+    def __init__(self, home: Path, users: int, rollout: Mapping[str, Any], url: str | None = None) -> None:
         home.mkdir(parents=True, exist_ok=True)
-        self.engine = open_engine(sqlite_url(home / "eyas.db"))
+        self.engine = open_engine(url or sqlite_url(home / "eyas.db"))
         upgrade(self.engine)
         self.artifacts = FsspecArtifacts(str(home / "artifacts"))
         self.recommenders = SqlRecommenders(self.engine)

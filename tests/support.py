@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,10 +32,17 @@ def until(what: str, probe: Callable[[], T | None], seconds: float = 60) -> T:
 class PlatformProcess:
     """`eyas up` on a home; may be killed and started again."""
 
-    def __init__(self, home: Path, data: Path, ports: Sequence[str] = ("--port", "0", "--metrics-port", "0")) -> None:
+    def __init__(
+        self,
+        home: Path,
+        data: Path,
+        ports: Sequence[str] = ("--port", "0", "--metrics-port", "0"),
+        settings: Mapping[str, str] = {},
+    ) -> None:
         self.home = home
         self.data = data
         self.ports = ports
+        self._environment = {**os.environ, **settings}
         self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> PlatformProcess:
@@ -60,6 +68,7 @@ class PlatformProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env=self._environment,
             )
         until("the platform is ready", self._is_ready)
 

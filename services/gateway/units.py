@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,10 +19,13 @@ import numpy as np
 from services.gateway.keys import find
 from services.gateway.vectors import Vectors, build_vectors, read_vectors
 from shared.contracts.strict import read
-from shared.domain.errors import Unavailable
-from shared.ports import ArtifactStore, Indexes, Version
+from shared.domain.errors import BadData, Damaged, NotFound, Unavailable
+from shared.ports import ArtifactStore, CandidateIndex, Indexes, Version
 from shared.serving.nearest import Keys, Rows
 from shared.serving.signature import INDEX, Signature
+from shared.telemetry import metrics
+
+log = logging.getLogger(__name__)
 
 Array = np.ndarray[Any, Any]
 
@@ -123,8 +127,18 @@ def _vectors(version: Version, artifacts: ArtifactStore, what: str, items: Keys,
         raise Unavailable(f"{what}: embeddings.npz has other items than catalogue.npz, or another order")
     if queries.shape[1] != vectors.shape[1] or (np.diff(users) <= 0).any():
         raise Unavailable(f"{what}: queries.npz doesn't fit embeddings.npz: its users must be sorted and its vectors as wide")
-    content = _file(version, artifacts, what, INDEX) if INDEX in version.files else None
-    return build_vectors(items, vectors, users, queries, indexes.open(items, vectors, content))
+    return build_vectors(items, vectors, users, queries, _index(version, artifacts, what, items, vectors, indexes))
+
+
+def _index(version: Version, artifacts: ArtifactStore, what: str, items: Keys, vectors: Array, indexes: Indexes) -> CandidateIndex:
+    """The vectors say all that an index says: one that can't be used costs time, and no answer."""
+    if INDEX in version.files:
+        try:
+            return indexes.open(items, vectors, artifacts.read(version.files[INDEX]))
+        except (Damaged, NotFound, BadData) as error:
+            log.error("%s: %s; its candidates are found exactly, slower", what, error)
+            metrics.UNUSABLE.labels(version.recommender).inc()
+    return indexes.open(items, vectors, None)
 
 
 def _check_inputs(signature: Signature, what: str) -> None:

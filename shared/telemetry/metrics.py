@@ -30,6 +30,9 @@ UNASKED = Counter(
     ["recommender", "version"],
 )
 UNFILTERED = Counter("eyas_unfiltered_answers", "Answers that may show what the user has liked: the event log was away.", ["recommender"])
+UNUSABLE = Counter(
+    "eyas_indexes_unusable", "Versions loaded whose index of candidates is damaged or gone: they are found exactly.", ["recommender"]
+)
 CATALOGUE_AGE = Gauge("eyas_catalogue_age_seconds", "Since this gateway's copies of the catalogues were last known to be the newest.")
 CATALOGUE_ITEMS = Gauge("eyas_catalogue_items", "Items in this gateway's copy of the catalogue, deleted ones included.", ["recommender"])
 CATALOGUE_BYTES = Gauge("eyas_catalogue_bytes", "Of that copy's columns.", ["recommender"])

@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import control_loop, control_peer, drift, filters
+import numpy as np
+import pytest
+from onnxruntime import InferenceSession
+
+from benchmarks import control_loop, control_peer, drift, faults, filters
 from benchmarks.drift_worlds import SHIFTS
+from benchmarks.faults_world import slow
+from benchmarks.rollout_load import Asked
 from services.store.engine import sqlite_url
 
 
@@ -38,3 +44,23 @@ def test_drift_is_found_where_it_was_planted_and_alone_there() -> None:
     missed, median, *_ = drift.delays("case", [moved], "psi", "eyas: psi", drift.WINDOW, "likes")
     assert list(missed.values) == [0]
     assert 0 < median.values[0] <= 2 * drift.WINDOW
+
+
+def test_a_slow_version_passes_a_trial_and_takes_its_time_over_candidates() -> None:
+    session = InferenceSession(slow(10), providers=["CPUExecutionProvider"])
+    rows = np.arange(200)
+    assert session.run(["score"], {"user": rows, "item": rows})[0].shape == (200,)
+
+
+@pytest.mark.parametrize(
+    ("failure", "version", "found"),
+    [
+        ("", 2, "its own"),
+        ("", 1, "the version before"),
+        ("200: scoring unavailable", 2, "scoring unavailable"),
+        ("503: 'films' serves nothing yet", 0, "503"),
+        ("TimeoutError: timed out", 0, "TimeoutError: timed out"),
+    ],
+)
+def test_what_a_request_came_to_is_told_apart(failure: str, version: int, found: str) -> None:
+    assert faults.kind(Asked(0.0, 0.1, version, "stable", failure), 2) == found

@@ -12,10 +12,12 @@ import pytest
 
 from pipelines.export.neighbours import build_index
 from services.gateway.units import Unit, load_unit
+from services.index.exact import ExactIndex
 from services.index.opening import OpenIndexes
 from services.index.quantised import QuantisedIndex
-from shared.domain.errors import BadData, Unavailable
+from shared.domain.errors import Unavailable
 from shared.ports import Version
+from shared.telemetry import metrics
 from tests.unit.gateway.conftest import Artifacts
 
 ITEMS = np.array([30, 10, 20, 40], np.int64)
@@ -107,11 +109,22 @@ def test_vectors_that_could_not_be_served_are_refused_in_one_line(name: str, con
     assert str(caught.value).startswith("version 1 of films: ")
 
 
-def test_the_index_that_export_built_is_used_and_a_damaged_one_is_refused() -> None:
-    content = build_index(VECTORS, QUERIES, 2, 1).content
-    unit = load(candidates__index=content)
+def test_the_index_that_export_built_is_used() -> None:
+    unit = load(candidates__index=build_index(VECTORS, QUERIES, 2, 1).content)
     assert unit.vectors is not None
     assert isinstance(unit.vectors.index, QuantisedIndex)
     assert keys(unit.retrieve(5, 2)) == [20, 30]
-    with pytest.raises(BadData, match=r"candidates\.index: its content is damaged"):
-        load(candidates__index=content[:-1])
+
+
+@pytest.mark.parametrize("content", [build_index(VECTORS, QUERIES, 2, 1).content[:-1], b"no index", b""])
+def test_without_an_index_that_can_be_used_candidates_are_found_exactly_and_counted(
+    content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = metrics.UNUSABLE.labels("films")._value.get()
+    unit = load(candidates__index=content)
+    assert unit.vectors is not None
+    assert isinstance(unit.vectors.index, ExactIndex)
+    assert keys(unit.retrieve(5, 2)) == [20, 30]
+    assert metrics.UNUSABLE.labels("films")._value.get() == before + 1
+    (said,) = caplog.messages
+    assert said.startswith("version 1 of films: candidates.index: ")
