@@ -45,7 +45,7 @@ class Model:
     @classmethod
     def of(cls, world: World, recommender: str, address: str, folder: Path) -> Model:
         version = world.registry.list(recommender)[-1]
-        for name in ("signature.json", "catalogue.npz"):
+        for name in ("signature.json", "catalogue.npz", "model.onnx"):
             (folder / name).write_bytes(world.artifacts.read(version.files[name]))
         return cls.read(folder, address, recommender, version.number)
 
