@@ -19,7 +19,9 @@ from services.control.bases import Bases
 from services.control.loop import Loop
 from services.control.reconcile import Reconciler
 from services.control.runs import Runs
+from services.control.snapshots import Snapshots
 from services.control.turns import Turns
+from services.eventlog.days import SqlEventDays
 from services.eventlog.sql import SqlEventLog
 from services.store.engine import open_engine
 from services.store.migrate import upgrade
@@ -88,7 +90,8 @@ class Plane:
         self.stages, clock = Stages(artifacts), Clock()
         outputs, registry = SqlStageOutputs(self.engine), SqlRegistry(self.engine)
         bases = Bases(self.runs, registry, artifacts, outputs, DataFiles(()), "a benchmark")
-        kind = Runs(rollouts, self.stages, SqlEventLog(self.engine), clock, (), bases, Turns(self.runs, clock, count))
+        snapshots = Snapshots(SqlEventLog(self.engine), SqlEventDays(self.engine), artifacts)
+        kind = Runs(rollouts, self.stages, snapshots, clock, (), bases, Turns(self.runs, clock, count))
         self.reconciler = Reconciler(kind, clock)
         self.ids = [f"r{number:06}" for number in range(count)]
         for id in self.ids:

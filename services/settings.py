@@ -157,6 +157,7 @@ class Settings(BaseSettings):
     keep_served: Duration = Field(timedelta(days=30), description="How long a version is kept after it left the route, such as 30d.")
     keep_runs: Duration = Field(timedelta(days=30), description="How long what an ended run published is kept, such as 30d.")
     collect_every: int = Field(60, ge=0, le=10_000, description="Minutes between collections of garbage; 0: never by itself.")
+    compact_every: int = Field(60, ge=0, le=10_000, description="Minutes between looks for days of events to write as Parquet; 0: never.")
     max_runs: int = Field(4, ge=1, le=1000, description="Runs that are active at once, of all recommenders.")
 
     @classmethod

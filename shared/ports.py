@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
+from shared.contracts.archive import EventTable
 from shared.contracts.events import Impression, Interaction
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import File, Files, Manifest, StageSpec
@@ -414,6 +415,9 @@ class ArtifactStore(Protocol):
 
     def read(self, file: File) -> bytes: ...
 
+    def show(self, file: File, place: str) -> None:
+        """Gives a file a name for people to find it by; nothing reads it there."""
+
     def holds(self, file: File) -> bool:
         """It is there in its full size; its content is checked by whoever fetches it."""
 
@@ -594,6 +598,16 @@ class EventLog(Protocol):
 
     def export(self, recommender: str, since: datetime | None, until: datetime, to: Path) -> int:
         """Writes events.csv (user,item,value,time,kind: epoch seconds; value and kind may be empty), the oldest first; returns rows."""
+
+
+class EventDays(Protocol):
+    """What the event log holds, by the day (UTC) on which it happened; what happened before 1970 is on none."""
+
+    def counts(self, recommender: str, what: EventTable, until: datetime) -> Mapping[date, int]:
+        """How many there are of each day before `until`; a day without any isn't there."""
+
+    def dump(self, recommender: str, what: EventTable, day: date, to: Path) -> int:
+        """Writes all of a day, one JSON object a line with the columns of `shared.contracts.archive`, in any order; returns rows."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ from services.control.bases import Bases
 from services.control.reconcile import Reconciler
 from services.control.replica import Replica
 from services.control.runs import Runs
+from services.control.snapshots import Snapshots
 from services.control.turns import Turns
+from services.eventlog.days import SqlEventDays
 from services.eventlog.sql import SqlEventLog
 from services.store.engine import open_engine
 from services.store.leases import SqlLeases
@@ -109,7 +111,8 @@ class Fleet:
             bases = Bases(rows, SqlRegistry(engine), artifacts, SqlStageOutputs(engine), Data(), "1.0 test")
             turns = Turns(rows, Clock(), limit=1_000_000)
             rollouts = SqlResources(engine, "rollout", RolloutStatus)
-            runs = Runs(rollouts, self.executor, SqlEventLog(engine), Clock(), ("/data",), bases, turns)
+            snapshots = Snapshots(SqlEventLog(engine), SqlEventDays(engine), artifacts)
+            runs = Runs(rollouts, self.executor, snapshots, Clock(), ("/data",), bases, turns)
             replica = None if term is None else Replica(f"replica-{number}", SqlLeases(engine), Clock(), term)
             self.rows.append(rows)
             self.replicas += [replica] if replica else []

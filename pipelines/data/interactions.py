@@ -5,10 +5,12 @@ The shape: user and item (int64), time (float64, seconds since 1970), label (int
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 
+from pipelines.data.days import day_of
 from pipelines.data.sources import Source, open_source, readable
 from pipelines.data.times import is_text, iso_time
 from pipelines.data.validate import check_keys, check_label, check_time
@@ -40,9 +42,15 @@ def from_file(source: Source, spec: RecommenderSpec) -> pl.LazyFrame:
     )
 
 
-def from_events(path: Path, spec: RecommenderSpec) -> pl.LazyFrame:
-    """The platform's feedback. Events of kinds that are never positive, or that the spec doesn't know any more, say nothing here; those
-    from before there were kinds are positives where they have no value."""
+def from_events(stretches: Sequence[Sequence[Path]], spec: RecommenderSpec) -> pl.LazyFrame:
+    """The platform's feedback, the oldest first: each stretch of time is a CSV or the parts of a day. Events of kinds that are never
+    positive, or that the spec doesn't know any more, say nothing here; those from before there were kinds are positives where they
+    have no value."""
+    events = pl.concat([_exported(one[0]) if one[0].suffix == ".csv" else day_of(one) for one in stretches])
+    return events.select("user", "item", "time", label=_judged(spec)).filter(pl.col("label").is_not_null())
+
+
+def _exported(path: Path) -> pl.LazyFrame:
     with readable("events.csv"):
         with path.open(encoding="utf-8") as lines:
             kinds = "kind" in lines.readline()
@@ -52,7 +60,7 @@ def from_events(path: Path, spec: RecommenderSpec) -> pl.LazyFrame:
             raise BadData(f"events.csv: column '{column}' has {events[column].null_count():,} nulls")
     if not kinds:
         events = events.with_columns(kind=pl.lit(None, pl.String))
-    return events.lazy().select("user", "item", "time", label=_judged(spec)).filter(pl.col("label").is_not_null())
+    return events.lazy().select(*EVENT_COLUMNS)
 
 
 def _judged(spec: RecommenderSpec) -> pl.Expr:

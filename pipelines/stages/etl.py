@@ -3,11 +3,13 @@
 Publishes: train.parquet and holdout.parquet (user, item, time, label, user_code, item_row), history.parquet (every
 user-item pair known so far, parents' included), items.parquet (the raw catalogue, ordered by key), items.codes.parquet
 (its codes, row by row), a vocabulary for each column, and features.json. A warm run reads the parent's and grows them.
+To compact events is etl's work too, and of no run.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from pipelines.data.sources import readable
 from pipelines.data.split import Parts, split_by_time
 from pipelines.data.validate import check_interactions
 from pipelines.features.graph import FEATURES, Graph, check_same, compile_graph, load_graph
+from pipelines.stages.compact import compact
 from pipelines.stages.runner import Context, Outcome, main
 from shared.domain.errors import BadData, Invalid
 
@@ -36,6 +39,8 @@ class Interactions:
 
 
 def run(context: Context) -> Outcome:
+    if context.spec.mode == "compact":
+        return compact(context)
     spec, log = context.spec.recommender, context.log
     table = open_items(spec, context.spec.data_roots)
     items = read_items(table, spec)
@@ -74,26 +79,36 @@ def _full(context: Context) -> Interactions:
     frame, digests = from_file(source, spec), [source.digest()]
     facts = {"file": int(frame.select(pl.len()).collect(engine="streaming").item())}
     context.log.info("%s interactions read from %s", f"{facts['file']:,}", source.name)
-    if spec.data.interactions.also == "events" and context.has("events", EVENTS):
-        path = context.fetch("events", EVENTS)
-        events = from_events(path, spec)
+    if spec.data.interactions.also == "events" and (stretches := _events(context)):
+        events = from_events(stretches, spec)
         facts["events"] = int(events.select(pl.len()).collect().item())
         context.log.info("%s events joined", f"{facts['events']:,}")
         frame = pl.concat([frame, events])
-        digests.append(_digest(path))
+        digests += _digests(context)
     return Interactions(_since(context, frame), source.name, tuple(digests), facts)
 
 
 def _warm(context: Context) -> Interactions:
     if not context.has("parent", FEATURES):
         raise Invalid("retrain.mode: a warm run needs a parent run to start from: start a full one")
-    path = context.fetch("events", EVENTS) if context.has("events", EVENTS) else None
-    events = from_events(path, context.spec.recommender) if path else None
+    stretches = _events(context)
+    events = from_events(stretches, context.spec.recommender) if stretches else None
     count = int(events.select(pl.len()).collect().item()) if events is not None else 0
-    if path is None or events is None or count < MIN_EVENTS:
+    if events is None or count < MIN_EVENTS:
         raise BadData(f"{EVENTS}: {count} events since the parent; a warm run needs {MIN_EVENTS}: wait, or start a full run")
     context.log.info("%s events since the parent read", f"{count:,}")
-    return Interactions(_since(context, events), EVENTS, (_digest(path),), {"events": count})
+    return Interactions(_since(context, events), EVENTS, _digests(context), {"events": count})
+
+
+def _events(context: Context) -> list[list[Path]]:
+    """The platform's own, stretch by stretch: a CSV each, or the parts of a compacted day."""
+    names = sorted(context.spec.inputs.get("events", {}))
+    return [[context.fetch("events", name) for name in group] for _, group in itertools.groupby(names, lambda name: name.split("/")[0])]
+
+
+def _digests(context: Context) -> tuple[str, ...]:
+    events = context.spec.inputs["events"]
+    return tuple(events[name].sha256 for name in sorted(events))
 
 
 def _since(context: Context, frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -154,11 +169,6 @@ def _oldest(parts: Parts) -> float:
 
 def _newest(parts: Parts) -> float:
     return float(parts.holdout.select(pl.col("time").max()).collect(engine="streaming").item())
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 if __name__ == "__main__":

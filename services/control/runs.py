@@ -12,6 +12,7 @@ from typing import Any
 
 from services.control.bases import Bases, published, spec_of, takes_events
 from services.control.card import complete
+from services.control.snapshots import Snapshots
 from services.control.turns import Turns
 from shared.contracts.card import CARD, Exported
 from shared.contracts.plans import run_plan
@@ -22,7 +23,7 @@ from shared.domain.errors import NotFound
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import Published, RegisterVersion, RunObservation, RunStatus, StageDone, StartStage, StopStage
 from shared.launch import collected_basis, rests_on, rollout_id
-from shared.ports import Clock, EventLog, Executor, Record, RolloutStore, Version
+from shared.ports import Clock, Executor, Record, RolloutStore, Version
 from shared.telemetry import metrics
 
 
@@ -37,7 +38,7 @@ class Runs:
         self,
         rollouts: RolloutStore,
         executor: Executor,
-        events: EventLog,
+        snapshots: Snapshots,
         clock: Clock,
         data_roots: tuple[str, ...],
         bases: Bases,
@@ -48,7 +49,7 @@ class Runs:
         self._registry = bases.registry
         self._executor = executor
         self._artifacts = bases.artifacts
-        self._events = events
+        self._snapshots = snapshots
         self._clock = clock
         self._data_roots = data_roots
         self._bases = bases
@@ -164,15 +165,12 @@ class Runs:
         )
 
     def _snapshot(self, record: Record[RunStatus], until: datetime) -> Files:
-        """The platform's own events as a file: all of them, or for a warm run those since the parent's snapshot."""
+        """The platform's own events: all of them, or for a warm run those since the parent's snapshot."""
         since = None
         if record.spec["mode"] == "warm" and record.spec["serving"] is not None:
             parent = self._registry.get(record.recommender, record.spec["serving"])
             since = datetime.fromisoformat(parent.lineage["snapshot"])
-        with tempfile.TemporaryDirectory(prefix="eyas-events-") as folder:
-            path = Path(folder) / "events.csv"
-            self._events.export(record.recommender, since, until, path)
-            return {"events.csv": self._artifacts.put(path)}
+        return self._snapshots.take(record.recommender, since, until)
 
     def _register(self, record: Record[RunStatus], following: RunStatus) -> None:
         lineage = self._bases.lineage(record, following.stages)

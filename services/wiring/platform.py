@@ -6,9 +6,11 @@ import functools
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from datetime import timedelta
 
 from services.api.parts import Door, Parts
 from services.control.bases import Bases
+from services.control.compaction import Compactor
 from services.control.loop import Loop
 from services.control.placement import Placement, warmth
 from services.control.planning import Planner
@@ -17,6 +19,7 @@ from services.control.replica import Replica
 from services.control.retrainers import Retrainers
 from services.control.rollouts import Rollouts, Sources
 from services.control.runs import Runs
+from services.control.snapshots import Snapshots
 from services.control.turns import Turns, Turnstile
 from services.gateway import Gateway, Stores
 from services.home import Home
@@ -72,7 +75,8 @@ class Platform:
         bases = Bases(state.runs, state.registry, state.artifacts, state.outputs, data, code_version(parts.images(settings)))
         stile = None if settings.owns_home else Turnstile(state.leases, secrets.token_hex(8), clock)
         turns, planner = Turns(state.runs, clock, settings.max_runs, stile), Planner(state.runs, bases, clock, settings.max_runs)
-        runs = Runs(state.rollouts, executor, state.events, clock, data_roots, bases, turns)
+        snapshots = Snapshots(state.events, state.days, state.artifacts)
+        runs = Runs(state.rollouts, executor, snapshots, clock, data_roots, bases, turns)
         rollouts = Rollouts(state.rollouts, state.routes, state.registry, server, Sources(state.kpis, state.mirrors), placement, clock)
         retrainers = Retrainers(state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes, monitor, clock)
         steps: list[Callable[[], object]] = [
@@ -92,6 +96,10 @@ class Platform:
         collector = parts.collector(settings, state)
         if settings.collect_every:
             self._loops.append(Loop("collector", _by_one(replica, "collector", collector.sweep), settings.collect_every * 60))
+        if settings.compact_every:
+            every = timedelta(minutes=settings.compact_every)
+            compactor = Compactor(state.recommenders, state.days, state.artifacts, executor, clock, every)
+            self._loops.append(Loop("compactor", _by_one(replica, "compactor", compactor.step), 5.0))
         self._waiting.append(state.missing)
 
         def wake() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 
+from services.eventlog.days import SqlEventDays
 from services.eventlog.jetstream import JetStreamEventLog, Joiner
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.nats import JetStream
@@ -74,6 +75,7 @@ class State:
             undo.callback(stream.close)
             self.events, self.joiner = JetStreamEventLog(stream, joined), Joiner(stream, joined)
         self.kpis = SqlKpis(engine)
+        self.days = SqlEventDays(engine)
         self.sightings = SqlSightings(engine)
         self.mirrors = SqlMirrors(engine)
         self.catalogue = SqlCatalogue(engine)

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,9 +24,10 @@ from fsspec.implementations.local import LocalFileSystem
 
 from shared.contracts.stage import File, Manifest
 from shared.contracts.strict import read
-from shared.domain.errors import Conflict, Damaged, NotFound, Unavailable
+from shared.domain.errors import Conflict, Damaged, Invalid, NotFound, Unavailable
 
 _ATTEMPT = re.compile(r"[a-z0-9][a-z0-9-]{0,120}")
+_PLACE = re.compile(r"[a-z0-9][a-z0-9._=-]*(/[a-z0-9][a-z0-9._=-]*)*")
 _CHUNK = 1 << 20
 
 
@@ -108,6 +110,22 @@ class FsspecArtifacts:
     def holds(self, file: File) -> bool:
         target = self._blob(file)
         return bool(self._fs.exists(target) and self._fs.size(target) == file.size)
+
+    def show(self, file: File, place: str) -> None:
+        """A second name of a file, for people: a link that can't be written to, or a copy where there are no links."""
+        if not _PLACE.fullmatch(place) or ".." in place:
+            raise Invalid(f"{place!r} is no place for a file: lower-case letters, digits and -_.=/ only")
+        source, target = self._blob(file), f"{self._root}/{place}"
+        if self._fs.exists(target):
+            return
+        try:
+            if isinstance(self._fs, LocalFileSystem):
+                Path(target).parent.mkdir(parents=True, exist_ok=True)
+                _link(Path(source), Path(target))
+            else:
+                self._fs.copy(source, target)
+        except FileNotFoundError:
+            raise NotFound(f"artifact {file.sha256[:12]} is not in {self.url}") from None
 
     def publish(self, manifest: Manifest) -> None:
         """Publishes an attempt: once. A second manifest of the same attempt is refused."""
@@ -207,3 +225,20 @@ class FsspecArtifacts:
         if isinstance(self._fs, LocalFileSystem):
             Path(target).parent.mkdir(parents=True, exist_ok=True)
         return f"{target}.{secrets.token_hex(4)}.part"
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+        target.chmod(0o444)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        raise
+    except OSError:  # a file system without links
+        part = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        try:
+            shutil.copyfile(source, part)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)

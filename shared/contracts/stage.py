@@ -40,9 +40,12 @@ class StageSpec(Strict):
     recommender: RecommenderSpec
     inputs: dict[str, Files] = Field(
         default_factory=dict,
-        description="By origin: 'etl', 'train', 'evaluate', 'export', 'events', 'parent' (warm start), 'serving' (to compare with).",
+        description="By origin: 'etl', 'train', 'evaluate', 'export', 'events', 'parent' (warm start), 'serving' (to compare with); "
+        "to compact: 'days' (what is stored) and 'parts' (what of it is written already).",
     )
-    mode: Literal["full", "warm"] = "full"
+    mode: Literal["full", "warm", "compact"] = Field(
+        "full", description="`compact`: etl writes days of events as Parquet, and is of no run."
+    )
     data_roots: tuple[str, ...] = Field((), description="The operator's allow-list: sources must lie under one of these.")
     artifacts: str = Field(description="fsspec URL of the artifact store.")
 

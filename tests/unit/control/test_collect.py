@@ -9,10 +9,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from services.control.archive import Archive
 from shared.artifacts import FsspecArtifacts, FsspecAttic
 from shared.contracts.stage import File, digest_of
 from shared.domain.errors import Damaged, NotFound
@@ -63,6 +65,21 @@ def test_what_nobody_names_goes_by_way_of_the_trash(heap: Heap) -> None:
     heap.pass_by(2 * HOUR)
     done = heap.collector().sweep()
     assert (done.erased, done.erased_bytes, heap.names("trash")) == (1, file.size, set())
+
+
+def test_compacted_events_are_kept_for_ever_and_what_they_were_made_of_is_not(heap: Heap) -> None:
+    dump, part = heap.put("a day's rows"), heap.put("the same as Parquet")
+    name, archive = "interactions/date=2026-03-01/part-00000.parquet", Archive(heap.store)
+    done = heap.manifest("compact-films-0-etl-1").model_copy(update={"files": {name: part}, "facts": {"rows": {name: 3}}})
+    heap.store.publish(done)
+    assert archive.add("films", 0, done) and not archive.add("films", 0, done)
+    archive.show("films")
+    heap.pass_by(400 * DAY)
+    sweeps(heap)
+    assert (heap.has(dump), heap.has(part)) == (False, True)
+    [(day, [kept])] = Archive(heap.store).days("films", "interactions").items()
+    assert (str(day), kept.file, kept.rows) == ("2026-03-01", part, 3)
+    assert heap.store.read(part) == MemoryFileSystem().cat_file(f"{heap.url}/events/films/{name}")
 
 
 def test_putting_content_again_makes_it_young(heap: Heap) -> None:

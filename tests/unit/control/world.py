@@ -24,7 +24,9 @@ from services.control.replica import Replica
 from services.control.retrainers import Retrainers
 from services.control.rollouts import Rollouts, Sources
 from services.control.runs import Runs
+from services.control.snapshots import Snapshots
 from services.control.turns import Turns, Turnstile
+from services.eventlog.days import SqlEventDays
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
 from services.store.engine import open_engine
@@ -246,7 +248,8 @@ class Plane:
         engine = world.open()
         parts, clock = world.parts, world.clock
         registry, routes = parts.registry(engine, fate), parts.routes(engine, fate)
-        recommenders, kpis, events = SqlRecommenders(engine), SqlKpis(engine), SqlEventLog(engine)
+        recommenders, kpis = SqlRecommenders(engine), SqlKpis(engine)
+        snapshots = Snapshots(SqlEventLog(engine), SqlEventDays(engine), world.artifacts)
         self.runs: Rows[RunStatus] = parts.rows(engine, "run", RunStatus, fate)
         self.rollouts: Rows[RolloutStatus] = parts.rows(engine, "rollout", RolloutStatus, fate)
         self.retrainers: Rows[RetrainerStatus] = parts.rows(engine, "retrainer", RetrainerStatus, fate)
@@ -256,7 +259,7 @@ class Plane:
         world.lives += 1
         turns = self.turns = Turns(self.runs, clock, world.max_runs, self.turnstile if world.several else None)
         self.planner = Planner(self.runs, bases, clock, world.max_runs)
-        runs = Runs(self.rollouts, world.executor, events, clock, ("/data",), bases, turns)
+        runs = Runs(self.rollouts, world.executor, snapshots, clock, ("/data",), bases, turns)
         rollouts = Rollouts(self.rollouts, routes, registry, world.server, Sources(kpis, SqlMirrors(engine)), self.placement, clock)
         retrainers = Retrainers(self.retrainers, self.runs, self.rollouts, recommenders, routes, world.signals, clock)
         self.ensure = retrainers.ensure

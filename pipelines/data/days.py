@@ -1,0 +1,53 @@
+"""Days of events as Parquet: how they are written out of what the platform dumped, and how they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from pipelines.data.sources import readable
+from shared.contracts.archive import COLUMNS, KEYS, EventTable, Kind
+from shared.domain.errors import BadData
+
+_DUMPED: dict[Kind, pl.DataType] = {
+    "int32": pl.Int32(),
+    "int64": pl.Int64(),
+    "float": pl.Float64(),
+    "text": pl.String(),
+    "truth": pl.Boolean(),
+    "moment": pl.Int64(),
+    "ints": pl.List(pl.Int64()),
+    "floats": pl.List(pl.Float64()),
+}
+_ROW_GROUP = 65_536
+
+
+def unwritten(table: EventTable, name: str, dump: Path, parts: Sequence[Path]) -> pl.DataFrame:
+    """What a day's dump holds and its parts don't, the oldest first."""
+    with readable(name):
+        rows = pl.read_ndjson(dump, schema={column: _DUMPED[kind] for column, kind in COLUMNS[table].items()})
+    moments = [column for column, kind in COLUMNS[table].items() if kind == "moment"]
+    rows, key = rows.with_columns(pl.col(moments).cast(pl.Datetime("us", "UTC"))), KEYS[table]
+    if parts:
+        known = pl.concat([pl.read_parquet(path, columns=[key]) for path in parts])
+        strange = known.join(rows, on=key, how="anti")
+        if len(strange):
+            raise BadData(f"{name}: {len(strange):,} rows were written before that the database doesn't hold now: is it an older copy?")
+        rows = rows.join(known, on=key, how="anti")
+    return rows.sort("at", key)
+
+
+def write_part(rows: pl.DataFrame, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows.write_parquet(path, compression="zstd", row_group_size=_ROW_GROUP)
+
+
+def day_of(parts: Sequence[Path]) -> pl.LazyFrame:
+    """A day's interactions in the order in which the log has them, with the columns and the values of an export."""
+    columns = ("seq", "user", "item", "value", "kind", "at")  # later parts may have more than earlier ones
+    whole = pl.concat([pl.scan_parquet(path).select(columns) for path in parts]).sort("at", "seq")
+    # Not polars' own division: by a constant it multiplies, and is off by a bit.
+    time = pl.col("at").dt.epoch("us").map_batches(lambda at: pl.Series(at.to_numpy() / 1e6), pl.Float64)
+    return whole.select("user", "item", "value", time.alias("time"), "kind")

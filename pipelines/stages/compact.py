@@ -1,0 +1,38 @@
+"""Compaction, a mode of etl: days of events as the platform dumped them become Parquet, less what was written of them before.
+
+Publishes `TABLE/date=DAY/part-NUMBER.parquet` for each day with something new, and how many rows each of them has.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+from pipelines.data.days import unwritten, write_part
+from pipelines.stages.runner import Context, Outcome
+from shared.contracts.archive import TABLES, EventTable, PartName, part_name
+
+
+def compact(context: Context) -> Outcome:
+    number = int(context.spec.run.rsplit("-", 1)[1])
+    known = [(part_name(name), name) for name in sorted(context.spec.inputs.get("parts", {}))]
+    files: dict[str, Path] = {}
+    rows: dict[str, int] = {}
+    for name in sorted(context.spec.inputs["days"]):
+        table, day = _of(name)
+        parts = [context.fetch("parts", stored) for part, stored in known if (part.what, part.day) == (table, day)]
+        dump = context.fetch("days", name)
+        new = unwritten(table, name, dump, parts)
+        for path in (dump, *parts):  # they are many, and were read
+            path.unlink()
+        if len(new):
+            part = str(PartName(table, day, number))
+            files[part], rows[part] = context.out(part), len(new)
+            write_part(new, files[part])
+            context.log.info("%s: %s rows", part, f"{len(new):,}")
+    return Outcome(files, facts={"rows": rows})
+
+
+def _of(name: str) -> tuple[EventTable, date]:
+    table, day = name.removesuffix(".ndjson").split("/")
+    return next(one for one in TABLES if one == table), date.fromisoformat(day)

@@ -1,0 +1,71 @@
+"""What of the events is written as files of days: a log of compactions, each a manifest that names what it added.
+
+The manifests are numbered, and of two with one number the store takes one. So what is written is what the first N of them name: nothing
+else remembers it, and nothing has to be put right after a death.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from shared.contracts.archive import TABLES, EventTable, PartName, part_name
+from shared.contracts.stage import File, Manifest
+from shared.domain.errors import Conflict, Damaged
+from shared.ports import ArtifactStore
+
+
+@dataclass(frozen=True)
+class Part:
+    name: PartName
+    file: File
+    rows: int
+
+
+class Archive:
+    def __init__(self, artifacts: ArtifactStore) -> None:
+        self._artifacts = artifacts
+        self._known: dict[str, tuple[Manifest, ...]] = {}  # manifests never change
+
+    def compactions(self, recommender: str) -> Sequence[Manifest]:
+        found = list(self._known.get(recommender, ()))
+        while (manifest := self._artifacts.manifest(_name(recommender, len(found)))) is not None:
+            found.append(manifest)
+        self._known[recommender] = tuple(found)
+        return found
+
+    def days(self, recommender: str, table: EventTable) -> Mapping[date, Sequence[Part]]:
+        found: dict[date, list[Part]] = {}
+        for manifest in self.compactions(recommender):
+            for name, file in manifest.files.items():
+                known = part_name(name)
+                if known.what == table:
+                    found.setdefault(known.day, []).append(Part(known, file, manifest.facts["rows"][name]))
+        return found
+
+    def add(self, recommender: str, number: int, done: Manifest) -> bool:
+        """What a try has published becomes compaction `number`; False where another try was first."""
+        rows = done.facts.get("rows", {})
+        if not all(part_name(file).number == number and isinstance(rows.get(file), int) for file in done.files):
+            raise Damaged(f"{done.attempt} published files that are no days of events, or without their number of rows")
+        name = _name(recommender, number)
+        try:
+            self._artifacts.publish(done.model_copy(update={"attempt": name, "run": name}))
+        except Conflict:
+            return False
+        return True
+
+    def show(self, recommender: str) -> None:
+        """Gives each file its place in a folder of days, for people and their tools."""
+        for part in itertools.chain.from_iterable(parts for table in TABLES for parts in self.days(recommender, table).values()):
+            self._artifacts.show(part.file, f"events/{recommender}/{part.name}")
+
+
+def _name(recommender: str, number: int) -> str:
+    return f"compacted-{recommender}-{number}"
+
+
+def rows_of(days: Mapping[date, Sequence[Part]]) -> Mapping[date, int]:
+    return {day: sum(part.rows for part in parts) for day, parts in days.items()}

@@ -1,0 +1,138 @@
+"""Compacts closed days of events into Parquet: what isn't written yet is dumped, written by an etl stage, and added to the archive.
+
+A compaction adds to those before it: each of its days is written less what earlier parts of that day hold, so a straggler becomes a part
+of its own and no part is ever changed. Tries of one compaction may overlap, end or be lost; the first that is added is it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from pathlib import Path
+
+from services.control.archive import Archive, Part, rows_of
+from shared.contracts.archive import TABLES, EventTable
+from shared.contracts.spec import RecommenderSpec
+from shared.contracts.stage import Files, StageSpec
+from shared.domain.archive import closed_before, due
+from shared.domain.errors import EyasError
+from shared.ports import ArtifactStore, Clock, EventDays, Executor, RecommenderStore
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 30
+"""Days of each table in one compaction."""
+_SOON = timedelta(0)
+
+
+@dataclass
+class _Turn:
+    """Of one recommender. `failed`: the newest try that did, by compaction and number; another one waits for the next turn."""
+
+    at: datetime
+    shown: bool = False
+    failed: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class _Due:
+    table: EventTable
+    days: Mapping[date, Sequence[Part]] = field(default_factory=dict)
+
+
+class Compactor:
+    def __init__(
+        self,
+        recommenders: RecommenderStore,
+        days: EventDays,
+        artifacts: ArtifactStore,
+        executor: Executor,
+        clock: Clock,
+        every: timedelta,
+    ) -> None:
+        self._recommenders = recommenders
+        self._days = days
+        self._artifacts = artifacts
+        self._executor = executor
+        self._clock = clock
+        self._every = every
+        self._archive = Archive(artifacts)
+        self._turns: dict[str, _Turn] = {}
+
+    def step(self) -> None:
+        """To be called every few seconds. Looks for days that are due `every` so often, and meanwhile after what is under way."""
+        for recommender in self._recommenders.list():
+            name, now = recommender.name, self._clock.now()
+            turn = self._turns.setdefault(name, _Turn(now))
+            if turn.at <= now:
+                turn.at = now + self._every  # where the look fails
+                try:
+                    turn.at = now + self._look(recommender.spec, turn)
+                except EyasError as error:
+                    log.error("the events of '%s' were not compacted: %s", name, error)
+
+    def _look(self, spec: RecommenderSpec, turn: _Turn) -> timedelta:
+        """When to look again."""
+        number = len(self._archive.compactions(spec.name))
+        if not turn.shown:
+            self._archive.show(spec.name)
+            turn.shown = True
+        for n in itertools.count(1):
+            attempt = f"compact-{spec.name}-{number}-etl-{n}"
+            job = self._executor.observe(attempt)  # before the manifest: what ended has published by now
+            done = self._artifacts.manifest(attempt)
+            if done is not None and done.failure is None:
+                turn.shown = False
+                if self._archive.add(spec.name, number, done):
+                    log.info("events of '%s' compacted: %d rows in %d files", spec.name, sum(done.facts["rows"].values()), len(done.files))
+                return _SOON
+            if done is None and job is None:
+                return _SOON if self._start(spec, number, attempt) else self._every
+            if done is None and job is not None and job.phase in ("waiting", "running"):
+                return _SOON
+            if (job is None or job.phase != "lost") and turn.failed < (number, n):
+                turn.failed = (number, n)
+                why = done.failure.message if done is not None and done.failure is not None else job.reason if job is not None else ""
+                log.warning("events of '%s' were not compacted: %s", spec.name, why)
+                return self._every
+        raise AssertionError
+
+    def _start(self, spec: RecommenderSpec, number: int, attempt: str) -> bool:
+        closed = closed_before(self._clock.now(), spec.rollout.analysis.attribution)
+        wanted = [self._due(spec.name, table, closed) for table in TABLES]
+        if not any(one.days for one in wanted):
+            return False
+        self._executor.start(
+            StageSpec(
+                stage="etl",
+                run=f"compact-{spec.name}-{number}",
+                attempt=attempt,
+                recommender=spec,
+                inputs={
+                    "days": {name: file for one in wanted for name, file in self._dumped(spec.name, one).items()},
+                    "parts": {str(part.name): part.file for one in wanted for parts in one.days.values() for part in parts},
+                },
+                mode="compact",
+                artifacts=self._artifacts.url,
+            )
+        )
+        return True
+
+    def _due(self, recommender: str, table: EventTable, closed: datetime) -> _Due:
+        written = self._archive.days(recommender, table)
+        days = due(self._days.counts(recommender, table, closed), rows_of(written))
+        return _Due(table, {day: written.get(day, ()) for day in days[:AT_ONCE]})
+
+    def _dumped(self, recommender: str, wanted: _Due) -> Files:
+        files: Files = {}
+        with tempfile.TemporaryDirectory(prefix="eyas-days-") as folder:
+            for day in wanted.days:
+                path = Path(folder) / f"{day}.ndjson"
+                self._days.dump(recommender, wanted.table, day, path)
+                files[f"{wanted.table}/{path.name}"] = self._artifacts.put(path)
+                path.unlink()
+        return files

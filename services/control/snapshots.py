@@ -1,0 +1,46 @@
+"""The platform's own events as files for a run: closed days as they were compacted, and the rest out of the log.
+
+A day's files are read only while they hold as many rows as the log has of that day; so what is read is the same whatever was compacted,
+and when.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import datetime
+from pathlib import Path
+
+from services.control.archive import Archive, rows_of
+from shared.contracts.stage import Files
+from shared.domain.archive import Stretch, stretches
+from shared.ports import ArtifactStore, EventDays, EventLog
+
+EVENTS = "events.csv"
+
+
+class Snapshots:
+    def __init__(self, events: EventLog, days: EventDays, artifacts: ArtifactStore) -> None:
+        self._events = events
+        self._days = days
+        self._artifacts = artifacts
+        self._archive = Archive(artifacts)
+
+    def take(self, recommender: str, since: datetime | None, until: datetime) -> Files:
+        """Interactions of [since, until): `events.csv`, or stretches of time whose names are in their order, each a CSV
+        or the parts of a day."""
+        days = self._archive.days(recommender, "interactions")
+        whole = {day: parts for day, parts in days.items() if all(self._artifacts.holds(part.file) for part in parts)}
+        stored = self._days.counts(recommender, "interactions", until) if whole else {}
+        found: Files = {}
+        for number, one in enumerate(stretches(since, until, stored, rows_of(whole))):
+            if one.day is not None:
+                found |= {f"{number:05d}/part-{part.name.number:05d}.parquet": part.file for part in whole[one.day]}
+            else:
+                found |= self._exported(recommender, one, EVENTS if (one.since, one.until) == (since, until) else f"{number:05d}.csv")
+        return found or self._exported(recommender, Stretch(since, until), EVENTS)
+
+    def _exported(self, recommender: str, one: Stretch, name: str) -> Files:
+        with tempfile.TemporaryDirectory(prefix="eyas-events-") as folder:
+            path = Path(folder) / EVENTS
+            rows = self._events.export(recommender, one.since, one.until, path)
+            return {name: self._artifacts.put(path)} if rows or name == EVENTS else {}

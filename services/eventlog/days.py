@@ -1,0 +1,116 @@
+"""The log's events by the day on which they happened: how many there are, and all of a day as lines of JSON.
+
+Counts come from an index alone. A dump is complete or not there, and read a few rows at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, Row, Select, func, select
+
+from services.eventlog.tables import impressions, instant, interactions
+from shared.contracts.archive import EventTable
+from shared.domain.archive import DAY, start_of
+from shared.domain.earned import MILLIONTHS
+
+log = logging.getLogger(__name__)
+
+_ROWS_AT_ONCE = 10_000
+_EPOCH, _LENGTH = date(1970, 1, 1), 86_400_000_000
+_TABLES = {"interactions": interactions, "impressions": impressions}
+_done, _shown = interactions.c, impressions.c
+_items = _shown["items"].label("showed")  # a row's own `items` is a method
+
+
+class SqlEventDays:
+    """Implements EventDays."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._reads = engine.execution_options(read_only=True)
+
+    def counts(self, recommender: str, what: EventTable, until: datetime) -> Mapping[date, int]:
+        at, named = _TABLES[what].c.at, _TABLES[what].c.recommender
+        number = (at // _LENGTH).label("day")
+        query = select(number, func.count()).where(named == recommender, at >= 0, at < instant(until)).group_by(number)
+        with self._reads.connect() as connection:
+            return {_EPOCH + timedelta(days=day): rows for day, rows in connection.execute(query)}
+
+    def dump(self, recommender: str, what: EventTable, day: date, to: Path) -> int:
+        part = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
+        count = 0
+        try:
+            with self._reads.connect() as connection, part.open("w", encoding="utf-8") as stream:
+                rows = connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(_of(recommender, what, day))
+                for batch in rows.partitions():
+                    stream.writelines(_lines(what, batch))
+                    count += len(batch)
+            part.replace(to)
+        finally:
+            part.unlink(missing_ok=True)
+        return count
+
+
+def _of(recommender: str, what: EventTable, day: date) -> Select[Any]:
+    columns: tuple[Any, ...] = (
+        (_done.seq, _done.event, _done.user, _done.item, _done.kind, _done.value, _done.revenue, _done.positive, _done.request_id, _done.at)
+        if what == "interactions"
+        else (
+            *(_shown.request_id, _shown.user, _shown.version, _shown.variant, _shown.generation, _shown.step, _items, _shown.fallback),
+            *(_shown.chances, _shown.bucket, _shown.score, _shown.at),
+        )
+    )
+    at, start = _TABLES[what].c.at, start_of(day)
+    return select(*columns).where(_TABLES[what].c.recommender == recommender, at >= instant(start), at < instant(start + DAY))
+
+
+def _lines(what: EventTable, rows: Any) -> Iterator[str]:
+    told = _interaction if what == "interactions" else _impression
+    return (json.dumps(told(row), separators=(",", ":")) + "\n" for row in rows)
+
+
+def _interaction(row: Row[Any]) -> dict[str, Any]:
+    return {
+        "seq": row.seq,
+        "id": row.event,
+        "user": row.user,
+        "item": row.item,
+        "kind": row.kind,
+        "value": row.value,
+        "revenue": None if row.revenue is None else row.revenue / MILLIONTHS,
+        "positive": bool(row.positive),
+        "request_id": row.request_id,
+        "at": row.at,
+    }
+
+
+def _impression(row: Row[Any]) -> dict[str, Any]:
+    return {
+        "request_id": row.request_id,
+        "user": row.user,
+        "version": row.version,
+        "variant": row.variant,
+        "generation": row.generation,
+        "step": row.step,
+        "items": _list(row.showed, row.request_id),
+        "chances": None if row.chances is None else _list(row.chances, row.request_id),
+        "fallback": row.fallback,
+        "bucket": row.bucket,
+        "score": row.score,
+        "at": row.at,
+    }
+
+
+def _list(told: str, request_id: str) -> list[Any] | None:
+    try:
+        found: list[Any] = json.loads(told)
+    except ValueError:
+        log.error("what answer '%s' showed can't be read: it is left out", request_id)
+        return None
+    return found

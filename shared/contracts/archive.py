@@ -1,0 +1,72 @@
+"""Days of events as files: the columns, and how files are called. What the control plane dumps, etl writes as Parquet, and both read.
+
+What follows from events (which answer a click belongs to, which answers were hits) isn't among them: it may still change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Literal, cast, get_args
+
+from shared.domain.errors import Damaged
+
+EventTable = Literal["interactions", "impressions"]
+TABLES: tuple[EventTable, ...] = get_args(EventTable)
+
+Kind = Literal["int32", "int64", "float", "text", "truth", "moment", "ints", "floats"]
+"""`moment`: whole microseconds since 1970, in Parquet a UTC timestamp."""
+
+COLUMNS: Mapping[EventTable, Mapping[str, Kind]] = {
+    "interactions": {
+        "seq": "int64",
+        "id": "text",
+        "user": "int64",
+        "item": "int64",
+        "kind": "text",
+        "value": "float",
+        "revenue": "float",
+        "positive": "truth",
+        "request_id": "text",
+        "at": "moment",
+    },
+    "impressions": {
+        "request_id": "text",
+        "user": "int64",
+        "version": "int32",
+        "variant": "text",
+        "generation": "int32",
+        "step": "int32",
+        "items": "ints",
+        "chances": "floats",
+        "fallback": "text",
+        "bucket": "int32",
+        "score": "float",
+        "at": "moment",
+    },
+}
+KEYS: Mapping[EventTable, str] = {"interactions": "seq", "impressions": "request_id"}
+"""What tells two rows apart."""
+
+_PART = re.compile(r"(interactions|impressions)/date=(\d{4}-\d\d-\d\d)/part-(\d{5,})\.parquet")
+
+
+@dataclass(frozen=True)
+class PartName:
+    """A file of one day, by the compaction that wrote it."""
+
+    what: EventTable
+    day: date
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.what}/date={self.day}/part-{self.number:05d}.parquet"
+
+
+def part_name(name: str) -> PartName:
+    found = _PART.fullmatch(name)
+    if found is None:
+        raise Damaged(f"a compaction's manifest names {name!r}, which is no day of events")
+    return PartName(cast(EventTable, found[1]), date.fromisoformat(found[2]), int(found[3]))

@@ -1,0 +1,82 @@
+"""Days of events out of SQL, and out of the fake, keep the port's promises; counts come from an index alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, event
+
+from services.eventlog.days import SqlEventDays
+from services.eventlog.sql import SqlEventLog
+from services.store.engine import open_engine
+from shared.contracts.archive import COLUMNS, TABLES
+from shared.contracts.events import Impression, Interaction
+from shared.ports import EventLog
+from shared.testing.days_suite import DAY, FUTURE, EventDaysSuite, dumped
+from shared.testing.event_suite import shown
+from shared.testing.fake_days import FakeDays
+from shared.testing.fake_events import FakeEvents
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = open_engine(database_url)
+    yield engine
+    engine.dispose()
+
+
+class TestSqlEventDays(EventDaysSuite):
+    @pytest.fixture
+    def log(self, engine: Engine) -> EventLog:
+        return SqlEventLog(engine)
+
+    @pytest.fixture
+    def days(self, engine: Engine) -> SqlEventDays:
+        return SqlEventDays(engine)
+
+    def test_what_an_answer_showed_may_be_unreadable(
+        self, engine: Engine, log: EventLog, days: SqlEventDays, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        log.impressions([shown("a"), shown("b")])
+        with engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE impressions SET items = '[1, 2' WHERE request_id = 'a'")
+        rows = {row["request_id"]: row["items"] for row in dumped(days, "impressions", DAY, tmp_path)}
+        assert rows == {"a": None, "b": [10, 11, 12]}
+        assert "what answer 'a' showed can't be read" in caplog.text
+
+    def test_a_dump_that_fails_leaves_nothing(self, log: EventLog, days: SqlEventDays, tmp_path: Path) -> None:
+        (tmp_path / "day.ndjson").mkdir()
+        with pytest.raises(OSError, match="day"):
+            days.dump("films", "interactions", DAY, tmp_path / "day.ndjson")
+        assert [found.name for found in tmp_path.glob("*day*")] == ["day.ndjson"]
+
+    def test_counts_read_an_index_alone(self, engine: Engine, days: SqlEventDays) -> None:
+        if engine.dialect.name != "sqlite":
+            pytest.skip("only SQLite says beforehand what it reads")
+        asked: list[tuple[str, object]] = []
+        event.listen(engine, "before_cursor_execute", lambda conn, cur, statement, values, *_: asked.append((statement, values)))
+        for table in TABLES:
+            days.counts("films", table, FUTURE)
+        selects = [one for one in asked if one[0].startswith("SELECT")]
+        assert len(selects) == len(TABLES)
+        with engine.connect() as connection:
+            for statement, values in selects:
+                plan = str(connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values).all())  # type: ignore[arg-type]
+                assert "COVERING INDEX" in plan, plan
+
+
+def test_every_field_of_an_event_has_its_column() -> None:
+    assert set(COLUMNS["impressions"]) == Impression.model_fields.keys() - {"recommender"}
+    assert set(COLUMNS["interactions"]) == Interaction.model_fields.keys() - {"recommender"} | {"seq", "positive"}
+
+
+class TestFakeDays(EventDaysSuite):
+    @pytest.fixture
+    def log(self) -> FakeEvents:
+        return FakeEvents()
+
+    @pytest.fixture
+    def days(self, log: FakeEvents) -> FakeDays:
+        return FakeDays(log)

@@ -1,0 +1,312 @@
+"""Closed days of events become Parquet, each row once, whatever dies; and what etl reads doesn't depend on it."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from services.control.archive import Archive
+from shared.contracts.events import Interaction
+from shared.contracts.stage import Manifest
+from shared.domain.archive import DAY, closed_before, due, start_of, stretches
+from shared.domain.errors import Damaged, NotFound
+from shared.testing.event_suite import ATTRIBUTION, did, shown
+from shared.testing.fake_days import FakeDays
+from shared.testing.fake_events import FakeEvents
+from tests.compacting import EVERY, NOW, Place
+from tests.unit.control.world import Death
+
+FIRST = start_of(date(2026, 3, 16))
+LAST = date(2026, 3, 20)
+NAME = "interactions/date=2026-03-16/part-00000.parquet"
+
+
+def place(folder: Path) -> Place:
+    events = FakeEvents()
+    return Place(folder, events, FakeDays(events))
+
+
+def day(n: float) -> datetime:
+    return FIRST + timedelta(days=n)
+
+
+def some(here: Place, *days: float) -> None:
+    number = len(here.log.shown)  # type: ignore[attr-defined]
+    for n, at in enumerate(map(day, days), number):
+        here.log.impressions([shown(f"q{n}", at, user=n)])
+        here.log.interactions([did(10, at, user=n, value=n + 0.1, kind="rating")], [True], ATTRIBUTION)
+
+
+moments = st.one_of(
+    st.integers(0, 5 * 86_400_000_000 - 1).map(lambda n: FIRST + timedelta(microseconds=n)),
+    st.sampled_from([FIRST, FIRST + DAY, FIRST + DAY - timedelta(microseconds=1), datetime(1969, 5, 1, tzinfo=FIRST.tzinfo)]),
+)
+interactions = st.builds(
+    lambda user, item, value, kind, at: Interaction(recommender="films", user=user, item=item, value=value, kind=kind, at=at),
+    *(st.integers(1, 4), st.integers(1, 5), st.one_of(st.none(), st.floats(-1e9, 1e9))),
+    *(st.sampled_from([None, "click", "purchase", "rating", "view", "forgotten"]), moments),
+)
+batches = st.lists(interactions, min_size=0, max_size=6)
+acts = st.lists(st.one_of(batches, st.just("compact")), max_size=12)
+spans = st.tuples(st.one_of(st.none(), moments), moments).map(lambda one: (None if one[0] is None else min(one[0], one[1]), one[1]))
+
+
+@pytest.mark.requirement("G-05")
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(acts=acts, span=spans)
+def test_etl_reads_the_same_rows_in_the_same_order_whatever_was_compacted_and_when(
+    tmp_path_factory: pytest.TempPathFactory, acts: list[Any], span: tuple[datetime | None, datetime]
+) -> None:
+    here = place(tmp_path_factory.mktemp("place"))
+    compactor, names = here.compactor(), 0
+    for act in acts:
+        if act == "compact":
+            here.settle(compactor)
+            here.check(LAST)
+        elif act:
+            here.log.interactions(act, [True] * len(act), ATTRIBUTION)
+            here.log.impressions([shown(f"q{names + n}", one.at) for n, one in enumerate(act)])
+            names += len(act)
+        assert here.read().equals(here.plain())
+        assert here.read(*span).equals(here.plain(*span))
+    assert here.read(None, NOW).height == len(here.plain())
+
+
+def test_a_straggler_becomes_a_part_of_its_own_and_no_part_changes(tmp_path: Path) -> None:
+    here, compactor = place(tmp_path), None
+    some(here, 0.1, 0.2, 1.5)
+    compactor = here.compactor()
+    here.settle(compactor)
+    files = sorted((tmp_path / "artifacts/events").rglob("*.parquet"))
+    before = {path: path.read_bytes() for path in files}
+    assert [str(path.relative_to(tmp_path / "artifacts/events/films/interactions")) for path in files if "interactions" in str(path)] == [
+        "date=2026-03-16/part-00000.parquet",
+        "date=2026-03-17/part-00000.parquet",
+    ]
+    some(here, 0.15)
+    assert here.read().equals(here.plain()), "before it is compacted too"
+    here.settle(compactor)
+    after = sorted((tmp_path / "artifacts/events").rglob("*.parquet"))
+    assert {path.name for path in set(after) - set(files)} == {"part-00001.parquet"} and len(after) == len(files) + 2
+    assert {path: path.read_bytes() for path in files} == before
+    here.check(LAST)
+    assert here.read().equals(here.plain())
+    assert here.in_folders("impressions").sort("at")["items"].to_list() == [[10, 11, 12]] * 4
+
+
+def test_compacted_days_are_not_exported_again(tmp_path: Path) -> None:
+    here = place(tmp_path)
+    some(here, *(n / 4 for n in range(18)))
+    here.settle()
+    exported: list[tuple[Any, Any]] = []
+    export = here.log.export
+
+    def counted(recommender: str, since: datetime | None, until: datetime, to: Path) -> int:
+        exported.append((since, until))
+        return export(recommender, since, until, to)
+
+    here.log.export = counted  # type: ignore[method-assign]
+    assert here.read().height == 18
+    assert exported == [(None, FIRST), (day(4), NOW)]
+
+
+def test_the_day_under_way_and_one_that_may_still_be_reacted_to_are_left_alone(tmp_path: Path) -> None:
+    here = place(tmp_path)
+    here.clock.time = day(1) + ATTRIBUTION + timedelta(minutes=59)
+    some(here, 0.5, 1.001)
+    compactor = here.compactor()
+    compactor.step()
+    assert here.executor.started == []
+    here.clock.time = day(1) + ATTRIBUTION + timedelta(hours=1)
+    here.settle(here.compactor())
+    assert set(here.written("interactions")) == {date(2026, 3, 16)}
+
+
+def test_where_nothing_happened_nothing_is_started_or_written(tmp_path: Path) -> None:
+    here = place(tmp_path)
+    here.settle()
+    here.log.interactions([did(10, day(0.5)), did(11, day(3.5))], [True] * 2, ATTRIBUTION)
+    here.settle()
+    assert [sorted(one.inputs["days"]) for one in here.executor.started] == [
+        ["interactions/2026-03-16.ndjson", "interactions/2026-03-19.ndjson"]
+    ]
+    here.settle()
+    assert len(here.executor.started) == 1
+    assert here.written("impressions") == {}
+    assert here.read().equals(here.plain())
+
+
+def test_many_days_are_compacted_some_at_a_time_the_oldest_first(tmp_path: Path) -> None:
+    here = place(tmp_path)
+    some(here, *(-n for n in range(70)))
+    here.settle()
+    assert [len(one.inputs["days"]) for one in here.executor.started] == [60, 60, 20]
+    here.check(LAST)
+
+
+class Mortal:
+    """A store or an executor at whose n-th call the control plane dies: before the call, or after it."""
+
+    def __init__(self, of: Any, fate: Fate) -> None:
+        self._of = of
+        self._fate = fate
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._of, name)
+        if not callable(found):
+            return found
+
+        def call(*given: Any, **more: Any) -> Any:
+            self._fate.reach()
+            result = found(*given, **more)
+            self._fate.reach()
+            return result
+
+        return call
+
+
+class Fate:
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def reach(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise Death
+
+
+def test_whoever_dies_between_any_two_calls_leaves_nothing_that_the_next_one_does_not_finish(tmp_path: Path) -> None:
+    deaths = 0
+    for at in range(1, 500):
+        here = place(tmp_path / str(at))
+        some(here, 0.1, 0.2, 1.5)
+        here.settle()
+        some(here, 0.3, 2.5)
+        fate = Fate(at)
+        try:
+            here.settle(here.compactor(Mortal(here.store, fate), Mortal(here.executor, fate)))
+        except Death:
+            deaths += 1
+            assert here.read().equals(here.plain())
+        here.settle()
+        here.check(LAST)
+        assert here.read().equals(here.plain())
+        if fate.left > 0:
+            break
+    assert deaths > 30
+
+
+def test_of_two_control_planes_that_compact_the_same_days_one_does(tmp_path: Path) -> None:
+    here = place(tmp_path)
+    some(here, 0.1, 1.5)
+    here.compactor().step()
+    spec = here.executor.started[0]
+    some(here, 0.2)
+    here.executor.publish(spec, "compact-films-0-etl-2")  # of one that took the first for lost
+    first, second = here.compactor(), here.compactor()
+    for _ in range(5):
+        first.step()
+        second.step()
+    here.settle(first)
+    here.settle(second)
+    here.check(LAST)
+    assert here.read().equals(here.plain())
+
+
+def test_a_try_that_was_lost_is_followed_by_another_one_at_once(tmp_path: Path) -> None:
+    here = place(tmp_path)
+    some(here, 0.1)
+    here.executor.lost = 2
+    compactor = here.compactor()
+    for _ in range(5):
+        compactor.step()
+    assert [one.attempt for one in here.executor.started] == [f"compact-films-0-etl-{n}" for n in (1, 2, 3)]
+    here.check(LAST)
+
+
+def test_a_try_that_failed_waits_for_the_next_turn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    here = place(tmp_path)
+    some(here, 0.1, 0.2)
+    here.settle()
+    del here.log.shown["q0"]  # type: ignore[attr-defined]
+    some(here, 0.3, 0.4, 0.5)
+    compactor = here.compactor()
+    for turn in range(3):
+        here.clock.time += EVERY
+        for _ in range(5):
+            compactor.step()
+        assert len(here.executor.started) == 2 + turn
+    assert (
+        "impressions/2026-03-16.ndjson: 1 rows were written before that the database doesn't hold now: is it an older copy?" in caplog.text
+    )
+    assert here.read().equals(here.plain()), "what the log has is what counts"
+
+
+@pytest.mark.parametrize("files", [{"train.parquet": 3}, {"interactions/date=2026-03-16/part-00007.parquet": 3}, {NAME: None}, {NAME: "3"}])
+def test_what_is_no_day_of_events_is_never_added(tmp_path: Path, files: dict[str, Any]) -> None:
+    here = place(tmp_path)
+    content = tmp_path / "content"
+    content.write_text("content")
+    rows = {name: count for name, count in files.items() if count is not None}
+    named = dict.fromkeys(files, here.store.put(content))
+    done = Manifest(stage="etl", run="r", attempt="r-etl-1", started=NOW, ended=NOW, files=named, facts={"rows": rows})
+    with pytest.raises(Damaged, match="no day"):
+        Archive(here.store).add("films", 0, done)
+    assert Archive(here.store).compactions("films") == []
+
+
+def test_a_file_of_the_archive_that_is_gone_is_read_out_of_the_log(tmp_path: Path) -> None:
+    here = place(tmp_path)
+    some(here, 0.1, 1.5)
+    here.settle()
+    part = next(iter((tmp_path / "artifacts/events/films/interactions").rglob("*.parquet")))
+    blob = next(one for one in (tmp_path / "artifacts/blobs").rglob("*") if one.is_file() and one.samefile(part))
+    blob.unlink()
+    assert here.read().equals(here.plain())
+
+
+def test_what_people_find_in_the_folder_cannot_be_written_to_and_names_stay_inside(tmp_path: Path) -> None:
+    here = place(tmp_path)
+    some(here, 0.1)
+    here.settle()
+    paths = list((tmp_path / "artifacts/events").rglob("*.parquet"))
+    assert paths and all(path.stat().st_mode & 0o222 == 0 for path in paths)
+    file = here.store.put(paths[0])
+    for name in ("../x", "/x", "a/../../x", "a//b", "A", ""):
+        with pytest.raises(Exception, match="is no place for a file"):
+            here.store.show(file, name)
+    with pytest.raises(NotFound):
+        here.store.show(file.model_copy(update={"sha256": "0" * 64}), "events/x")
+
+
+def test_days_are_closed_a_grace_after_the_last_reaction_to_them() -> None:
+    noon = datetime(2026, 3, 20, 12, tzinfo=NOW.tzinfo)
+    assert closed_before(noon, timedelta(minutes=30)) == start_of(date(2026, 3, 20))
+    assert closed_before(noon, timedelta(hours=11)) == start_of(date(2026, 3, 20))
+    assert closed_before(noon, timedelta(hours=11, microseconds=1)) == start_of(date(2026, 3, 19))
+
+
+def test_a_day_is_due_while_it_has_more_than_was_written() -> None:
+    a, b, c = (date(2026, 3, n) for n in (1, 2, 3))
+    assert due({c: 2, a: 1, b: 5}, {b: 5, c: 1}) == [a, c]
+    assert due({a: 1}, {a: 2}) == []
+
+
+def test_stretches_cover_the_time_once_and_in_order() -> None:
+    days = [date(2026, 3, 16) + timedelta(days=n) for n in range(5)]
+    stored = dict.fromkeys(days, 3)
+    found = list(stretches(day(0.5), day(4.5), stored, stored | {days[2]: 2}))
+    assert [(one.since, one.until, one.day) for one in found] == [
+        (day(0.5), day(1), None),
+        (day(1), day(2), days[1]),
+        (day(2), day(3), None),
+        (day(3), day(4), days[3]),
+        (day(4), day(4.5), None),
+    ]
+    assert [one.day for one in stretches(None, day(1), stored, stored)] == [None, days[0]]
+    assert [one.day for one in stretches(day(1), day(1), {}, {})] == []
