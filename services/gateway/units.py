@@ -104,6 +104,8 @@ def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> U
     uneven = [name for name, column in columns.items() if len(column) != len(items)]
     if uneven or not len(items):
         raise Unavailable(f"{what}: catalogue.npz is empty or its column '{(uneven or [signature.item])[0]}' has another length")
+    for column in columns.values():
+        column.flags.writeable = False  # the same in every call, which those who pack it may rely on
     order = np.argsort(items, kind="stable")
     return Unit(
         version=version.number,

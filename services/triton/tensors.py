@@ -45,8 +45,8 @@ def dummy(signature: Signature, rows: int = 1) -> dict[str, np.ndarray[Any, Any]
 
 
 def _pack(array: np.ndarray[Any, Any]) -> bytes:
-    """A catalogue's column is the same text in every call: known by its content (never by its identity: arrays can change)."""
-    if array.dtype.kind == "U" and array.nbytes <= _CACHED:
+    """A catalogue's column, which nobody may write to, is the same in every call: it is known by its content (never by its identity)."""
+    if array.dtype.kind == "U" and not array.flags.writeable and array.nbytes <= _CACHED:
         return _pack_again(array.tobytes(), array.dtype.str)
     return _join(array)
 

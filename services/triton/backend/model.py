@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import struct
 import threading
 import time
 from functools import lru_cache
@@ -25,17 +26,22 @@ _PATIENCE = 90.0
 _LOOK = 0.5
 _LAST = 10.0
 _LOAD = 240.0
+_length = struct.Struct("<I").unpack_from
 _TYPES = {"TYPE_FP32": np.float32, "TYPE_INT32": np.int32, "TYPE_INT64": np.int64, "TYPE_STRING": np.object_}
 
 
 def _decode(raw: bytes) -> np.ndarray[Any, Any]:
     """Triton's BYTES (a length of four bytes, then the text) as the str objects that ONNX Runtime takes."""
-    texts, at, end = [], 0, len(raw)
+    texts: list[str] = []
+    at, end, add = 0, len(raw), texts.append
     while at < end:
-        start = at + 4
-        at = start + int.from_bytes(raw[at:start], "little")
-        texts.append(raw[start:at].decode())
-    return np.array(texts, dtype=np.object_)
+        (size,) = _length(raw, at)
+        at += 4
+        add(str(raw[at : at + size], "utf-8") if size else "")
+        at += size
+    found = np.empty(len(texts), dtype=np.object_)
+    found[:] = texts
+    return found
 
 
 _decode_again = lru_cache(maxsize=16)(_decode)
