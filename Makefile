@@ -8,7 +8,7 @@ IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-drift bench-ann bench-filters bench-events bench-serve bench-faults lock doctor clean lint-api security
+.PHONY: help setup demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-drift bench-ann bench-filters bench-events bench-serve bench-faults bench-loop lock doctor clean lint-api security
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -102,7 +102,10 @@ bench-faults: setup ## what recommend gives while Triton, a version, the databas
 bench-drift: setup ## how late drift is found, and how often where there is none
 	@$(BIN)/python -m benchmarks.drift
 
-bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-events bench-serve bench-faults bench-drift ## every benchmark
+bench-loop: setup ## 30 simulated days with two shifts of tastes: retrained by triggers, daily, or never; an hour
+	@$(BIN)/python -m benchmarks.closed_loop
+
+bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-events bench-serve bench-faults bench-drift bench-loop ## every benchmark
 
 doctor: setup ## what this machine has and lacks
 	@$(BIN)/eyas doctor

@@ -51,11 +51,11 @@ def machine() -> dict[str, Any]:
     }
 
 
-def publish(bench: str, rows: Sequence[Row], folder: Path = Path("var/bench")) -> Path:
+def publish(bench: str, rows: Sequence[Row], folder: Path = Path("var/bench"), **more: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     documents = [row.document() for row in rows]
     path = folder / f"{bench}.json"
-    path.write_text(json.dumps({"bench": bench, "machine": machine(), "rows": documents}, indent=1))
+    path.write_text(json.dumps({"bench": bench, "machine": machine(), "rows": documents, **more}, indent=1))
     table = Table("case", "contender", "metric", "median", "min", "max", "unit", "runs", title=bench)
     for one in documents:
         numbers = [f"{one[key]:,.3g}" if abs(one[key]) < 1000 else f"{one[key]:,.0f}" for key in ("value", "min", "max")]

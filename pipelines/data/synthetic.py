@@ -118,6 +118,10 @@ class World:
         logits = self.affinity(self._rows(np.asarray([user])))[0, columns] + self.appeal[columns] + _SHOWN
         return _sigmoid(logits)
 
+    def liking(self) -> Floats:
+        """The same of everybody and everything: users x items."""
+        return _sigmoid(self.affinity() + self.appeal + _SHOWN)
+
     def best(self, user: int, count: int = 10) -> Ints:
         """What a perfect recommender would show."""
         return np.asarray(self.item_ids[np.argsort(-self.probability(user, self.item_ids), kind="stable")[:count]])
@@ -156,6 +160,25 @@ class World:
         pull[rising] = 2.1
         moved = 0.5 * self.tastes[:, rng.permutation(width)] + pull
         return replace(self, tastes=np.concatenate([moved, self.tastes[:, width:]], axis=1))
+
+    def in_fashion(self, seed: int, share: float = 0.67, lift: float = 2.0) -> World:
+        """A share of the genres is in fashion or out of it, half of them each: everybody likes their items more, or less. Another seed of
+        the same world is another fashion."""
+        rng = np.random.default_rng([self.seed, seed, 5])
+        width = self.genres.shape[1]
+        count = int(width * share) // 2
+        order = rng.permutation(width)
+        lifts = np.zeros(width)
+        lifts[order[:count]], lifts[order[count : 2 * count]] = lift, -lift
+        return replace(self, appeal=self.appeal + self.genres @ lifts / np.sqrt(self.genres.sum(axis=1)))
+
+    def exchanged(self, seed: int, share: float = 0.7) -> World:
+        """A share of the users takes each other's tastes: all of them together like what they liked."""
+        rng = np.random.default_rng([self.seed, seed, 6])
+        users = rng.permutation(len(self.user_ids))[: round(share * len(self.user_ids))]
+        tastes = self.tastes.copy()
+        tastes[users] = self.tastes[np.roll(users, 1)]
+        return replace(self, tastes=tastes)
 
     def impostors(self) -> World:
         """The same users with tastes turned into their opposite, and surer of them than people are: bots under real ids."""

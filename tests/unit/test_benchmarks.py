@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from onnxruntime import InferenceSession
 
-from benchmarks import control_loop, control_peer, drift, faults, filters
+from benchmarks import closed_loop, control_loop, control_peer, drift, faults, filters
 from benchmarks.drift_worlds import SHIFTS
 from benchmarks.faults_world import slow
+from benchmarks.loop_month import Day, Told, interval
+from benchmarks.loop_users import Scene, crowds
 from benchmarks.rollout_load import Asked
 from services.store.engine import sqlite_url
 
@@ -34,6 +37,36 @@ def test_filters_and_upserts_are_measured(tmp_path: Path) -> None:
     assert (len(state), seconds > 0) == (600, True)
     rows = [*filters.filtering(state, 600), *filters.upserts("sqlite", sqlite_url(tmp_path / "a.db"), writes)]
     assert all(value > 0 for row in rows for value in row.values)
+
+
+def test_a_day_of_the_closed_loop_is_the_same_for_every_arm_down_to_its_luck() -> None:
+    scene = Scene(users=30, items=40, visits=60, organic=3)
+    ((_, first), *_), ((_, again), *_) = crowds(scene), crowds(scene)
+    assert sorted(first.users[:30]) == sorted(first.users[30:]) == list(range(1, 31))
+    shown = scene.worlds()[0].item_ids[:5].tolist()
+    for visit in range(60):
+        assert first.clicked(visit, shown) == again.clicked(visit, shown)
+        assert set(first.clicked(visit, shown[:2])) == set(first.clicked(visit, shown)) & set(shown[:2])
+        picked = first.picked(visit)
+        assert picked.items.tolist() == again.picked(visit).items.tolist()
+        assert 0 < first.promise(visit, shown) < 1
+    best = [scene.worlds()[0].best(user, 5).tolist() for user in first.users]
+    assert first.oracle() == pytest.approx(sum(first.promise(visit, items) for visit, items in enumerate(best)) / 60)
+
+
+def test_recovery_counts_whole_days_within_a_phase() -> None:
+    scene = Scene(days=6, fashion=2, exchange=4)
+    rates = (80, 80, 40, 70, 30, 50)
+    days = tuple(Day(day, 100, hits, *interval(hits, 100), hits / 100, 0.9, 0) for day, hits in enumerate(rates))
+    told = Told(1, "daily", days, (), 0.0, (), 0.0, 0.0)
+    assert [mean for mean, _ in closed_loop.phases(told, scene)] == [0.8, 0.55, 0.4]
+    assert closed_loop.recovery(told, scene, 2, 0.7) == 1
+    assert closed_loop.recovery(told, scene, 2, 0.4) == 0
+    assert closed_loop.recovery(told, scene, 4, 0.7) is None
+    low, high = interval(30, 100)
+    assert (round(low, 3), round(high, 3)) == (0.219, 0.396)
+    root = ElementTree.fromstring(closed_loop.picture([told], scene))
+    assert len(root.findall(".//{*}polyline")) == 2
 
 
 def test_drift_is_found_where_it_was_planted_and_alone_there() -> None:

@@ -97,6 +97,29 @@ def test_a_shift_moves_the_genres_that_are_liked_and_lowers_the_hit_rate(world: 
     assert hit_rate(moved, perfect(moved)) > hit_rate(moved, perfect(world))
 
 
+def test_another_fashion_moves_the_genres_that_are_liked_and_no_taste(world: World) -> None:
+    one, other = world.in_fashion(1), world.in_fashion(2)
+    assert np.array_equal(one.tastes, other.tastes)
+    before, after = (liked_genres(those, those.ratings(8_000, START, END, 1)) for those in (one, other))
+    assert psi(before, after) > 0.25
+    assert hit_rate(other, perfect(one)) < 0.85 * hit_rate(other, perfect(other))
+    assert np.array_equal(one.appeal, world.in_fashion(1).appeal)
+
+
+def test_exchanged_tastes_are_the_same_tastes_of_other_users(world: World) -> None:
+    moved = world.exchanged(1, share=0.5)
+    changed = (moved.tastes != world.tastes).any(axis=1)
+    assert changed.sum() == USERS // 2
+    assert np.array_equal(np.sort(moved.tastes, axis=0), np.sort(world.tastes, axis=0))
+    before, after = (liked_genres(those, those.ratings(8_000, START, END, 1)) for those in (world, moved))
+    assert psi(before, after) < 0.02
+    assert hit_rate(moved, perfect(world)) < 0.8 * hit_rate(moved, perfect(moved))
+
+
+def test_everybodys_liking_is_each_ones(world: World) -> None:
+    assert np.allclose(world.liking()[6], world.probability(7, world.item_ids))
+
+
 def test_what_impostors_like_earns_next_to_nothing(world: World) -> None:
     assert hit_rate(world, perfect(world.impostors())) < 0.1 * hit_rate(world, perfect(world))
 
