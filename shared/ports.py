@@ -20,13 +20,14 @@ from shared.domain.access import Token
 from shared.domain.attributes import Value
 from shared.domain.catalogue import ItemWrite
 from shared.domain.drift.reading import Look
-from shared.domain.earned import Earned
+from shared.domain.earned import Earned, Part
 from shared.domain.machine import Request
 from shared.domain.queue import Queued
 from shared.domain.reuse import StageOutput
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import Job, RunStatus
+from shared.domain.spread import Showings
 from shared.domain.traffic import Mirror, Traffic
 from shared.domain.triggers import RetrainerStatus
 from shared.domain.verdict import Sample
@@ -639,6 +640,29 @@ class KpiSource(Protocol):
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
     ) -> Earned:
         """Of the answers of a version that were given in [since, until); `conversions` are the kinds that are one."""
+
+    def parts(
+        self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
+    ) -> Mapping[Part, Earned]:
+        """The same, by variant, fallback and slices; parts without an answer are left out."""
+
+    def steps(
+        self,
+        recommender: str,
+        version: int,
+        since: datetime,
+        until: datetime,
+        every: timedelta,
+        attribution: timedelta,
+        conversions: Collection[str],
+    ) -> Mapping[int, Earned]:
+        """The same, by step of so much time from `since` on (0, 1, ...); steps without an answer are left out."""
+
+    def showings(self, recommender: str, version: int, since: datetime, until: datetime, limit: int) -> Showings:
+        """What the newest `limit` of those answers showed: of one moment, those of the greater request ids."""
+
+    def liked(self, recommender: str, until: datetime, limit: int) -> Mapping[int, int]:
+        """By item, how many of the newest `limit` positives before `until` are of it."""
 
 
 @dataclass(frozen=True)

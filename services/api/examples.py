@@ -30,8 +30,7 @@ _TOKEN = {
     "revoked_by": None,
 }
 
-_EARNED = {
-    "version": 3,
+_RATES = {
     "answers": 1000,
     "hits": 210,
     "hit_rate": 0.21,
@@ -40,8 +39,17 @@ _EARNED = {
     "revenue": 419.88,
     "revenue_per_answer": 0.41988,
     "engagement": 0.254,
+}
+_EARNED = {
+    **_RATES,
+    "version": 3,
     "kinds": {"click": 242, "purchase": 12},
     "click_rate": [0.11, 0.08, 0.03],
+    "variants": {"stable": _RATES},
+    "slices": {"germany": {**_RATES, "answers": 100, "hits": 25, "hit_rate": 0.25}, "known_users": _RATES},
+    "looked": 1000,
+    "coverage": 0.31,
+    "novelty": 9.4,
 }
 
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -67,6 +75,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "steer_rollout": {"body": _WHY},
     "retrain": {"body": {"reason": "a new catalogue"}},
     "get_kpis": {"answer": {"window": "1h", "versions": [_EARNED]}},
+    "get_kpi_series": {"answer": {"window": "1h", "step": "5m", "versions": [{"version": 3, "points": [{"ends": _AT, **_RATES}]}]}},
     "get_card": {
         "answer": {
             "version": 1,

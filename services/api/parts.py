@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from services.gateway import Gateway
-from services.monitor.earnings import Earning
+from services.monitor.earnings import Point, VersionEarning
 from shared.domain.drift.reading import Look
 from shared.domain.queue import Turn
 from shared.domain.retention import Sweep
@@ -69,8 +69,10 @@ class Parts:
     audit: AuditLog
     drift: Callable[[str], Look | None]
     """The newest look at what users like; None while there are too few events."""
-    kpis: Callable[[str, timedelta], Mapping[int, Earning]]
+    kpis: Callable[[str, timedelta], Mapping[int, VersionEarning]]
     """By version, what its answers earned in the newest closed stretch of time."""
+    series: Callable[[str, timedelta, timedelta, int], Mapping[int, Sequence[Point]]]
+    """By version, the same in windows of a width that end a step apart; so many of them."""
     collect: Callable[[bool], Sweep]
     """Collects garbage; or, if true, only says what would go."""
     turns: Callable[[], Mapping[str, Turn]]

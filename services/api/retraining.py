@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Annotated
+from datetime import datetime
 
-from fastapi import Query
 from pydantic import BaseModel, Field
 
 from services.api.access import Room, Who
 from services.api.asking import Because, ask
 from services.api.parts import Parts, With
-from services.monitor.earnings import Earning
-from shared.contracts.quantities import parse_duration
 from shared.contracts.retraining import DriftTrigger
 from shared.domain.access import Role
 from shared.domain.drift.reading import Reading
 from shared.domain.drift.standing import Memory
-from shared.domain.earned import MILLIONTHS
-from shared.domain.errors import Conflict, Invalid, NotFound, Unavailable
+from shared.domain.errors import Conflict, NotFound, Unavailable
 from shared.domain.retrainer import ANSWERS
 from shared.domain.triggers import RetrainerStatus
 
 room = Room("monitoring")
-
-_LONGEST = timedelta(days=366)
 
 
 class HeldView(BaseModel):
@@ -97,42 +90,6 @@ class Drift(BaseModel):
     retrainer: RetrainerView | None
 
 
-class Kpi(BaseModel):
-    version: int
-    answers: int
-    hits: int
-    hit_rate: float
-    conversions: int = Field(description="Answers with an event of a kind that is a conversion.")
-    conversion: float = Field(description="Conversions by answers.")
-    revenue: float = Field(description="Of the events that react to them.")
-    revenue_per_answer: float = Field(description="Revenue by answers.")
-    engagement: float = Field(description="The weights of those events, by answers.")
-    kinds: dict[str, int] = Field(description="Those events by kind, positive ones alone.")
-    click_rate: list[float] = Field(description="By place, the first one first: the share of the answers whose item there was clicked.")
-
-    @classmethod
-    def of(cls, version: int, one: Earning) -> Kpi:
-        earned = one.earned
-        return cls(
-            version=version,
-            answers=earned.answers,
-            hits=earned.hits,
-            hit_rate=earned.hit_rate,
-            conversions=earned.conversions,
-            conversion=earned.conversion,
-            revenue=earned.revenue / MILLIONTHS,
-            revenue_per_answer=earned.revenue_per_answer,
-            engagement=one.engagement,
-            kinds=dict(earned.kinds),
-            click_rate=[rate for _, rate in sorted(earned.click_rates().items())],
-        )
-
-
-class Kpis(BaseModel):
-    window: str
-    versions: list[Kpi] = Field(description="Those with answers in the newest stretch of time whose attribution window has closed.")
-
-
 @room.create("/v1/recommenders/{name}:retrain", Role.OPERATOR, status_code=202)
 def retrain(parts: With, who: Who, name: str, why: Because = None) -> RetrainerView:
     """A run as the spec's `retrain` says, as soon as nothing else is under way."""
@@ -163,14 +120,6 @@ def get_drift(parts: With, name: str) -> Drift:
     )
 
 
-@room.get("/v1/recommenders/{name}/kpis", Role.VIEWER)
-def get_kpis(parts: With, name: str, window: Annotated[str, Query(max_length=20, examples=["30m", "1h"])] = "1h") -> Kpis:
-    """What the answers of each version earned."""
-    parts.recommenders.get(name)
-    found = parts.kpis(name, _window(window))
-    return Kpis(window=window, versions=[Kpi.of(number, one) for number, one in sorted(found.items())])
-
-
 def _said(found: Sequence[ReadingView], watched: bool) -> list[str]:
     if not found:
         return ["too few likes, or users, for two windows apart: nothing is known of drift yet"]
@@ -186,13 +135,3 @@ def _retrainer(parts: Parts, name: str) -> RetrainerStatus | None:
         return parts.retrainers.get(name).status
     except NotFound:
         return None
-
-
-def _window(said: str) -> timedelta:
-    try:
-        window = parse_duration(said)
-    except (ValueError, OverflowError) as error:
-        raise Invalid(f"window: {error}") from None
-    if not timedelta(0) < window <= _LONGEST:
-        raise Invalid(f"window: expected more than nothing and at most {_LONGEST.days} days, got '{said}'")
-    return window

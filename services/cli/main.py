@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from services.cli import access, doctor, items, online, recommenders, registry, rollouts, runs
+from services.cli import access, doctor, items, kpis, online, recommenders, registry, rollouts, runs
 from services.cli.faults import Guarded
 from services.cli.home import default_home
 from services.cli.session import Session
@@ -97,7 +97,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     online.recommend,
     online.events,
     online.serving,
-    recommenders.kpis,
+    kpis.kpis,
     recommenders.drift,
     recommenders.triggers,
     recommenders.retrain,

@@ -1,4 +1,4 @@
-"""`apply`, `rollback`, `delete`, `drift`, `kpis`, `retrain`: what is done with a recommender as a whole."""
+"""`apply`, `rollback`, `delete`, `drift`, `retrain`: what is done with a recommender as a whole."""
 
 from __future__ import annotations
 
@@ -105,23 +105,6 @@ def triggers(
     typer.echo(f"in the last 24 hours: {len(found['firings'])}{most}" + (f" ({by})" if by else ""))
     if found["retrainer"]:
         _show_retrainer(found["retrainer"])
-
-
-def kpis(
-    ctx: typer.Context, name: Name, window: Annotated[str, typer.Option(help="Such as 30m, 6h or 7d.")] = "1h", as_json: AsJson = False
-) -> None:
-    """Show what each version has earned lately."""
-    found = client(ctx).get(paths.recommender(name, "/kpis"), window=window)
-    if as_json:
-        show_json(found)
-        return
-    columns = ("version", "answers", "hits", "hit_rate", "conversion", "revenue_per_answer", "engagement")
-    rows = [tuple(one[column] for column in columns) for one in found["versions"]]
-    show_table(
-        ("VERSION", "ANSWERS", "HITS", "HIT RATE", "CONVERSION", "REVENUE", "ENGAGEMENT"),
-        rows,
-        f"no answers whose attribution window has closed in the last {window}",
-    )
 
 
 def retrain(ctx: typer.Context, name: Name, reason: Reason = "") -> None:

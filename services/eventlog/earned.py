@@ -1,49 +1,83 @@
-"""What a version's answers earned, in four counts: each of whole numbers, each along an index."""
+"""What a version's answers earned, in four counts: each of whole numbers, each along an index, each by whatever keys are asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
 from services.eventlog.tables import impressions, interactions
 from shared.domain.earned import MILLIONTHS, Earned
 
 _shown, _done = impressions.c, interactions.c
+Key = tuple[Any, ...]
+
+
+@dataclass
+class _Counts:
+    answers: int = 0
+    hits: int = 0
+    conversions: int = 0
+    revenue: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)
+    shown: dict[int, int] = field(default_factory=dict)
+    clicked: dict[int, int] = field(default_factory=dict)
 
 
 def earned_by(
-    connection: Connection, recommender: str, version: int, since: int, until: int, attribution: int, conversions: Collection[str]
-) -> Earned:
+    connection: Connection,
+    recommender: str,
+    version: int,
+    since: int,
+    until: int,
+    attribution: int,
+    conversions: Collection[str],
+    keys: Sequence[ColumnElement[Any]] = (),
+) -> Mapping[Key, Earned]:
+    """By the values of the keys, which are of the answers alone; what no answer has is left out."""
     given = (_shown.recommender == recommender, _shown.version == version, _shown.at >= since, _shown.at < until)
-    sizes = connection.execute(
-        select(_shown.size, func.count().label("answers"), func.count(_shown.hit_at).filter(_shown.hit_at - _shown.at <= attribution))
-        .where(*given)
-        .group_by(_shown.size)
-    ).all()
+    named = [key.label(f"key_{at}") for at, key in enumerate(keys)]
+    labels = [f"key_{at}" for at in range(len(named))]
 
     def reactions(*columns: Any) -> Select[Any]:
         joined = impressions.join(interactions, _done.answer == _shown.request_id)
-        return select(*columns).select_from(joined).where(*given, _shown.hit_at.is_not(None), _done.at - _shown.at <= attribution)
+        here = (*given, _shown.hit_at.is_not(None), _done.at - _shown.at <= attribution)
+        return select(*named, *columns).select_from(joined).where(*here)
 
-    answers = func.count(_done.answer.distinct())
-    kinds = connection.execute(
-        reactions(
-            _done.kind,
-            func.count(),
-            func.sum(_done.revenue // MILLIONTHS),  # in two sums, or many large ones would leave the range of whole numbers
-            func.sum(_done.revenue % MILLIONTHS),
-        ).group_by(_done.kind)
-    ).all()
-    clicks = connection.execute(reactions(_done.position, answers).group_by(_done.position)).all()
-    converted = connection.execute(reactions(answers).where(_done.kind.in_(sorted(conversions)))).scalar_one() if conversions else 0
-    return Earned(
-        answers=sum(row.answers for row in sizes),
-        hits=sum(row[2] for row in sizes),
-        conversions=int(converted),
-        revenue=sum(int(whole or 0) * MILLIONTHS + int(rest or 0) for _, _, whole, rest in kinds),
-        kinds={kind: count for kind, count, _, _ in kinds if kind is not None},
-        shown={row.size: row.answers for row in sizes if row.size is not None},
-        clicked={position: count for position, count in clicks if position is not None},
-    )
+    found: dict[Key, _Counts] = defaultdict(_Counts)
+
+    def rows(query: Select[Any], *groups: Any) -> list[tuple[_Counts, Sequence[Any]]]:
+        by = [*labels, *groups]
+        grouped = query.group_by(*by) if by else query
+        return [(found[_key(row, len(named))], row[len(named) :]) for row in connection.execute(grouped)]
+
+    hits = func.count(_shown.hit_at).filter(_shown.hit_at - _shown.at <= attribution)
+    for one, (size, answers, hit) in rows(select(*named, _shown.size, func.count(), hits).where(*given), _shown.size):
+        one.answers += answers
+        one.hits += hit
+        if size is not None:
+            one.shown[size] = answers
+    revenue = (func.sum(_done.revenue // MILLIONTHS), func.sum(_done.revenue % MILLIONTHS))  # in two sums, or many large ones would
+    for one, (kind, count, whole, rest) in rows(reactions(_done.kind, func.count(), *revenue), _done.kind):  # leave the whole numbers
+        one.revenue += int(whole or 0) * MILLIONTHS + int(rest or 0)
+        if kind is not None:
+            one.kinds[kind] = count
+    answered = func.count(_done.answer.distinct())
+    for one, (place, count) in rows(reactions(_done.position, answered), _done.position):
+        if place is not None:
+            one.clicked[place] = count
+    if conversions:
+        for one, (count,) in rows(reactions(answered).where(_done.kind.in_(sorted(conversions)))):
+            one.conversions = int(count)
+    return {
+        key: Earned(one.answers, one.hits, one.conversions, one.revenue, one.kinds, one.shown, one.clicked)
+        for key, one in found.items()
+        if one.answers
+    }
+
+
+def _key(row: Row[Any], count: int) -> Key:
+    return tuple(row[:count])

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Engine, FromClause, Select, func, select
+from sqlalchemy import ColumnElement, Engine, FromClause, Select, func, select
 
-from services.eventlog.earned import earned_by
+from services.eventlog.earned import Key, earned_by
 from services.eventlog.sums import hits, over_users, sample
-from services.eventlog.tables import impressions, instant, length
-from services.eventlog.traffic import traffic_of
-from shared.domain.earned import Earned
+from services.eventlog.tables import impressions, instant, interactions, length
+from services.eventlog.traffic import read_items, traffic_of
+from shared.domain.earned import Earned, Part
+from shared.domain.spread import Showings
 from shared.domain.traffic import Traffic
 from shared.domain.verdict import Sample
 from shared.ports import HitRate
 
-_shown = impressions.c
+_shown, _done = impressions.c, interactions.c
 
 
 class SqlKpis:
@@ -38,14 +40,60 @@ class SqlKpis:
             return traffic_of(connection, recommender, generation, instant(now))
 
     def hit_rate(self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta) -> HitRate:
-        given = _given(recommender, version, since).where(_shown.at < instant(until))
+        given = _here(select(_shown.at, _shown.hit_at), recommender, version, since, until)
         return self._count(given.subquery(), attribution)
 
     def earned(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
     ) -> Earned:
+        return self._earned(recommender, version, since, until, attribution, conversions).get((), Earned())
+
+    def parts(
+        self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
+    ) -> Mapping[Part, Earned]:
+        keys = (_shown.variant, _shown.fallback, _shown.slices)
+        found = self._earned(recommender, version, since, until, attribution, conversions, keys)
+        return {Part(variant, fallback, tuple((slices or "").split())): one for (variant, fallback, slices), one in found.items()}
+
+    def steps(
+        self,
+        recommender: str,
+        version: int,
+        since: datetime,
+        until: datetime,
+        every: timedelta,
+        attribution: timedelta,
+        conversions: Collection[str],
+    ) -> Mapping[int, Earned]:
+        step = (_shown.at - instant(since)) // length(every)
+        found = self._earned(recommender, version, since, until, attribution, conversions, (step,))
+        return {int(at): one for (at,), one in found.items()}
+
+    def showings(self, recommender: str, version: int, since: datetime, until: datetime, limit: int) -> Showings:
+        newest = (_shown.at.desc(), _shown.request_id.desc())
+        query = _here(select(_shown["items"]), recommender, version, since, until).order_by(*newest).limit(limit)
         with self._reads.connect() as connection:
-            return earned_by(connection, recommender, version, instant(since), instant(until), length(attribution), conversions)
+            lists = [read for text in connection.execute(query).scalars() if (read := read_items(text)) is not None]
+        return Showings(len(lists), Counter(item for one in lists for item in set(one)))
+
+    def liked(self, recommender: str, until: datetime, limit: int) -> Mapping[int, int]:
+        newest = (_done.at.desc(), _done.seq.desc())
+        here = (_done.recommender == recommender, _done.at < instant(until), _done.positive.is_(True))
+        with self._reads.connect() as connection:
+            return Counter(connection.execute(select(_done.item).where(*here).order_by(*newest).limit(limit)).scalars())
+
+    def _earned(
+        self,
+        recommender: str,
+        version: int,
+        since: datetime,
+        until: datetime,
+        attribution: timedelta,
+        conversions: Collection[str],
+        keys: Sequence[ColumnElement[Any]] = (),
+    ) -> Mapping[Key, Earned]:
+        with self._reads.connect() as connection:
+            return earned_by(connection, recommender, version, instant(since), instant(until), length(attribution), conversions, keys)
 
     def _count(self, answers: FromClause, attribution: timedelta) -> HitRate:
         query = select(func.count().label("answers"), hits(answers.c, length(attribution)).label("hits")).select_from(answers)
@@ -54,9 +102,9 @@ class SqlKpis:
         return HitRate(row.answers, row.hits)
 
 
-def _given(recommender: str, version: int, since: datetime) -> Select[Any]:
-    here = (_shown.recommender == recommender, _shown.version == version, _shown.at >= instant(since))
-    return select(_shown.at, _shown.hit_at).where(*here)
+def _here(query: Select[Any], recommender: str, version: int, since: datetime, until: datetime) -> Select[Any]:
+    here = (_shown.recommender == recommender, _shown.version == version, _shown.at >= instant(since), _shown.at < instant(until))
+    return query.where(*here)
 
 
 def _samples(recommender: str, generation: int, window: int, attribution: int, now: int) -> Select[Any]:

@@ -129,8 +129,9 @@ _SEEN = _seen()
 def _impression(one: Impression) -> dict[str, Any]:
     items = json.dumps(one.items, separators=(",", ":"))
     chances = None if one.chances is None else _chances(one.chances)
-    row = one.model_dump(exclude={"items", "at", "chances"})
-    return row | {"items": items, "size": len(one.items), "at": instant(one.at), "chances": chances}
+    row = one.model_dump(exclude={"items", "slices", "at", "chances"})
+    slices = " ".join(one.slices) or None
+    return row | {"items": items, "size": len(one.items), "at": instant(one.at), "chances": chances, "slices": slices}
 
 
 @lru_cache(1024)

@@ -34,8 +34,9 @@ impressions = Table(
     Column("score", Float),  # mean of the items shown
     Column("size", Integer),  # how many items; none where nobody noted it
     Column("chances", Text),  # a JSON list: of each item, that it was shown in its place; none where nothing was left to chance
+    Column("slices", Text),  # names with a space between them, in order; none where there are none
     Index("impressions_by_user", "recommender", "user", "at"),
-    Index("impressions_by_version", "recommender", "version", "at", "hit_at", "size", "request_id"),
+    Index("impressions_by_version", "recommender", "version", "at", "hit_at", "size", "request_id", "variant", "fallback", "slices"),
     Index("impressions_by_route", "recommender", "generation", "variant", "user", "fallback", "at", "hit_at"),
     Index("impressions_by_latency", "recommender", "generation", "variant", "fallback", "bucket", "score", "at"),
 )

@@ -74,10 +74,10 @@ def _lists(connection: Connection, recommender: str, generation: int, variant: s
     some = newest.order_by(_shown.at.desc()).limit(_LOOKED).subquery()
     own = (some.c.generation == generation, some.c.variant == variant, some.c.fallback.is_(None))
     query = select(some.c.showed).where(*own).order_by(some.c.at.desc())
-    return [read for text in connection.execute(query).scalars() if (read := _read(text)) is not None]
+    return [read for text in connection.execute(query).scalars() if (read := read_items(text)) is not None]
 
 
-def _read(text: str) -> Sequence[int] | None:
+def read_items(text: str) -> Sequence[int] | None:
     """A damaged row is looked at by nobody."""
     try:
         return list(json.loads(text))

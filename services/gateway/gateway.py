@@ -34,7 +34,7 @@ from shared.contracts.events import NOTHING_LEFT, Event, Impression
 from shared.domain.attributes import Value
 from shared.domain.errors import EyasError, Unavailable
 from shared.domain.ids import new_id
-from shared.domain.route import Route, Variant, choose
+from shared.domain.route import Variant, choose
 from shared.domain.traffic import bucket_of
 from shared.ports import ArtifactStore, Catalogue, Clock, EventLog, Indexes, Mirrors, RecommenderStore, Registry, RouteStore, Scorer
 from shared.telemetry import metrics
@@ -234,7 +234,7 @@ class Gateway:
                 id_ = new_id("q", now, secrets.randbits(30))
                 fallback = shown.fallback if shown.items else NOTHING_LEFT
                 answers[one.place] = Answer(id_, name, one.version, one.variant, shown.items, fallback)
-                impressions.append(_impression(answers[one.place], wish.user, one.served.route, shown, now))
+                impressions.append(_impression(answers[one.place], one, shown, now))
                 route = one.served.route
                 if route.shadow and route.candidate is not None:
                     mirrored.append(Mirrored(wish, route.generation, one.served.units[route.candidate], shown))
@@ -266,11 +266,12 @@ class _Routed:
         return self.served.units[self.version]
 
 
-def _impression(answer: Answer, user: int, route: Route, shown: Shown, now: datetime) -> Impression:
+def _impression(answer: Answer, routed: _Routed, shown: Shown, now: datetime) -> Impression:
+    route = routed.served.route
     return Impression(
         request_id=answer.request_id,
         recommender=answer.recommender,
-        user=user,
+        user=routed.question.user,
         version=answer.version,
         variant=answer.variant,
         generation=route.generation,
@@ -280,5 +281,6 @@ def _impression(answer: Answer, user: int, route: Route, shown: Shown, now: date
         bucket=None if shown.seconds is None else bucket_of(shown.seconds),
         score=shown.score,
         chances=shown.chances,
+        slices=routed.served.slices.of(routed.question.context),
         at=now,
     )

@@ -98,8 +98,9 @@ class Loader:
         return replace(self.snapshot, served=served, read_at=now)
 
     def _load(self, name: str, route: Route, former: Served | None) -> Served:
-        serve = self._recommenders.get(name).spec.serve
-        same = former is not None and former.filter.serve == serve
+        spec = self._recommenders.get(name).spec
+        serve, slices = spec.serve, spec.monitor.compiled()
+        same = former is not None and (former.filter.serve, former.slices) == (serve, slices)
         if former is not None and former.route == route and same:
             return former
         known = dict(former.units) if former else {}
@@ -109,7 +110,7 @@ class Loader:
         }
         if former is not None and same:
             return replace(former, route=route, units=units)
-        return Served(route, units, Filter(serve), Ordering(serve.order))
+        return Served(route, units, Filter(serve), Ordering(serve.order), slices)
 
     def _fault(self, what: str, consequence: str, error: Exception) -> None:
         said = f"{type(error).__name__}: {error}"

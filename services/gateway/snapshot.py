@@ -10,6 +10,7 @@ from services.gateway.filtering import Filter
 from services.gateway.rules import Ordering
 from services.gateway.units import Unit
 from shared.domain.route import Route
+from shared.domain.slices import Slices
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +21,7 @@ class Served:
     units: Mapping[int, Unit]
     filter: Filter
     ordering: Ordering
+    slices: Slices
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,25 +1,25 @@
-"""What each version's answers earned lately: hits, conversions, revenue, engagement, clicks by place; for people and as gauges."""
+"""What each version's answers earned: hits, conversions, revenue, engagement, clicks by place; all together, by variant, by slice, and
+over time."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
-from prometheus_client import Gauge
+from services.monitor.catalogues import CatalogueSizes
+from shared.contracts.events import FRONT_END, UNKNOWN_USER
+from shared.contracts.spec import RecommenderSpec
+from shared.domain.earned import Earned, Part, gathered, sliding, total
+from shared.domain.errors import EyasError, Invalid
+from shared.domain.slices import KNOWN, NEW
+from shared.domain.spread import LIKES, LOOKED, coverage, novelty
+from shared.ports import ArtifactStore, Clock, KpiSource, RecommenderStore, Registry
 
-from shared.domain.earned import Earned
-from shared.domain.errors import EyasError
-from shared.ports import Clock, KpiSource, RecommenderStore, Registry, RouteStore
-from shared.telemetry import metrics
-
-log = logging.getLogger(__name__)
-
-SHOWN = timedelta(minutes=5)
-"""How much of the newest time the gauges cover where the spec has no trigger on the hit rate that says so."""
-PLACES = 20
-"""Of which the gauges say how often they are clicked."""
+MOST_POINTS = 500
+MOST_STEPS = 2_000
+"""Of one series, counted apart before they are added up to windows."""
+_BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -29,61 +29,103 @@ class Earning:
     """Weights of all positives, per answer."""
 
 
+@dataclass(frozen=True)
+class Spread:
+    """Of the newest answers; None where it isn't known: a version's files can't be read, or it has shown nothing."""
+
+    looked: int = 0
+    coverage: float | None = None
+    novelty: float | None = None
+
+
+@dataclass(frozen=True)
+class VersionEarning(Earning):
+    variants: Mapping[str, Earning] = field(default_factory=dict)
+    slices: Mapping[str, Earning] = field(default_factory=dict)
+    spread: Spread = Spread()
+
+
+@dataclass(frozen=True)
+class Point:
+    ends: datetime
+    earning: Earning
+
+
 class Earnings:
-    def __init__(self, recommenders: RecommenderStore, routes: RouteStore, registry: Registry, kpis: KpiSource, clock: Clock) -> None:
+    def __init__(self, recommenders: RecommenderStore, registry: Registry, artifacts: ArtifactStore, kpis: KpiSource, clock: Clock) -> None:
         self._recommenders = recommenders
-        self._routes = routes
         self._registry = registry
         self._kpis = kpis
         self._clock = clock
-        self._shown: dict[Gauge, set[tuple[str, ...]]] = {}
-        self._failing: set[str] = set()
+        self._sizes = CatalogueSizes(registry, artifacts)
 
-    def of(self, recommender: str, window: timedelta) -> Mapping[int, Earning]:
-        """By version that answered in the newest closed stretch of time."""
+    def of(self, recommender: str, window: timedelta, spread: bool = True) -> Mapping[int, VersionEarning]:
+        """By version that answered in the newest closed stretch of time. `spread`: how far it reached is looked at, too."""
         spec = self._recommenders.get(recommender).spec
-        attribution, conversions, weights = spec.rollout.analysis.attribution, spec.feedback.conversions(), spec.feedback.weights()
+        attribution = spec.rollout.analysis.attribution
         until = self._clock.now() - attribution
-        found = {
-            version.number: self._kpis.earned(recommender, version.number, until - window, until, attribution, conversions)
-            for version in self._registry.list(recommender)
-        }
-        return {number: Earning(one, one.engagement(weights)) for number, one in found.items() if one.answers}
+        found = {}
+        for number in self._numbers(recommender):
+            parts = self._kpis.parts(recommender, number, until - window, until, attribution, spec.feedback.conversions())
+            if parts:
+                found[number] = _version(parts, spec, self._spread(recommender, number, until - window, until) if spread else Spread())
+        return found
 
-    def export(self) -> None:
-        """A recommender that can't be measured is said once, and doesn't stop the others."""
-        values: dict[Gauge, dict[tuple[str, ...], float]] = {gauge: {} for gauge in (*_RATES, metrics.CLICKS)}
-        for name in self._routes.all():
-            try:
-                rule = self._recommenders.get(name).spec.retrain.kpi
-                for number, one in self.of(name, rule.window if rule else SHOWN).items():
-                    _note(values, (name, str(number)), one)
-                self._failing.discard(name)
-            except Exception as error:
-                if name not in self._failing:
-                    self._failing.add(name)
-                    log.error("what '%s' earns: %s", name, error, exc_info=None if isinstance(error, EyasError) else error)
-        for gauge, found in values.items():
-            for labels, value in found.items():
-                gauge.labels(*labels).set(value)
-            # A version that no longer answers earns nothing, least of all what it earned last.
-            for labels in self._shown.get(gauge, set()) - found.keys():
-                gauge.remove(*labels)
-            self._shown[gauge] = set(found)
+    def series(self, recommender: str, window: timedelta, step: timedelta, points: int) -> Mapping[int, Sequence[Point]]:
+        """By version: what it earned in windows that end a step apart, the last one at the newest whole step whose attribution has closed.
+        Windows without an answer are left out."""
+        width = check_series(window, step, points)
+        spec = self._recommenders.get(recommender).spec
+        attribution, conversions = spec.rollout.analysis.attribution, spec.feedback.conversions()
+        until = _BEGAN + (self._clock.now() - attribution - _BEGAN) // step * step
+        ends = [until - step * back for back in reversed(range(points))]
+        since = ends[0] - window
+        found = {}
+        for number in self._numbers(recommender):
+            steps = self._kpis.steps(recommender, number, since, until, step, attribution, conversions)
+            windows = zip(ends, sliding(steps, width, points), strict=True)
+            if steps:
+                found[number] = [Point(end, _earning(one, spec)) for end, one in windows if one.answers]
+        return found
+
+    def _numbers(self, recommender: str) -> Sequence[int]:
+        return [version.number for version in self._registry.list(recommender)]
+
+    def _spread(self, recommender: str, version: int, since: datetime, until: datetime) -> Spread:
+        showings = self._kpis.showings(recommender, version, since, until, LOOKED)
+        try:
+            size = self._sizes.of(recommender, version)
+        except (EyasError, KeyError):  # it was collected, or is damaged: whoever serves it says so
+            return Spread(showings.answers)
+        likes = self._kpis.liked(recommender, until, LIKES)
+        return Spread(showings.answers, coverage(showings, size), novelty(showings, likes, size))
 
 
-_RATES: Mapping[Gauge, Callable[[Earning], float]] = {
-    metrics.HIT_RATE: lambda one: one.earned.hit_rate,
-    metrics.ANSWERS: lambda one: one.earned.answers,
-    metrics.CONVERSION: lambda one: one.earned.conversion,
-    metrics.REVENUE: lambda one: one.earned.revenue_per_answer,
-    metrics.ENGAGEMENT: lambda one: one.engagement,
-}
+def check_series(window: timedelta, step: timedelta, points: int) -> int:
+    """How many steps a window has."""
+    width, rest = divmod(window, step)
+    if rest or not width:
+        raise Invalid("step: a window is a whole number of steps, such as window=1h with step=5m")
+    if not 1 <= points <= MOST_POINTS:
+        raise Invalid(f"points: expected 1 to {MOST_POINTS}")
+    if width + points > MOST_STEPS:
+        raise Invalid(f"step: {width + points} steps to be counted, and at most {MOST_STEPS} are: say a longer step, or fewer points")
+    return width
 
 
-def _note(values: Mapping[Gauge, dict[tuple[str, ...], float]], labels: tuple[str, ...], one: Earning) -> None:
-    for gauge, rate in _RATES.items():
-        values[gauge][labels] = rate(one)
-    for place, clicked in one.earned.click_rates().items():
-        if place < PLACES:
-            values[metrics.CLICKS][*labels, str(place + 1)] = clicked
+def _version(parts: Mapping[Part, Earned], spec: RecommenderSpec, spread: Spread) -> VersionEarning:
+    whole = _earning(total(parts.values()), spec)
+    variants = {name: _earning(one, spec) for name, one in gathered(parts, lambda part: (part.variant,)).items()}
+    slices = {name: _earning(one, spec) for name, one in sorted(gathered(parts, _slices).items())}
+    return VersionEarning(whole.earned, whole.engagement, variants, slices, spread)
+
+
+def _slices(part: Part) -> Sequence[str]:
+    """Of whom a front end showed something by itself nobody knows whether the version knows them."""
+    said = part.fallback or ""
+    own = [] if said == FRONT_END else [NEW if said.startswith(UNKNOWN_USER) else KNOWN]
+    return [*own, *part.slices]
+
+
+def _earning(earned: Earned, spec: RecommenderSpec) -> Earning:
+    return Earning(earned, earned.engagement(spec.feedback.weights()))

@@ -25,6 +25,7 @@ from services.gateway import Gateway, Stores
 from services.home import Home
 from services.index.opening import OpenIndexes
 from services.monitor.earnings import Earnings
+from services.monitor.gauges import EarningsGauges
 from services.monitor.signals import Monitor
 from services.settings import Settings
 from services.sources import code_version
@@ -66,7 +67,8 @@ class Platform:
     ) -> Parts:
         executor = parts.executor(settings, home, state, undo)
         clock = state.clock
-        earnings = Earnings(state.recommenders, state.routes, state.registry, state.kpis, clock)
+        earnings = Earnings(state.recommenders, state.registry, state.artifacts, state.kpis, clock)
+        gauges = EarningsGauges(state.recommenders, state.routes, earnings, clock)
         monitor = Monitor(state.recommenders, state.routes, state.registry, state.events, state.sightings, state.artifacts, clock)
         replica = self._replica(settings, state, undo)
         term = functools.partial(replica.term, "serving") if replica else None
@@ -88,7 +90,7 @@ class Platform:
         control = Loop("control", steps, 0.2)
         # A stage that ends slowly holds up no rollout and no placement.
         working = Loop("runs", [Reconciler(runs, clock, replica).tick], 0.2)
-        self._loops += [control, working, Loop("monitor", [monitor.export, earnings.export, placement.export], 2.0)]
+        self._loops += [control, working, Loop("monitor", [monitor.export, gauges.export, placement.export], 2.0)]
         if state.joiner is not None:
             self._loops.append(Loop("events", [state.joiner.step], 0.05))
         if settings.role == "all":  # its users are answered by the versions that it has to place first
@@ -122,6 +124,7 @@ class Platform:
             audit=state.audit,
             drift=monitor.drift,
             kpis=earnings.of,
+            series=earnings.series,
             collect=lambda dry: collector.preview() if dry else collector.sweep(),
             turns=planner.turns,
             plan=planner.plan,

@@ -24,6 +24,9 @@ showed by itself didn't come through the gateway."""
 Key = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 
 
+SLICE = r"[a-z][a-z0-9_]{0,39}"
+
+
 class Impression(Strict):
     """One answered recommendation: what was shown to whom by which version, in order."""
 
@@ -43,6 +46,7 @@ class Impression(Strict):
     chances: tuple[float, ...] | None = Field(
         None, description="That each item was shown in its place, given all that the version knew; absent where nothing is left to chance."
     )
+    slices: tuple[Annotated[str, Field(pattern=f"^{SLICE}$")], ...] = Field((), max_length=16, description="Of the spec's, in order.")
     at: datetime
 
 

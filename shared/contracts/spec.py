@@ -17,6 +17,7 @@ from shared.contracts.entries import entry, written
 from shared.contracts.feedback import Feedback
 from shared.contracts.gates import Gate, MetricGate, ParityGate
 from shared.contracts.models import Model
+from shared.contracts.monitoring import Monitor
 from shared.contracts.quantities import Comparison, Cpu, Duration, Memory, Rule, parse_duration, parse_fraction, write_duration
 from shared.contracts.retraining import Retrain
 from shared.contracts.rollouts import Rollout
@@ -25,6 +26,7 @@ from shared.contracts.strict import Strict, one_line, read, unknown_name
 from shared.contracts.text import unkeepable
 from shared.contracts.yaml12 import load
 from shared.domain.errors import Invalid
+from shared.domain.expression_kinds import check_kinds
 
 API_VERSION: Literal["eyas/v1"] = "eyas/v1"
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
@@ -212,6 +214,7 @@ class RecommenderSpec(Strict):
     )
     feedback: Feedback = Field(Feedback(), description="What users can do, and what it says.")
     serve: Serve = Field(Serve(), description="How it answers.")
+    monitor: Monitor = Field(Monitor(), description="What is looked at apart.")
     rollout: Rollout = Field(Rollout(), description="How a version reaches the users.")
     retrain: Retrain = Field(Retrain(), description="When a new version is trained.")
     resources: Resources = Field(Resources(), description="What stages may use.")
@@ -227,6 +230,15 @@ class RecommenderSpec(Strict):
                 raise ValueError(f"features: the model needs 'categorify' of '{need}'")
         if len({self.schema_.user, self.schema_.item, self.schema_.time, self.schema_.label.column}) < 4:
             raise ValueError("schema: user, item, time and label must be four different columns")
+        return self
+
+    @model_validator(mode="after")
+    def _slices_fit(self) -> RecommenderSpec:
+        """What requests say of users has one kind, in filters and in slices."""
+        try:
+            check_kinds((*self.serve.expressions(), *self.monitor.expressions()), self.serve.attributes, self.serve.context)
+        except Invalid as error:
+            raise ValueError(f"monitor.slices: {error}") from None
         return self
 
     @model_validator(mode="after")

@@ -51,6 +51,13 @@ ENGAGEMENT = Gauge("eyas_engagement", "Weights of the events that react to those
 CLICKS = Gauge(
     "eyas_click_rate", "Share of those answers whose item in this place was clicked; the first 20.", ["recommender", "version", "place"]
 )
+VARIANT_HIT_RATE = Gauge("eyas_variant_hit_rate", "Of those answers, by variant.", ["recommender", "version", "variant"])
+VARIANT_ANSWERS = Gauge("eyas_variant_answers", "Answers that this rests on.", ["recommender", "version", "variant"])
+SLICE_HIT_RATE = Gauge("eyas_slice_hit_rate", "Of those answers, by slice of the spec.", ["recommender", "version", "slice"])
+SLICE_CONVERSION = Gauge("eyas_slice_conversion", "Share with a conversion, by slice of the spec.", ["recommender", "version", "slice"])
+SLICE_ANSWERS = Gauge("eyas_slice_answers", "Answers that these rest on.", ["recommender", "version", "slice"])
+COVERAGE = Gauge("eyas_coverage", "Share of the version's catalogue that its newest answers showed.", ["recommender", "version"])
+NOVELTY = Gauge("eyas_novelty", "Bits of surprise in a like of what they showed, on average.", ["recommender", "version"])
 ANSWERS = Gauge("eyas_hit_rate_answers", "Answers that the hit rate rests on.", ["recommender", "version"])
 DRIFT = Gauge(
     "eyas_drift", "How far the newest likes, or scores, have moved from the version's first ones.", ["recommender", "detector", "feature"]

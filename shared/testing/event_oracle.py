@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.contracts.events import Impression, Interaction
-from shared.domain.earned import Earned
+from shared.domain.earned import Earned, Part
+from shared.domain.spread import Showings
 
 
 @dataclass(frozen=True)
@@ -33,20 +34,48 @@ class Oracle:
         for one in sorted(self.answers.values(), key=lambda one: (one.at, one.request_id), reverse=True):
             self._of_user[one.recommender, one.user].append(one)
         self.reactions: dict[str, list[Reaction]] = defaultdict(list)
+        self.positives: list[Interaction] = []
         known = set()
         for event in positives:
             if event.id is None or (event.recommender, event.id) not in known:
                 known.add((event.recommender, event.id))
+                self.positives.append(event)
                 self._react(event)
 
     def earned(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
     ) -> Earned:
-        given = [
+        return self._count(self._given(recommender, version, since, until), attribution, conversions)
+
+    def parts(
+        self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
+    ) -> dict[Part, Earned]:
+        apart: dict[Part, list[Impression]] = defaultdict(list)
+        for one in self._given(recommender, version, since, until):
+            apart[Part(one.variant, one.fallback, one.slices)].append(one)
+        return {part: self._count(answers, attribution, conversions) for part, answers in apart.items()}
+
+    def window(
+        self, recommender: str, version: int, ends: datetime, width: timedelta, attribution: timedelta, conversions: Collection[str]
+    ) -> Earned:
+        """Of the answers in the stretch of time that ends there."""
+        return self.earned(recommender, version, ends - width, ends, attribution, conversions)
+
+    def showings(self, recommender: str, version: int, since: datetime, until: datetime, limit: int) -> Showings:
+        newest = sorted(self._given(recommender, version, since, until), key=lambda one: (one.at, one.request_id))[::-1][:limit]
+        return Showings(len(newest), dict(Counter(item for one in newest for item in set(one.items))))
+
+    def liked(self, recommender: str, until: datetime) -> dict[int, int]:
+        return dict(Counter(one.item for one in self.positives if one.recommender == recommender and one.at is not None and one.at < until))
+
+    def _given(self, recommender: str, version: int, since: datetime, until: datetime) -> list[Impression]:
+        return [
             one
             for one in self.answers.values()
             if one.recommender == recommender and one.version == version and since <= one.at and one.at < until
         ]
+
+    def _count(self, given: Sequence[Impression], attribution: timedelta, conversions: Collection[str]) -> Earned:
         counted = {one.request_id: self._within(one, attribution) for one in given}
         all_of_them = [reaction for reactions in counted.values() for reaction in reactions]
         return Earned(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from shared.contracts.events import Impression, Interaction
-from shared.domain.earned import Earned
+from shared.domain.earned import Earned, Part, total
+from shared.domain.spread import Showings
 from shared.domain.verdict import Sample
 from shared.ports import EventLog, HitRate, KpiSource, Taken
 
@@ -312,6 +313,55 @@ class KpiSourceSuite:
         assert kpis.earned("films", 1, T0, LATER, timedelta(days=1), {"click"}).revenue == 5_000_000
         assert kpis.earned("films", 1, minute(3), minute(4), ATTRIBUTION, ()).conversions == 0
         assert kpis.earned("films", 9, T0, LATER, ATTRIBUTION, {"purchase"}) == Earned()
+
+    @pytest.mark.requirement("G-13")
+    def test_what_a_version_earned_is_counted_apart_by_variant_fallback_and_slices(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions(
+            [
+                shown("a", slices=("germany", "young")),
+                shown("b", minute(1), slices=("germany",), user=2),
+                shown("c", minute(2), variant="candidate", user=3),
+                shown("d", minute(3), fallback="unknown user", user=4),
+                shown("e", minute(4), slices=("germany",), user=5),
+                shown("f", minute(5), version=2),
+            ]
+        )
+        like(log, did(10, minute(6), request_id="a", kind="purchase", revenue=1.5), did(11, minute(6), user=5), did(11, minute(6), user=3))
+        found = kpis.parts("films", 1, T0, LATER, ATTRIBUTION, {"purchase"})
+        assert found == {
+            Part("stable", None, ("germany", "young")): Earned(1, 1, 1, 1_500_000, {"purchase": 1}, {3: 1}, {0: 1}),
+            Part("stable", None, ("germany",)): Earned(2, 1, 0, 0, {}, {3: 2}, {1: 1}),
+            Part("candidate"): Earned(1, 1, 0, 0, {}, {3: 1}, {1: 1}),
+            Part("stable", "unknown user"): Earned(1, 0, 0, 0, {}, {3: 1}, {}),
+        }
+        assert total(found.values()) == kpis.earned("films", 1, T0, LATER, ATTRIBUTION, {"purchase"})
+        assert kpis.parts("films", 3, T0, LATER, ATTRIBUTION, ()) == {}
+
+    @pytest.mark.requirement("G-13")
+    def test_what_a_version_earned_is_counted_apart_by_step(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown(f"r{n}", minute(n), user=n) for n in (0, 4, 5, 9, 20)])
+        like(log, did(10, minute(5), user=4), did(10, minute(21), user=20))
+        every = timedelta(minutes=5)
+        found = kpis.steps("films", 1, T0, minute(20), every, ATTRIBUTION, ())
+        assert {step: (one.answers, one.hits) for step, one in found.items()} == {0: (2, 1), 1: (2, 0)}
+        found = kpis.steps("films", 1, minute(-1), LATER, every, ATTRIBUTION, ())
+        assert {step: (one.answers, one.hits) for step, one in found.items()} == {0: (1, 0), 1: (2, 1), 2: (1, 0), 4: (1, 1)}
+
+    @pytest.mark.requirement("G-13")
+    def test_what_the_newest_answers_showed_is_counted_by_item(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown(f"r{n}", minute(n // 2), items=(n, 9, n), user=n) for n in range(6)])
+        assert kpis.showings("films", 1, T0, LATER, 2) == Showings(2, {4: 1, 5: 1, 9: 2})
+        assert kpis.showings("films", 1, T0, minute(2), 3) == Showings(3, {1: 1, 2: 1, 3: 1, 9: 3}), "of one moment the greater name"
+        assert kpis.showings("films", 1, minute(1), minute(2), 100) == Showings(2, {2: 1, 3: 1, 9: 2})
+        assert kpis.showings("films", 2, T0, LATER, 2) == Showings()
+
+    @pytest.mark.requirement("G-13")
+    def test_the_newest_positives_are_counted_by_item(self, log: EventLog, kpis: KpiSource) -> None:
+        like(log, *(did(n % 3, minute(n)) for n in range(7)), did(1, minute(3), recommender="books"))
+        log.interactions([did(2, minute(3), value=1.0)], [False], ATTRIBUTION)
+        assert kpis.liked("films", LATER, 100) == {0: 3, 1: 2, 2: 2}
+        assert kpis.liked("films", minute(6), 2) == {1: 1, 2: 1}
+        assert kpis.liked("music", LATER, 100) == {}
 
     def test_much_revenue_is_summed_exactly(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([shown("a")])

@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from shared.contracts.events import NO_SCORES, Impression, Interaction
-from shared.domain.earned import MILLIONTHS, Earned
+from shared.domain.earned import MILLIONTHS, Earned, Part
 from shared.domain.errors import Invalid
+from shared.domain.spread import Showings
 from shared.domain.traffic import Mirror, Traffic
 from shared.domain.verdict import Sample
 from shared.ports import HitRate, Like, Scored, Taken
@@ -117,7 +118,45 @@ class FakeEvents:
     def earned(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
     ) -> Earned:
-        given = {one.request_id: one for one in self._of(recommender, version, since) if one.at < until}
+        return self._earned(self._given(recommender, version, since, until), attribution, conversions)
+
+    def parts(
+        self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]
+    ) -> Mapping[Part, Earned]:
+        apart: dict[Part, list[Impression]] = {}
+        for one in self._given(recommender, version, since, until):
+            apart.setdefault(Part(one.variant, one.fallback, one.slices), []).append(one)
+        return {part: self._earned(answers, attribution, conversions) for part, answers in apart.items()}
+
+    def steps(
+        self,
+        recommender: str,
+        version: int,
+        since: datetime,
+        until: datetime,
+        every: timedelta,
+        attribution: timedelta,
+        conversions: Collection[str],
+    ) -> Mapping[int, Earned]:
+        apart: dict[int, list[Impression]] = {}
+        for one in self._given(recommender, version, since, until):
+            apart.setdefault((one.at - since) // every, []).append(one)
+        return {step: self._earned(answers, attribution, conversions) for step, answers in apart.items()}
+
+    def showings(self, recommender: str, version: int, since: datetime, until: datetime, limit: int) -> Showings:
+        given = self._given(recommender, version, since, until)
+        newest = sorted(given, key=lambda one: (one.at, one.request_id), reverse=True)[:limit]
+        return Showings(len(newest), Counter(item for one in newest for item in set(one.items)))
+
+    def liked(self, recommender: str, until: datetime, limit: int) -> Mapping[int, int]:
+        mine = sorted((at, n, one.item) for n, (one, at, good) in enumerate(self._between(recommender, None, until)) if good)
+        return Counter(item for _, _, item in mine[::-1][:limit])
+
+    def _given(self, recommender: str, version: int, since: datetime, until: datetime) -> list[Impression]:
+        return [one for one in self._of(recommender, version, since) if one.at < until]
+
+    def _earned(self, answers: Sequence[Impression], attribution: timedelta, conversions: Collection[str]) -> Earned:
+        given = {one.request_id: one for one in answers}
         reactions = [(one, answer) for one, at, answer in self._reactions() if answer.request_id in given and at - answer.at <= attribution]
         places = {(answer.request_id, answer.items.index(one.item)) for one, answer in reactions}
         return Earned(

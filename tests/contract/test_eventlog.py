@@ -109,11 +109,15 @@ class TestSqlKpis(KpiSourceSuite, TrafficSuite):
         kpis.traffic("films", 1, LATER)
         kpis.hit_rate("films", 1, T0, LATER, ATTRIBUTION)
         kpis.earned("films", 1, T0, LATER, ATTRIBUTION, {"purchase"})
+        kpis.parts("films", 1, T0, LATER, ATTRIBUTION, {"purchase"})
+        kpis.steps("films", 1, T0, LATER, WINDOW, ATTRIBUTION, {"purchase"})
+        kpis.showings("films", 1, T0, LATER, 9)
+        kpis.liked("films", LATER, 9)
         log.seen("films", [1, 2])
         log.seen("films", [1, 2], T0)
         log.count("films", T0, LATER, 9)
         event.remove(engine, "before_cursor_execute", note)
-        assert len(asked) == 13
+        assert len(asked) == 23
         with engine.connect() as connection:
             for statement, parameters in asked:
                 if engine.dialect.name == "sqlite":

@@ -18,6 +18,7 @@ from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
 from services.store.engine import open_engine
 from shared.contracts.events import Impression, Interaction
+from shared.domain.earned import sliding, total
 from shared.ports import EventLog, HitRate, KpiSource
 from shared.testing.event_oracle import Oracle
 from shared.testing.event_suite import ATTRIBUTION, LATER, T0, did, minute, shown
@@ -26,12 +27,13 @@ from shared.testing.fake_events import FakeEvents
 pytestmark = [pytest.mark.requirement("G-05"), pytest.mark.requirement("G-13")]
 
 KINDS = (None, "click", "purchase", "rating")
+CONVERSIONS = {"purchase", "rating"}
 BOUNDS = [(T0, LATER), (minute(20), minute(60))]
 
 items = st.lists(st.integers(10, 14), min_size=0, max_size=4).map(tuple)
 answers = st.builds(
-    lambda n, user, at, version, shows, recommender: shown(
-        f"r{n}", minute(at), user=user, version=version, items=shows, recommender=recommender
+    lambda n, user, at, version, shows, recommender, **more: shown(
+        f"r{n}", minute(at), user=user, version=version, items=shows, recommender=recommender, **more
     ),
     st.integers(0, 15),
     st.integers(1, 2),
@@ -39,6 +41,9 @@ answers = st.builds(
     st.integers(1, 2),
     items,
     st.sampled_from(["films", "films", "books"]),
+    variant=st.sampled_from(["stable", "candidate"]),
+    fallback=st.sampled_from([None, None, "unknown user"]),
+    slices=st.sets(st.sampled_from(["germany", "young"])).map(sorted).map(tuple),
 )
 reactions = st.builds(
     lambda user, item, at, **more: did(item, minute(at), user=user, **more),
@@ -75,10 +80,25 @@ def check(kpis: KpiSource, oracle: Oracle) -> None:
     for recommender, version in (("films", 1), ("films", 2), ("books", 1)):
         for since, until in BOUNDS:
             for attribution in (ATTRIBUTION, timedelta(minutes=5), timedelta(days=1)):
-                found = kpis.earned(recommender, version, since, until, attribution, {"purchase", "rating"})
-                expected = oracle.earned(recommender, version, since, until, attribution, {"purchase", "rating"})
+                found = kpis.earned(recommender, version, since, until, attribution, CONVERSIONS)
+                expected = oracle.earned(recommender, version, since, until, attribution, CONVERSIONS)
                 assert found == expected
                 assert kpis.hit_rate(recommender, version, since, until, attribution) == HitRate(expected.answers, expected.hits)
+                parts = kpis.parts(recommender, version, since, until, attribution, CONVERSIONS)
+                assert parts == oracle.parts(recommender, version, since, until, attribution, CONVERSIONS)
+                assert total(parts.values()) == expected
+            assert kpis.showings(recommender, version, since, until, 3) == oracle.showings(recommender, version, since, until, 3)
+        check_windows(kpis, oracle, recommender, version)
+        assert kpis.liked(recommender, minute(60), 1000) == oracle.liked(recommender, minute(60))
+
+
+def check_windows(kpis: KpiSource, oracle: Oracle, recommender: str, version: int) -> None:
+    """Windows of 25 minutes that end 5 minutes apart."""
+    every, width = timedelta(minutes=5), timedelta(minutes=25)
+    ends = [minute(n) for n in range(30, 95, 5)]
+    steps = kpis.steps(recommender, version, ends[0] - width, ends[-1], every, ATTRIBUTION, CONVERSIONS)
+    found = sliding(steps, width // every, len(ends))
+    assert found == [oracle.window(recommender, version, end, width, ATTRIBUTION, CONVERSIONS) for end in ends]
 
 
 @pytest.fixture(scope="module")

@@ -151,6 +151,7 @@ def parts(world: World, tokens: SqlTokens) -> Parts:
         audit=SqlAudit(world.engine),
         drift=unused,
         kpis=unused,
+        series=unused,
         collect=unused,
         turns=unused,
         plan=unused,

@@ -19,7 +19,7 @@ from services.gateway import Answer, Explained, Recorded
 from services.gateway.asides import Scores, Similar
 from services.gateway.feedback import Refusal
 from services.gateway.scoring import Told
-from services.monitor.earnings import Earning
+from services.monitor.earnings import Earning, Point, Spread, VersionEarning, check_series
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest
 from shared.datafiles import DataFiles
@@ -41,6 +41,11 @@ from tests.drifting import look
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TOKEN = "a-token"
 EARNED = Earned(100, 25, 5, 12_500_000, {"click": 40, "purchase": 5}, {2: 50, 1: 50}, {0: 20, 1: 5})
+
+
+def earning():
+    whole = Earning(EARNED, 0.5)
+    return VersionEarning(EARNED, 0.5, {"stable": whole}, {"germany": whole}, Spread(100, 0.5, 2.5))
 
 
 def document(**changes):
@@ -334,7 +339,10 @@ class World:
             clock=self.clock,
             tokens=self.tokens,
             audit=self.audit,
-            kpis=lambda name, window: {2: Earning(EARNED, 0.5)},
+            kpis=lambda name, window: {2: earning()},
+            series=lambda name, window, step, points: {
+                2: [Point(NOW, Earning(EARNED, 0.5))] * (points - check_series(window, step, points))
+            },
             drift=lambda name: self.look,
             collect=self.collect,
             turns=lambda: admit(self.runs.queued(), 1),

@@ -243,8 +243,7 @@ def test_drift_comes_with_what_the_retrainer_makes_of_it(world, client):
     assert client.get("/v1/recommenders/m/drift").json()["retrainer"]["state"] == "watching"
 
 
-EARNINGS = {
-    "version": 2,
+RATES = {
     "answers": 100,
     "hits": 25,
     "hit_rate": 0.25,
@@ -253,8 +252,17 @@ EARNINGS = {
     "revenue": 12.5,
     "revenue_per_answer": 0.125,
     "engagement": 0.5,
+}
+EARNINGS = {
+    **RATES,
+    "version": 2,
     "kinds": {"click": 40, "purchase": 5},
     "click_rate": [0.2, 0.1],
+    "variants": {"stable": RATES},
+    "slices": {"germany": RATES},
+    "looked": 100,
+    "coverage": 0.5,
+    "novelty": 2.5,
 }
 
 
@@ -295,6 +303,31 @@ def test_kpis_are_told_by_version(world, client):
     world.add_recommender()
     found = client.get("/v1/recommenders/m/kpis?window=30m").json()
     assert found == {"window": "30m", "versions": [EARNINGS]}
+
+
+@pytest.mark.requirement("G-13")
+def test_kpis_are_told_over_time(world, client):
+    world.add_recommender()
+    found = client.get("/v1/recommenders/m/kpis/series?window=1h&step=30m&points=3").json()
+    point = RATES | {"ends": "2026-01-01T00:00:00Z"}
+    assert found == {"window": "1h", "step": "30m", "versions": [{"version": 2, "points": [point]}]}
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("window=1h&step=7m", "step: a window is a whole number of steps"),
+        ("window=5m&step=1h", "step: a window is a whole number of steps"),
+        ("window=soon", "window: "),
+        ("step=0s", "step: expected a duration longer than nothing"),
+        ("points=0", "points: "),
+        ("points=501", "points: "),
+        ("window=30d&step=1s", "2592012 steps to be counted, and at most 2000 are"),
+    ],
+)
+def test_a_series_without_a_bound_is_refused(world, client, problem, query, said):
+    world.add_recommender()
+    assert said in problem(client.get(f"/v1/recommenders/m/kpis/series?{query}"), 422, "invalid")
 
 
 @pytest.mark.parametrize("window", ["soon", "0s", "900000d", "99999999999999999d", ""])

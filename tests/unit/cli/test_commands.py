@@ -315,8 +315,16 @@ def test_cancel_retrain_and_kpis_ask_for_what_they_say(platform, eyas):
     platform.says("POST /v1/recommenders/m:retrain", {}, status=202)
     assert eyas("retrain", "m").exit_code == 0
     earned = {"version": 1, "answers": 9, "hits": 3, "hit_rate": 1 / 3, "conversion": 0.1, "revenue_per_answer": 2.5, "engagement": 0.4}
+    earned = earned | {"coverage": 0.25, "novelty": None, "variants": {"stable": earned}, "slices": {"germany": earned}}
     platform.says("GET /v1/recommenders/m/kpis", {"window": "6h", "versions": [earned]})
-    assert "0.3333" in eyas("kpis", "m", "--window", "6h").stdout
+    shown = eyas("kpis", "m", "--window", "6h").stdout
+    assert "0.3333" in shown
+    assert "germany" not in shown
+    assert "germany" in eyas("kpis", "m", "--parts").stdout
+    points = [earned | {"ends": f"2026-01-01T12:0{minute}:00Z"} for minute in (0, 5)]
+    platform.says("GET /v1/recommenders/m/kpis/series", {"window": "1h", "step": "5m", "versions": [{"version": 1, "points": points}]})
+    said = eyas("kpis", "m", "--series", "--points", "2").stdout
+    assert "2026-01-01 12:05" in said
 
 
 @pytest.mark.requirement("C-09")

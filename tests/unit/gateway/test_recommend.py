@@ -10,7 +10,7 @@ from shared.domain.errors import NotFound, Unavailable
 from shared.domain.route import Route, choose
 from shared.domain.traffic import MOST_BUCKET
 from shared.telemetry import metrics
-from tests.unit.gateway.conftest import ITEMS
+from tests.unit.gateway.conftest import ITEMS, spec
 
 
 @pytest.fixture
@@ -223,3 +223,18 @@ def test_a_gateway_answers_many_at_once_each_in_its_own_future(world, gateway):
     with pytest.raises(NotFound):
         futures[5].result(10)
     assert len({one.request_id for one in world.shown}) == 5
+
+
+@pytest.mark.requirement("G-13")
+def test_an_impression_carries_its_slices_as_the_spec_was_when_it_was_given(world):
+    world.routes["m"] = Route(1, generation=1)
+    world.specs["m"] = spec(monitor={"slices": {"young": "user.age < 25", "germany": "user.country == 'de'"}})
+    gateway = world.gateway()
+    gateway.refresh()
+    for context in ({"age": 20, "country": "de"}, {"age": 30, "country": "de"}, {"age": 30}, {}):
+        gateway.recommend("m", 7, context=context)
+    world.specs["m"] = spec(monitor={"slices": {"old": "user.age > 25"}})
+    world.clock.pass_by(seconds=1)
+    gateway.refresh()
+    gateway.recommend("m", 7, context={"age": 30, "country": "de"})
+    assert [one.slices for one in world.shown] == [("germany", "young"), ("germany",), (), (), ("old",)]

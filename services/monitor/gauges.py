@@ -1,0 +1,105 @@
+"""What versions earn as gauges. Their labels are bounded: versions that answered lately, the variants, and the slices of the spec."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+
+from prometheus_client import Gauge
+
+from services.monitor.earnings import Earning, Earnings, Spread, VersionEarning
+from shared.domain.errors import EyasError
+from shared.domain.slices import KNOWN, NEW
+from shared.ports import Clock, RecommenderStore, RouteStore
+from shared.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+SHOWN = timedelta(minutes=5)
+"""How much of the newest time the gauges cover where the spec has no trigger on the hit rate that says so."""
+PLACES = 20
+"""Of which the gauges say how often they are clicked."""
+SPREAD_EVERY = timedelta(seconds=30)
+"""What was shown is read row by row, so it isn't looked at each time."""
+
+Values = Mapping[Gauge, dict[tuple[str, ...], float]]
+_RATES: Mapping[Gauge, Callable[[Earning], float]] = {
+    metrics.HIT_RATE: lambda one: one.earned.hit_rate,
+    metrics.ANSWERS: lambda one: one.earned.answers,
+    metrics.CONVERSION: lambda one: one.earned.conversion,
+    metrics.REVENUE: lambda one: one.earned.revenue_per_answer,
+    metrics.ENGAGEMENT: lambda one: one.engagement,
+}
+_OF_VARIANTS: Mapping[Gauge, Callable[[Earning], float]] = {
+    metrics.VARIANT_HIT_RATE: lambda one: one.earned.hit_rate,
+    metrics.VARIANT_ANSWERS: lambda one: one.earned.answers,
+}
+_OF_SLICES: Mapping[Gauge, Callable[[Earning], float]] = {
+    metrics.SLICE_HIT_RATE: lambda one: one.earned.hit_rate,
+    metrics.SLICE_ANSWERS: lambda one: one.earned.answers,
+    metrics.SLICE_CONVERSION: lambda one: one.earned.conversion,
+}
+_ALL = (*_RATES, *_OF_VARIANTS, *_OF_SLICES, metrics.CLICKS, metrics.COVERAGE, metrics.NOVELTY)
+
+
+class EarningsGauges:
+    def __init__(self, recommenders: RecommenderStore, routes: RouteStore, earnings: Earnings, clock: Clock) -> None:
+        self._recommenders = recommenders
+        self._routes = routes
+        self._earnings = earnings
+        self._clock = clock
+        self._shown: dict[Gauge, set[tuple[str, ...]]] = {}
+        self._spreads: dict[str, tuple[datetime, Mapping[int, Spread]]] = {}
+        self._failing: set[str] = set()
+
+    def export(self) -> None:
+        """A recommender that can't be measured is said once, and doesn't stop the others."""
+        values: Values = {gauge: {} for gauge in _ALL}
+        for name in self._routes.all():
+            try:
+                self._measure(name, values)
+                self._failing.discard(name)
+            except Exception as error:
+                if name not in self._failing:
+                    self._failing.add(name)
+                    log.error("what '%s' earns: %s", name, error, exc_info=None if isinstance(error, EyasError) else error)
+        for gauge, found in values.items():
+            for labels, value in found.items():
+                gauge.labels(*labels).set(value)
+            # A version that no longer answers earns nothing, least of all what it earned last.
+            for labels in self._shown.get(gauge, set()) - found.keys():
+                gauge.remove(*labels)
+            self._shown[gauge] = set(found)
+
+    def _measure(self, name: str, values: Values) -> None:
+        spec = self._recommenders.get(name).spec
+        rule, now = spec.retrain.kpi, self._clock.now()
+        known = self._spreads.get(name)
+        anew = known is None or now - known[0] >= SPREAD_EVERY
+        found = self._earnings.of(name, rule.window if rule else SHOWN, anew)
+        if anew or known is None:
+            known = self._spreads[name] = (now, {number: one.spread for number, one in found.items()})
+        declared = {*spec.monitor.slices, NEW, KNOWN}
+        for number, one in found.items():
+            _note(values, (name, str(number)), one, known[1].get(number, Spread()), declared)
+
+
+def _note(values: Values, labels: tuple[str, ...], one: VersionEarning, spread: Spread, declared: set[str]) -> None:
+    _rates(values, _RATES, labels, one)
+    for variant, part in one.variants.items():
+        _rates(values, _OF_VARIANTS, (*labels, variant), part)
+    for slice_, part in one.slices.items():
+        if slice_ in declared:
+            _rates(values, _OF_SLICES, (*labels, slice_), part)
+    for place, clicked in one.earned.click_rates().items():
+        if place < PLACES:
+            values[metrics.CLICKS][*labels, str(place + 1)] = clicked
+    for gauge, value in ((metrics.COVERAGE, spread.coverage), (metrics.NOVELTY, spread.novelty)):
+        if value is not None:
+            values[gauge][labels] = value
+
+
+def _rates(values: Values, rates: Mapping[Gauge, Callable[[Earning], float]], labels: tuple[str, ...], one: Earning) -> None:
+    for gauge, rate in rates.items():
+        values[gauge][labels] = rate(one)

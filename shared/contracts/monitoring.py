@@ -1,0 +1,61 @@
+"""The spec's `monitor`: what is looked at apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from shared.contracts.entries import written
+from shared.contracts.events import SLICE
+from shared.contracts.strict import Strict
+from shared.domain.errors import Invalid
+from shared.domain.expression_text import LONGEST, fault, parse_expression
+from shared.domain.expressions import Expression
+from shared.domain.slices import KNOWN, MOST, NEW, Slices
+
+SliceName = Annotated[
+    str,
+    written(SLICE, "a slice's name: lower-case letters, digits and underscores, at most 40, beginning with a letter"),
+    Field(json_schema_extra={"pattern": f"^{SLICE}$"}),
+]
+
+
+def _of_the_user(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError("expected an expression over what requests say of users, such as \"user.country == 'de'\"")
+    try:
+        found = parse_expression(value)
+        for name in sorted(found.names(), key=lambda one: one.column):
+            if name.source == "item":
+                said = f"'{name}' is of an item, and a slice is of answers: 'user.{name}' is what the request says"
+                raise fault(found.text, name.column, said)
+    except Invalid as error:
+        raise ValueError(str(error)) from None
+    return found.text
+
+
+Condition = Annotated[str, BeforeValidator(_of_the_user), Field(max_length=LONGEST)]
+
+
+class Monitor(Strict):
+    slices: Mapping[SliceName, Condition] = Field(
+        {},
+        max_length=MOST,
+        description="Parts of the answers that KPIs are told of apart, by name: each an expression of the filter language over what the "
+        f"request says of its user, such as `{{germany: user.country == 'de'}}`. `{NEW}` and `{KNOWN}` are there of themselves.",
+    )
+
+    @model_validator(mode="after")
+    def _built_in(self) -> Monitor:
+        for name in (NEW, KNOWN):
+            if name in self.slices:
+                raise ValueError(f"slices: '{name}' is there of itself, by whether the version knows the user: call yours something else")
+        return self
+
+    def expressions(self) -> tuple[Expression, ...]:
+        return tuple(parse_expression(one) for one in self.slices.values())
+
+    def compiled(self) -> Slices:
+        return Slices({name: parse_expression(one).tree for name, one in self.slices.items()})
