@@ -32,7 +32,7 @@ from services.gateway.snapshot import Served, Snapshot
 from services.gateway.units import Unit
 from shared.contracts.events import NOTHING_LEFT, Event, Impression
 from shared.domain.attributes import Value
-from shared.domain.errors import EyasError, Unavailable
+from shared.domain.errors import EyasError, Overloaded, Unavailable
 from shared.domain.ids import new_id
 from shared.domain.route import Variant, choose
 from shared.domain.traffic import bucket_of
@@ -141,7 +141,11 @@ class Gateway:
 
     def submit(self, question: Question) -> Future[Answer]:
         """One among those that come at the same time. Overloaded where too many wait."""
-        return self._conveyor.submit(question)
+        try:
+            return self._conveyor.submit(question)
+        except Overloaded:
+            metrics.REFUSED.inc()
+            raise
 
     def score(self, name: str, user: int, items: Sequence[int]) -> Scores:
         """By the version that the user is given."""

@@ -19,6 +19,7 @@ ANSWER_STAGE_SECONDS = Histogram(
     ["recommender", "stage"],
     buckets=(0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2),
 )
+REFUSED = Counter("eyas_recommend_refused", "Requests refused with 429: more than can be answered in time.")
 SHADOWS = Counter(
     "eyas_shadow_requests", "Requests mirrored to a shadow, by how that ended: compared, error, dropped.", ["recommender", "outcome"]
 )

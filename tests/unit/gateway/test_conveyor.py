@@ -8,9 +8,12 @@ from concurrent.futures import Future, wait
 
 import pytest
 
+from services.gateway import Question
 from services.gateway.conveyor import Conveyor
 from shared.domain.errors import NotFound, Overloaded, Unavailable
+from shared.telemetry import metrics
 from shared.testing.waiting import wait_for
+from tests.unit.gateway.conftest import World
 
 
 class Work:
@@ -132,3 +135,12 @@ def test_closing_answers_who_waits_and_takes_in_nobody_else(work: Work, conveyor
     work.may_go.set()
     closing.join(10)
     assert [one.result(10) for one in futures] == [0, 2, 4]
+
+
+def test_a_gateway_counts_the_requests_that_it_refuses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway = world.gateway()
+    monkeypatch.setattr(Conveyor, "most", property(lambda _: 0))
+    before = metrics.REFUSED._value.get()
+    with pytest.raises(Overloaded):
+        gateway.submit(Question("m", 7))
+    assert metrics.REFUSED._value.get() == before + 1
