@@ -86,7 +86,16 @@ def unit_of(count: int) -> Unit:
     keys = np.random.default_rng(3).permutation(count).astype(np.int64)
     order = np.argsort(keys)
     return Unit(
-        version=1, user_input="user", columns={}, items=keys, popular=keys, users=keys, vectors=None, _by_key=order, _sorted=keys[order]
+        version=1,
+        user_input="user",
+        columns={},
+        items=keys,
+        popular=keys,
+        fresh=keys[:0],
+        users=keys,
+        vectors=None,
+        _by_key=order,
+        _sorted=keys[order],
     )
 
 

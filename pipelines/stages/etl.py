@@ -1,6 +1,6 @@
 """ETL: from the user's files and the platform's events to checked, split and encoded Parquet.
 
-Publishes: train.parquet and holdout.parquet (user, item, time, label, user_code, item_row), history.parquet (every
+Publishes: train.parquet and holdout.parquet (user, item, time, label, user_code, item_row), firsts.parquet, history.parquet (every
 user-item pair known so far, parents' included), items.parquet (the raw catalogue, ordered by key), items.codes.parquet
 (its codes, row by row), a vocabulary for each column, and features.json. A warm run reads the parent's and grows them.
 To compact events is etl's work too, and of no run.
@@ -26,6 +26,8 @@ from pipelines.stages.runner import Context, Outcome, main
 from shared.domain.errors import BadData, Invalid
 
 EVENTS = "events.csv"
+FIRSTS = "firsts.parquet"
+"""Items by when anybody met them for the first time."""
 MIN_EVENTS = 500
 ROW_GROUP = 65_536
 
@@ -145,6 +147,7 @@ def _write(context: Context, graph: Graph, parts: Parts, items: pl.DataFrame, wa
     files["items.codes.parquet"] = context.out("items.codes.parquet")
     graph.transform(items.lazy(), "item").collect().write_parquet(files["items.codes.parquet"])
     files["history.parquet"] = _history(context, parts, warm)
+    files[FIRSTS] = _firsts(context, parts, warm)
     return files, rows
 
 
@@ -160,6 +163,16 @@ def _history(context: Context, parts: Parts, warm: bool) -> Path:
         pairs.append(parent.select("user", "item", "label", before="label"))
     path = context.out("history.parquet")
     pl.concat(pairs).group_by("user", "item").agg(pl.col("label", "before").max()).sort("user", "item").sink_parquet(path)
+    return path
+
+
+def _firsts(context: Context, parts: Parts, warm: bool) -> Path:
+    """When anybody met each item for the first time."""
+    found = [part.group_by("item").agg(pl.col("time").min().alias("first")) for part in (parts.train, parts.holdout)]
+    if warm and context.has("parent", FIRSTS):  # an older parent has noted none: then its items count as new when they are met again
+        found.append(pl.scan_parquet(context.fetch("parent", FIRSTS)))
+    path = context.out(FIRSTS)
+    pl.concat(found).group_by("item").agg(pl.col("first").min()).sort("item").sink_parquet(path)
     return path
 
 

@@ -19,6 +19,7 @@ from pipelines.evaluation.scorers import unit_scorer
 from pipelines.export import neighbours
 from pipelines.export.card import begin_card
 from pipelines.export.parity import answers, choose_pairs
+from pipelines.export.recommendations import Vectors, write_recommendations
 from pipelines.export.unit import write_unit
 from pipelines.features.graph import load_graph
 from pipelines.features.raw import item_columns, signature
@@ -27,9 +28,13 @@ from pipelines.loaders.batches import read_codes
 from pipelines.models.families import load_model
 from pipelines.models.popularity import POPULARITY, load_popularity
 from pipelines.models.retriever import IS_BESIDE, load_retriever
+from pipelines.stages.etl import FIRSTS
 from pipelines.stages.runner import Context, Outcome, main
 from shared.contracts.card import CARD
-from shared.serving.signature import INDEX, OUTPUT
+from shared.serving.signature import FRESH, INDEX, OUTPUT, RECOMMENDATIONS
+
+_FRESH = 1000
+"""Items that are called new, at most."""
 
 
 def run(context: Context) -> Outcome:
@@ -54,10 +59,12 @@ def run(context: Context) -> Outcome:
         "catalogue.npz": _arrays(context, "catalogue.npz", columns),
         "parity.npz": _arrays(context, "parity.npz", samples, write=np.savez_compressed),
         "popular.npy": _array(context, "popular.npy", load_popularity(context.fetch("train", POPULARITY)).ordered()),
+        FRESH: _array(context, FRESH, _fresh(context, items[graph.item])),
         "users.npy": _array(context, "users.npy", np.sort(graph.feature(graph.user).state.values.to_numpy())),
     }
     embeddings = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE)).embeddings(codes)
     found: dict[str, float] = {}
+    vectors: Vectors | None = None
     if embeddings is not None:
         known = graph.feature(graph.user).state.values.to_numpy()
         by_key = np.argsort(known)
@@ -66,6 +73,9 @@ def run(context: Context) -> Outcome:
             "queries.npz": {"users": known[by_key], "vectors": embeddings.queries[FIRST:][by_key]},
         }
         files |= {name: _arrays(context, name, arrays) for name, arrays in sides.items()}
+        if spec.serve.retrieve is not None:
+            sought = sides["queries.npz"]
+            vectors = Vectors(sought["users"], sought["vectors"], embeddings.vectors, spec.serve.retrieve.candidates)
         if spec.serve.retrieve is not None and len(items) >= neighbours.FROM:
             log.info("building the index of %s vectors", f"{len(items):,}")
             files[INDEX] = context.out(INDEX)
@@ -74,11 +84,25 @@ def run(context: Context) -> Outcome:
             log.info("it finds %.1f%% of the exact candidates, weighing %d rows for each", 100 * index.recall, index.weighed)
             files[INDEX].write_bytes(index.content)
             found = {"export.index_recall": index.recall, "export.index_bytes": float(len(index.content))}
+    if spec.serve.batch is not None:
+        files[RECOMMENDATIONS] = context.out(RECOMMENDATIONS)
+        score, known_users = unit_scorer(files[served.file], served, items), np.sort(graph.feature(graph.user).state.values.to_numpy())
+        liked = pl.scan_parquet(context.fetch("etl", "history.parquet")).filter(pl.col("label") == 1).select("user", "item").collect()
+        keys = items[graph.item].to_numpy()
+        count = write_recommendations(files[RECOMMENDATIONS], score, known_users, keys, liked, spec.serve.batch.k, vectors, log)
+        log.info("recommendations for %s users written", f"{count:,}")
+        found["export.recommended_users"] = float(count)
     begun = begin_card(context.spec, graph, model.tables, model.meaning)
     files[CARD] = _text(context, CARD, begun.model_dump_json(indent=1))
     metrics = {"export.parity": parity, "export.bytes": float(size), "export.seconds": time.monotonic() - started}
     metrics |= found
     return Outcome(files, metrics, {"parity_rows": len(users), "inputs": [one.name for one in served.inputs]})
+
+
+def _fresh(context: Context, items: pl.Series) -> NDArray[np.int64]:
+    """Those of the catalogue that anybody has met."""
+    firsts = pl.read_parquet(context.fetch("etl", FIRSTS)).filter(pl.col("item").is_in(items.implode()))
+    return firsts.sort("first", "item", descending=[True, False])["item"].head(_FRESH).to_numpy().astype(np.int64)
 
 
 def _text(context: Context, name: str, text: str) -> Path:

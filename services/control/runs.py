@@ -24,6 +24,7 @@ from shared.domain.rollout import RolloutStatus
 from shared.domain.run import Published, RegisterVersion, RunObservation, RunStatus, StageDone, StartStage, StopStage
 from shared.launch import collected_basis, rests_on, rollout_id
 from shared.ports import Clock, Executor, Record, RolloutStore, Version
+from shared.serving.signature import RECOMMENDATIONS
 from shared.telemetry import metrics
 
 
@@ -190,6 +191,8 @@ class Runs:
                 created_at=now,
             )
         )
+        if RECOMMENDATIONS in files:
+            self._artifacts.show(files[RECOMMENDATIONS], f"recommendations/{record.recommender}/{version.number}.parquet")
         rollout = Record(
             id=rollout_id(record.id),
             recommender=record.recommender,

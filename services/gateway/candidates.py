@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from services.gateway.filtering import Asked, Filter
 from services.gateway.laps import Laps
@@ -74,7 +77,22 @@ def alike(wish: Wish, unit: Unit) -> Candidates | None:
 
 def popular(wish: Wish, unit: Unit) -> Candidates:
     """The most popular ones that may be shown, a few more than are asked for."""
-    return Candidates(wish, _popular(wish, unit, _WIDER * wish.k), True, len(unit.popular_rows))
+    rows = _with_fresh(wish, unit, _popular(wish, unit, _WIDER * wish.k))
+    return Candidates(wish, rows, True, len(unit.popular_rows))
+
+
+def _with_fresh(wish: Wish, unit: Unit, rows: Rows) -> Rows:
+    """New items spread evenly among them, as many as the spec says: what is new can't be popular yet."""
+    share = wish.filter.serve.fresh
+    if not share or not len(unit.fresh_rows):
+        return rows
+    fresh = deque(wish.kept(unit, unit.fresh_rows[: _WIDER * wish.k]).tolist())
+    mixed: dict[int, None] = {}
+    for row in rows.tolist():
+        while fresh and int((len(mixed) + 1) * share) > int(len(mixed) * share):
+            mixed[fresh.popleft()] = None
+        mixed[row] = None
+    return np.fromiter(mixed, np.intp, len(mixed))
 
 
 def _popular(wish: Wish, unit: Unit, count: int) -> Rows:

@@ -22,7 +22,7 @@ from shared.contracts.strict import read
 from shared.domain.errors import BadData, Damaged, NotFound, Unavailable
 from shared.ports import ArtifactStore, CandidateIndex, Indexes, Version
 from shared.serving.nearest import Keys, Rows
-from shared.serving.signature import INDEX, Signature
+from shared.serving.signature import FRESH, INDEX, Signature
 from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,8 @@ class Unit:
     items: Keys
     """The item key of each row."""
     popular: Keys
+    fresh: Keys
+    """Those that are new, the newest first."""
     users: Keys
     vectors: Vectors | None
     """None: this version retrieves nothing."""
@@ -58,6 +60,10 @@ class Unit:
     def popular_rows(self) -> Rows:
         """In the order of their popularity."""
         return self.rows(self.popular.tolist())
+
+    @cached_property
+    def fresh_rows(self) -> Rows:
+        return self.rows(self.fresh.tolist())
 
     def rows(self, keys: Iterable[int]) -> Rows:
         """The rows of these items, in their order; what isn't in the catalogue has none."""
@@ -113,6 +119,7 @@ def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> U
         columns=columns,
         items=items,
         popular=_array(version, artifacts, what, "popular.npy"),
+        fresh=_array(version, artifacts, what, FRESH) if FRESH in version.files else np.empty(0, np.int64),
         users=np.sort(_array(version, artifacts, what, "users.npy")),
         vectors=_vectors(version, artifacts, what, items, indexes),
         _by_key=order,

@@ -23,7 +23,7 @@ READS: Mapping[str, tuple[str, ...]] = {
     "etl": ("data", "schema", "features", "split", "model.family", "model.params.negatives", "resources.etl.engine"),
     "train": ("model", "serve.retrieve"),
     "evaluate": ("schema", "serve.retrieve", "model.train.seed"),
-    "export": ("name", "schema", "model", "serve.instances", "serve.warm_up", "serve.retrieve"),
+    "export": ("name", "schema", "model", "serve.instances", "serve.warm_up", "serve.retrieve", "serve.batch"),
     "verify": (),
 }
 """What of the spec each stage reads, beside its input files; evaluate also the metrics of gates, and whether seen items are dropped."""

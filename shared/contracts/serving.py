@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from shared.contracts.filters import EVER, Available, Filter, Kinds, NotSeen
 from shared.contracts.ordering import Each, Order
-from shared.contracts.quantities import Duration
+from shared.contracts.quantities import Duration, Fraction
 from shared.contracts.strict import Strict, unknown_name
 from shared.domain.attributes import AVAILABLE
 from shared.domain.errors import Invalid
@@ -27,6 +27,12 @@ class Retrieve(Strict):
     candidates: int = Field(
         500, ge=1, le=10_000, description="So many items of the catalogue are scored: those whose vectors meet the user's best."
     )
+
+
+class Batch(Strict):
+    """A table of recommendations, made once with each version."""
+
+    k: int = Field(50, ge=1, le=1000, description="Items for each user that the version knows; what the user has liked is left out.")
 
 
 class Deadlines(Strict):
@@ -58,6 +64,16 @@ class Serve(Strict):
     )
     order: Order = Field(Order(), description="What moves items beside their scores: rules, campaigns, diversity, exploration.")
     deadlines: Deadlines = Field(Deadlines(), description="How long a request waits for what it can be answered without.")
+    fresh: Fraction = Field(
+        0.2,
+        ge=0,
+        le=1,
+        description="Of an answer of popular items, as for a user whom the version doesn't know: the share that is new instead.",
+    )
+    batch: Batch | None = Field(
+        None,
+        description="With each version, `recommendations.parquet`: user, place, item, score, for every known user.",
+    )
     attributes: Kinds = Field(
         {}, description="Attributes of items, by name and kind. Where some are declared, no others are taken in, and none used in filters."
     )

@@ -7,12 +7,14 @@ Beside that file an export publishes:
 - `signature.json`: this model
 - `catalogue.npz`: one array for each item input, aligned by row; the array of the item key lists the catalogue
 - `popular.npy`: item keys (int64), the most popular first: the answer for unknown users
+- `fresh.npy`: item keys (int64), those that anybody met last for the first time first
 - `users.npy`: the known user keys (int64), sorted
 - `parity.npz`: real rows: an array for each input, `score`, what the model gave for them in training's own runtime, and an array for
   each feature (under its output's name), what training made of them
 - `embeddings.npz` and `queries.npz`, where candidates are retrieved, or the family has vectors: `items` (int64 keys, row by row as in the
   catalogue) and `vectors` (float32); `users` (int64 keys, sorted) and `vectors`: who meets what best by inner product
 - `candidates.index`, of a large catalogue: the nearest neighbours of `embeddings.npz` (shared.serving.index_file)
+- `recommendations.parquet`, where the spec has `serve.batch`: user, place, item, score
 - `model_card.json`: for people
 """
 
@@ -28,6 +30,8 @@ DataType = Literal["int64", "float32", "string"]
 FeatureType = Literal["int32", "float32"]
 OUTPUT = "score"
 INDEX = "candidates.index"
+FRESH = "fresh.npy"
+RECOMMENDATIONS = "recommendations.parquet"
 
 
 class Input(Strict):

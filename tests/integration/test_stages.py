@@ -135,10 +135,25 @@ def test_everything_the_gateway_needs_lies_beside_the_unit(platform: Platform, f
         assert stored["movieId"].tolist() == list(range(ITEMS))
         assert stored["genres"].shape == (ITEMS, 2) and stored["genres"].dtype.kind == "U"
     popular = np.load(platform.fetch(export, "popular.npy"), allow_pickle=False)
+    fresh = np.load(platform.fetch(export, "fresh.npy"), allow_pickle=False)
+    firsts = pl.read_parquet(platform.folder / "ratings.parquet").group_by("movieId").agg(pl.col("at").min())
+    assert fresh.tolist() == firsts.sort("at", descending=True)["movieId"].to_list()
     users = np.load(platform.fetch(export, "users.npy"), allow_pickle=False)
     assert sorted(popular.tolist()) == list(range(ITEMS)) and popular.dtype == np.int64
     assert users.tolist() == list(range(USERS)) and users.dtype == np.int64
     assert json.loads(platform.fetch(export, "model_card.json").read_text())["recommender"] == "films"
+
+
+@pytest.mark.requirement("G-01")
+def test_a_version_may_bring_everybodys_recommendations_as_a_table(platform: Platform) -> None:
+    changes = {"model": {"family": "mf"}, "serve": {"retrieve": {"candidates": 40}, "batch": {"k": 3}}, "gates": [{"parity": 1e-4}]}
+    made = platform.run("batch", {}, recommender=platform.recommender | changes)
+    table = pl.read_parquet(platform.fetch(made["export"], "recommendations.parquet"))
+    assert made["export"].metrics["export.recommended_users"] == table["user"].n_unique() == USERS
+    assert table.group_by("user").agg(pl.len())["len"].max() == 3
+    assert table.filter(pl.col("item") % 4 == pl.col("user") % 4).height > 0.6 * table.height  # their genre
+    liked = pl.read_parquet(platform.fetch(made["etl"], "history.parquet")).filter(pl.col("label") == 1)
+    assert table.join(liked, on=["user", "item"], how="inner").height == 0
 
 
 @pytest.mark.requirement("T-13")

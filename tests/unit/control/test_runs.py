@@ -42,6 +42,14 @@ def test_each_stage_gets_the_files_of_those_that_it_reads_and_no_others(world: W
 
 
 @pytest.mark.requirement("G-11")
+def test_recommendations_of_a_version_are_shown_under_its_name(world: World) -> None:
+    world.more = {"export": ("recommendations.parquet",)}
+    world.start_run()
+    world.until(world.plane(), "registered", "run")
+    shown = world.folder / "artifacts" / "recommendations" / NAME / "1.parquet"
+    assert shown.read_bytes() == world.artifacts.read(world.registry.get(NAME, 1).files["recommendations.parquet"])
+
+
 def test_a_registered_version_carries_its_files_metrics_and_lineage_into_its_rollout(world: World) -> None:
     world.start_run()
     world.until(world.plane(), "registered", "run")

@@ -297,6 +297,8 @@ class World:
         self.parts = parts or Parts()
         self.clock = Clock()
         self.artifacts = FsspecArtifacts(str(folder / "artifacts"))
+        self.more: dict[str, tuple[str, ...]] = {}
+        """Further files that a stage publishes."""
         self.executor = Executor()
         self.fake_server = FakeModelServer()
         self.server: ModelServer = self.fake_server
@@ -462,7 +464,7 @@ class World:
         now = self.clock.now()
         path = self.folder / "output"
         path.write_text(f"{stage} of {run}")
-        files = {f"{stage}.bin": self.artifacts.put(path)}
+        files = {f"{stage}.bin": self.artifacts.put(path)} | {name: self.artifacts.put(path) for name in self.more.get(stage, ())}
         metrics = dict(self.metrics.get(stage, {}))
         manifest = Manifest(stage=stage, run=run, attempt=attempt, started=now, ended=now, files=files, metrics=metrics, failure=failure)
         self.artifacts.publish(manifest)

@@ -36,7 +36,7 @@ def unit(vectors: np.ndarray | None = None) -> Unit:
     found = None
     if vectors is not None:
         found = build_vectors(KEYS, vectors, np.array([1]), vectors[:1], ExactIndex(KEYS, vectors))
-    return Unit(1, "user", {"item": KEYS}, KEYS, KEYS, np.array([1]), found, np.arange(len(KEYS)), KEYS)
+    return Unit(1, "user", {"item": KEYS}, KEYS, KEYS, KEYS[:0], np.array([1]), found, np.arange(len(KEYS)), KEYS)
 
 
 def state() -> Any:

@@ -10,7 +10,7 @@ import pytest
 from services.gateway import Question
 from shared.domain.errors import Invalid, NotFound, Unavailable
 from shared.domain.route import Route
-from tests.unit.gateway.conftest import ITEMS, _npz, spec
+from tests.unit.gateway.conftest import ITEMS, _npy, _npz, spec
 
 VECTORS = {10: (1.0, 0.0), 20: (0.9, 0.1), 30: (0.5, 0.5), 40: (0.1, 0.8), 50: (0.0, 1.0)}
 
@@ -107,6 +107,18 @@ def test_a_stranger_who_brings_items_gets_what_is_like_them_the_newest_most(worl
     assert (items(none), none.fallback) == ([50, 40], "unknown user")
     (known,) = answered(gateway, Question("m", 1, 2, items=(50,)))
     assert (items(known), known.fallback) == ([10, 20], None)
+
+
+@pytest.mark.requirement("G-01")
+def test_new_items_stand_among_popular_ones_as_many_as_the_spec_says(world, gateway):
+    world.add_version(2, **{"fresh.npy": _npy([10, 77, 20])})
+    world.routes["m"] = Route(2, generation=2)
+    gateway.refresh()
+    assert items(gateway.recommend("m", 99, 5)) == [50, 40, 30, 20, 10]  # every fifth: the newest
+    for share, wanted in ((0, [50, 40, 30, 20, 10]), (0.5, [50, 10, 40, 20, 30]), (1, [10, 20, 50, 40, 30]), (0.4, [50, 40, 10, 30, 20])):
+        made = serving(world, fresh=share)
+        assert items(made.recommend("m", 99, 5)) == wanted, share
+        assert 10 not in [item for item, _ in made.recommend("m", 99, 5, exclude=[10]).items]
 
 
 def test_the_version_waits_no_longer_than_the_spec_says(world, gateway):

@@ -1,0 +1,93 @@
+"""A version's best items for every user that it knows, as a table: for mails, for stores that look them up, for whoever needs no server.
+
+As an answer would be: candidates by vectors where there are any, the served unit's own scores, without what the user has liked. Users are
+taken a few at a time, so that memory doesn't grow with their number.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from pipelines.evaluation.scorers import Scorer
+from shared.serving.nearest import best
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+SCHEMA = pa.schema([("user", pa.int64()), ("place", pa.int32()), ("item", pa.int64()), ("score", pa.float32())])
+_PAIRS = 200_000
+"""Scored at a time."""
+_TOLD = 5.0
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    users: Ints
+    """Sorted."""
+    queries: Floats
+    items: Floats
+    candidates: int
+
+
+def write_recommendations(
+    path: Path, score: Scorer, users: Ints, items: Ints, liked: pl.DataFrame, k: int, vectors: Vectors | None, log: logging.Logger
+) -> int:
+    """`liked`: pairs of user and item that are left out. Returns how many users got any."""
+    row_of = {int(item): row for row, item in enumerate(items)}
+    drops: Mapping[int, list[int]] = {
+        user: [row_of[item] for item in found if item in row_of] for user, found in liked.group_by("user").agg("item").iter_rows()
+    }
+    served, told = 0, time.monotonic()
+    step = max(1, _PAIRS // max(1, min(len(items), vectors.candidates if vectors else len(items))))
+    with pq.ParquetWriter(path, SCHEMA) as writer:
+        for start in range(0, len(users), step):
+            some = users[start : start + step]
+            parts = list(_of(score, some, items, drops, k, vectors))
+            if parts:
+                writer.write_table(pa.Table.from_arrays([pa.array(np.concatenate(one)) for one in zip(*parts, strict=True)], schema=SCHEMA))
+            served += len(parts)
+            if time.monotonic() - told > _TOLD:
+                told = time.monotonic()
+                log.info("recommendations for %s of %s users", f"{start + len(some):,}", f"{len(users):,}")
+    return served
+
+
+def _of(
+    score: Scorer, users: Ints, items: Ints, drops: Mapping[int, list[int]], k: int, vectors: Vectors | None
+) -> Iterator[tuple[NDArray[Any], ...]]:
+    picks = [_without(rows, drops.get(int(user), ())) for user, rows in zip(users, _candidates(users, items, vectors), strict=True)]
+    counts = [len(rows) for rows in picks]
+    if not sum(counts):
+        return
+    scores = score(np.repeat(users, counts), np.concatenate(picks)).astype(np.float32)
+    for user, rows, own in zip(users, picks, np.split(scores, np.cumsum(counts)[:-1]), strict=True):
+        if len(rows):
+            chosen = best(own, items[rows], k)
+            count = len(chosen)
+            yield np.full(count, user), np.arange(1, count + 1, dtype=np.int32), items[rows[chosen]], own[chosen]
+
+
+def _candidates(users: Ints, items: Ints, vectors: Vectors | None) -> Iterator[Ints]:
+    every = np.arange(len(items))
+    if vectors is None or vectors.candidates >= len(items):
+        yield from (every for _ in users)
+        return
+    places = np.searchsorted(vectors.users, users)
+    products = vectors.queries[places] @ vectors.items.T
+    for row in products:
+        yield np.asarray(best(row, items, vectors.candidates), dtype=np.int64)
+
+
+def _without(rows: Ints, dropped: Any) -> Ints:
+    return rows[~np.isin(rows, dropped)] if len(dropped) else rows
