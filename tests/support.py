@@ -96,13 +96,17 @@ class PlatformProcess:
 
     def kill(self) -> None:
         """kill -9, and waits until its children are gone with it."""
+        _, alive = psutil.wait_procs(self.strike(), timeout=30)
+        assert not alive, f"outlived the platform: {alive}"
+
+    def strike(self) -> list[psutil.Process]:
+        """kill -9 of it alone. Returns the children that it had: what doesn't end by itself is for the next start to end."""
         assert self.process is not None
         children = self.children()
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         self.client.close()
-        _, alive = psutil.wait_procs(children, timeout=30)
-        assert not alive, f"outlived the platform: {alive}"
+        return children
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         assert self.process is not None
