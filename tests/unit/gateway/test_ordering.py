@@ -259,3 +259,24 @@ def test_whatever_the_rules_no_item_comes_twice_and_no_cap_is_broken(
         assert found.chances is not None
         assert len(found.chances) == len(shown)
         assert all(0 < one <= 1 for one in found.chances)
+
+
+@pytest.mark.requirement("G-01")
+@pytest.mark.parametrize("said", [(), ({"each": "artist", "at_most": 2}, {"pin": 120, "at": 3})])
+def test_what_another_order_would_have_earned_can_be_told_from_the_log(said: Any) -> None:
+    """Weighed by their chances, the logged places of one order estimate any order near it without bias."""
+    given = rules(*said, explore={"rate": 0.3, "among": 4})
+    usual = keys(answer(given, 4))
+    earns = {key: 1 / (7 + key) for key in KEYS.tolist()}
+    logged = [answer(given, 4, (step + 0.5) / GRID) for step in range(GRID)]
+    seen = {(place, key) for one in logged for place, key in enumerate(keys(one))}
+    others = [key for place, key in sorted(seen) if place == 1 and key != usual[1]]
+    assert others
+    for other in (usual[1], *others):
+        wanted = [usual[0], other, *usual[2:]]
+        estimate = 0.0
+        for one in logged:
+            assert one.chances is not None
+            for key, chance, would in zip(keys(one), one.chances, wanted, strict=True):
+                estimate += earns[key] / chance * (key == would) / GRID
+        assert estimate == pytest.approx(sum(earns[key] for key in wanted), rel=0.02)
