@@ -72,7 +72,7 @@ def keys(found: Arranged) -> list[int]:
     return KEYS[found.rows].tolist()
 
 
-@pytest.mark.requirement("G-01")
+@pytest.mark.requirement("G-04")
 def test_without_rules_the_scores_decide() -> None:
     found = answer(rules(**NEVER))
     assert keys(found) == [10, 20, 30, 40, 50]
@@ -80,7 +80,7 @@ def test_without_rules_the_scores_decide() -> None:
     assert (found.chances, found.explored) == (None, None)
 
 
-@pytest.mark.requirement("G-01")
+@pytest.mark.requirement("G-04")
 def test_a_boost_is_worth_so_many_standard_deviations_and_leaves_the_scores_as_they_are() -> None:
     step = (SCORES[0] - SCORES[1]) / SCORES.std()
     one = answer(rules({"boost": "genre == 'war'", "by": 3.5 * step}, **NEVER))
@@ -102,7 +102,7 @@ def test_an_expression_may_ask_the_context() -> None:
     assert keys(answer(rules({"boost": "price > 100 and user.age > 40", "by": 10}, **NEVER), k=3)) == [10, 20, 30]
 
 
-@pytest.mark.requirement("G-01")
+@pytest.mark.requirement("G-04")
 def test_pins_have_their_places_by_key_or_by_what_is_best() -> None:
     found = answer(rules({"pin": 120, "at": 2}, {"pin": "genre == 'war'", "at": 4}, **NEVER))
     assert keys(found) == [10, 120, 20, 40, 30]
@@ -123,7 +123,7 @@ def test_of_two_pins_of_one_place_the_first_counts_and_an_item_is_shown_once() -
     assert keys(answer(rules({"pin": 30}, {"pin": 30, "at": 2}, **NEVER), k=3)) == [30, 10, 20]
 
 
-@pytest.mark.requirement("G-01")
+@pytest.mark.requirement("G-04")
 def test_quotas_bound_a_kind_from_both_sides() -> None:
     assert keys(answer(rules({"quota": "genre == 'drama'", "at_most": 1}, **NEVER))) == [10, 20, 40, 50, 70]
     assert keys(answer(rules({"quota": "genre == 'drama'", "at_most": 0}, **NEVER), k=12)) == [20, 40, 50, 70, 90, 100, 120]
@@ -144,7 +144,7 @@ def test_pins_count_in_quotas() -> None:
     assert keys(answer(given, k=4)) == [20, 40, 110, 50]
 
 
-@pytest.mark.requirement("G-01")
+@pytest.mark.requirement("G-04")
 def test_diversity_takes_what_is_unlike_what_stands_above() -> None:
     vectors = np.zeros((len(KEYS), 2), np.float32)
     vectors[:, 0] = 1.0
@@ -164,7 +164,7 @@ def test_rules_hold_without_scores_too_and_the_order_stands_for_them() -> None:
     assert found.chances is None
 
 
-@pytest.mark.requirement("G-01")
+@pytest.mark.requirement("G-04")
 def test_a_campaign_holds_from_its_start_until_its_end_and_before_other_rules() -> None:
     campaign = {"name": "advent", "from": NOW, "until": NOW + timedelta(days=1), "rules": [{"pin": 120}]}
     ordering = Ordering(Order.model_validate({"rules": [{"pin": 110}], "campaigns": [campaign], **NEVER}))
@@ -192,7 +192,7 @@ def frequencies(
     return {one: count / GRID for one, count in seen.items()}, said
 
 
-@pytest.mark.requirement("G-01")
+@pytest.mark.requirement("G-04")
 @pytest.mark.parametrize(
     ("said", "k"),
     [
@@ -261,7 +261,7 @@ def test_whatever_the_rules_no_item_comes_twice_and_no_cap_is_broken(
         assert all(0 < one <= 1 for one in found.chances)
 
 
-@pytest.mark.requirement("G-01")
+@pytest.mark.requirement("G-04")
 @pytest.mark.parametrize("said", [(), ({"each": "artist", "at_most": 2}, {"pin": 120, "at": 3})])
 def test_what_another_order_would_have_earned_can_be_told_from_the_log(said: Any) -> None:
     """Weighed by their chances, the logged places of one order estimate any order near it without bias."""

@@ -44,7 +44,7 @@ def answered(gateway, *questions):
     return found
 
 
-@pytest.mark.requirement("G-01")
+@pytest.mark.requirement("G-04")
 def test_exploration_is_on_unless_the_spec_says_otherwise_and_its_chances_are_logged(world, gateway):
     world.luck = 0.0
     assert items(gateway.recommend("m", 1, 2)) == [30, 20]
@@ -67,7 +67,7 @@ def test_an_answer_that_is_not_the_models_own_is_not_explored(world, gateway):
     assert [one.chances for one in world.shown] == [None, None]
 
 
-@pytest.mark.requirement("G-01")
+@pytest.mark.requirement("G-04")
 def test_rules_of_the_spec_hold_in_every_answer(world, gateway):
     made = serving(world, retrieve={"candidates": 3}, order={"rules": [{"pin": 50}], "explore": {"rate": 0}})
     assert items(made.recommend("m", 1, 3)) == [50, 10, 20]
@@ -76,7 +76,7 @@ def test_rules_of_the_spec_hold_in_every_answer(world, gateway):
     assert items(made.recommend("m", 1, 3)) == [50, 10, 20]
 
 
-@pytest.mark.requirement("G-01")
+@pytest.mark.requirement("G-04")
 def test_a_change_of_the_rules_shows_in_answers(world, gateway):
     assert items(gateway.recommend("m", 1, 1)) == [10]
     world.specs["m"] = spec(serve={"order": {"rules": [{"bury": "not has(price)"}, {"pin": 30}]}})
@@ -85,7 +85,7 @@ def test_a_change_of_the_rules_shows_in_answers(world, gateway):
     assert items(gateway.recommend("m", 1, 1)) == [30]
 
 
-@pytest.mark.requirement("G-01")
+@pytest.mark.requirement("G-04")
 def test_an_answer_tells_what_each_stage_did(world, gateway):
     (plain,) = answered(gateway, Question("m", 1, 2, frozenset({20})))
     assert plain.explained is None
