@@ -29,8 +29,8 @@ class Client:
     def get(self, path: str, **query: Any) -> Any:
         return self._ask("GET", path, params={name: value for name, value in query.items() if value is not None})
 
-    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        return self._ask("POST", path, json=body or {})
+    def post(self, path: str, body: Mapping[str, Any] | None = None, **query: Any) -> Any:
+        return self._ask("POST", path, json=body or {}, params=query or None)
 
     def put(self, path: str) -> Any:
         return self._ask("PUT", path)

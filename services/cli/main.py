@@ -95,6 +95,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     recommenders.rollback,
     recommenders.delete,
     online.recommend,
+    online.similar,
     online.events,
     online.serving,
     kpis.kpis,

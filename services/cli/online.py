@@ -23,17 +23,43 @@ def recommend(
     name: Name,
     user: Annotated[int, typer.Argument(metavar="USER", help="The user's key.", show_default=False)],
     k: Annotated[int, typer.Option("-k", "--k", min=1, max=1000, help="How many items.")] = 10,
+    explain: Annotated[bool, typer.Option("--explain", help="Say what each stage did, and which rules concern which item.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Ask for items for a user. The answer is logged like any other."""
-    found = client(ctx).post(paths.recommend(name), {"user": user, "k": k})
+    found = client(ctx).post(paths.recommend(name), {"user": user, "k": k}, **({"explain": "true"} if explain else {}))
     if as_json:
         show_json(found)
         return
-    fallback = f", popular items: {found['fallback']}" if found["fallback"] else ""
+    fallback = f", not its own: {found['fallback']}" if found["fallback"] else ""
     typer.echo(f"request {found['request_id']}: version {found['version']} ({found['variant']}){fallback}")
+    told = found.get("explain")
+    if told:
+        took = ", ".join(f"{stage} {milliseconds:g} ms" for stage, milliseconds in told["milliseconds"].items())
+        typer.echo(f"{told['retrieved']} candidates, {told['filtered']} filtered; {took}")
+    why = told["rules"] if told and told["rules"] else [[] for _ in found["items"]]
+    rows = [
+        (place, one["item"], one["score"], "; ".join(said)) for place, (one, said) in enumerate(zip(found["items"], why, strict=True), 1)
+    ]
+    columns = ("PLACE", "ITEM", "SCORE", "WHY")
+    show_table(columns if explain else columns[:3], [row if explain else row[:3] for row in rows], "no items are left for this user")
+
+
+def similar(
+    ctx: typer.Context,
+    name: Name,
+    item: Annotated[int, typer.Argument(metavar="ITEM", help="The item's key.", show_default=False)],
+    k: Annotated[int, typer.Option("-k", "--k", min=1, max=1000, help="How many items.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Ask for items that are like one, by the stable version's vectors."""
+    found = client(ctx).post(paths.similar(name), {"item": item, "k": k})
+    if as_json:
+        show_json(found)
+        return
+    typer.echo(f"version {found['version']}")
     rows = [(place, one["item"], one["score"]) for place, one in enumerate(found["items"], 1)]
-    show_table(("PLACE", "ITEM", "SCORE"), rows, "no items are left for this user")
+    show_table(("PLACE", "ITEM", "LIKENESS"), rows, "nothing is like this item")
 
 
 def events(

@@ -35,6 +35,10 @@ def recommend(name: str) -> str:
     return f"/v1/recommend/{quote(checked_name(name), safe='')}"
 
 
+def similar(name: str) -> str:
+    return f"/v1/similar/{quote(checked_name(name), safe='')}"
+
+
 def items(name: str, item: int | None = None) -> str:
     return f"/v1/items/{quote(checked_name(name), safe='')}" + ("" if item is None else f"/{item}")
 

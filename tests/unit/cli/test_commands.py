@@ -211,8 +211,38 @@ def test_recommend_says_who_answered_and_whether_it_fell_back(platform, eyas):
     answer = {"request_id": "q1", "version": 1, "variant": "stable", "items": [{"item": 7, "score": None}], "fallback": "unknown user"}
     platform.says("POST /v1/recommend/m", answer)
     shown = eyas("recommend", "m", 5, "-k", 1).stdout
-    assert "popular items: unknown user" in shown
+    assert "not its own: unknown user" in shown
     assert platform.body == {"user": 5, "k": 1}
+
+
+def test_an_explained_answer_says_what_each_stage_did_and_why_items_stand_there(platform, eyas):
+    told = {
+        "milliseconds": {"score": 3.5},
+        "together": 1,
+        "retrieved": 500,
+        "filtered": 23,
+        "scored": True,
+        "explored": None,
+        "rules": [["pinned at 1: 7"]],
+    }
+    answer = {
+        "request_id": "q1",
+        "version": 1,
+        "variant": "stable",
+        "items": [{"item": 7, "score": 0.5}],
+        "fallback": None,
+        "explain": told,
+    }
+    platform.says("POST /v1/recommend/m", answer)
+    shown = eyas("recommend", "m", 5, "--explain").stdout
+    assert "500 candidates, 23 filtered; score 3.5 ms" in shown
+    assert "pinned at 1: 7" in shown
+
+
+def test_similar_lists_items_by_their_likeness(platform, eyas):
+    platform.says("POST /v1/similar/m", {"version": 3, "items": [{"item": 7, "score": 0.75}]})
+    assert "0.75" in eyas("similar", "m", 5, "-k", 1).stdout
+    assert platform.body == {"item": 5, "k": 1}
 
 
 def test_serving_shows_each_replica_with_its_versions_or_why_it_has_none(platform, eyas):

@@ -109,6 +109,7 @@ NAMED = [
     ["rollback", "*"],
     ["delete", "*", "--yes"],
     ["recommend", "*", "1"],
+    ["similar", "*", "1"],
     ["events", "*", "/dev/null"],
     ["kpis", "*"],
     ["drift", "*"],
