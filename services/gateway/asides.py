@@ -60,5 +60,5 @@ def similar_to(wish: Wish, unit: Unit, item: int) -> Similar:
         found = wish.kept(unit, near)[: wish.k]
         if len(found) == wish.k or count >= len(unit.items):
             break
-    likeness = unit.vectors.likeness(int(rows[0]), found)
+    likeness = unit.vectors.directions(found) @ unit.vectors.directions(rows)[0]
     return Similar(unit.version, list(zip(unit.items[found].tolist(), likeness.tolist(), strict=True)))

@@ -91,7 +91,7 @@ class _Answer:
         self._line = self._weighed()
 
     def arranged(self, rate: float) -> Arranged:
-        shown, free = self._greedy()
+        shown, free = self._greedy() if self._shares or self._values or self._rules.diversity else self._straight()
         chances, explored = None, None
         if rate:
             pool = self._pool(shown)
@@ -109,6 +109,8 @@ class _Answer:
     def _absent(self, rows: Rows) -> Rows:
         """Items that are pinned by name and that no candidate is: they have a place all the same, if they may be shown."""
         keys = [one.item for one in self._rules.pins if isinstance(one.item, int) and one.place < self._wish.k]
+        if not keys:
+            return rows[:0]
         found = self._wish.kept(self._unit, self._unit.rows(dict.fromkeys(keys)))
         return found[~np.isin(found, rows)]
 
@@ -138,7 +140,18 @@ class _Answer:
         if wanted and len(worth) > count:
             line = np.unique(np.concatenate([line, *(one[best(worth[one], keys[one], self._wish.k)] for one in wanted)]))
             line = line[np.lexsort((keys[line], -worth[line]))]
-        return line[~np.isin(line, list(self._pins.values()))]
+        return self._others(line, list(self._pins.values()))
+
+    def _straight(self) -> tuple[list[int], list[bool]]:
+        """As `_greedy`, where what stands above says nothing of what may stand below."""
+        rest = iter(self._line[: self._wish.k].tolist())
+        shown, free = list[int](), list[bool]()
+        for at in range(self._wish.k):
+            place = self._pins[at] if at in self._pins else next(rest, None)
+            if place is not None:
+                shown.append(place)
+                free.append(at not in self._pins)
+        return shown, free
 
     def _greedy(self) -> tuple[list[int], list[bool]]:
         """The candidates that are shown, and of which places the rules leave the choice."""
@@ -146,9 +159,9 @@ class _Answer:
         open_ = np.ones(len(line), bool)
         counts = [sum(bool(where[place]) for place in self._pins.values()) for _, where in self._shares]
         seen = [_Values(at_most, codes, line, self._pins.values()) for at_most, codes in self._values]
-        like = _Likeness(self._unit, self._rows, self._rules.diversity)
+        like = _Likeness(self._unit, self._rows[line], self._rules.diversity)
         for place in self._pins.values():
-            like.shown(place, self._rows[line])
+            like.shown(int(self._rows[place]))
         left = self._wish.k - len(self._pins)
         for at in range(self._wish.k):
             if at in self._pins:
@@ -167,7 +180,7 @@ class _Answer:
             counts = [count + bool(where[place]) for count, (_, where) in zip(counts, self._shares, strict=True)]
             for one in seen:
                 one.take(chosen)
-            like.shown(place, self._rows[line])
+            like.shown(int(self._rows[place]))
             shown.append(place)
             free.append(True)
         return shown, free
@@ -184,8 +197,14 @@ class _Answer:
         return allowed & must if owed >= left and (allowed & must).any() else allowed
 
     def _pool(self, shown: Sequence[int]) -> Rows:
-        rest = self._line[~np.isin(self._line, shown) & ~self._behind[self._line]]
-        return rest[: self._rules.explore.among]
+        rest = self._others(self._line[: len(shown) + self._rules.explore.among + self._behind.sum()], shown)
+        return rest[~self._behind[rest]][: self._rules.explore.among]
+
+    def _others(self, line: Rows, shown: Sequence[int]) -> Rows:
+        taken = np.zeros(len(self._rows), bool)
+        taken[shown] = True
+        found: Rows = line[~taken[line]]
+        return found
 
     def _fits(self, shown: Sequence[int], pool: Rows, free: Sequence[bool]) -> Mask:
         """Which of the pool could stand in which place, by the rules, with all others as they are."""
@@ -246,13 +265,14 @@ class _Likeness:
     """Maximal marginal relevance: how like each candidate is to what is shown already, by the version's vectors."""
 
     def __init__(self, unit: Unit, rows: Rows, diversity: float) -> None:
-        self._vectors = unit.vectors if diversity else None
-        self._rows, self._diversity = rows, diversity
-        self._most: Floats | float = 0.0
-
-    def shown(self, place: int, line: Rows) -> None:
+        self._vectors, self._diversity = unit.vectors if diversity else None, diversity
+        self._most: Any = 0.0
         if self._vectors is not None:
-            self._most = np.maximum(self._most, self._vectors.likeness(int(self._rows[place]), line))
+            self._directions = self._vectors.directions(rows)
+
+    def shown(self, row: int) -> None:
+        if self._vectors is not None:
+            self._most = np.maximum(self._most, self._directions @ self._vectors.directions(np.array([row]))[0])
 
     def best(self, worth: Floats, behind: Mask, allowed: Mask) -> int:
         low, high = worth.min(), worth.max()

@@ -49,17 +49,16 @@ class Vectors:
                 found[at] = chosen
         return found
 
-    def likeness(self, row: int, rows: Rows) -> Array:
-        """The cosine of an item with others; 0 where one of them has no direction."""
-        scale = self._norms[rows] * self._norms[row]
-        found: Array = (self.items[rows] @ self.items[row]) / np.where(scale > 0, scale, np.inf)
+    def directions(self, rows: Rows) -> Array:
+        """Vectors of length one, whose products are cosines; of no length where an item has no direction."""
+        norms = self._norms[rows]
+        found: Array = self.items[rows] / np.where(norms > 0, norms, np.inf)[:, None]
         return found
 
     def alike(self, rows: Rows, n: int) -> Rows:
         """The items that are most like these, taken together, these left out; the last of them counts most."""
         weights = _FADES ** np.arange(len(rows))[::-1]
-        directions = self.items[rows] / np.maximum(self._norms[rows], 1e-12)[:, None]
-        (found,), _ = self.index.nearest((weights @ directions)[None, :].astype(np.float32), min(n + len(rows), len(self.keys)))
+        (found,), _ = self.index.nearest((weights @ self.directions(rows))[None, :].astype(np.float32), min(n + len(rows), len(self.keys)))
         others: Rows = found[~np.isin(found, rows)][:n]
         return others
 
