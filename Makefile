@@ -90,7 +90,7 @@ bench-ann: setup ## candidates by their vectors: recall, time, memory, and from 
 bench-filters: setup ## what filters cost, what a catalogue takes, and how soon a change shows
 	@$(BIN)/python -m benchmarks.filters
 
-bench-events: setup ## events a second, embedded and behind NATS; a million answers against a batch count; needs nats-server
+bench-events: setup ## events a second, alone and over HTTP, embedded and behind NATS; compaction; a million answers against a batch count; needs nats-server
 	@$(BIN)/python -m benchmarks.events
 
 bench-serve: setup ## a request of four stages beside the bare call to Triton and a plain proxy: CPU, latency, throughput

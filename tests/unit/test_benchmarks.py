@@ -12,11 +12,14 @@ from onnxruntime import InferenceSession
 
 from benchmarks import closed_loop, control_loop, control_peer, drift, faults, filters
 from benchmarks.drift_worlds import SHIFTS
+from benchmarks.events_days import days_of_events
 from benchmarks.faults_world import slow
 from benchmarks.loop_month import Day, Told, interval
 from benchmarks.loop_users import Scene, crowds
 from benchmarks.rollout_load import Asked
-from services.store.engine import sqlite_url
+from services.store.engine import open_engine, sqlite_url
+from services.store.migrate import upgrade
+from tests.compacting import SPEC
 
 
 def test_a_round_of_trivial_runs_ends(tmp_path: Path) -> None:
@@ -37,6 +40,15 @@ def test_filters_and_upserts_are_measured(tmp_path: Path) -> None:
     assert (len(state), seconds > 0) == (600, True)
     rows = [*filters.filtering(state, 600), *filters.upserts("sqlite", sqlite_url(tmp_path / "a.db"), writes)]
     assert all(value > 0 for row in rows for value in row.values)
+
+
+def test_a_compaction_is_measured_and_changes_nothing_that_etl_reads(tmp_path: Path) -> None:
+    engine = open_engine(sqlite_url(tmp_path / "eyas.db"))
+    upgrade(engine)
+    rows = {(row.contender, row.metric): row.values for row in days_of_events(tmp_path, engine, SPEC, 3_000)}
+    engine.dispose()
+    assert rows["eyas: Parquet by day", "rows that etl reads differently"] == [0]
+    assert rows["eyas: Parquet by day", "interactions"][0] < rows["eyas: CSV, as before", "interactions"][0]
 
 
 def test_a_day_of_the_closed_loop_is_the_same_for_every_arm_down_to_its_luck() -> None:
