@@ -87,8 +87,9 @@ bench-replicas: setup ## a killed tritonserver: how long it is missed, and what 
 bench-ann: setup ## candidates by their vectors: recall, time, memory, and from which size on an index pays
 	@$(BIN)/python -m benchmarks.ann
 
-bench-filters: setup ## what filters cost, what a catalogue takes, and how soon a change shows
+bench-filters: setup ## what filters and rules cost, what a catalogue takes, and how soon a change shows
 	@$(BIN)/python -m benchmarks.filters
+	@$(BIN)/python -m benchmarks.order
 
 bench-events: setup ## events a second, alone and over HTTP, embedded and behind NATS; compaction; a million answers against a batch count; needs nats-server
 	@$(BIN)/python -m benchmarks.events
