@@ -14,7 +14,7 @@ from services.store.tables import catalogue_items
 from shared.domain.errors import Unreadable
 from shared.testing.catalogue_suite import NOW, CatalogueSuite, write
 from shared.testing.fake_catalogue import FakeCatalogue
-from shared.testing.store_suite import spec
+from shared.testing.recommender_suite import spec
 
 
 @pytest.fixture

@@ -33,21 +33,11 @@ from shared.domain.run import RunStatus
 from shared.domain.triggers import RetrainerStatus
 from shared.ports import Record
 from shared.testing.access_suite import AnswersSuite, AuditLogSuite, FakeAnswers, FakeAudit, FakeTokens, TokenStoreSuite
-from shared.testing.store_suite import (
-    NOW,
-    SECOND,
-    ClaimSuite,
-    DeletionSuite,
-    LeasesSuite,
-    RecommenderStoreSuite,
-    RegistrySuite,
-    ResourceStoreSuite,
-    RouteStoreSuite,
-    StageOutputsSuite,
-    rollout,
-    spec,
-    version,
-)
+from shared.testing.claim_suite import ClaimSuite, LeasesSuite
+from shared.testing.recommender_suite import DeletionSuite, RecommenderStoreSuite, spec
+from shared.testing.registry_suite import RegistrySuite, StageOutputsSuite, version
+from shared.testing.resource_suite import NOW, SECOND, ResourceStoreSuite, rollout
+from shared.testing.route_suite import RouteStoreSuite
 
 
 def many(engine: Engine, count: int) -> None:

@@ -20,7 +20,7 @@ from services.store.migrate import upgrade
 from services.store.resources import SqlResources
 from shared.domain.errors import Invalid, Unavailable, Unsupported
 from shared.domain.rollout import RolloutStatus
-from shared.testing.store_suite import NOW, rollout
+from shared.testing.resource_suite import NOW, rollout
 from shared.testing.waiting import wait_for
 from tests.postgres import GUARDED, PASSWORD, Server, postgres_server
 

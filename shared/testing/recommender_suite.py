@@ -1,0 +1,198 @@
+"""What every RecommenderStore does, and what a deletion promises over all stores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.contracts.spec import RecommenderSpec, parse_spec
+from shared.domain.errors import Changed, Conflict, NotFound
+from shared.domain.rollout import RolloutStatus
+from shared.domain.route import Route
+from shared.ports import (
+    RecommenderStore,
+    RouteStore,
+)
+from shared.testing.resource_suite import NOW, ROUNDS, SECOND, THREADS, Rows, at_once, moved, rollout
+
+
+def spec(name: str = "films", epochs: int = 5) -> RecommenderSpec:
+    return parse_spec(
+        f"""
+        name: {name}
+        data: {{interactions: {{uri: ratings.csv, since: 30d}}, items: {{uri: films.csv, key: film}}}}
+        schema: {{user: person, item: film, time: at, label: {{column: stars, positive: ">= 4"}}}}
+        model: {{train: {{epochs: {epochs}}}}}
+        gates: [{{metric: hr@10, not_worse_than: serving, by: 1%}}, {{latency_p99: 20ms}}]
+        retrain: {{on: [{{kpi: {{hit_rate: -10%}}}}, {{drift: {{psi: 0.3}}}}]}}
+        """
+    )
+
+
+class RecommenderStoreSuite:
+    def test_a_spec_is_read_back_as_it_was(self, store: RecommenderStore) -> None:
+        made = store.put(spec(), NOW, "ada")
+        assert (made.name, made.generation, made.spec, made.created_at, made.updated_at) == ("films", 1, spec(), NOW, NOW)
+        assert store.get("films") == made
+
+    def test_an_equal_spec_changes_nothing(self, store: RecommenderStore) -> None:
+        made = store.put(spec(), NOW, "ada")
+        assert store.put(spec(), NOW + SECOND, "bob") == made == store.get("films")
+
+    def test_each_change_raises_the_generation(self, store: RecommenderStore) -> None:
+        store.put(spec(), NOW, "ada")
+        changed = store.put(spec(epochs=6), NOW + SECOND, "bob")
+        assert (changed.generation, changed.spec, changed.created_at, changed.updated_at) == (2, spec(epochs=6), NOW, NOW + SECOND)
+        assert store.put(spec(), NOW + 2 * SECOND, "bob").generation == 3
+
+    def test_a_generation_that_is_not_the_expected_one_changes_nothing(self, store: RecommenderStore) -> None:
+        with pytest.raises(Changed, match="isn't there"):
+            store.put(spec(), NOW, "ada", {1})
+        made = store.put(spec(), NOW, "ada", {0})
+        with pytest.raises(Changed, match="generation 1"):
+            store.put(spec(epochs=6), NOW, "bob", {0})
+        assert store.get("films") == made
+        assert store.put(spec(epochs=6), NOW + SECOND, "bob", {1}).generation == 2
+
+    def test_of_many_who_expect_the_same_generation_one_changes_it(self, store: RecommenderStore) -> None:
+        store.put(spec(), NOW, "ada")
+
+        def change(n: int) -> bool:
+            try:
+                store.put(spec(epochs=10 + n), NOW + SECOND, f"thread {n}", {1})
+            except Changed:
+                return False
+            return True
+
+        assert at_once(THREADS, change).count(True) == 1
+        assert store.get("films").generation == 2
+
+    def test_an_unknown_name_is_not_found(self, store: RecommenderStore) -> None:
+        with pytest.raises(NotFound, match="films"):
+            store.get("films")
+
+    def test_recommenders_are_listed_by_name(self, store: RecommenderStore) -> None:
+        assert store.list() == []
+        for name in ("music", "books", "films"):
+            store.put(spec(name), NOW, "ada")
+        assert [one.name for one in store.list()] == ["books", "films", "music"]
+
+    def test_generations_of_racing_changes_are_consecutive(self, store: RecommenderStore) -> None:
+        made = at_once(THREADS, lambda n: store.put(spec(epochs=n + 1), NOW, f"thread {n}"))
+        assert sorted(one.generation for one in made) == list(range(1, THREADS + 1))
+        last = max(made, key=lambda one: one.generation)
+        assert store.get("films").spec == last.spec
+
+
+class DeletionSuite:
+    """A module provides `recommenders`, `rollouts` and `routes` on one database."""
+
+    @pytest.mark.requirement("C-01")
+    def test_what_is_deleted_is_seen_by_nobody_and_stays_deleted(self, recommenders: RecommenderStore, routes: RouteStore) -> None:
+        kept = recommenders.put(spec("books"), NOW, "ada")
+        recommenders.put(spec(), NOW, "ada")
+        for name in ("films", "books"):
+            routes.put(name, Route(1), NOW, "ada", "")
+        for second in (1, 2):
+            recommenders.delete("films", NOW + second * SECOND)
+        with pytest.raises(NotFound, match="no recommender is called 'films'"):
+            recommenders.get("films")
+        assert recommenders.list() == [kept]
+        assert (routes.get("films"), list(routes.all()), routes.previous("films")) == (None, ["books"], None)
+        assert routes.closed() == {"films": NOW + SECOND}
+        with pytest.raises(NotFound, match="music"):
+            recommenders.delete("music", NOW)
+
+    @pytest.mark.requirement("C-01")
+    def test_it_is_refused_while_work_is_under_way_and_names_all_of_it(
+        self, recommenders: RecommenderStore, rollouts: Rows, routes: RouteStore
+    ) -> None:
+        made = recommenders.put(spec(), NOW, "ada")
+        route = routes.put("films", Route(1), NOW, "ada", "")
+        for id in ("ro-1", "ro-2", "ro-3"):
+            rollouts.create(rollout(id), "ada")
+        rollouts.create(rollout("ro-4", "books"), "ada")
+        moved(rollouts, rollouts.get("ro-2"), RolloutStatus("aborted"), finished=True)
+        with pytest.raises(Conflict, match="work under way: rollout ro-1, rollout ro-3; cancel"):
+            recommenders.delete("films", NOW)
+        assert (recommenders.get("films"), routes.get("films"), routes.closed()) == (made, route, {})
+        for id in ("ro-1", "ro-3"):
+            moved(rollouts, rollouts.get(id), RolloutStatus("aborted"), finished=True)
+        recommenders.delete("films", NOW)
+
+    @pytest.mark.requirement("C-01")
+    def test_nothing_begins_for_what_is_deleted(self, recommenders: RecommenderStore, rollouts: Rows, routes: RouteStore) -> None:
+        recommenders.put(spec(), NOW, "ada")
+        old = rollouts.create(rollout("ro-0"), "ada")
+        old = moved(rollouts, old, RolloutStatus("aborted"), finished=True)
+        recommenders.delete("films", NOW)
+        with pytest.raises(NotFound, match="films"):
+            rollouts.create(rollout(), "ada")
+        with pytest.raises(NotFound, match="films"):
+            routes.put("films", Route(1), NOW, "ada", "")
+        assert rollouts.create(rollout("ro-0"), "ada") == old
+        assert (rollouts.list("films"), routes.all(), routes.history("films")) == ([old], {}, [])
+
+    @pytest.mark.requirement("C-01")
+    def test_of_a_deletion_and_what_begins_at_once_one_wins(
+        self, recommenders: RecommenderStore, rollouts: Rows, routes: RouteStore
+    ) -> None:
+        for n in range(ROUNDS):
+            name = f"films-{n}"
+            recommenders.put(spec(name), NOW, "ada")
+            routes.put(name, Route(1), NOW, "ada", "")
+            steps = (
+                lambda name=name: recommenders.delete(name, NOW + SECOND),
+                lambda name=name, n=n: rollouts.create(rollout(f"ro-{n}", name), "ada"),
+                lambda name=name: routes.put(name, Route(2), NOW, "ada", ""),
+            )
+
+            def act(which: int, steps: Any = steps) -> bool:
+                try:
+                    steps[which]()
+                except (Conflict, NotFound):
+                    return False
+                return True
+
+            deleted, began, _ = at_once(3, act)
+            assert deleted != began
+            assert (name in routes.closed(), name in routes.all()) == (deleted, not deleted)
+            assert bool(rollouts.list(name)) == began
+
+    @pytest.mark.requirement("C-01")
+    def test_its_name_is_taken_again_and_every_count_goes_on(self, recommenders: RecommenderStore, routes: RouteStore) -> None:
+        recommenders.put(spec(), NOW, "ada")
+        recommenders.put(spec(epochs=6), NOW, "ada")
+        for number in (1, 2):
+            routes.put("films", Route(number), NOW + number * SECOND, "ada", "")
+        recommenders.delete("films", NOW + 5 * SECOND)
+        later = NOW + 9 * SECOND
+        made = recommenders.put(spec(epochs=6), later, "bob")
+        assert (made.generation, made.created_at, made.updated_at) == (3, later, later)
+        assert (recommenders.get("films"), routes.closed(), routes.get("films")) == (made, {}, None)
+        assert routes.put("films", Route(2), later, "bob", "").generation == 3
+        assert routes.put("films", Route(3), later + SECOND, "bob", "").generation == 4
+        assert recommenders.put(spec(), later + SECOND, "bob").created_at == later
+
+    @pytest.mark.requirement("G-11")
+    def test_the_history_stays_and_says_that_nothing_served_in_between(self, recommenders: RecommenderStore, routes: RouteStore) -> None:
+        recommenders.put(spec(), NOW, "ada")
+        for second, number in enumerate((1, 2)):
+            routes.put("films", Route(number), NOW + second * SECOND, "ada", "")
+        recommenders.delete("films", NOW + 5 * SECOND)
+        assert [one.until for one in routes.history("films")] == [NOW + 5 * SECOND, NOW + SECOND]
+        assert routes.left("films") == {1: NOW + SECOND, 2: NOW + 5 * SECOND}
+        recommenders.put(spec(), NOW + 9 * SECOND, "bob")
+        for second, number in ((9, 2), (10, 3)):
+            routes.put("films", Route(number), NOW + second * SECOND, "bob", "")
+        assert [one.until for one in routes.history("films")] == [None, NOW + 10 * SECOND, NOW + 5 * SECOND, NOW + SECOND]
+        serving = [(4, 2), (5, None), (8, None), (9, 2), (10, 3)]
+        for second, stable in serving:
+            found = routes.at("films", NOW + second * SECOND)
+            assert (found.route.stable if found else None) == stable
+        assert routes.left("films") == {1: NOW + SECOND, 2: NOW + 10 * SECOND}
+        assert routes.serving_since("films", 2) == NOW + 9 * SECOND
+        assert routes.previous("films") == 2
+        routes.put("films", Route(2), NOW + 11 * SECOND, "bob", "")
+        assert routes.previous("films") is None, "what served before the deletion isn't gone back to"
