@@ -103,7 +103,7 @@ bench-faults: setup ## what recommend gives while Triton, a version, the databas
 bench-drift: setup ## how late drift is found, and how often where there is none
 	@$(BIN)/python -m benchmarks.drift
 
-bench-loop: setup ## 30 simulated days with two shifts of tastes: retrained by triggers, daily, or never; an hour
+bench-loop: setup ## 30 simulated days with two shifts of tastes: retrained by triggers, daily, or never
 	@$(BIN)/python -m benchmarks.closed_loop
 
 bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-events bench-serve bench-faults bench-drift bench-loop ## every benchmark

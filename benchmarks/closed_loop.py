@@ -22,13 +22,13 @@ from pathlib import Path
 from rich.console import Console
 from threadpoolctl import threadpool_limits
 
-from benchmarks.loop_month import ARMS, Day, Retraining, Told, live
+from benchmarks.loop_month import ARMS, NEVER, Day, Retraining, Told, live
 from benchmarks.loop_plot import Line, draw
 from benchmarks.loop_users import Scene
 from benchmarks.report import Row, publish
 
 LEVELS = (0.8, 0.95)
-"""Shares of the best arm's level at the end of a phase; the days until they are reached."""
+"""Shares of the former level; the days until they are reached again."""
 
 
 def phases(told: Told, scene: Scene) -> list[tuple[float, float]]:
@@ -62,8 +62,8 @@ def rows_of(told: Sequence[Told], scene: Scene) -> list[Row]:
             rows.append(Row(phase, arm, "hit rate, last three days", "", [last for _, last in means]))
         for shift, what in scene.shifts.items():
             for share in LEVELS:
-                took = [recovery(one, scene, shift, share * best(told, scene, one.seed, shift)) for one in those]
-                known, name = [one for one in took if one is not None], f"{share:.0%} of the best level after it"
+                took = [recovery(one, scene, shift, share * former(told, scene, one)) for one in those]
+                known, name = [one for one in took if one is not None], f"{share:.0%} of the former level"
                 rows.append(Row(what, arm, f"{name}: never reached", f"of {len(took)}", [len(took) - len(known)]))
                 rows += [Row(what, arm, f"{name}: reached after", "days", known)] if known else []
         rows.append(Row("all days", arm, "retrainings", "", [len(one.retrainings) for one in those]))
@@ -76,9 +76,10 @@ def rows_of(told: Sequence[Told], scene: Scene) -> list[Row]:
     return [*rows, Row("all days", "who knows the tastes", "hit rate", "", oracle)]
 
 
-def best(told: Sequence[Told], scene: Scene, seed: int, shift: int) -> float:
-    """What the best arm earns in the last three days of the phase that a shift begins."""
-    return max(phases(one, scene)[scene.phase(shift)][1] for one in told if one.seed == seed)
+def former(told: Sequence[Told], scene: Scene, arm: Told) -> float:
+    """What the first version earned before any shift; where no arm kept it, what this arm earned then."""
+    kept = [one for one in told if one.seed == arm.seed and one.arm == NEVER]
+    return phases((kept or [arm])[0], scene)[0][0]
 
 
 def picture(told: Sequence[Told], scene: Scene) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +24,8 @@ from shared.launch import rollout_id
 
 NAME = "films"
 FOLLOWED = "triggers, followed up"
-ARMS = ("never", "triggers", FOLLOWED, "daily")
+NEVER = "never"
+ARMS = (NEVER, "triggers", FOLLOWED, "daily")
 STEP = timedelta(minutes=20)
 _BEFORE = timedelta(days=60)
 """Of what the first version learns from."""
@@ -208,9 +210,13 @@ def _retrainings(platform: Platform, zero: datetime) -> list[Retraining]:
         ended = rollout or f"{status.state}: {status.reason}"
         number = version.number if version else None
         why, cpu = run.spec["cause"], platform.stages.seconds.get(run.id, 0.0)
-        trigger = why.split(":")[0].split(" ")[0]
+        trigger = _TRIGGERS[re.split("[: ]", why)[0]]
         found.append(Retraining(when(run.created_at), trigger, why, run.spec["mode"], run.id, number, ended, serves, cpu))
     return found
+
+
+_TRIGGERS = {"hit": "kpi", "drift": "drift", "new": "drift", "missing": "drift", "schedule": "schedule", "follow-up": "follow_up"}
+"""By the first word of why a run was started."""
 
 
 def interval(hits: int, answers: int, z: float = 1.96) -> tuple[float, float]:
