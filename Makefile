@@ -8,7 +8,7 @@ IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-drift bench-ann bench-filters bench-events bench-serve bench-faults bench-loop lock doctor clean lint-api security
+.PHONY: help setup demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-drift bench-ann bench-filters bench-events bench-serve bench-faults bench-kpis bench-loop lock doctor clean lint-api security
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -100,13 +100,16 @@ bench-serve: setup ## a request of four stages beside the bare call to Triton an
 bench-faults: setup ## what recommend gives while Triton, a version, the database or an index is broken, and how long until it is whole
 	@$(BIN)/python -m benchmarks.faults
 
+bench-kpis: setup ## what it costs to ask what a version earned, when a million answers are there, on SQLite and PostgreSQL
+	@$(BIN)/python -m benchmarks.kpis
+
 bench-drift: setup ## how late drift is found, and how often where there is none
 	@$(BIN)/python -m benchmarks.drift
 
 bench-loop: setup ## 30 simulated days with two shifts of tastes: retrained by triggers, daily, or never
 	@$(BIN)/python -m benchmarks.closed_loop
 
-bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-events bench-serve bench-faults bench-drift bench-loop ## every benchmark
+bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-events bench-serve bench-faults bench-kpis bench-drift bench-loop ## every benchmark
 
 doctor: setup ## what this machine has and lacks
 	@$(BIN)/eyas doctor

@@ -120,7 +120,6 @@ class Stage:
         url = self._server.new_database() if self._server else None
         self._world = World(self._home, USERS, {}, url)
         self._undo.callback(self._world.close)
-        put_spec(self._world)
         self._good = register(self._world)
         self._world.serve(Route(self._good))
         settings = {"EYAS_DATABASE_URL": url} if url else {}
@@ -134,6 +133,7 @@ class Stage:
 
     def round(self, case: str, act: Case) -> Seen:
         """Under load: a calm while, the fault, its repair, and all that follows until nothing is amiss any more."""
+        put_spec(self._world)
         moments, before = Moments(self._good), self._impressions()
         url, token = str(self._platform.client.base_url), (self._platform.home / "token").read_text()
         with Load(url, token, NAME, USERS, self._rate, likes=lambda _: 0.2, threads=_CLIENTS) as load:

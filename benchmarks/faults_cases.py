@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.faults_world import VECTORS, register, slow
+from benchmarks.faults_world import VECTORS, put_spec, register, slow
 from benchmarks.rollout_world import NAME, World
 from shared.domain.route import Route
 from shared.serving.signature import INDEX
@@ -62,12 +62,23 @@ class Cases:
             "Triton stands still for 2 s (SIGSTOP)": lambda moments: self._triton_stands(moments, 2),
             "Triton stands still for 10 s (SIGSTOP)": lambda moments: self._triton_stands(moments, LASTS),
             "a version that takes 3 s, for 10 s": lambda moments: self._switched(moments, slow(15_000)),
+            "Triton stands still for 10 s, and the spec waits 100 ms": lambda moments: self._hurried(
+                moments, lambda moments: self._triton_stands(moments, LASTS)
+            ),
+            "a version that takes 3 s, for 10 s, and the spec waits 100 ms": lambda moments: self._hurried(
+                moments, lambda moments: self._switched(moments, slow(15_000))
+            ),
             "a version that answers NaN, for 10 s": lambda moments: self._switched(moments, not_a_number_of_real_items()),
             "SQLite locked by another writer for 15 s": self._file_locked,
             "a version without vectors, for 10 s": lambda moments: self._switched(moments, without=VECTORS),
             "a version whose index is damaged, for 10 s": self._index_damaged,
             "a version whose vectors are damaged, for 10 s": self._vectors_damaged,
         }
+
+    def _hurried(self, moments: Moments, act: Case) -> None:
+        put_spec(self._world, deadlines={"score": "100ms"})
+        time.sleep(2)  # gateways read specs twice a second
+        act(moments)
 
     def _triton_dies(self, moments: Moments) -> None:
         moments.breaks()

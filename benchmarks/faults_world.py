@@ -9,6 +9,7 @@ import json
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -27,9 +28,9 @@ WIDTH = 32
 VECTORS = ("embeddings.npz", "queries.npz")
 
 
-def put_spec(world: World) -> None:
+def put_spec(world: World, **serve: Any) -> None:
     spec = specified({}).document()
-    spec["serve"] = {"retrieve": {"candidates": CANDIDATES}}
+    spec["serve"] = {"retrieve": {"candidates": CANDIDATES}, **serve}
     world.recommenders.put(type(world.spec).model_validate(spec), datetime.now(UTC), "bench")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnxruntime import InferenceSession
 
-from benchmarks import closed_loop, control_loop, control_peer, drift, faults, filters
+from benchmarks import closed_loop, control_loop, control_peer, drift, faults, filters, kpis
 from benchmarks.drift_worlds import SHIFTS
 from benchmarks.events_days import days_of_events
 from benchmarks.faults_world import slow
@@ -109,3 +109,13 @@ def test_a_slow_version_passes_a_trial_and_takes_its_time_over_candidates() -> N
 )
 def test_what_a_request_came_to_is_told_apart(failure: str, version: int, found: str) -> None:
     assert faults.kind(Asked(0.0, 0.1, version, "stable", failure), 2) == found
+
+
+def test_what_questions_of_kpis_cost_is_measured(tmp_path: Path) -> None:
+    engine = open_engine(sqlite_url(tmp_path / "a.db"))
+    upgrade(engine)
+    kpis.fill(engine, 2_000)
+    rows = kpis.measured(engine, "SQLite", 2_000)
+    assert len(rows) == 12
+    assert all(value > 0 for row in rows if row.metric == "clock" for value in row.values)
+    engine.dispose()

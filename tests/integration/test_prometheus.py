@@ -1,0 +1,133 @@
+"""A real Prometheus scrapes a running platform and works its rules: each can be worked, and one that should alert begins to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+import yaml
+
+from benchmarks.rollout_world import NAME, World
+from shared.domain.route import Route
+from tests.broken import not_a_number_of_real_items
+from tests.chart.test_rules import RULES, rules
+from tests.support import PlatformProcess, until
+
+MISSING = "no Prometheus is installed, so none was tried: apt-get install --no-install-recommends prometheus"
+
+
+def program() -> str:
+    found = shutil.which("prometheus")
+    if found is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(MISSING)
+        pytest.skip(MISSING)
+    return found
+
+
+class Prometheus:
+    """Looks every second."""
+
+    def __init__(self, folder: Path, metrics_url: str) -> None:
+        folder.mkdir()
+        config = {
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": [str(RULES)],
+            "scrape_configs": [{"job_name": "eyas", "static_configs": [{"targets": [urlsplit(metrics_url).netloc]}]}],
+        }
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=10)
+        with (folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    program(),
+                    f"--config.file={folder / 'prometheus.yml'}",
+                    f"--storage.tsdb.path={folder / 'data'}",
+                    f"--web.listen-address=127.0.0.1:{port}",
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def __enter__(self) -> Prometheus:
+        until("Prometheus is ready", self._ready)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(30)
+
+    def _ready(self) -> bool:
+        assert self._process.poll() is None, "Prometheus has ended: see its log"
+        try:
+            return self._http.get("/-/ready").is_success
+        except httpx.TransportError:
+            return False
+
+    def rules(self) -> list[dict[str, Any]]:
+        return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
+
+    def alerts(self) -> dict[str, str]:
+        """Their states."""
+        return {one["labels"]["alertname"]: one["state"] for one in self._get("alerts")["alerts"]}
+
+    def series(self, expression: str) -> list[dict[str, str]]:
+        found: list[dict[str, Any]] = self._get("query", query=expression)["result"]
+        return [one["metric"] for one in found]
+
+    def _get(self, what: str, **parameters: str) -> Any:
+        return self._http.get(f"/api/v1/{what}", params=parameters).raise_for_status().json()["data"]
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Iterator[tuple[PlatformProcess, World]]:
+    home = tmp_path / "platform" / "home"
+    world = World(home, 100, {})
+    world.serve(Route(world.version()))
+    with PlatformProcess(home, home) as running:
+        yield running, world
+    world.close()
+
+
+@pytest.mark.requirement("C-06")
+def test_a_real_prometheus_works_every_rule_and_sees_answers_go_out_without_scores(
+    platform: tuple[PlatformProcess, World], tmp_path: Path
+) -> None:
+    running, world = platform
+    program()
+
+    def asked() -> str | None:
+        found = running.client.post(f"/v1/recommend/{NAME}", json={"user": 1})
+        return str(found.json()["fallback"]) if found.is_success else None
+
+    until("the first answer of its own", lambda: asked() == "None")
+    with Prometheus(tmp_path / "prometheus", running.metrics_url) as prometheus:
+        until("each rule was worked once", lambda: all(one["health"] != "unknown" for one in prometheus.rules()))
+        until(
+            "recorded", lambda: asked() and prometheus.series("eyas:recommend_requests:rate5m") == [recorded("recommend_requests:rate5m")]
+        )
+        assert {one["name"] for one in prometheus.rules()} == {*rules("record"), *rules("alert")}
+        assert [one for one in prometheus.rules() if one["health"] != "ok"] == []
+        assert prometheus.alerts() == {}
+        world.serve(Route(world.version(not_a_number_of_real_items())))
+        until("answers without scores", lambda: asked() == "scoring unavailable")
+        until("the alert is on its way", lambda: asked() and prometheus.alerts().get("EyasTritonUnhealthy") == "pending")
+        assert prometheus.alerts().keys() == {"EyasTritonUnhealthy"}
+
+
+def recorded(name: str) -> dict[str, str]:
+    return {"__name__": f"eyas:{name}", "recommender": NAME}
