@@ -44,6 +44,7 @@ _WARM = 3.0
 _SATURATED = 0.7
 _OPEN = 64
 """Connections of the open loop: more than are ever under way."""
+_OVERLOAD, _CROWD = 1.5, 512
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,9 @@ def _compare(
     _say(f"{rate:.0f} a second, {_SATURATED:.0%} of what it answers at most: the platform")
     place = (url.host, str(url.port), "/v1/recommend/films", token)
     yield _http(WHOLE, place, bodies, _OPEN, asked.seconds, everybody, rate)
+    rate = _OVERLOAD * ours.rate
+    _say(f"{rate:.0f} a second, {_OVERLOAD:.0%} of what it answers at most: the platform")
+    yield _http(WHOLE, place, bodies, _CROWD, asked.seconds, everybody, rate)
 
 
 def _http(

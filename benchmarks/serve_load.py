@@ -4,7 +4,7 @@
 
 Without a rate each connection always has one under way (a closed loop). With one, requests leave when they are due, by whichever
 connection is free, and their latency counts from then (an open loop): a pause of the server shows. A line of standard input is a body;
-they are sent in turn. What became of them is printed as JSON. A process of its own: its work is nobody else's.
+they are sent in turn. What became of them is printed as JSON, with the latencies of those that were answered with 200. A process of its own: its work is nobody else's.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ class Caller(asyncio.Protocol):
         lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
         if len(body) < int(lengths[0].split(b":")[1]):
             return
-        self._seen.append(time.perf_counter() - self._at)
-        self._kinds[_kind(head, body)] += 1
+        kind = _kind(head, body)
+        if kind.startswith("200"):
+            self._seen.append(time.perf_counter() - self._at)
+        self._kinds[kind] += 1
         self._read = b""
         self._next()
 
