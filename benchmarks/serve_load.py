@@ -4,7 +4,8 @@
 
 Without a rate each connection always has one under way (a closed loop). With one, requests leave when they are due, by whichever
 connection is free, and their latency counts from then (an open loop): a pause of the server shows. A line of standard input is a body;
-they are sent in turn. What became of them is printed as JSON, with the latencies of those that were answered with 200. A process of its own: its work is nobody else's.
+they are sent in turn. What became of them is printed as JSON, with the latencies of those that were answered with 200. A process of its
+own: its work is nobody else's.
 """
 
 from __future__ import annotations
