@@ -100,8 +100,8 @@ class VersionSeries(BaseModel):
 
 class KpiSeries(BaseModel):
     window: str
-    step: str
-    versions: list[VersionSeries]
+    step: str = Field(description="As it was asked for.")
+    versions: list[VersionSeries] = Field(description="Those with answers in any of the windows.")
 
 
 @room.get("/v1/recommenders/{name}/kpis", Role.VIEWER)

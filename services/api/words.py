@@ -25,6 +25,7 @@ PARAMETERS = {
     "version": "By number, alias (serving, previous, candidate) or tag.",
     "tag": "A word of the user's own.",
     "window": "How long a stretch of time: 30m, 1h, 7d.",
+    "step": "How far apart windows end: 5m, 1h.",
     "offset": "The `next` of the part before.",
     "mode": "Full, or warm: from the serving version's weights.",
 }
