@@ -20,6 +20,7 @@ _DUMPED: dict[Kind, pl.DataType] = {
     "moment": pl.Int64(),
     "ints": pl.List(pl.Int64()),
     "floats": pl.List(pl.Float64()),
+    "texts": pl.List(pl.String()),
 }
 _ROW_GROUP = 65_536
 

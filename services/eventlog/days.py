@@ -63,7 +63,7 @@ def _of(recommender: str, what: EventTable, day: date) -> Select[Any]:
         if what == "interactions"
         else (
             *(_shown.request_id, _shown.user, _shown.version, _shown.variant, _shown.generation, _shown.step, _items, _shown.fallback),
-            *(_shown.chances, _shown.bucket, _shown.score, _shown.at),
+            *(_shown.chances, _shown.slices, _shown.bucket, _shown.score, _shown.at),
         )
     )
     at, start = _TABLES[what].c.at, start_of(day)
@@ -101,6 +101,7 @@ def _impression(row: Row[Any]) -> dict[str, Any]:
         "items": _list(row.showed, row.request_id),
         "chances": None if row.chances is None else _list(row.chances, row.request_id),
         "fallback": row.fallback,
+        "slices": row.slices.split() if row.slices else [],
         "bucket": row.bucket,
         "score": row.score,
         "at": row.at,

@@ -16,7 +16,7 @@ from shared.domain.errors import Damaged
 EventTable = Literal["interactions", "impressions"]
 TABLES: tuple[EventTable, ...] = get_args(EventTable)
 
-Kind = Literal["int32", "int64", "float", "text", "truth", "moment", "ints", "floats"]
+Kind = Literal["int32", "int64", "float", "text", "truth", "moment", "ints", "floats", "texts"]
 """`moment`: whole microseconds since 1970, in Parquet a UTC timestamp."""
 
 COLUMNS: Mapping[EventTable, Mapping[str, Kind]] = {
@@ -42,6 +42,7 @@ COLUMNS: Mapping[EventTable, Mapping[str, Kind]] = {
         "items": "ints",
         "chances": "floats",
         "fallback": "text",
+        "slices": "texts",
         "bucket": "int32",
         "score": "float",
         "at": "moment",

@@ -72,14 +72,26 @@ class EventDaysSuite:
         ]
 
     def test_a_dump_holds_what_was_shown(self, log: EventLog, days: EventDays, tmp_path: Path) -> None:
-        whole = shown("é", items=(-LARGEST, 7), chances=(0.975, 1e-7), fallback="x", bucket=3, score=0.1, step=2, variant="candidate")
+        whole = shown(
+            "é",
+            items=(-LARGEST, 7),
+            chances=(0.975, 1e-7),
+            slices=("old", "new"),
+            fallback="x",
+            bucket=3,
+            score=0.1,
+            step=2,
+            variant="candidate",
+        )
         log.impressions([whole, shown("b")])
         rows = {row["request_id"]: row for row in dumped(days, "impressions", DAY, tmp_path)}
         assert all(row.keys() == COLUMNS["impressions"].keys() for row in rows.values())
         given = whole.model_dump(exclude={"recommender"}) | {
             "items": [-LARGEST, 7],
             "chances": [0.975, 1e-7],
+            "slices": ["old", "new"],
             "at": int(T0.timestamp()) * 1_000_000,
         }
         assert rows["é"] == given
         assert [rows["b"][name] for name in ("chances", "fallback", "bucket", "score")] == [None] * 4
+        assert rows["b"]["slices"] == []
