@@ -39,7 +39,7 @@ class Deadlines(Strict):
     """What isn't there in time is done without, and the answer or a metric says so."""
 
     seen: Duration = Field(timedelta(seconds=2), description="For what the user has seen; without it, answers may show it again.")
-    score: Duration = Field(timedelta(seconds=2), description="For the model's scores; without them, the likeliest candidates are shown.")
+    score: Duration = Field(timedelta(seconds=1), description="For the model's scores; without them, the likeliest candidates are shown.")
 
     @model_validator(mode="after")
     def _are_times(self) -> Deadlines:
