@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import psutil
 
 from services.listening import bind
@@ -35,7 +35,7 @@ def serving(folder: Path) -> Iterator[tuple[list[psutil.Process], int]]:
             command, cwd=Path(__file__).parent / "peers", env=env, stdout=log, stderr=log
         )
     try:
-        until("BentoML listens", lambda: _listens(port), 120)
+        until("BentoML scores", lambda: _scores(port), 120)  # by then all of its processes are there
         own = psutil.Process(process.pid)
         yield [own, *own.children(recursive=True)], port
     finally:
@@ -53,6 +53,8 @@ def _environment() -> Path:
     return python
 
 
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+def _scores(port: int) -> bool:
+    try:
+        return httpx.post(f"http://127.0.0.1:{port}/score", json={"user": 1, "items": [1]}).status_code == 200
+    except httpx.TransportError:
+        return False

@@ -14,6 +14,7 @@ import polars as pl
 
 from benchmarks.rollout_world import World
 from pipelines.data.synthetic import GENRES
+from pipelines.export import neighbours
 from pipelines.export.unit import write_unit
 from pipelines.features.graph import Graph, compile_graph
 from pipelines.features.raw import item_columns, signature
@@ -22,6 +23,7 @@ from shared.contracts.models import MlpParams
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import digest_of
 from shared.ports import Version
+from shared.serving.signature import INDEX
 
 log = logging.getLogger(__name__)
 WIDTH = 32
@@ -41,7 +43,8 @@ def spec(name: str, **changes: Any) -> RecommenderSpec:
 def catalogue(items: int, seed: int = 1) -> pl.DataFrame:
     chance = np.random.default_rng(seed)
     counts = chance.integers(1, 5, items)
-    genres = ["|".join(chance.choice(GENRES, count, replace=False)) for count in counts]
+    some = ["|".join(chance.choice(GENRES, count, replace=False)) for count in counts[:20_000]]
+    genres = [some[row % len(some)] for row in range(items)]
     return pl.DataFrame({"movieId": np.arange(1, items + 1), "genres": genres, "year": chance.integers(1930, 2026, items)})
 
 
@@ -70,6 +73,9 @@ def write(folder: Path, spec: RecommenderSpec, items: int, users: int, seed: int
     np.save(folder / "users.npy", np.arange(1, users + 1), allow_pickle=False)
     np.savez(folder / "embeddings.npz", items=np.arange(1, items + 1), vectors=vectors["item"])
     np.savez(folder / "queries.npz", users=np.arange(1, users + 1), vectors=vectors["user"])
+    if spec.serve.retrieve is not None and items >= neighbours.FROM:
+        built = neighbours.build_index(vectors["item"], vectors["user"], spec.serve.retrieve.candidates, seed)
+        (folder / INDEX).write_bytes(built.content)
     return files | {path.name: path for path in folder.iterdir()}
 
 
