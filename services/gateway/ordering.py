@@ -22,7 +22,7 @@ from shared.serving.nearest import Rows, Scores, best
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
-_WEIGHED = 500
+_WEIGHED = 5_000
 """Candidates that rules choose among, at least: the best ones."""
 _BEHIND = 1e6
 EXPLORED = "explored: another candidate would stand here"
