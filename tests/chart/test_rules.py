@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -18,11 +17,11 @@ from shared.contracts.events import NO_SCORES
 from shared.domain import rollout, run
 from shared.telemetry import metrics
 from tests.chart.helm import CHART, template
+from tests.daemons import program
 
 RULES = CHART / "files/prometheus-rules.yaml"
 GUIDE = CHART.parents[1] / "docs/how-to/operate.md"
 CASES = Path(__file__).parent / "rules_test.yaml"
-MISSING = "no promtool, so no alert was tried: apt-get install --no-install-recommends prometheus"
 SUFFIXES: dict[type[MetricWrapperBase], tuple[str, ...]] = {Counter: ("_total",), Gauge: ("",), Histogram: ("_bucket", "_sum", "_count")}
 
 
@@ -88,17 +87,8 @@ def test_names_stand_once() -> None:
         assert len(rules(kind)) == sum(kind in one for group in groups() for one in group["rules"])
 
 
-def promtool() -> str:
-    found = shutil.which("promtool")
-    if found is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail(MISSING)
-        pytest.skip(MISSING)
-    return found
-
-
 def said_by(*arguments: str) -> str:
-    ended = subprocess.run([promtool(), *arguments], capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run([program("prometheus", "promtool"), *arguments], capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-import signal
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,7 +14,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
 import uvicorn
 import yaml
@@ -34,6 +30,7 @@ from services.store.tokens import SqlTokens
 from shared.domain.access import Role, Token, digest, token_text
 from shared.domain.run import RunStatus
 from shared.ports import Record
+from tests.daemons import Daemon, program
 from tests.support import until
 from tests.unit.control.world import NAME, NOW, Plane, World
 
@@ -42,23 +39,6 @@ pytestmark = pytest.mark.requirement("C-03")
 GUIDE = Path(__file__).parents[2] / "docs/how-to/retraining.md"
 LABELS = {"alertname": "HitRateLow", "recommender": NAME}
 FIRST = f"{NAME}-retrain-1"
-
-
-def program() -> str:
-    found = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
-    if found is None:
-        missing = "no Alertmanager is installed, so none was tried: apt-get install --no-install-recommends prometheus-alertmanager"
-        if os.environ.get("CI") == "true":
-            pytest.fail(missing)
-        pytest.skip(missing)
-    return found
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass
@@ -170,7 +150,7 @@ def guide() -> dict[str, Any]:
     return config
 
 
-class Alertmanager:
+class Alertmanager(Daemon):
     def __init__(self, folder: Path, url: str, token: str) -> None:
         folder.mkdir()
         (folder / "token").write_text(token + "\n")
@@ -179,38 +159,8 @@ class Alertmanager:
         webhook["url"] = webhook["url"].replace("http://127.0.0.1:8080", url)
         webhook["http_config"]["authorization"]["credentials_file"] = str(folder / "token")
         config["route"] |= {"group_wait": "0s", "group_interval": "1s", "repeat_interval": "1s"}
-        (folder / "alertmanager.yml").write_text(yaml.safe_dump(config))
-        port = free_port()
-        self._http = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=10)
-        with (folder / "log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [
-                    program(),
-                    f"--config.file={folder / 'alertmanager.yml'}",
-                    f"--storage.path={folder / 'data'}",
-                    f"--web.listen-address=127.0.0.1:{port}",
-                    "--cluster.listen-address=",
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-
-    def __enter__(self) -> Alertmanager:
-        until("Alertmanager is ready", self._ready)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._http.close()
-        self._process.send_signal(signal.SIGTERM)
-        self._process.wait(30)
-
-    def _ready(self) -> bool:
-        assert self._process.poll() is None, "Alertmanager has ended: see its log"
-        try:
-            return self._http.get("/-/ready").is_success
-        except httpx.TransportError:
-            return False
+        command = program("prometheus-alertmanager", "prometheus-alertmanager", "alertmanager")
+        super().__init__(command, folder, config, f"--storage.path={folder / 'data'}", "--cluster.listen-address=")
 
     def post(self, began: datetime, ends: datetime) -> None:
         alert = {

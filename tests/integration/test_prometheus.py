@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
-import yaml
 
 from benchmarks.rollout_world import NAME, World
 from shared.domain.route import Route
 from tests.broken import not_a_number_of_real_items
 from tests.chart.test_rules import RULES, rules
+from tests.daemons import Daemon, program
 from tests.support import PlatformProcess, until
 
-MISSING = "no Prometheus is installed, so none was tried: apt-get install --no-install-recommends prometheus"
 
-
-def program() -> str:
-    found = shutil.which("prometheus")
-    if found is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail(MISSING)
-        pytest.skip(MISSING)
-    return found
-
-
-class Prometheus:
+class Prometheus(Daemon):
     """Looks every second."""
 
     def __init__(self, folder: Path, metrics_url: str) -> None:
@@ -44,39 +27,7 @@ class Prometheus:
             "rule_files": [str(RULES)],
             "scrape_configs": [{"job_name": "eyas", "static_configs": [{"targets": [urlsplit(metrics_url).netloc]}]}],
         }
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self._http = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=10)
-        with (folder / "log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [
-                    program(),
-                    f"--config.file={folder / 'prometheus.yml'}",
-                    f"--storage.tsdb.path={folder / 'data'}",
-                    f"--web.listen-address=127.0.0.1:{port}",
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-
-    def __enter__(self) -> Prometheus:
-        until("Prometheus is ready", self._ready)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._http.close()
-        self._process.send_signal(signal.SIGTERM)
-        self._process.wait(30)
-
-    def _ready(self) -> bool:
-        assert self._process.poll() is None, "Prometheus has ended: see its log"
-        try:
-            return self._http.get("/-/ready").is_success
-        except httpx.TransportError:
-            return False
+        super().__init__(program("prometheus", "prometheus"), folder, config, f"--storage.tsdb.path={folder / 'data'}")
 
     def rules(self) -> list[dict[str, Any]]:
         return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
@@ -108,7 +59,6 @@ def test_a_real_prometheus_works_every_rule_and_sees_answers_go_out_without_scor
     platform: tuple[PlatformProcess, World], tmp_path: Path
 ) -> None:
     running, world = platform
-    program()
 
     def asked() -> str | None:
         found = running.client.post(f"/v1/recommend/{NAME}", json={"user": 1})
