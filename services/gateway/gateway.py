@@ -32,7 +32,7 @@ from services.gateway.snapshot import Served, Snapshot
 from services.gateway.units import Unit
 from shared.contracts.events import NOTHING_LEFT, Event, Impression
 from shared.domain.attributes import Value
-from shared.domain.errors import EyasError, Overloaded, Unavailable
+from shared.domain.errors import Conflict, EyasError, Overloaded, Unavailable
 from shared.domain.ids import new_id
 from shared.domain.route import Variant, choose
 from shared.domain.traffic import bucket_of
@@ -102,6 +102,7 @@ class Gateway:
         self._shadow = Shadow(server, stores.mirrors, f"{id}-{secrets.token_hex(4)}")  # anew for each life: its counts begin anew
         self._catalogues = Catalogues(stores.catalogue, self._loader.units, self._clock)
         self._recommenders = stores.recommenders
+        self._routes = stores.routes
         self._conveyor = Conveyor[Question, Answer](self._answered)
 
     def refresh(self) -> None:
@@ -177,7 +178,9 @@ class Gateway:
         fault = self._loader.fault(name)
         if fault is not None:
             raise Unavailable(f"what serves '{name}' can't be loaded: {fault}")
-        raise Unavailable(f"recommender '{name}' serves nothing yet: its first version answers once a run has passed its gates")
+        if name in self._routes.all():
+            raise Unavailable(f"this gateway has not read the new route of '{name}' yet: try again in a moment")
+        raise Conflict(f"recommender '{name}' serves nothing yet: its first version answers once a run has passed its gates")
 
     def _answered(self, questions: Sequence[Question]) -> list[Answer | Exception]:
         """In the order of the questions."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from services.gateway import Question
-from shared.domain.errors import NotFound, Unavailable
+from shared.domain.errors import Conflict, NotFound, Unavailable
 from shared.domain.route import Route, choose
 from shared.domain.traffic import MOST_BUCKET
 from shared.telemetry import metrics
@@ -145,7 +145,10 @@ def test_a_name_that_nobody_has_created_is_not_found_and_makes_no_metric(gateway
 
 def test_a_recommender_without_a_version_says_what_is_missing(world, gateway):
     world.specs["new"] = world.specs["m"]
-    with pytest.raises(Unavailable, match="'new' serves nothing yet"):
+    with pytest.raises(Conflict, match="'new' serves nothing yet"):
+        gateway.recommend("new", 1)
+    world.routes["new"] = Route(1, generation=1)
+    with pytest.raises(Unavailable, match="not read the new route of 'new'"):
         gateway.recommend("new", 1)
 
 
