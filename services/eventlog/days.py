@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import secrets
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import Engine, Row, Select, func, select
 
+from services.eventlog.files import complete
 from services.eventlog.tables import impressions, instant, interactions
 from shared.contracts.archive import EventTable
 from shared.domain.archive import DAY, start_of
@@ -43,17 +43,12 @@ class SqlEventDays:
             return {_EPOCH + timedelta(days=day): rows for day, rows in connection.execute(query)}
 
     def dump(self, recommender: str, what: EventTable, day: date, to: Path) -> int:
-        part = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
         count = 0
-        try:
-            with self._reads.connect() as connection, part.open("w", encoding="utf-8") as stream:
-                rows = connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(_of(recommender, what, day))
-                for batch in rows.partitions():
-                    stream.writelines(_lines(what, batch))
-                    count += len(batch)
-            part.replace(to)
-        finally:
-            part.unlink(missing_ok=True)
+        with complete(to) as part, self._reads.connect() as connection, part.open("w", encoding="utf-8") as stream:
+            rows = connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(_of(recommender, what, day))
+            for batch in rows.partitions():
+                stream.writelines(_lines(what, batch))
+                count += len(batch)
         return count
 
 

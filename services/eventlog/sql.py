@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -16,6 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from services.eventlog.answers import Positive
 from services.eventlog.attribution import attribute, attribute_earlier
+from services.eventlog.files import complete
 from services.eventlog.known import unknown
 from services.eventlog.tables import impressions as shown
 from services.eventlog.tables import instant, length, moment
@@ -91,19 +91,14 @@ class SqlEventLog:
         query = query.where(done.c.at < instant(until)).order_by(done.c.at, done.c.seq)
         if since is not None:
             query = query.where(done.c.at >= instant(since))
-        part = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
         count = 0
-        try:
-            with self._reads.connect() as connection, part.open("w", newline="", encoding="utf-8") as stream:
-                writer = csv.writer(stream, lineterminator="\n")
-                writer.writerow(("user", "item", "value", "time", "kind"))
-                rows = connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(query)
-                for batch in rows.partitions():
-                    writer.writerows((user, item, value, _seconds(at), kind) for user, item, value, at, kind in batch)
-                    count += len(batch)
-            part.replace(to)
-        finally:
-            part.unlink(missing_ok=True)
+        with complete(to) as part, self._reads.connect() as connection, part.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerow(("user", "item", "value", "time", "kind"))
+            rows = connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(query)
+            for batch in rows.partitions():
+                writer.writerows((user, item, value, _seconds(at), kind) for user, item, value, at, kind in batch)
+                count += len(batch)
         return count
 
 

@@ -1,9 +1,12 @@
-"""How many items each version's catalogue has: a version never changes, so it is read once."""
+"""The catalogues that versions were exported with. A version never changes: what was read of it stands."""
 
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +15,20 @@ from shared.ports import ArtifactStore, Registry
 from shared.serving.signature import Signature
 
 
+@contextmanager
+def catalogue_of(
+    registry: Registry, artifacts: ArtifactStore, recommender: str, version: int
+) -> Iterator[tuple[Signature, Mapping[str, np.ndarray[Any, Any]]]]:
+    """What it takes, and its items by column; a column is read when it is asked for."""
+    files = registry.get(recommender, version).files
+    signature = read(Signature, json.loads(artifacts.read(files["signature.json"])), "signature.json")
+    with np.load(io.BytesIO(artifacts.read(files["catalogue.npz"])), allow_pickle=False) as catalogue:
+        yield signature, catalogue
+
+
 class CatalogueSizes:
+    """How many items each version's catalogue has."""
+
     def __init__(self, registry: Registry, artifacts: ArtifactStore) -> None:
         self._registry = registry
         self._artifacts = artifacts
@@ -21,8 +37,6 @@ class CatalogueSizes:
     def of(self, recommender: str, version: int) -> int:
         key = (recommender, version)
         if key not in self._known:
-            files = self._registry.get(recommender, version).files
-            signature = read(Signature, json.loads(self._artifacts.read(files["signature.json"])), "signature.json")
-            with np.load(io.BytesIO(self._artifacts.read(files["catalogue.npz"])), allow_pickle=False) as catalogue:
+            with catalogue_of(self._registry, self._artifacts, recommender, version) as (signature, catalogue):
                 self._known[key] = len(catalogue[signature.item])
         return self._known[key]

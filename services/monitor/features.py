@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import json
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from shared.contracts.strict import read
+from services.monitor.catalogues import catalogue_of
 from shared.domain.drift.reading import Column, Value
 from shared.ports import ArtifactStore, Like, Registry
-from shared.serving.signature import Signature
 
 Content = tuple[tuple[str, ...], float | None]
 """Texts, or a number."""
@@ -50,9 +45,7 @@ class ItemFeatures:
         return known[1]
 
     def _read(self, recommender: str, version: int) -> Catalogue:
-        files = self._registry.get(recommender, version).files
-        signature = read(Signature, json.loads(self._artifacts.read(files["signature.json"])), "signature.json")
-        with np.load(io.BytesIO(self._artifacts.read(files["catalogue.npz"])), allow_pickle=False) as catalogue:
+        with catalogue_of(self._registry, self._artifacts, recommender, version) as (signature, catalogue):
             items = catalogue[signature.item].tolist()
             columns: dict[str, dict[int, Content]] = {signature.item: dict.fromkeys(items, ((), None))}
             for one in signature.side("item"):
