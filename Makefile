@@ -8,7 +8,7 @@ IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-drift bench-ann bench-filters bench-events bench-serve bench-faults bench-kpis bench-loop lock doctor clean lint-api security
+.PHONY: help setup setup-nvtabular demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-drift bench-ann bench-filters bench-events bench-serve bench-faults bench-kpis bench-loop lock doctor clean lint-api security
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -23,6 +23,15 @@ setup: .venv/.ready ## the virtual environment, from the lock (the other targets
 	@$(BIN)/uv pip sync --quiet --python $(BIN)/python requirements.lock & \
 	    while kill -0 $$! 2>/dev/null; do printf .; sleep 1; done; echo; wait $$!
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+setup-nvtabular: .venv-nvtabular/.ready ## the environment of the other ETL engine, NVTabular on this CPU (about 900 MB)
+
+.venv-nvtabular/.ready: .venv/.ready images/nvtabular.lock
+	@test -x .venv-nvtabular/bin/python || $(PYTHON) -m venv --without-pip .venv-nvtabular
+	@echo "setting up .venv-nvtabular from images/nvtabular.lock (about 900 MB, once)"
+	@$(BIN)/uv pip sync --quiet --python .venv-nvtabular/bin/python images/nvtabular.lock
+	@$(BIN)/uv pip install --quiet --python .venv-nvtabular/bin/python --no-deps --editable .
 	@touch $@
 
 demo: setup ## the whole life of a model, embedded, with a real Triton; writes var/demo/summary.json
@@ -114,9 +123,10 @@ bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-fi
 doctor: setup ## what this machine has and lacks
 	@$(BIN)/eyas doctor
 
-lock: setup ## resolves requirements.lock anew
-	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --all-extras --group dev pyproject.toml -o requirements.lock
+lock: setup ## resolves requirements.lock and those of the images anew; NVTabular's pins hold nothing back but themselves
+	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --extra pipelines --extra ann --extra triton --extra cluster --group dev pyproject.toml -o requirements.lock
 	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --constraint requirements.lock --extra pipelines --extra triton --extra cluster pyproject.toml -o images/requirements.lock
+	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --constraint requirements.lock --extra nvtabular pyproject.toml -o images/nvtabular.lock
 
 clean: ## removes the virtual environment and everything that was written
-	rm -rf .venv var .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-nvtabular var .mypy_cache .pytest_cache .ruff_cache
