@@ -1,19 +1,40 @@
-"""The items table: the catalogue that is ranked, one row an item, ordered by key so that a row's number means something."""
+"""The tables that are joined with interactions: one row a key, ordered by it.
+
+The items table is the catalogue that is ranked; an item's row in it means something. The users table may lack users.
+"""
 
 from __future__ import annotations
 
 import polars as pl
 
-from pipelines.data.sources import Source, open_source, readable
-from pipelines.data.validate import check_fits, check_items
-from shared.contracts.spec import Categorify, RecommenderSpec
+from pipelines.data.sources import Reach, Source, open_source, readable
+from pipelines.data.validate import check_fits, check_table
+from shared.contracts.spec import Categorify, RecommenderSpec, Table
 from shared.domain.errors import BadData
 
 
-def open_items(spec: RecommenderSpec, roots: tuple[str, ...]) -> Source:
-    table = spec.data.items
-    source = open_source(table.uri, roots, (table.key,))
-    check_items(source, table.key)
+def open_items(spec: RecommenderSpec, reach: Reach) -> Source:
+    return _open(spec.data.items, spec, reach)
+
+
+def open_users(spec: RecommenderSpec, reach: Reach) -> Source | None:
+    return None if spec.data.users is None else _open(spec.data.users, spec, reach)
+
+
+def read_items(source: Source, spec: RecommenderSpec) -> pl.DataFrame:
+    """All columns, the key named as the schema's item column."""
+    return _read(source, spec.data.items.key, spec.schema_.item)
+
+
+def read_users(source: Source, spec: RecommenderSpec) -> pl.DataFrame:
+    """All columns, the key named as the schema's user column."""
+    assert spec.data.users is not None
+    return _read(source, spec.data.users.key, spec.schema_.user)
+
+
+def _open(table: Table, spec: RecommenderSpec, reach: Reach) -> Source:
+    source = open_source(table.uri, reach, (table.key,))
+    check_table(source, table.key)
     schema = source.frame.collect_schema()
     for operator in spec.operators():
         for column in operator.categorify if isinstance(operator, Categorify) else ():
@@ -22,14 +43,12 @@ def open_items(spec: RecommenderSpec, roots: tuple[str, ...]) -> Source:
     return source
 
 
-def read_items(source: Source, spec: RecommenderSpec) -> pl.DataFrame:
-    """All columns, the key named as the schema's item column."""
-    key, item = spec.data.items.key, spec.schema_.item
+def _read(source: Source, key: str, named: str) -> pl.DataFrame:
     with readable(source.name):
         frame = source.frame.collect()
-    if key != item:
-        frame = frame.drop(item, strict=False).rename({key: item})
-    return frame.with_columns(pl.col(item).cast(pl.Int64)).sort(item)
+    if key != named:
+        frame = frame.drop(named, strict=False).rename({key: named})
+    return frame.with_columns(pl.col(named).cast(pl.Int64)).sort(named)
 
 
 def keep_known(frame: pl.LazyFrame, items: pl.DataFrame, item: str, name: str, table: str) -> tuple[pl.LazyFrame, int]:

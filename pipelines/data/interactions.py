@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.data.days import day_of
-from pipelines.data.sources import Source, open_source, readable
+from pipelines.data.sources import Reach, Source, open_source, readable
 from pipelines.data.times import is_text, iso_time
 from pipelines.data.validate import check_keys, check_label, check_time
 from shared.contracts.quantities import Rule
@@ -21,11 +21,11 @@ from shared.domain.errors import BadData
 EVENT_COLUMNS = {"user": pl.Int64, "item": pl.Int64, "value": pl.Float64, "time": pl.Float64, "kind": pl.String}
 
 
-def open_interactions(spec: RecommenderSpec, roots: tuple[str, ...]) -> Source:
+def open_interactions(spec: RecommenderSpec, reach: Reach) -> Source:
     """The user's file, checked column by column."""
     schema = spec.schema_
     columns = (schema.user, schema.item, schema.time, schema.label.column)
-    source = open_source(spec.data.interactions.uri, roots, columns)
+    source = open_source(spec.data.interactions.uri, reach, columns)
     check_keys(source, (schema.user, schema.item))
     check_time(source, schema.time)
     check_label(source, schema.label.column)

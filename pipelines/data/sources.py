@@ -20,6 +20,14 @@ from shared.domain.errors import BadData
 
 
 @dataclass(frozen=True)
+class Reach:
+    """What a stage may read, and where it lays down what can't be read in place."""
+
+    roots: tuple[str, ...]
+    scratch: Path
+
+
+@dataclass(frozen=True)
 class Source:
     """Files of one kind and one schema, opened lazily."""
 
@@ -40,9 +48,9 @@ class Source:
         return whole.hexdigest()
 
 
-def open_source(uri: str, roots: Sequence[str], columns: Sequence[str]) -> Source:
+def open_source(uri: str, reach: Reach, columns: Sequence[str]) -> Source:
     """Opens `uri` after checking that it is allowed, there, readable and has `columns`."""
-    files = data_files(uri, roots)
+    files = data_files(uri, reach.roots)
     for path in files:
         _check_columns(path, columns)
     scan = _scan(files)

@@ -91,7 +91,7 @@ def _check_finite(source: Source, column: str) -> None:
         raise BadData(f"{source.name}: column '{column}' has {count:,} values that are not finite; remove or mend those rows")
 
 
-def check_items(source: Source, key: str) -> None:
+def check_table(source: Source, key: str) -> None:
     check_keys(source, (key,))
     with readable(source.name):
         doubled = source.frame.group_by(key).len().filter(pl.col("len") > 1).sort(key).collect(engine="streaming")

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines.data.catalogue import keep_known, open_items, read_items
+from pipelines.data.catalogue import keep_known, open_items, open_users, read_items
 from pipelines.data.interactions import from_events, from_file, latest, open_interactions
-from pipelines.data.sources import readable
+from pipelines.data.sources import Reach, readable
 from pipelines.data.split import Parts, split_by_time
 from pipelines.data.validate import check_interactions
 from pipelines.features.graph import FEATURES, Graph, check_same, compile_graph, load_graph
@@ -44,7 +44,7 @@ def run(context: Context) -> Outcome:
     if context.spec.mode == "compact":
         return compact(context)
     spec, log = context.spec.recommender, context.log
-    table = open_items(spec, context.spec.data_roots)
+    table, people = open_items(spec, _reach(context)), open_users(spec, _reach(context))
     items = read_items(table, spec)
     found = _warm(context) if context.spec.mode == "warm" else _full(context)
     frame, dropped = keep_known(found.frame, items, spec.schema_.item, found.name, table.name)
@@ -64,7 +64,7 @@ def run(context: Context) -> Outcome:
 
     files, rows = _write(context, graph, parts, items, known is not None)
     log.info("%s rows to train on, %s held out", f"{rows['train']:,}", f"{rows['holdout']:,}")
-    digests = (*found.digests, table.digest())
+    digests = (*found.digests, *(one.digest() for one in (table, people) if one))
     facts = {
         "snapshot": hashlib.sha256("".join(digests).encode()).hexdigest(),
         "rows": found.facts | {"dropped": dropped, "items": len(items)},
@@ -77,7 +77,7 @@ def run(context: Context) -> Outcome:
 
 def _full(context: Context) -> Interactions:
     spec = context.spec.recommender
-    source = open_interactions(spec, context.spec.data_roots)
+    source = open_interactions(spec, _reach(context))
     frame, digests = from_file(source, spec), [source.digest()]
     facts = {"file": int(frame.select(pl.len()).collect(engine="streaming").item())}
     context.log.info("%s interactions read from %s", f"{facts['file']:,}", source.name)
@@ -100,6 +100,10 @@ def _warm(context: Context) -> Interactions:
         raise BadData(f"{EVENTS}: {count} events since the parent; a warm run needs {MIN_EVENTS}: wait, or start a full run")
     context.log.info("%s events since the parent read", f"{count:,}")
     return Interactions(_since(context, events), EVENTS, _digests(context), {"events": count})
+
+
+def _reach(context: Context) -> Reach:
+    return Reach(context.spec.data_roots, context.scratch / "sources")
 
 
 def _events(context: Context) -> list[list[Path]]:

@@ -94,7 +94,8 @@ def validate_spec(parts: With, spec: SpecBody) -> Valid:
 
 
 def _sources(spec: RecommenderSpec) -> tuple[tuple[str, str], ...]:
-    return ("data.interactions.uri", spec.data.interactions.uri), ("data.items.uri", spec.data.items.uri)
+    named = {"interactions": spec.data.interactions, "items": spec.data.items, "users": spec.data.users}
+    return tuple((f"data.{name}.uri", one.uri) for name, one in named.items() if one)
 
 
 def _check_sources(parts: Parts, spec: RecommenderSpec) -> None:

@@ -152,7 +152,8 @@ def _digest(done: StageDone) -> dict[str, str]:
 
 def _uris(record: Record[RunStatus], spec: RecommenderSpec) -> tuple[str, ...]:
     """What etl reads: a warm run takes its interactions from the events alone."""
-    return (spec.data.items.uri,) if record.spec["mode"] == "warm" else (spec.data.interactions.uri, spec.data.items.uri)
+    tables = [table.uri for table in (spec.data.items, spec.data.users) if table]
+    return tuple(tables) if record.spec["mode"] == "warm" else (spec.data.interactions.uri, *tables)
 
 
 def takes_events(record: Record[RunStatus], spec: RecommenderSpec) -> bool:

@@ -57,10 +57,11 @@ class Table(Strict):
 
 
 class Data(Strict):
-    planned = frozenset({"users", "validate"})
+    planned = frozenset({"validate"})
 
     interactions: Interactions = Field(description="Who did what with which item, and when.")
     items: Table = Field(description="What is known of each item: the catalogue.")
+    users: Table | None = Field(None, description="What is known of each user. Users that it lacks stay: nothing is known of them.")
 
 
 class Label(Strict):
