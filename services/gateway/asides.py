@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from services.gateway.candidates import Candidates, Wish
+from services.gateway.feeding import Feeding
 from services.gateway.scoring import scored
 from services.gateway.units import Unit
 from shared.contracts.events import UNKNOWN_USER
@@ -33,14 +34,14 @@ class Similar:
     """By their likeness (cosine), the most like first."""
 
 
-def scores_of(server: Scorer, wish: Wish, unit: Unit, variant: Variant, items: Sequence[int]) -> Scores:
+def scores_of(server: Scorer, feeding: Feeding, wish: Wish, unit: Unit, variant: Variant, items: Sequence[int]) -> Scores:
     """Unavailable where the version gives none."""
     if not unit.knows(wish.user):
         return Scores(unit.version, variant, [(item, None) for item in items], UNKNOWN_USER)
     rows = unit.rows(dict.fromkeys(items))
     found: Mapping[int, float] = {}
     if len(rows):
-        (one,) = scored(server, [Candidates(wish, rows, True, len(rows))], unit)
+        (one,) = scored(server, feeding, [Candidates(wish, rows, True, len(rows))], unit)
         if isinstance(one.scores, Exception):
             raise one.scores
         found = dict(zip(unit.items[rows].tolist(), one.scores.tolist(), strict=True))

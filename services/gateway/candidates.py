@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from shared.serving.nearest import Rows
 
 _WIDER = 10
 """So many times the candidates are looked at where a filter leaves too few of them."""
+
+
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class Wish:
     items: tuple[int, ...] = ()
     """What the user looked at just now, the newest last."""
     explain: bool = False
+    at: datetime = _LONG_AGO
+    """When it was asked."""
 
     def kept(self, unit: Unit, rows: Rows) -> Rows:
         """Those whose items may be shown, in their order."""

@@ -21,6 +21,7 @@ from services.gateway.candidates import Wish
 from services.gateway.catalogues import Catalogues
 from services.gateway.conveyor import Conveyor
 from services.gateway.feedback import Feedback, Recorded
+from services.gateway.feeding import Feeding
 from services.gateway.filtering import Asked
 from services.gateway.journal import Journal
 from services.gateway.laps import Laps
@@ -98,8 +99,11 @@ class Gateway:
         self._journal = Journal(stores.events)
         self._feedback = Feedback(stores.recommenders, stores.events, clock)
         self._server = server
-        self._scoring = Scoring(server)
-        self._shadow = Shadow(server, stores.mirrors, f"{id}-{secrets.token_hex(4)}")  # anew for each life: its counts begin anew
+        self._feeding = Feeding()
+        self._scoring = Scoring(server, self._feeding)
+        self._shadow = Shadow(
+            server, self._feeding, stores.mirrors, f"{id}-{secrets.token_hex(4)}"
+        )  # anew for each life: its counts begin anew
         self._catalogues = Catalogues(stores.catalogue, self._loader.units, self._clock)
         self._recommenders = stores.recommenders
         self._routes = stores.routes
@@ -152,7 +156,7 @@ class Gateway:
         """By the version that the user is given."""
         served = self._served(name, self._loader.snapshot)
         version, variant = choose(served.route, user)
-        return scores_of(self._server, self._wish(name, served, user, 1), served.units[version], variant, items)
+        return scores_of(self._server, self._feeding, self._wish(name, served, user, 1), served.units[version], variant, items)
 
     def similar(self, name: str, item: int, k: int, exclude: Collection[int] = (), context: Mapping[str, Value] = _NO_CONTEXT) -> Similar:
         """By the stable version, of what may be shown by its spec."""
@@ -164,7 +168,9 @@ class Gateway:
         self, name: str, served: Served, user: int, k: int, exclude: Collection[int] = (), context: Mapping[str, Value] = _NO_CONTEXT
     ) -> Wish:
         """Of what isn't an answer: nothing is dropped as seen, and no rule holds."""
-        return Wish(name, user, k, served.filter, Asked(self._catalogues.of(name), context, frozenset(exclude)), Rules())
+        return Wish(
+            name, user, k, served.filter, Asked(self._catalogues.of(name), context, frozenset(exclude)), Rules(), at=self._clock.now()
+        )
 
     def _served(self, name: str, snapshot: Snapshot) -> Served:
         served = snapshot.served.get(name)
@@ -230,7 +236,7 @@ class Gateway:
             dropped = question.exclude | seen[question.user].keys() if question.user in seen else question.exclude
             asked = Asked(attributes, question.context, dropped)
             luck = self._luck() if rules.explore.rate else 1.0
-            wish = Wish(name, question.user, question.k, filter, asked, rules, luck, question.items, question.explain)
+            wish = Wish(name, question.user, question.k, filter, asked, rules, luck, question.items, question.explain, now)
             by_unit.setdefault(id(one.unit), []).append((one, wish))
         answers: dict[int, Answer] = {}
         impressions: list[Impression] = []

@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from services.gateway.breaker import Breaker
 from services.gateway.candidates import Candidates, Wish, alike, candidates, popular
+from services.gateway.feeding import Feeding
 from services.gateway.laps import Laps
 from services.gateway.ordering import Arranged, arrange
-from services.gateway.units import Unit
+from services.gateway.units import Array, Unit
 from shared.contracts.events import BY_ITEMS, NO_SCORES, UNKNOWN_USER
 from shared.domain.errors import EyasError, Unavailable
 from shared.ports import Scorer
@@ -65,8 +66,9 @@ class Shown:
 
 
 class Scoring:
-    def __init__(self, server: Scorer) -> None:
+    def __init__(self, server: Scorer, feeding: Feeding) -> None:
         self._server = server
+        self._feeding = feeding
         self._breaker = Breaker()
         self._unscored: set[tuple[str, int]] = set()
 
@@ -90,7 +92,7 @@ class Scoring:
             return (_unscored(pick, unit, None) for pick in picks)
         good = False
         try:
-            found = scored(self._server, picks, unit)
+            found = scored(self._server, self._feeding, picks, unit)
             good = not all(isinstance(one.scores, Exception) for one in found)
         finally:
             (self._breaker.answered if good else self._breaker.failed)(key)
@@ -131,11 +133,18 @@ class Scored:
     """None where there was nothing to ask for."""
 
 
-def scored(server: Scorer, picks: Sequence[Candidates], unit: Unit) -> list[Scored]:
+def scored(server: Scorer, feeding: Feeding, picks: Sequence[Candidates], unit: Unit) -> list[Scored]:
     """In the order of the picks; as few calls as their rows allow."""
     found: list[Scored] = []
-    for some in _calls([pick for pick in picks if len(pick.rows)], unit):
-        found += _scored(server, some, unit)
+    asking = [pick for pick in picks if len(pick.rows)]
+    try:
+        asked = feeding.of([pick.wish for pick in asking], unit)
+    except Exception as error:
+        found = [Scored(error)] * len(asking)
+        asking = []
+    for some in _calls(asking, unit):
+        part = slice(len(found), len(found) + len(some))
+        found += _scored(server, some, unit, {name: values[part] for name, values in asked.items()})
     those = iter(found)
     return [next(those) if len(pick.rows) else Scored(_NO_SCORES) for pick in picks]
 
@@ -188,15 +197,15 @@ def _calls(picks: Sequence[Candidates], unit: Unit) -> Iterator[Sequence[Candida
         yield some
 
 
-def _scored(server: Scorer, picks: Sequence[Candidates], unit: Unit) -> list[Scored]:
+def _scored(server: Scorer, picks: Sequence[Candidates], unit: Unit, asked: Mapping[str, Array]) -> list[Scored]:
     """By one call. The whole catalogue goes as it is, and what may not be shown is left out afterwards: its columns are the same in
     every call, which the server's side knows how to use."""
     whole = len(picks) == 1 and not picks[0].retrieved
-    users, rows = [pick.wish.user for pick in picks], [unit.every if whole else pick.rows for pick in picks]
+    rows = [unit.every if whole else pick.rows for pick in picks]
     ends = np.cumsum([len(one) for one in rows])
     began = time.perf_counter()
     try:
-        feed = unit.feed(users[0]) if whole else unit.feed_of(users, rows)
+        feed = unit.feed(asked) if whole else unit.feed_of(asked, rows)
         patience = picks[0].wish.filter.serve.deadlines.score.total_seconds()
         scores = np.asarray(server.score(picks[0].wish.recommender, unit.version, feed, patience))
         if scores.shape != (ends[-1],):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from services.gateway.candidates import Wish, candidates
+from services.gateway.feeding import Feeding
 from services.gateway.laps import Laps
 from services.gateway.scoring import Shown, scored, shown
 from services.gateway.units import Unit
@@ -44,8 +45,9 @@ class Mirrored:
 
 
 class Shadow:
-    def __init__(self, server: Scorer, mirrors: Mirrors, id: str, workers: int = WORKERS, waiting: int = WAITING) -> None:
+    def __init__(self, server: Scorer, feeding: Feeding, mirrors: Mirrors, id: str, workers: int = WORKERS, waiting: int = WAITING) -> None:
         self._server = server
+        self._feeding = feeding
         self._mirrors = mirrors
         self._id = id
         self._workers = workers
@@ -113,7 +115,7 @@ class Shadow:
         began = time.perf_counter()
         try:
             (pick,) = candidates([one.wish], one.unit, Laps())
-            (found,) = scored(self._server, [pick], one.unit)
+            (found,) = scored(self._server, self._feeding, [pick], one.unit)
             if isinstance(found.scores, Exception):
                 raise found.scores
             items = shown(pick, found.scores, one.unit, explores=False).items

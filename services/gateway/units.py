@@ -22,7 +22,7 @@ from shared.contracts.strict import read
 from shared.domain.errors import BadData, Damaged, NotFound, Unavailable
 from shared.ports import ArtifactStore, CandidateIndex, Indexes, Version
 from shared.serving.nearest import Keys, Rows
-from shared.serving.signature import FRESH, INDEX, Signature
+from shared.serving.signature import FRESH, INDEX, Input, Signature
 from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,10 @@ class Unit:
     _by_key: Rows
     """Rows in the order of their keys."""
     _sorted: Keys
+    others: tuple[Input, ...] = ()
+    """What it is asked with beside the two keys and the items' columns."""
+    moment: str | None = None
+    """The one of them that takes the moment of the request."""
 
     def knows(self, user: int) -> bool:
         place = int(np.searchsorted(self.users, user))
@@ -85,15 +89,15 @@ class Unit:
         row = self.rows([item])
         return None if self.vectors is None or not len(row) else self.vectors.similar(int(row[0]), n)
 
-    def feed_of(self, users: Sequence[int], rows: Sequence[Rows]) -> Mapping[str, Array]:
-        """Some rows for each of several users, one after the other."""
-        together = np.concatenate(rows)
-        keys = np.repeat(np.asarray(users, dtype=np.int64), [len(one) for one in rows])
-        return {self.user_input: keys, **{name: column[together] for name, column in self.columns.items()}}
+    def feed_of(self, asked: Mapping[str, Array], rows: Sequence[Rows]) -> Mapping[str, Array]:
+        """Some rows for each of several requests, one after the other; of what they are asked with, one value a request."""
+        together, lengths = np.concatenate(rows), [len(one) for one in rows]
+        repeated = {name: np.repeat(values, lengths, axis=0) for name, values in asked.items()}
+        return {**repeated, **{name: column[together] for name, column in self.columns.items()}}
 
-    def feed(self, user: int) -> Mapping[str, Array]:
-        """The whole catalogue for one user."""
-        return {self.user_input: np.full(len(self.items), user, dtype=np.int64), **self.columns}
+    def feed(self, asked: Mapping[str, Array]) -> Mapping[str, Array]:
+        """The whole catalogue for one request."""
+        return {**{name: np.repeat(values, len(self.items), axis=0) for name, values in asked.items()}, **self.columns}
 
 
 def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> Unit:
@@ -124,6 +128,8 @@ def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> U
         vectors=_vectors(version, artifacts, what, items, indexes),
         _by_key=order,
         _sorted=items[order],
+        others=tuple(one for one in signature.asked() if one.name != signature.user),
+        moment=signature.time,
     )
 
 
@@ -151,10 +157,10 @@ def _index(version: Version, artifacts: ArtifactStore, what: str, items: Keys, v
 
 
 def _check_inputs(signature: Signature, what: str) -> None:
-    """Of the user the gateway knows the key alone; keys are whole numbers."""
+    """Keys are whole numbers."""
     for one in signature.inputs:
-        if one.side == "user" and one.name != signature.user:
-            raise Unavailable(f"{what} wants '{one.name}' of the user, which no request carries")
+        if one.origin == "store":
+            raise Unavailable(f"{what} wants '{one.name}' of the feature store, and there is none")
         if one.name in (signature.user, signature.item) and (one.dtype != "int64" or one.width is not None):
             raise Unavailable(f"{what}: the key '{one.name}' must be one int64 a row")
 

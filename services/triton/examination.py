@@ -53,7 +53,7 @@ def one_request(signature: Signature, catalogue: Columns, users: Columns, batch:
     item_rows = np.arange(batch) % len(catalogue[signature.item])
     user_rows = np.zeros(batch, dtype=np.int64)
     feed = {one.name: catalogue[one.name][item_rows] for one in signature.side("item")}
-    return feed | {one.name: users[one.name][user_rows] for one in signature.side("user")}
+    return feed | {one.name: users[one.name][user_rows] for one in signature.asked()}
 
 
 def read_arrays(path: Path, names: list[str]) -> dict[str, Array]:

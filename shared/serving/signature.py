@@ -9,13 +9,17 @@ Beside that file an export publishes:
 - `popular.npy`: item keys (int64), the most popular first: the answer for unknown users
 - `fresh.npy`: item keys (int64), those that anybody met last for the first time first
 - `users.npy`: the known user keys (int64), sorted
-- `parity.npz`: real rows: an array for each input, `score`, what the model gave for them in training's own runtime, and an array for
-  each feature (under its output's name), what training made of them
+- `parity.npz`: real rows: an array for each input, of whatever side, `score`, what the model gave for them in training's own runtime,
+  and an array for each feature (under its output's name), what training made of them
 - `embeddings.npz` and `queries.npz`, where candidates are retrieved, or the family has vectors: `items` (int64 keys, row by row as in the
   catalogue) and `vectors` (float32); `users` (int64 keys, sorted) and `vectors`: who meets what best by inner product
 - `candidates.index`, of a large catalogue: the nearest neighbours of `embeddings.npz` (shared.serving.index_file)
 - `recommendations.parquet`, where the spec has `serve.batch`: user, place, item, score
+- `online.json` and what it names: values by key for the feature store (shared.contracts.online), where an input comes from there
 - `model_card.json`: for people
+
+What nobody knows of a row is blank: the smallest int64, NaN, an empty text; a list is blank behind its last value. The graph takes
+blanks as training took nulls.
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ from shared.contracts.strict import Strict
 
 DataType = Literal["int64", "float32", "string"]
 FeatureType = Literal["int32", "float32"]
+Side = Literal["user", "item", "context"]
+Source = Literal["request", "catalogue", "store"]
+BLANK: dict[DataType, int | float | str] = {"int64": -(2**63), "float32": float("nan"), "string": ""}
 OUTPUT = "score"
 INDEX = "candidates.index"
 FRESH = "fresh.npy"
@@ -37,10 +44,29 @@ RECOMMENDATIONS = "recommendations.parquet"
 class Input(Strict):
     name: str = Field(description="The raw column's name, its case kept.")
     dtype: DataType
-    width: int | None = Field(
-        None, ge=1, description="None: one value a row. Else a padded list of this many values; text is padded with ''."
+    width: int | None = Field(None, ge=1, description="None: one value a row. Else a list of this many values, padded with blanks.")
+    side: Side = Field(
+        description="What it is of: the user (by the key), an item, or `context`: the moment of the request, or an attribute of its own."
     )
-    side: Literal["user", "item"] = Field(description="Whether the gateway fills it from the request or from the catalogue.")
+    source: Source | None = Field(
+        None,
+        description="Who knows it: of an item the catalogue, of the moment and the keys the request, of all else of a user the feature "
+        "store. Absent: the catalogue or the request.",
+    )
+    view: str | None = Field(None, description="Of an input out of the store: the view that has it, as a column of the input's name.")
+
+    @model_validator(mode="after")
+    def _source_fits(self) -> Input:
+        usual: Source = "catalogue" if self.side == "item" else "request"
+        if self.origin != usual and (self.side, self.origin) != ("user", "store"):
+            raise ValueError(f"input '{self.name}' of the side '{self.side}' doesn't come from the {self.origin}, but from the {usual}")
+        if (self.view is None) == (self.origin == "store"):
+            raise ValueError(f"input '{self.name}': a view belongs to inputs out of the store, and to no other")
+        return self
+
+    @property
+    def origin(self) -> Source:
+        return self.source or ("catalogue" if self.side == "item" else "request")
 
 
 class Feature(Strict):
@@ -58,6 +84,7 @@ class Signature(Strict):
     backend: Literal["onnxruntime"] = Field("onnxruntime", description="Triton's backend that runs it.")
     user: str = Field(description="The input that takes the user's key.")
     item: str = Field(description="The input that takes the item's key.")
+    time: str | None = Field(None, description="The input that takes the moment of the request: whole seconds since 1970, an int64.")
     inputs: tuple[Input, ...]
     output: str = OUTPUT
     features: tuple[Feature, ...] = Field((), description="Outputs for `verify`; nobody else asks for them.")
@@ -72,10 +99,21 @@ class Signature(Strict):
         for key in (self.user, self.item):
             if key not in names:
                 raise ValueError(f"'{key}' is not an input")
+        for one in self.inputs:
+            if one.side == "user" and one.origin == "request" and one.name != self.user:
+                raise ValueError(f"'{one.name}' is of the user, and no request carries it: say source 'store'")
+            if one.name == self.time and (one.side, one.dtype, one.width) != ("context", "int64", None):
+                raise ValueError(f"'{one.name}' takes the moment of the request: one int64 a row, of the side 'context'")
+        if self.time is not None and self.time not in names:
+            raise ValueError(f"'{self.time}' is not an input")
         outputs = [self.output, *(one.output for one in self.features)]
         if len(set(outputs)) < len(outputs):
             raise ValueError("two outputs have one name")
         return self
 
-    def side(self, side: Literal["user", "item"]) -> tuple[Input, ...]:
+    def side(self, side: Side) -> tuple[Input, ...]:
         return tuple(one for one in self.inputs if one.side == side)
+
+    def asked(self) -> tuple[Input, ...]:
+        """What a request is asked with beside the items: one value for all of its rows."""
+        return tuple(one for one in self.inputs if one.side != "item")

@@ -65,3 +65,14 @@ def test_a_wrong_shape_is_named() -> None:
 def test_rows_of_nothing_fit_every_signature() -> None:
     found = tensors(SIGNATURE, dummy(SIGNATURE, 2))
     assert [one.shape() for one in found] == [[2], [2], [2], [2, 2]]
+
+
+def test_numbers_that_nobody_knows_go_as_they_are() -> None:
+    signature = Signature(
+        user="user", item="item", inputs=(*SIGNATURE.inputs[:2], Input(name="weights", dtype="float32", width=2, side="item"))
+    )
+    weights = np.array([[0.5, np.nan], [np.nan, np.nan]])
+    found = tensors(signature, feed(GENRES) | {"weights": weights})[2]
+    assert (found.datatype(), found.shape()) == ("FP32", [2, 2])
+    assert found._get_content() == weights.astype(np.float32).tobytes()
+    assert [one.shape() for one in tensors(signature, dummy(signature, 3))] == [[3], [3], [3, 2]]

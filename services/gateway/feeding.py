@@ -1,0 +1,66 @@
+"""What a version is asked with beside the items: the user's key, the moment, the request's context. One row for each request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+
+from services.gateway.candidates import Wish
+from services.gateway.units import Array, Unit
+from shared.domain.attributes import Value
+from shared.serving.signature import BLANK, DataType, Input
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TYPES: Mapping[DataType, Any] = {"int64": np.int64, "float32": np.float32, "string": np.str_}
+
+
+class Feeding:
+    """Safe to share between threads."""
+
+    def of(self, wishes: Sequence[Wish], unit: Unit) -> Mapping[str, Array]:
+        """A column for each such input, in the order of the wishes."""
+        found: dict[str, Array] = {unit.user_input: np.array([wish.user for wish in wishes], np.int64)}
+        for one in unit.others:
+            if one.name == unit.moment:
+                found[one.name] = np.array([(wish.at - _EPOCH) // timedelta(seconds=1) for wish in wishes], np.int64)
+            else:
+                found[one.name] = column(one, [wish.asked.context.get(one.name) for wish in wishes])
+        return found
+
+
+def column(one: Input, values: Sequence[Value | None]) -> Array:
+    """Blank where a value isn't known, or is of another kind than the input takes."""
+    taken, blank = _TAKEN[one.dtype], BLANK[one.dtype]
+    if one.width is None:
+        return np.array([_first(taken(value), blank) for value in values], _TYPES[one.dtype])
+    rows = []
+    for value in values:
+        several = list(value)[: one.width] if isinstance(value, list | tuple) else []
+        known = [_first(taken(each), blank) for each in several]
+        rows.append(known + [blank] * (one.width - len(known)))
+    return np.array(rows, _TYPES[one.dtype]).reshape(len(values), one.width)
+
+
+def _first(value: Any, blank: Any) -> Any:
+    return blank if value is None else value
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, float) and not value.is_integer():
+        return None
+    return int(value) if isinstance(value, int | float) and -(2**63) <= value < 2**63 else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and abs(value) <= _LARGEST else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+_LARGEST = float(np.finfo(np.float32).max)
+_TAKEN: Mapping[DataType, Callable[[Any], Any]] = {"int64": _whole, "float32": _number, "string": _text}

@@ -1,0 +1,63 @@
+"""What a served unit says of its inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from shared.serving.signature import Signature
+
+KEYS = [{"name": "userId", "dtype": "int64", "side": "user"}, {"name": "movieId", "dtype": "int64", "side": "item"}]
+
+
+def signature(*more: dict[str, Any], **said: Any) -> Signature:
+    return Signature.model_validate({"user": "userId", "item": "movieId", "inputs": [*KEYS, *more], **said})
+
+
+def test_a_signature_from_before_there_were_sources_reads_as_it_was_meant() -> None:
+    found = signature({"name": "genres", "dtype": "string", "width": 2, "side": "item"})
+    assert [one.origin for one in found.inputs] == ["request", "catalogue", "catalogue"]
+    assert found.time is None
+    assert [one.name for one in found.asked()] == ["userId"]
+
+
+def test_what_a_request_is_asked_with_comes_in_the_order_of_the_inputs() -> None:
+    found = signature(
+        {"name": "age", "dtype": "float32", "side": "user", "source": "store", "view": "profile"},
+        {"name": "year", "dtype": "int64", "side": "item"},
+        {"name": "t", "dtype": "int64", "side": "context"},
+        time="t",
+    )
+    assert [one.name for one in found.asked()] == ["userId", "age", "t"]
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        ({"side": "user"}, "no request carries it"),
+        ({"side": "user", "source": "catalogue"}, "doesn't come from the catalogue, but from the request"),
+        ({"side": "item", "source": "request"}, "doesn't come from the request, but from the catalogue"),
+        ({"side": "context", "source": "store", "view": "v"}, "doesn't come from the store"),
+        ({"side": "user", "source": "store"}, "a view belongs to inputs out of the store"),
+        ({"side": "context", "view": "v"}, "a view belongs to inputs out of the store"),
+    ],
+)
+def test_a_source_that_knows_nothing_of_the_side_is_refused(one: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        signature({"name": "x", "dtype": "float32", **one})
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        {"name": "t", "dtype": "float32", "side": "context"},
+        {"name": "t", "dtype": "int64", "width": 1, "side": "context"},
+        {"name": "t", "dtype": "int64", "side": "item"},
+        {"name": "other", "dtype": "int64", "side": "context"},
+    ],
+)
+def test_the_moment_of_the_request_is_one_int64_of_the_context(one: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        signature(one, time="t")
