@@ -12,7 +12,7 @@ import polars as pl
 
 from pipelines.data.days import day_of
 from pipelines.data.sources import Reach, Source, open_source, readable
-from pipelines.data.times import is_text, iso_time
+from pipelines.data.times import seconds
 from pipelines.data.validate import check_keys, check_label, check_time
 from shared.contracts.quantities import Rule
 from shared.contracts.spec import RecommenderSpec
@@ -37,8 +37,8 @@ def from_file(source: Source, spec: RecommenderSpec) -> pl.LazyFrame:
     return source.frame.select(
         user=pl.col(schema.user).cast(pl.Int64),
         item=pl.col(schema.item).cast(pl.Int64),
-        time=_seconds(schema.time, source.frame.collect_schema()[schema.time]),
-        label=_holds(pl.col(schema.label.column).cast(pl.Float64), spec.positive()),
+        time=seconds(schema.time, source.frame.collect_schema()[schema.time]),
+        label=holds(pl.col(schema.label.column).cast(pl.Float64), spec.positive()),
     )
 
 
@@ -65,7 +65,7 @@ def _exported(path: Path) -> pl.LazyFrame:
 
 def _judged(spec: RecommenderSpec) -> pl.Expr:
     """The label by the event's kind; `Feedback.positive` is its meaning."""
-    liked, by_label = pl.lit(1, dtype=pl.Int8), _holds(pl.col("value"), spec.positive())
+    liked, by_label = pl.lit(1, dtype=pl.Int8), holds(pl.col("value"), spec.positive())
     label = pl.when(pl.col("kind").is_null()).then(pl.when(pl.col("value").is_null()).then(liked).otherwise(by_label))
     found: pl.Expr = label.otherwise(None)
     for name, kind in spec.feedback.known().items():
@@ -75,23 +75,13 @@ def _judged(spec: RecommenderSpec) -> pl.Expr:
     return found
 
 
-def latest(frame: pl.LazyFrame, seconds: float) -> pl.LazyFrame:
+def latest(frame: pl.LazyFrame, stretch: float) -> pl.LazyFrame:
     """Only the last stretch of the data, counted from its newest row."""
     newest = frame.select(pl.col("time").max()).collect(engine="streaming").item()
-    return frame.filter(pl.col("time") >= newest - seconds)
+    return frame.filter(pl.col("time") >= newest - stretch)
 
 
-def _seconds(column: str, dtype: pl.DataType) -> pl.Expr:
-    if is_text(dtype):
-        return iso_time(column).dt.epoch("us") / 1e6
-    if isinstance(dtype, pl.Date):
-        return pl.col(column).cast(pl.Datetime("us")).dt.epoch("us") / 1e6
-    if isinstance(dtype, pl.Datetime):
-        return pl.col(column).dt.epoch("us") / 1e6
-    return pl.col(column).cast(pl.Float64)
-
-
-def _holds(value: pl.Expr, rule: Rule) -> pl.Expr:
+def holds(value: pl.Expr, rule: Rule) -> pl.Expr:
     """The label rule as a polars expression; `Rule.holds` is its meaning."""
     bound = pl.lit(rule.bound)
     compared = {">=": value >= bound, ">": value > bound, "<=": value <= bound, "<": value < bound, "==": value == bound}

@@ -18,3 +18,14 @@ def iso_time(column: str) -> pl.Expr:
     zone = zone.str.replace(r"^([+-][0-9]{2})$", "${1}:00").str.replace(r"^([+-][0-9]{2})([0-9]{2})$", "${1}:${2}")
     whole = pl.concat_str(date, pl.lit("T"), clock.fill_null("00:00"), seconds.fill_null(":00"), zone.fill_null("Z"))
     return whole.str.to_datetime("%+", time_unit="us", time_zone="UTC", strict=False)
+
+
+def seconds(column: str, dtype: pl.DataType) -> pl.Expr:
+    """Seconds since 1970 of any column that can be a time."""
+    if is_text(dtype):
+        return iso_time(column).dt.epoch("us") / 1e6
+    if isinstance(dtype, pl.Date):
+        return pl.col(column).cast(pl.Datetime("us")).dt.epoch("us") / 1e6
+    if isinstance(dtype, pl.Datetime):
+        return pl.col(column).dt.epoch("us") / 1e6
+    return pl.col(column).cast(pl.Float64)

@@ -18,7 +18,8 @@ import polars as pl
 from pipelines.data.catalogue import keep_known, open_items, open_users, read_items
 from pipelines.data.interactions import from_events, from_file, latest, open_interactions
 from pipelines.data.sources import Reach, readable
-from pipelines.data.split import Parts, split_by_time
+from pipelines.data.split import Parts, split
+from pipelines.data.thinning import thin
 from pipelines.data.validate import check_interactions
 from pipelines.features.graph import FEATURES, Graph, check_same, compile_graph, load_graph
 from pipelines.stages.compact import compact
@@ -50,8 +51,8 @@ def run(context: Context) -> Outcome:
     frame, dropped = keep_known(found.frame, items, spec.schema_.item, found.name, table.name)
     if dropped:
         log.info("%s interactions dropped: their items are not in %s", f"{dropped:,}", table.name)
-    frame = _normalised(context, frame, found.name)
-    parts = split_by_time(frame, spec.split.test, found.name)
+    frame, thinned = _normalised(context, frame, found.name)
+    parts = split(frame, spec.split, found.name)
 
     graph = compile_graph(spec, items.schema, table.name)
     known = load_graph(context.fetcher("parent")) if context.spec.mode == "warm" else None
@@ -67,8 +68,8 @@ def run(context: Context) -> Outcome:
     digests = (*found.digests, *(one.digest() for one in (table, people) if one))
     facts = {
         "snapshot": hashlib.sha256("".join(digests).encode()).hexdigest(),
-        "rows": found.facts | {"dropped": dropped, "items": len(items)},
-        "split": {"oldest": _oldest(parts), "cut": parts.cut, "newest": _newest(parts)},
+        "rows": found.facts | {"dropped": dropped} | thinned | {"items": len(items)},
+        "split": _stretch(parts),
         "cardinalities": graph.cardinalities(),
         "mode": context.spec.mode,
     }
@@ -122,16 +123,24 @@ def _since(context: Context, frame: pl.LazyFrame) -> pl.LazyFrame:
     return latest(frame, since.total_seconds()) if since else frame
 
 
-def _normalised(context: Context, frame: pl.LazyFrame, name: str) -> pl.LazyFrame:
-    """One streaming pass to disk; everything after reads that."""
-    path = context.scratch / "interactions.parquet"
+def _normalised(context: Context, frame: pl.LazyFrame, name: str) -> tuple[pl.LazyFrame, dict[str, int]]:
+    """One streaming pass to disk; everything after reads that. Returns how many rows each of the spec's rules left out, too."""
+    spec = context.spec.recommender
     with readable(name):
-        frame.sink_parquet(path, row_group_size=ROW_GROUP)
-    checked = pl.scan_parquet(path)
-    schema, params = context.spec.recommender.schema_, context.spec.recommender.model.params
-    need_both = params.wants_both_labels(full=context.spec.mode == "full")
+        written = _laid_down(frame, context.scratch / "interactions.parquet")
+    known = pl.scan_parquet(context.fetch("parent", "history.parquet")) if context.spec.mode == "warm" else None
+    thinned = thin(written, spec.data.interactions, known)
+    for rule, count in thinned.facts.items():
+        context.log.info("%s interactions left out: %s", f"{count:,}", rule.replace("_", " "))
+    checked = _laid_down(thinned.frame, context.scratch / "thinned.parquet") if any(thinned.facts) else written
+    schema, need_both = spec.schema_, spec.model.params.wants_both_labels(full=context.spec.mode == "full")
     check_interactions(checked, name, schema.user, schema.item, schema.label.column, need_both)
-    return checked
+    return checked, thinned.facts
+
+
+def _laid_down(frame: pl.LazyFrame, path: Path) -> pl.LazyFrame:
+    frame.sink_parquet(path, row_group_size=ROW_GROUP)
+    return pl.scan_parquet(path)
 
 
 def _write(context: Context, graph: Graph, parts: Parts, items: pl.DataFrame, warm: bool) -> tuple[dict[str, Path], dict[str, int]]:
@@ -180,12 +189,11 @@ def _firsts(context: Context, parts: Parts, warm: bool) -> Path:
     return path
 
 
-def _oldest(parts: Parts) -> float:
-    return float(parts.train.select(pl.col("time").min()).collect(engine="streaming").item())
-
-
-def _newest(parts: Parts) -> float:
-    return float(parts.holdout.select(pl.col("time").max()).collect(engine="streaming").item())
+def _stretch(parts: Parts) -> dict[str, float]:
+    """When the data begins and ends, and when the holdout begins if that is one moment."""
+    times = [part.select(pl.col("time").min().alias("a"), pl.col("time").max().alias("b")) for part in (parts.train, parts.holdout)]
+    oldest, newest = pl.concat(times).select(pl.col("a").min(), pl.col("b").max()).collect(engine="streaming").row(0)
+    return {"oldest": float(oldest), **({"cut": parts.cut} if parts.cut is not None else {}), "newest": float(newest)}
 
 
 if __name__ == "__main__":

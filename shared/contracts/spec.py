@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 from pydantic.json_schema import DEFAULT_REF_TEMPLATE, GenerateJsonSchema
 
+from shared.contracts.columns import Column
 from shared.contracts.entries import entry, written
 from shared.contracts.feedback import Feedback
 from shared.contracts.gates import Gate, MetricGate, ParityGate
@@ -35,12 +36,13 @@ MAX_SPEC = 64 * 1024
 """The most bytes of a spec's text: YAML is slow to read, and no spec that a person writes is longer."""
 
 
-_COLUMN = r"[A-Za-z_][A-Za-z0-9_]{0,119}"
-Column = Annotated[
-    str,
-    written(_COLUMN, "a column's name: letters, digits and underscores, at most 120, not beginning with a digit"),
-    Field(json_schema_extra={"pattern": f"^{_COLUMN}$"}),
-]
+class Fewest(Strict):
+    user: int = Field(1, ge=1, description="Of each user, over items that are left.")
+    item: int = Field(1, ge=1, description="Of each item, over users that are left.")
+
+
+def _of_users(value: Any) -> Any:
+    return {"user": value} if isinstance(value, int) else value
 
 
 class Interactions(Strict):
@@ -49,6 +51,13 @@ class Interactions(Strict):
     uri: str = Field(description="Parquet or CSV, a path or glob, absolute or relative, under one of the operator's data roots.")
     also: Literal["events"] | None = Field(None, description="`events` joins the platform's own feedback with the file.")
     since: Duration | None = Field(None, description="Only interactions of this last stretch of the data are used; all when absent.")
+    duplicates: Literal["all", "first", "last"] = Field(
+        "all",
+        description="Which of a user's interactions with one item are used. With `first` and `last` rows are sorted by user and time.",
+    )
+    min_interactions: Annotated[Fewest, BeforeValidator(_of_users)] = Field(
+        Fewest(), description="Users, and items, with fewer are left out. A number alone is of users."
+    )
 
 
 class Table(Strict):
@@ -132,10 +141,23 @@ def _write_share(value: timedelta | float) -> float | str:
 class Split(Strict):
     planned = frozenset({"validation"})
 
-    by: Literal["time"] = Field("time", description="The holdout is the newest part, as it will be in production.")
+    by: Literal["time", "leave_last_out", "random"] = Field(
+        "time",
+        description="The holdout is the newest part, as it will be in production (`time`); each user's newest interaction "
+        "(`leave_last_out`); or everything of a share of the users, by a hash of their keys (`random`).",
+    )
     test: Annotated[
         timedelta | float, BeforeValidator(_share), PlainSerializer(_write_share), WithJsonSchema({"type": ["number", "string"]})
-    ] = Field(0.2, description="The newest stretch of the interactions is the holdout: a share such as 20%, or a duration such as 7d.")
+    ] = Field(
+        0.2,
+        description="How much is held out: a share such as 20%, or, by time, a duration such as 7d. Without effect on `leave_last_out`.",
+    )
+
+    @model_validator(mode="after")
+    def _share_of_users(self) -> Split:
+        if self.by == "random" and isinstance(self.test, timedelta):
+            raise ValueError("test: a random split holds out a share of the users such as 20%, not a duration")
+        return self
 
 
 _LOCAL = "A stage on this machine takes what it needs: there it has no effect."

@@ -117,3 +117,20 @@ def test_equal_data_gives_an_equal_snapshot_and_equal_files(tmp_path: Path, etl:
     first, again = etl(spec(tmp_path)), etl(spec(tmp_path))
     assert first.facts["snapshot"] == again.facts["snapshot"]
     assert {n: p.read_bytes() for n, p in first.files.items()} == {n: p.read_bytes() for n, p in again.files.items()}
+
+
+@pytest.mark.parametrize("by", ["leave_last_out", "random"])
+def test_a_warm_run_splits_as_its_parent_did(by: str, tmp_path: Path, etl: Etl) -> None:
+    write(tmp_path)
+    interactions = {"uri": str(tmp_path / "ratings.parquet"), "duplicates": "last", "min_interactions": 5}
+    items = {"uri": str(tmp_path / "films.parquet"), "key": "movieId"}
+    known = spec(tmp_path, split={"by": by, "test": "50%"}, data={"interactions": interactions, "items": items})
+    parent = etl(known)
+    found = etl(known, mode="warm", inputs={"parent": _stored(tmp_path, parent)} | _events(tmp_path, _many(700)))
+    for outcome, read in ((parent, 200), (found, 700)):
+        train, holdout = (pl.read_parquet(outcome.files[f"{side}.parquet"]) for side in ("train", "holdout"))
+        rows = outcome.facts["rows"]
+        assert len(train) + len(holdout) + rows["duplicates"] + rows.get("too_few", 0) == read
+        assert "cut" not in outcome.facts["split"]
+    history = pl.read_parquet(found.files["history.parquet"])
+    assert {*pl.read_parquet(parent.files["history.parquet"])["user"]} < {*history["user"]}

@@ -7,7 +7,7 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
-from pipelines.data.split import split_by_time
+from pipelines.data.split.by_time import split_by_time
 from shared.domain.errors import BadData
 
 

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 
 import polars as pl
 
+from pipelines.data.split.parts import Parts
 from shared.domain.errors import BadData
-
-
-@dataclass(frozen=True)
-class Parts:
-    train: pl.LazyFrame
-    holdout: pl.LazyFrame
-    cut: float
 
 
 def split_by_time(frame: pl.LazyFrame, test: timedelta | float, name: str) -> Parts:
@@ -26,9 +19,7 @@ def split_by_time(frame: pl.LazyFrame, test: timedelta | float, name: str) -> Pa
     else:
         cut = _cut(frame, test, name)
         train, holdout = frame.filter(pl.col("time") < cut), frame.filter(pl.col("time") >= cut)
-    for side, part in (("train", train), ("holdout", holdout)):
-        _check(part, side, name, newest - oldest)
-    return Parts(train, holdout, float(cut))
+    return Parts(train, holdout, float(cut)).checked(name, f"the data spans {_span(newest - oldest)}; choose a share that fits")
 
 
 def _cut(frame: pl.LazyFrame, test: float, name: str) -> float:
@@ -49,14 +40,6 @@ def _cut(frame: pl.LazyFrame, test: float, name: str) -> float:
             f"{with_tie - without:,} of {rows:,} have the same time and stay together: give finer times, or choose another split.test"
         )
     return float(cut)
-
-
-def _check(part: pl.LazyFrame, side: str, name: str, span: float) -> None:
-    rows, positives = part.select(pl.len(), pl.col("label").cast(pl.Int64).sum()).collect(engine="streaming").row(0)
-    if not rows:
-        raise BadData(f"{name}: split.test leaves no rows for {side}: the data spans {_span(span)}; choose a share that fits")
-    if not positives:
-        raise BadData(f"{name}: split.test leaves no positive among the {rows:,} rows for {side}")
 
 
 def _span(seconds: float) -> str:

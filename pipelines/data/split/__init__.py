@@ -1,0 +1,24 @@
+"""What is held out: so that a model is judged on rows that it couldn't have learned from. Each row is in one part, none is in two."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import polars as pl
+
+from pipelines.data.split.by_time import split_by_time
+from pipelines.data.split.by_user import leave_last_out, split_at_random
+from pipelines.data.split.parts import Parts
+from shared.contracts.spec import Split
+
+__all__ = ["Parts", "split"]
+
+
+def split(frame: pl.LazyFrame, how: Split, name: str) -> Parts:
+    """Of interactions: user, item, time and label, with whatever columns beside them."""
+    if how.by == "leave_last_out":
+        return leave_last_out(frame, name)
+    if how.by == "random":
+        assert not isinstance(how.test, timedelta)  # the contract refuses it
+        return split_at_random(frame, how.test, name)
+    return split_by_time(frame, how.test, name)

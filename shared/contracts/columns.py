@@ -1,0 +1,16 @@
+"""How a spec names a column of the data."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from shared.contracts.entries import written
+
+_COLUMN = r"[A-Za-z_][A-Za-z0-9_]{0,119}"
+Column = Annotated[
+    str,
+    written(_COLUMN, "a column's name: letters, digits and underscores, at most 120, not beginning with a digit"),
+    Field(json_schema_extra={"pattern": f"^{_COLUMN}$"}),
+]
