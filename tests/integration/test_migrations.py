@@ -19,6 +19,7 @@ from sqlalchemy import Column, Engine, Integer, MetaData, Table, inspect, text
 
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.tables import metadata as event_tables
+from services.featurestore.tables import metadata as feature_tables
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
 from services.store.mirrors import SqlMirrors
@@ -66,17 +67,17 @@ def differences(engine: Engine, *metadata: MetaData) -> list[object]:
 
 def test_the_migrations_make_the_tables_that_the_code_uses(engine: Engine) -> None:
     upgrade(engine)
-    assert differences(engine, state_tables, event_tables) == []
+    assert differences(engine, state_tables, event_tables, feature_tables) == []
 
 
 def test_the_comparison_would_see_a_table_or_a_column_that_no_migration_makes(engine: Engine) -> None:
     upgrade(engine)
     more = MetaData()
     Table("forgotten", more, Column("id", Integer, primary_key=True))
-    assert len(differences(engine, state_tables, event_tables, more)) == 1
+    assert len(differences(engine, state_tables, event_tables, feature_tables, more)) == 1
     with engine.begin() as connection:
         connection.execute(text("ALTER TABLE routes DROP COLUMN salt"))
-    assert len(differences(engine, state_tables, event_tables)) == 1
+    assert len(differences(engine, state_tables, event_tables, feature_tables)) == 1
 
 
 def shape(engine: Engine, table: str) -> object:
@@ -92,7 +93,7 @@ def test_keys_and_counters_are_made_as_the_code_says(engine: Engine, request: py
     server: Server | None = request.getfixturevalue("postgres") if engine.dialect.name == "postgresql" else None
     directly = open_engine(server.new_database(migrated=False) if server else sqlite_url(tmp_path / "directly.db"))
     with directly.begin() as connection:
-        for metadata in (state_tables, event_tables):
+        for metadata in (state_tables, event_tables, feature_tables):
             metadata.create_all(connection)
     tables = inspect(directly).get_table_names()
     assert set(inspect(engine).get_table_names()) - {"alembic_version"} == set(tables)

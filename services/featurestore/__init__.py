@@ -1,0 +1,1 @@
+"""Values by key: in SQL, or in Redis; and their history."""

@@ -1,0 +1,147 @@
+"""The feature store in Redis, for gateways of which each answer asks for a user's values: one hash a view, one field a key.
+
+A script keeps what counts more, so that writers may come in any order; a read of several views and many keys is one round trip. Redis
+may lose all of it: the marks are lost with the rows, and the control plane loads anew. One server, or one address that leads to the
+present one: keys of a recommender would lie apart in a Redis Cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote
+
+from shared.domain.errors import Unavailable, Unsupported
+from shared.domain.stored import StoredRow, check_place, instant, is_over, moment, newest, read_row
+from shared.ports import Found
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+PATIENCE = 2.0
+"""Seconds that a call takes at most."""
+_AT_ONCE = 1_000
+_MARKS = "eyas:features"
+# Of each row: key, time, digest, body. What stands begins with its time and its digest.
+_WRITE = """
+redis.call('HSETNX', KEYS[2], ARGV[1], 0)
+local stand = 0
+for n = 2, #ARGV, 4 do
+  local old = redis.call('HGET', KEYS[1], ARGV[n])
+  local keep = false
+  if old then
+    local at, digest = string.match(old, '^(-?%d+) (%x+) ')
+    if at then
+      local was, is = tonumber(at), tonumber(ARGV[n + 1])
+      keep = was > is or (was == is and digest >= ARGV[n + 2])
+    end
+  end
+  if not keep then
+    redis.call('HSET', KEYS[1], ARGV[n], ARGV[n + 1] .. ' ' .. ARGV[n + 2] .. ' ' .. ARGV[n + 3])
+    stand = stand + 1
+  end
+end
+return stand
+"""
+_MARK = """
+local old = redis.call('HGET', KEYS[1], ARGV[1])
+if not old or tonumber(old) < tonumber(ARGV[2]) then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) end
+"""
+
+
+class RedisFeatureStore:
+    """Implements FeatureStore. Safe to share between threads."""
+
+    def __init__(self, url: str, patience: float = PATIENCE) -> None:
+        try:
+            import redis
+            from redis.backoff import NoBackoff
+            from redis.retry import Retry
+        except ImportError:
+            raise Unsupported("features in Redis need its client: install it with pip install 'eyas[cluster]'") from None
+        self._errors = redis.RedisError
+        again = Retry(NoBackoff(), 1)  # a connection that the server closed meanwhile
+        limits: dict[str, Any] = {"socket_timeout": patience, "socket_connect_timeout": patience, "retry": again}
+        self._redis = redis.Redis.from_url(url, client_name="eyas", **limits)
+        self._write = self._redis.register_script(_WRITE)
+        self._mark = self._redis.register_script(_MARK)
+
+    def close(self) -> None:
+        self._redis.close()
+
+    def write(self, recommender: str, view: str, rows: Sequence[StoredRow]) -> int:
+        stand = 0
+        standing = list(newest(rows).values())
+        for start in range(0, max(1, len(standing)), _AT_ONCE):
+            said: list[Any] = [_field(recommender, view)]
+            for row in standing[start : start + _AT_ONCE]:
+                said += [row.key, instant(row.at), row.digest, row.text]
+            keys = [_place(recommender, view), _MARKS]
+            stand += int(self._do(lambda keys=keys, said=said: self._write(keys, said)))  # type: ignore[misc]
+        return stand
+
+    def read(self, recommender: str, views: Mapping[str, timedelta | None], keys: Collection[int], now: datetime) -> Found:
+        rows: dict[tuple[str, int], StoredRow] = {}
+        expired: dict[tuple[str, int], datetime] = {}
+        if not views or not keys:
+            return Found(rows, expired)
+        wanted = sorted(set(keys))
+
+        def ask() -> list[list[bytes | None]]:
+            together = self._redis.pipeline(transaction=False)
+            for view in views:
+                together.hmget(_place(recommender, view), [str(key) for key in wanted])
+            found: list[list[bytes | None]] = together.execute()
+            return found
+
+        for view, values in zip(views, self._do(ask), strict=True):
+            for key, value in zip(wanted, values, strict=True):
+                row = None if value is None else _sound(recommender, view, key, value)
+                if row is not None and is_over(row.at, views[view], now):
+                    expired[view, key] = row.at
+                elif row is not None and row.at <= now:
+                    rows[view, key] = row
+        return Found(rows, expired)
+
+    def mark(self, recommender: str, view: str, count: int) -> None:
+        self._do(lambda: self._mark([_MARKS], [_field(recommender, view), count]))
+
+    def marks(self) -> Mapping[tuple[str, str], int]:
+        found: Mapping[bytes, bytes] = self._do(lambda: self._redis.hgetall(_MARKS))  # type: ignore[arg-type,return-value]
+        return {_read_field(name): int(count) for name, count in found.items()}
+
+    def forget(self, recommender: str, view: str) -> None:
+        self._do(lambda: self._redis.unlink(_place(recommender, view)))
+        self._do(lambda: self._redis.hdel(_MARKS, _field(recommender, view)))
+
+    def _do(self, work: Callable[[], T]) -> T:
+        """No message repeats the URL, which may hold a password."""
+        try:
+            return work()
+        except self._errors as error:
+            raise Unavailable(f"Redis, which holds the features, doesn't answer as it should: {type(error).__name__}") from None
+
+
+def _place(recommender: str, view: str) -> str:
+    return f"{_MARKS}:{_field(recommender, view)}"
+
+
+def _field(recommender: str, view: str) -> str:
+    """Whatever a recommender is called, nobody gets at another's rows."""
+    return f"{quote(recommender, safe='')}:{check_place(view)}"
+
+
+def _read_field(name: bytes) -> tuple[str, str]:
+    recommender, _, view = name.decode().partition(":")
+    return unquote(recommender), view
+
+
+def _sound(recommender: str, view: str, key: int, value: bytes) -> StoredRow | None:
+    try:
+        at, _, text = value.decode().split(" ", 2)
+        return read_row(key, moment(int(at)), text)
+    except (ValueError, OverflowError, RecursionError) as error:
+        log.error("values of %s, view %s, key %d can't be read and count as absent: %s", recommender, view, key, error)
+        return None

@@ -1,0 +1,139 @@
+"""The feature store in the database: one row a key, replaced in one statement by what counts more."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, and_, bindparam, delete, or_, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from services.featurestore.tables import feature_values, feature_views
+from shared.domain.stored import StoredRow, check_place, instant, is_over, moment, newest, read_row
+from shared.ports import Found
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+AT_ONCE = 500
+_value = feature_values.c
+_READ = select(feature_values).where(
+    _value.recommender == bindparam("recommender"),
+    _value.view.in_(bindparam("views", expanding=True)),
+    _value.entity.in_(bindparam("keys", expanding=True)),
+)
+
+
+class SqlFeatureStore:
+    """Implements FeatureStore. Small writes: a transaction never holds more than some hundred rows."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._reads = engine.execution_options(read_only=True)
+
+    def write(self, recommender: str, view: str, rows: Sequence[StoredRow]) -> int:
+        check_place(view)
+        stand = 0
+        for some in batched(by_key(rows), AT_ONCE):
+            with self._engine.begin() as connection:
+                self._mark(connection, recommender, view, 0)
+                stand += put(connection, feature_values, recommender, view, some)
+        if not rows:
+            with self._engine.begin() as connection:
+                self._mark(connection, recommender, view, 0)
+        return stand
+
+    def read(self, recommender: str, views: Mapping[str, timedelta | None], keys: Collection[int], now: datetime) -> Found:
+        rows: dict[tuple[str, int], StoredRow] = {}
+        expired: dict[tuple[str, int], datetime] = {}
+        if not views or not keys:
+            return Found(rows, expired)
+        with self._reads.connect() as connection:
+            asked = {"recommender": recommender, "views": sorted(views), "keys": sorted(set(keys))}
+            found = connection.execute(_READ, asked).all()
+        for one in found:
+            at = moment(one.at)
+            if is_over(at, views[one.view], now):
+                expired[one.view, one.entity] = at
+            elif at <= now and (row := sound(one)) is not None:
+                rows[one.view, one.entity] = row
+        return Found(rows, expired)
+
+    def mark(self, recommender: str, view: str, count: int) -> None:
+        check_place(view)
+        with self._engine.begin() as connection:
+            self._mark(connection, recommender, view, count)
+
+    def marks(self) -> Mapping[tuple[str, str], int]:
+        with self._reads.connect() as connection:
+            return {(row.recommender, row.view): row.count_ for row in connection.execute(_MARKS)}
+
+    def forget(self, recommender: str, view: str) -> None:
+        """The mark goes last: what was broken off is begun again."""
+        here = (_value.recommender == recommender, _value.view == view)
+        while True:
+            with self._engine.begin() as connection:
+                keys = connection.execute(select(_value.entity).where(*here).limit(10 * AT_ONCE)).scalars().all()
+                if keys:
+                    connection.execute(delete(feature_values).where(*here, _value.entity.between(min(keys), max(keys))))
+                    continue
+                marks = feature_views.c
+                connection.execute(delete(feature_views).where(marks.recommender == recommender, marks.view == view))
+                return
+
+    def _mark(self, connection: Connection, recommender: str, view: str, count: int) -> None:
+        """The greater count stays."""
+        new = insert(connection, feature_views).values(recommender=recommender, view=view, count=count)
+        more = new.excluded["count"] > feature_views.c["count"]
+        connection.execute(
+            new.on_conflict_do_update(index_elements=["recommender", "view"], set_={"count": new.excluded["count"]}, where=more)
+        )
+
+
+_MARKS = select(feature_views.c.recommender, feature_views.c.view, feature_views.c["count"].label("count_"))
+
+
+def insert(connection: Connection, table: Table) -> Any:
+    """Of either dialect: both know ON CONFLICT."""
+    return (postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert)(table)
+
+
+def put(connection: Connection, table: Table, recommender: str, view: str, rows: Sequence[StoredRow]) -> int:
+    """In one statement; a row stays where it counts more than the new one. Returns how many were written."""
+    values = [
+        {"recommender": recommender, "view": view, "entity": row.key, "at": instant(row.at), "digest": row.digest, "body": row.text}
+        for row in rows
+    ]
+    new = insert(connection, table).values(values)
+    keys = [column.name for column in table.primary_key]
+    rest = {column.name: new.excluded[column.name] for column in table.c if column.name not in keys}
+    written = new.on_conflict_do_update(index_elements=keys, set_=rest, where=_counts_more(table, new)).returning(table.c.entity)
+    return len(connection.execute(written).all())
+
+
+def by_key(rows: Sequence[StoredRow]) -> list[StoredRow]:
+    """Of each key the row that counts, in one order: two writers wait for each other in no circle."""
+    return sorted(newest(rows).values(), key=lambda row: row.key)
+
+
+def batched(rows: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    waiting = iter(rows)
+    while some := list(itertools.islice(waiting, size)):
+        yield some
+
+
+def sound(row: Row[Any]) -> StoredRow | None:
+    """None for one that can't be read, which is said: it is as if it weren't there, and hides no other."""
+    try:
+        return read_row(row.entity, moment(row.at), row.body)
+    except (ValueError, RecursionError) as error:
+        log.error("values of %s, view %s, key %d can't be read and count as absent: %s", row.recommender, row.view, row.entity, error)
+        return None
+
+
+def _counts_more(table: Table, new: Any) -> ColumnElement[bool]:
+    at, digest = new.excluded["at"], new.excluded["digest"]
+    return or_(at > table.c["at"], and_(at == table.c["at"], digest > table.c["digest"]))

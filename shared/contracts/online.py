@@ -1,0 +1,85 @@
+"""What a version says of the values by key that it is served with: `online.json` beside it, and what a view is.
+
+A view is a few typed columns by the key of an entity, each row with its event time. A version publishes the rows that its training knew
+(`online.VIEW.0000.npz` and so on, shared.serving.values_file); the control plane puts them into the feature store before the version
+takes traffic. Whoever knows newer values writes them to the view by the API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from shared.contracts.quantities import Duration
+from shared.contracts.strict import Strict, unknown_name
+from shared.domain.errors import Invalid
+from shared.domain.stored import MOST_BYTES, VIEW, DataType, Stored, StoredRow, take
+
+ONLINE = "online.json"
+MOST_COLUMNS = 256
+
+ViewName = Annotated[str, Field(pattern=rf"^{VIEW}$")]
+
+
+class OnlineColumn(Strict):
+    name: str = Field(min_length=1, max_length=120, description="The input of the served unit that it is for.")
+    dtype: DataType = Field(description="int64, float32 or string.")
+    width: int | None = Field(None, ge=1, le=4096, description="None: one value. Else a list of at most so many.")
+
+
+class View(Strict):
+    name: ViewName = Field(description="Its name: lower-case letters, digits and underscores.")
+    entity: ViewName = Field("user", description="What its keys are of: user, item, or any other name.")
+    columns: tuple[OnlineColumn, ...] = Field(min_length=1, max_length=MOST_COLUMNS, description="What is held for each key.")
+    ttl: Duration | None = Field(None, description="A value older than this is as if absent; absent: values never grow old.")
+    fitted: bool = Field(
+        False, description="Its values mean something to the version alone (codes of its vocabularies): nobody else may write them."
+    )
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> View:
+        names = [one.name for one in self.columns]
+        if len(set(names)) < len(names):
+            raise ValueError(f"view '{self.name}': two columns have one name")
+        return self
+
+    def row(self, key: int, at: Any, values: Mapping[str, Any]) -> StoredRow:
+        """Values as they are held; Invalid for what is of no column, or of another type."""
+        columns = {one.name: one for one in self.columns}
+        found: dict[str, Stored] = {}
+        for name, value in values.items():
+            if name not in columns:
+                raise Invalid(f"view '{self.name}': {unknown_name('column', str(name)[:80], columns)}")
+            kept = take(value, columns[name].dtype, columns[name].width, name)
+            if kept is not None:
+                found[name] = kept
+        row = StoredRow(key, at, found)
+        if len(row.text.encode()) > MOST_BYTES:
+            raise Invalid(f"the values of key {key} take more than {MOST_BYTES} bytes")
+        return row
+
+
+class OnlineView(View):
+    parts: tuple[str, ...] = Field((), description="Files with the rows that the version was published with, in this order.")
+    rows: int = Field(0, ge=0, description="How many there are in all of them.")
+
+
+class Online(Strict):
+    version: Literal[1] = 1
+    views: tuple[OnlineView, ...] = Field(description="What the unit's inputs out of the store are read from.")
+
+    @model_validator(mode="after")
+    def _views_differ(self) -> Online:
+        names = [one.name for one in self.views]
+        if len(set(names)) < len(names):
+            raise ValueError("two views have one name")
+        return self
+
+    def view(self, name: str) -> OnlineView | None:
+        return next((one for one in self.views if one.name == name), None)
+
+
+def part_name(view: str, number: int) -> str:
+    return f"online.{view}.{number:04d}.npz"

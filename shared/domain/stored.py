@@ -1,0 +1,151 @@
+"""Values by key and time: what a feature store holds, and which of several values of a key counts.
+
+The value of a key at a moment is the newest one whose event time isn't after it, unless that is older than its time to live. So training,
+which asks for moments long ago, and serving, which asks for now, say the same of the same moment. Of two values of one event time the
+one with the greater digest counts, so that no order of writing changes what stands.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any, Literal
+
+from shared.domain.errors import Invalid
+
+Scalar = int | float | str
+Stored = Scalar | tuple[Scalar | None, ...]
+"""A list may have holes."""
+DataType = Literal["int64", "float32", "string"]
+
+MOST_TEXT = 500
+MOST_BYTES = 65_536
+"""Of the values of one row, as they are written."""
+VIEW = r"[a-z][a-z0-9_]{0,59}"
+EARLY = timedelta(seconds=5)
+"""So far clocks may be apart: what is written may be so much ahead."""
+_PLACE = re.compile(rf"{VIEW}(@[0-9]{{1,10}})?")
+_BAD = re.compile("[\0\ud800-\udfff]")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SAID: Mapping[DataType, str] = {"int64": "a whole number of 64 bits", "float32": "a number that a float32 holds", "string": "a text"}
+
+
+@dataclass(frozen=True)
+class StoredRow:
+    """What was so of a key at a time; a value that isn't known isn't there."""
+
+    key: int
+    at: datetime
+    values: Mapping[str, Stored]
+
+    @cached_property
+    def text(self) -> str:
+        """The values, always the same text for the same values."""
+        return json.dumps(dict(self.values), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()[:32]
+
+    @property
+    def rank(self) -> tuple[datetime, str]:
+        """Of two rows of a key the one of the greater rank counts."""
+        return self.at, self.digest
+
+
+def newest(rows: Iterable[StoredRow]) -> Mapping[int, StoredRow]:
+    """By key, the one that counts."""
+    found: dict[int, StoredRow] = {}
+    for row in rows:
+        if row.key not in found or found[row.key].rank < row.rank:
+            found[row.key] = row
+    return found
+
+
+def read_row(key: int, at: datetime, text: str) -> StoredRow:
+    """A row as it was written; ValueError where the text is none of ours."""
+    values = json.loads(text)
+    if not isinstance(values, dict):
+        raise ValueError("no object")
+    return StoredRow(key, at, {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+
+def is_over(at: datetime, ttl: timedelta | None, now: datetime) -> bool:
+    """Whether a value of that time is older now than it may be."""
+    return ttl is not None and now - at > ttl
+
+
+def instant(at: datetime) -> int:
+    """Whole microseconds since 1970."""
+    if at.tzinfo is None:
+        raise Invalid(f"an event time needs a zone: {at.isoformat()}")
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def moment(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def own_place(view: str, version: int) -> str:
+    """Where the values that a version was published with are held: no other version's are mixed with them."""
+    return f"{view}@{version}"
+
+
+def version_of(place: str) -> int | None:
+    """The version whose own values are held there; None where it is a view that anybody may write to."""
+    _, at, number = place.partition("@")
+    return int(number) if at else None
+
+
+def check_place(place: str) -> str:
+    """A view's name, or a version's own part of it: nothing else ever becomes part of a key."""
+    if not _PLACE.fullmatch(place):
+        raise Invalid(f"{place[:80]!r} is no view's name: lower-case letters, digits and underscores, at most 60, beginning with a letter")
+    return place
+
+
+def take(value: Any, dtype: DataType, width: int | None, name: str) -> Stored | None:
+    """A value as a column of that type holds it; None for none. A width is a list of at most so many."""
+    if value is None:
+        return None
+    if width is None:
+        return _one(value, dtype, name)
+    if not isinstance(value, list | tuple) or len(value) > width:
+        raise Invalid(f"{name}: expected a list of at most {width}, each {_SAID[dtype]}, got {str(value)[:80]!r}")
+    return tuple(None if one is None else _one(one, dtype, name) for one in value)
+
+
+def _one(value: Any, dtype: DataType, name: str) -> Scalar:
+    found: Scalar | None = _TAKE[dtype](value)
+    if found is None:
+        raise Invalid(f"{name}: expected {_SAID[dtype]}, got {str(value)[:80]!r}")
+    return found
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63 else None
+
+
+def _float32(value: Any) -> float | None:
+    """Rounded as a model is given it, so that a value reads the same wherever it lies."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        found: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    except (OverflowError, struct.error):
+        return None
+    return found if math.isfinite(found) else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and len(value) <= MOST_TEXT and not _BAD.search(value) else None
+
+
+_TAKE: Mapping[DataType, Any] = {"int64": _whole, "float32": _float32, "string": _text}
