@@ -7,11 +7,14 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
+import polars as pl
 import pytest
 from onnxruntime import InferenceSession
 
-from benchmarks import closed_loop, control_loop, control_peer, drift, faults, filters, kpis
+from benchmarks import closed_loop, control_loop, control_peer, drift, etl, faults, filters, kpis
 from benchmarks.drift_worlds import SHIFTS
+from benchmarks.etl_check import differences
+from benchmarks.etl_rows import write_rows
 from benchmarks.events_days import days_of_events
 from benchmarks.faults_world import slow
 from benchmarks.loop_month import Day, Told, interval
@@ -119,3 +122,30 @@ def test_what_questions_of_kpis_cost_is_measured(tmp_path: Path) -> None:
     assert len(rows) == 12
     assert all(value > 0 for row in rows if row.metric == "clock" for value in row.values)
     engine.dispose()
+
+
+def test_rows_of_the_etl_benchmark_are_the_same_ones_for_the_same_number(tmp_path: Path) -> None:
+    rows, again = write_rows(tmp_path / "a.parquet", 3_000), write_rows(tmp_path / "b.parquet", 3_000)
+    assert rows.read_bytes() == again.read_bytes()
+    frame = pl.read_parquet(rows)
+    assert frame["timestamp"].n_unique() == len(frame) == 3_000
+    assert frame["timestamp"].is_sorted()
+    assert 1.8 < frame["genres"].list.len().mean() < 2.2
+
+
+def test_a_contender_of_the_etl_benchmark_is_measured_and_what_it_does_differently_is_said(tmp_path: Path) -> None:
+    (contender,) = (one for one in etl.CONTENDERS if one.name == etl.REFERENCE)
+    found = etl.measured([contender], tmp_path, 3_000, 2)
+    assert {row.metric for row in etl.table(found, 3_000, 0)} == {"throughput", "peak memory"}
+    assert all(run.seconds > 0 and run.mebibytes > 0 for run in found[etl.REFERENCE, 3_000])
+    ours = etl.place(tmp_path, etl.REFERENCE)
+    assert differences(ours, ours) == []
+    (tmp_path / "other").mkdir()
+    frame = pl.read_parquet(ours / "rows.parquet")
+    other = frame.with_columns(pl.col("userId_code") + 1, pl.col("movieId_te") + 0.5, genres=pl.col("genres").list.head(1))
+    other.drop("label").write_parquet(tmp_path / "other" / "rows.parquet")
+    said = differences(ours, tmp_path / "other")
+    assert said[:1] == ["no column label"]
+    assert any(one.startswith("userId_code: the same values by other codes") for one in said)
+    assert any(one.startswith("movieId_te: 100.00% of the values differ") for one in said)
+    assert any(one.startswith("genres: other numbers") for one in said)
