@@ -34,12 +34,12 @@ Role = Literal["all", "control", "gateway"]
 
 
 def _paths(value: Any) -> Any:
-    """The environment has one text: paths between colons, as in PATH."""
+    """The environment has one text: paths between colons, as in PATH; that of s3:// stands between none."""
     if not isinstance(value, str):
-        return value
+        return [str(one) for one in value] if isinstance(value, list) else value
     if value.lstrip().startswith("["):
         raise ValueError("write the paths with ':' between them, not as JSON")
-    return [one for one in value.split(":") if one]
+    return [one for one in re.split(r":(?!//)", value) if one]
 
 
 def _host(value: str) -> str:
@@ -81,8 +81,12 @@ class Settings(BaseSettings):
     host: Annotated[str, AfterValidator(_host)] = Field("127.0.0.1", description="The address to listen at.")
     port: int | None = Field(None, ge=0, le=65535, description="Of the API; 8080, or a free one where that is taken.")
     metrics_port: int | None = Field(None, ge=0, le=65535, description="Of /metrics; 9090, or a free one where that is taken.")
-    data_roots: Annotated[list[Path], NoDecode, BeforeValidator(_paths)] = Field(
-        default_factory=list, description="Folders that specs may read data from, ':' between them; the working folder's `data` if none."
+    data_roots: Annotated[list[str], NoDecode, BeforeValidator(_paths)] = Field(
+        default_factory=list,
+        description="Folders, and s3://BUCKET/PREFIX, specs may read from, ':' between them; the working folder's `data` if none.",
+    )
+    databases: Path | None = Field(
+        None, description="A file with the databases that specs may query: one `name: URL` a line (postgresql:// or sqlite:///FILE)."
     )
     database_url: SecretStr | None = Field(None, description="sqlite:///FILE or postgresql://...; eyas.db in the home if absent.")
     database_password: SecretStr | None = Field(None, description="Of the database URL, where that has none.")

@@ -33,7 +33,7 @@ def read_users(source: Source, spec: RecommenderSpec) -> pl.DataFrame:
 
 
 def _open(table: Table, spec: RecommenderSpec, reach: Reach) -> Source:
-    source = open_source(table.uri, reach, (table.key,))
+    source = open_source(table, reach, (table.key,))
     check_table(source, table.key)
     schema = source.frame.collect_schema()
     for operator in spec.operators():

@@ -25,7 +25,7 @@ def open_interactions(spec: RecommenderSpec, reach: Reach) -> Source:
     """The user's file, checked column by column."""
     schema = spec.schema_
     columns = (schema.user, schema.item, schema.time, schema.label.column)
-    source = open_source(spec.data.interactions.uri, reach, columns)
+    source = open_source(spec.data.interactions, reach, columns)
     check_keys(source, (schema.user, schema.item))
     check_time(source, schema.time)
     check_label(source, schema.label.column)

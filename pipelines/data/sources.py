@@ -1,7 +1,8 @@
-"""Where data may come from: Parquet or CSV under the operator's roots, and nowhere else.
+"""Where data may come from: files under the operator's roots, here or in an object store, and queries of the operator's databases.
 
-A path is judged after its symlinks are resolved, and before anything is said about whether it exists, so a spec can
-neither read nor probe what the operator did not allow. Every fault names the file, and the column where there is one.
+What can be scanned is scanned where it is; the rest is laid down in the stage's scratch first, so that the passes over it read the same
+rows: objects are fetched as they were listed, queries asked once, TFRecord decoded once. Every fault names the file, and the column
+where there is one.
 """
 
 from __future__ import annotations
@@ -15,8 +16,15 @@ from pathlib import Path
 import polars as pl
 from polars.exceptions import PolarsError
 
-from shared.datafiles import CSV, data_files
+from pipelines.data.databases import query_rows
+from pipelines.data.laid import lay
+from pipelines.data.typed import scan_typed
+from shared.contracts.sources import Place
+from shared.datafiles import data_files, data_objects, is_object, kind_of
+from shared.datafiles.s3 import S3
 from shared.domain.errors import BadData
+
+_INFERRED = 10_000
 
 
 @dataclass(frozen=True)
@@ -29,7 +37,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Source:
-    """Files of one kind and one schema, opened lazily."""
+    """Rows of one schema, opened lazily. `files` are what was read, or what was laid down of it."""
 
     uri: str
     files: tuple[Path, ...]
@@ -37,7 +45,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        return self.files[0].name if len(self.files) == 1 else self.uri
+        return self.files[0].name if len(self.files) == 1 and self.uri.endswith(self.files[0].name) else self.uri
 
     def digest(self) -> str:
         """sha256 over the files' own digests, in the order of their names."""
@@ -48,16 +56,15 @@ class Source:
         return whole.hexdigest()
 
 
-def open_source(uri: str, reach: Reach, columns: Sequence[str]) -> Source:
-    """Opens `uri` after checking that it is allowed, there, readable and has `columns`."""
-    files = data_files(uri, reach.roots)
-    for path in files:
-        _check_columns(path, columns)
-    scan = _scan(files)
-    with readable(uri):
+def open_source(place: Place, reach: Reach, columns: Sequence[str]) -> Source:
+    """Opens a place after checking that it is allowed, there, readable and has `columns`."""
+    files, scan = _queried(place, reach) if place.query is not None else _filed(place, reach, columns)
+    scan = _named(scan, place)
+    _check_columns(scan, place.said, columns)
+    with readable(place.said):
         if scan.head(1).collect().is_empty():
-            raise BadData(f"{uri}: it has a header but no rows")
-    return Source(uri, tuple(files), scan)
+            raise BadData(f"{place.said}: it has a header but no rows")
+    return Source(place.said, tuple(files), scan)
 
 
 @contextmanager
@@ -69,6 +76,78 @@ def readable(name: str) -> Iterator[None]:
         raise BadData(f"{name}: it can't be read: {_reason(error)}") from error
 
 
+def scan_files(files: Sequence[Path]) -> pl.LazyFrame:
+    """Files of one kind; a fault of one of them names it."""
+    kinds = {kind_of(path.name) for path in files}
+    if len(kinds) > 1:
+        raise BadData(f"{files[0].parent}: files of several kinds can't be read together: {', '.join(sorted(map(str, kinds)))}")
+    match kinds.pop():
+        case "parquet":
+            return pl.scan_parquet(list(files), glob=False)
+        case "typed":
+            return scan_typed(files)
+        case kind:
+            return _scan_text(files, "\t" if kind == "tsv" else ",")
+
+
+def _scan_text(files: Sequence[Path], separator: str) -> pl.LazyFrame:
+    """By the names of the first file; a column that is whole in one file and not in another is not whole."""
+    scans = [pl.scan_csv(path, separator=separator, infer_schema_length=_INFERRED, glob=False) for path in files]
+    if len(scans) == 1:
+        return scans[0]
+    with readable(str(files[0])):
+        names = scans[0].collect_schema().names()
+    for path, scan in zip(files, scans, strict=True):
+        _check_columns(scan, str(path), names)
+    return pl.concat([scan.select(names) for scan in scans], how="vertical_relaxed")
+
+
+def _queried(place: Place, reach: Reach) -> tuple[Sequence[Path], pl.LazyFrame]:
+    assert place.query is not None and place.database is not None
+    laid = lay(query_rows(place.query, place.database), reach.scratch / _mark(place), place.said)
+    return laid.files, laid.frame
+
+
+def _filed(place: Place, reach: Reach, columns: Sequence[str]) -> tuple[Sequence[Path], pl.LazyFrame]:
+    assert place.uri is not None
+    files = _fetched(place, reach) if is_object(place.uri) else data_files(place.uri, reach.roots)
+    for path in files:
+        named = place.uri if len(files) == 1 else str(path)
+        _check_columns(scan_files([path]), named, [place.names.get(column, column) for column in columns])
+    return files, scan_files(files)
+
+
+def _fetched(place: Place, reach: Reach) -> list[Path]:
+    """Each object as a file of its own name, in a folder of its own place in the list."""
+    assert place.uri is not None
+    store = S3.from_environment()
+    found = []
+    for number, one in enumerate(data_objects(place.uri, reach.roots, store)):
+        path = reach.scratch / _mark(place) / f"{number:06}" / one.key.rsplit("/", 1)[-1]
+        store.fetch(one.bucket, one.key, one.tag, one.size, path)
+        found.append(path)
+    return found
+
+
+def _mark(place: Place) -> str:
+    """Of a place its own folder in the scratch."""
+    return hashlib.sha256(place.model_dump_json().encode()).hexdigest()[:16]
+
+
+def _named(scan: pl.LazyFrame, place: Place) -> pl.LazyFrame:
+    """Columns by the names that the spec knows them by."""
+    if not place.names:
+        return scan
+    with readable(place.said):
+        there = scan.collect_schema().names()
+    for wanted, found in place.names.items():
+        if found not in there:
+            raise BadData(f"{place.said}: column '{found}' (names: {wanted}) is missing; it has: {', '.join(there[:20])}")
+        if wanted in there and wanted not in place.names.values():
+            raise BadData(f"{place.said}: it has a column '{wanted}' already, so '{found}' can't be called that")
+    return scan.rename({found: wanted for wanted, found in place.names.items()})
+
+
 def _reason(error: Exception) -> str:
     """What polars says, without its advice on how to call polars."""
     said = str(error)
@@ -77,18 +156,9 @@ def _reason(error: Exception) -> str:
     return " ".join(said.split("\n\n", maxsplit=1)[0].split())[:200]
 
 
-def _scan(files: Sequence[Path]) -> pl.LazyFrame:
-    suffixes = {"csv" if path.suffix.lower() in CSV else "parquet" for path in files}
-    if len(suffixes) > 1:
-        raise BadData(f"{files[0].parent}: Parquet and CSV files can't be read together")
-    if suffixes == {"csv"}:
-        return pl.scan_csv(list(files), infer_schema_length=10_000, glob=False)
-    return pl.scan_parquet(list(files), glob=False)
-
-
-def _check_columns(path: Path, columns: Sequence[str]) -> None:
-    with readable(str(path)):
-        names = _scan([path]).collect_schema().names()
+def _check_columns(scan: pl.LazyFrame, named: str, columns: Sequence[str]) -> None:
+    with readable(named):
+        names = scan.collect_schema().names()
     for column in columns:
         if column not in names:
-            raise BadData(f"{path}: column '{column}' is missing; it has: {', '.join(names[:20])}")
+            raise BadData(f"{named}: column '{column}' is missing; it has: {', '.join(names[:20])}")

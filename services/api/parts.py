@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 
 from services.gateway import Gateway
 from services.monitor.earnings import Point, VersionEarning
+from shared.contracts.sources import Place
 from shared.domain.drift.reading import Look
 from shared.domain.queue import Turn
 from shared.domain.retention import Sweep
@@ -81,10 +82,10 @@ class Parts:
     """What a run that is in no store yet would do."""
     watch: Callable[[str], RetrainerObservation]
     """What the triggers of a recommender look at, as it is now."""
-    check_uri: Callable[[str], None]
+    check_place: Callable[[Place], None]
     """Refuses a source of data that no stage would read."""
-    uri_fault: Callable[[str], str | None]
-    """Why there is nothing to read behind it just now; None if there is."""
+    place_fault: Callable[[Place], str | None]
+    """Why there is nothing to read there just now; None if there is."""
     wake: Callable[[], None]
     """Tells the control loop that there is something to do."""
 

@@ -17,6 +17,7 @@ from services.api.paging import Page, Pages
 from services.api.parts import Parts, With
 from services.api.runs import start_run
 from services.api.views import AppliedRecommender, RecommenderView, RouteView, ServingRecommender, Valid
+from shared.contracts.sources import Place
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.access import Role
 from shared.domain.errors import Conflict, EyasError, Invalid, NotFound
@@ -89,19 +90,18 @@ def _apply(
 def validate_spec(parts: With, spec: SpecBody) -> Valid:
     """Whether a spec is good, and what it says with every default filled in. Writes nothing."""
     _check_sources(parts, spec)
-    faults = [(field, parts.uri_fault(uri)) for field, uri in _sources(spec)]
+    faults = [(field, parts.place_fault(place)) for field, place in _sources(spec)]
     return Valid(spec=spec.document(), warnings=[f"{field}: {fault}" for field, fault in faults if fault])
 
 
-def _sources(spec: RecommenderSpec) -> tuple[tuple[str, str], ...]:
-    named = {"interactions": spec.data.interactions, "items": spec.data.items, "users": spec.data.users}
-    return tuple((f"data.{name}.uri", one.uri) for name, one in named.items() if one)
+def _sources(spec: RecommenderSpec) -> tuple[tuple[str, Place], ...]:
+    return tuple((f"data.{name}" + (".uri" if place.uri is not None else ""), place) for name, place in spec.data.places().items())
 
 
 def _check_sources(parts: Parts, spec: RecommenderSpec) -> None:
-    for field, uri in _sources(spec):
+    for field, place in _sources(spec):
         try:
-            parts.check_uri(uri)
+            parts.check_place(place)
         except EyasError as error:
             raise type(error)(f"{field}: {error}") from None
 

@@ -45,7 +45,9 @@ def up(
     ] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Of the API; 8080, or a free one, when absent.")] = None,
     metrics_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Of /metrics; 9090, or a free one, when absent.")] = None,
-    data_root: Annotated[list[Path] | None, typer.Option(help="A folder that specs may read data from; repeatable.")] = None,
+    data_root: Annotated[
+        list[str] | None, typer.Option(help="A folder, or s3://BUCKET/PREFIX, that specs may read data from; repeatable.")
+    ] = None,
     tritons: Annotated[int | None, typer.Option(min=1, max=16, help="How many Tritons serve; one when absent.")] = None,
 ) -> None:
     """Start the platform on this machine. It stays until it is interrupted."""

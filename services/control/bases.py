@@ -8,6 +8,7 @@ from typing import Any
 
 from shared.contracts.gates import MetricGate
 from shared.contracts.plans import TAKES, stage_parts
+from shared.contracts.sources import Place
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, Manifest, digest_of
 from shared.contracts.strict import read
@@ -48,6 +49,8 @@ class Bases:
         if stage == "etl":
             if takes_events(record, spec):
                 return Basis(parts=parts, why="the platform's events are taken anew each time")
+            if any(place.query for place in _places(record, spec)):
+                return Basis(parts=parts, why="a database is asked anew each time")
             if not all(self._data.fingerprint(uri) for uri in _uris(record, spec)):
                 return Basis(parts=parts, why="its data can't be seen from here")
         found = Basis(digest(stage, parts), parts)
@@ -150,10 +153,14 @@ def _digest(done: StageDone) -> dict[str, str]:
     return {"digest": done.basis.digest} if done.basis and done.basis.digest else {}
 
 
-def _uris(record: Record[RunStatus], spec: RecommenderSpec) -> tuple[str, ...]:
+def _places(record: Record[RunStatus], spec: RecommenderSpec) -> tuple[Place, ...]:
     """What etl reads: a warm run takes its interactions from the events alone."""
-    tables = [table.uri for table in (spec.data.items, spec.data.users) if table]
-    return tuple(tables) if record.spec["mode"] == "warm" else (spec.data.interactions.uri, *tables)
+    warm = record.spec["mode"] == "warm"
+    return tuple(place for name, place in spec.data.places().items() if not (warm and name == "interactions"))
+
+
+def _uris(record: Record[RunStatus], spec: RecommenderSpec) -> tuple[str, ...]:
+    return tuple(place.uri for place in _places(record, spec) if place.uri is not None)
 
 
 def takes_events(record: Record[RunStatus], spec: RecommenderSpec) -> bool:

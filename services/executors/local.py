@@ -43,15 +43,25 @@ _TAIL = 8192
 
 
 class LocalExecutor:
-    """Implements the Executor port. `modules` says which module runs a stage; `env` adds to what every child gets.
+    """Implements the Executor port. `modules` says which module runs a stage; `env` adds to what every child gets, `only` to what one stage
+    gets.
 
     A child gets an allow-listed environment: the platform's secrets stay with the platform.
     """
 
-    def __init__(self, root: Path, modules: Mapping[str, str], env: Mapping[str, str] | None = None, *, grace: float = 5.0) -> None:
+    def __init__(
+        self,
+        root: Path,
+        modules: Mapping[str, str],
+        env: Mapping[str, str] | None = None,
+        *,
+        only: Mapping[str, Mapping[str, str]] | None = None,
+        grace: float = 5.0,
+    ) -> None:
         self._root = root
         self._modules = dict(modules)
         self._env = {name: os.environ[name] for name in _HANDED_ON if name in os.environ} | _QUIET | dict(env or {})
+        self._only = {stage: dict(more) for stage, more in (only or {}).items()}
         self._grace = grace
         self._nursery = Nursery()
         self._children: dict[str, Child] = {}
@@ -71,7 +81,8 @@ class LocalExecutor:
             folder.mkdir(parents=True)
             _write(folder / "spec.json", spec.model_dump_json(by_alias=True, indent=1))
             command = [sys.executable, "-P", "-m", module, "--spec", str((folder / "spec.json").absolute())]
-            child = self._nursery.spawn(command, folder, self._env, folder / "log.txt")
+            env = self._env | self._only.get(spec.stage, {})
+            child = self._nursery.spawn(command, folder, env, folder / "log.txt")
             self._children[spec.attempt] = child
         child.reap(lambda code: self._ended(spec.attempt, code))
 

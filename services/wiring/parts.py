@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 
 from services.control.collect import Collector
@@ -16,6 +17,8 @@ from services.triton.scorer import TritonScorer
 from services.wiring.state import State
 from shared.artifacts import FsspecAttic
 from shared.contracts.stage import Files
+from shared.datafiles import is_object
+from shared.datafiles.databases import VARIABLE as DATABASES
 from shared.domain.retention import Retention
 from shared.ports import Executor
 
@@ -39,9 +42,17 @@ def executor(settings: Settings, home: Home, state: State, undo: ExitStack) -> E
         found = KubernetesExecutor(cluster, cluster.with_owner(jobs), state.artifacts, STAGES)
         undo.callback(found.close)
         return found
-    local = LocalExecutor(home.work, STAGES)
+    local = LocalExecutor(home.work, STAGES, only={"etl": _of_sources(settings)})
     undo.callback(local.close)
     return local
+
+
+def _of_sources(settings: Settings) -> dict[str, str]:
+    """What it takes to read the operator's object stores and databases goes to the stage that reads them, and to no other."""
+    names = [DATABASES] if settings.databases else []
+    if any(is_object(root) for root in settings.data_roots):
+        names += [name for name in os.environ if name.startswith("AWS_")]
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def images(settings: Settings) -> str:

@@ -129,8 +129,8 @@ class Platform:
             turns=planner.turns,
             plan=planner.plan,
             watch=retrainers.look,
-            check_uri=data.check,
-            uri_fault=data.fault,
+            check_place=data.check,
+            place_fault=data.fault,
             wake=wake,
         )
 

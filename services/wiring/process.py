@@ -24,6 +24,7 @@ from services.home import Endpoint, Home, check_first_token
 from services.listening import bind, reachable
 from services.settings import Settings, read_secret, strange
 from services.wiring.platform import Platform
+from shared.datafiles import is_object
 from shared.domain.errors import Conflict
 from shared.telemetry import logs
 
@@ -85,9 +86,10 @@ def _first_token(settings: Settings, home: Home) -> str:
 
 
 def _data_roots(settings: Settings) -> tuple[str, ...]:
-    roots = tuple(str(root.absolute()) for root in settings.data_roots or [Path("data")])
+    given = settings.data_roots or ["data"]
+    roots = tuple(root if is_object(root) else str(Path(root).absolute()) for root in given)
     for root in roots if settings.role != "gateway" else ():
-        if not Path(root).is_dir():
+        if not is_object(root) and not Path(root).is_dir():
             log.warning("data root %s is not a folder: specs can't read anything there until it is", root)
     return roots
 

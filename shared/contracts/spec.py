@@ -23,6 +23,7 @@ from shared.contracts.quantities import Comparison, Cpu, Duration, Memory, Rule,
 from shared.contracts.retraining import Retrain
 from shared.contracts.rollouts import Rollout
 from shared.contracts.serving import Serve
+from shared.contracts.sources import Place
 from shared.contracts.strict import Strict, one_line, read, unknown_name
 from shared.contracts.text import unkeepable
 from shared.contracts.yaml12 import load
@@ -45,10 +46,7 @@ def _of_users(value: Any) -> Any:
     return {"user": value} if isinstance(value, int) else value
 
 
-class Interactions(Strict):
-    planned = frozenset({"query"})
-
-    uri: str = Field(description="Parquet or CSV, a path or glob, absolute or relative, under one of the operator's data roots.")
+class Interactions(Place):
     also: Literal["events"] | None = Field(None, description="`events` joins the platform's own feedback with the file.")
     since: Duration | None = Field(None, description="Only interactions of this last stretch of the data are used; all when absent.")
     duplicates: Literal["all", "first", "last"] = Field(
@@ -60,8 +58,9 @@ class Interactions(Strict):
     )
 
 
-class Table(Strict):
-    uri: str = Field(description="Parquet or CSV with one row per key.")
+class Table(Place):
+    """One row per key."""
+
     key: Column = Field(description="The column that joins the table with the interactions.")
 
 
@@ -71,6 +70,11 @@ class Data(Strict):
     interactions: Interactions = Field(description="Who did what with which item, and when.")
     items: Table = Field(description="What is known of each item: the catalogue.")
     users: Table | None = Field(None, description="What is known of each user. Users that it lacks stay: nothing is known of them.")
+
+    def places(self) -> dict[str, Place]:
+        """Where all of it is, by field."""
+        named: dict[str, Place | None] = {"interactions": self.interactions, "items": self.items, "users": self.users}
+        return {name: place for name, place in named.items() if place is not None}
 
 
 class Label(Strict):

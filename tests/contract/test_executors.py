@@ -194,12 +194,13 @@ def test_closing_ends_what_runs_and_nothing_starts_afterwards(local: LocalBench)
 def test_secrets_of_the_platform_stay_with_it(local: LocalBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EYAS_TOKEN", "hush")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
-    executor = local.another()
+    executor = LocalExecutor(local.root, {"etl": "tiny_stage"}, local.env, only={"train": {"KEY": "hush"}, "etl": {"DATABASES": "/a"}})
     local.behave("r1-etl-1", "environment")
     executor.start(stage_spec("r1-etl-1"))
     ended(executor, "r1-etl-1")
     environment = json.loads(executor.log("r1-etl-1")[0])
     assert "hush" not in environment.values()
+    assert environment["DATABASES"] == "/a"
     assert environment["PYTHONUNBUFFERED"] == "1"
     assert environment["BEHAVIOUR"] == local.env["BEHAVIOUR"]
     executor.close()

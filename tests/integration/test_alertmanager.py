@@ -136,8 +136,8 @@ def parts(world: World, tokens: SqlTokens) -> Parts:
         turns=unused,
         plan=unused,
         watch=look,
-        check_uri=lambda uri: None,
-        uri_fault=lambda uri: None,
+        check_place=lambda place: None,
+        place_fault=lambda place: None,
         wake=lambda: None,
     )
 

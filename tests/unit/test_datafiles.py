@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from shared.datafiles import DataFiles
+import pytest
+
+from shared.contracts.sources import Place
+from shared.datafiles import DataFiles, data_files
+from shared.domain.errors import BadData, Invalid, Unsupported
 
 
 def test_a_file_is_told_by_its_size_and_the_time_it_was_written_in_words_that_people_read(tmp_path: Path) -> None:
@@ -23,3 +27,34 @@ def test_a_file_is_told_by_its_size_and_the_time_it_was_written_in_words_that_pe
 def test_what_cannot_be_read_has_no_state(tmp_path: Path) -> None:
     assert DataFiles([str(tmp_path)]).fingerprint("nothere.csv") == {}
     assert DataFiles([str(tmp_path)]).fingerprint("/etc/passwd") == {}
+
+
+@pytest.mark.requirement("G-29")
+def test_a_folder_means_all_data_files_in_it_and_below(tmp_path: Path) -> None:
+    for name in ("b.csv", "a.parquet", "deep/er/c.TSV", "_SUCCESS", ".hidden.csv", "_temporary.parquet", "README.txt"):
+        (tmp_path / "days" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "days" / name).write_text("1")
+    found = data_files("days", [str(tmp_path)])
+    assert [str(path.relative_to(tmp_path.resolve())) for path in found] == ["days/a.parquet", "days/b.csv", "days/deep/er/c.TSV"]
+
+
+def test_a_folder_without_data_files_and_a_link_out_of_it_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "days").mkdir()
+    with pytest.raises(BadData, match=r"days: the folder has no data files \(their names end in .parquet, "):
+        data_files("days", [str(tmp_path)])
+    (tmp_path / "secret.csv").write_text("1")
+    (tmp_path / "days" / "link.csv").symlink_to(tmp_path / "secret.csv")
+    with pytest.raises(Invalid, match="doesn't lie under an allowed data root"):
+        data_files(str(tmp_path / "days"), [str(tmp_path / "days")])
+    (tmp_path / "notes.txt").write_text("1")
+    with pytest.raises(Unsupported, match="it is no data file"):
+        data_files("notes.txt", [str(tmp_path)])
+
+
+def test_a_query_has_a_fault_where_its_database_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "databases.yaml").write_text("shop: sqlite:////srv/shop.db")
+    monkeypatch.setenv("EYAS_DATABASES", str(tmp_path / "databases.yaml"))
+    files = DataFiles([str(tmp_path)])
+    files.check(Place.model_validate({"query": "SELECT 1", "from": "other"}))
+    assert files.fault(Place.model_validate({"query": "SELECT 1", "from": "shop"})) is None
+    assert "no database 'other' (known: shop" in str(files.fault(Place.model_validate({"query": "SELECT 1", "from": "other"})))

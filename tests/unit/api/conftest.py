@@ -348,8 +348,8 @@ class World:
             turns=lambda: admit(self.runs.queued(), 1),
             plan=self.plan,
             watch=lambda name: self.seen,
-            check_uri=DataFiles(("/nowhere/data",)).check,
-            uri_fault=DataFiles(("/nowhere/data",)).fault,
+            check_place=DataFiles(("/nowhere/data",)).check,
+            place_fault=DataFiles(("/nowhere/data",)).fault,
             wake=wake,
         )
 

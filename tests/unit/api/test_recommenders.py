@@ -214,14 +214,15 @@ def test_the_schema_of_the_spec_is_there_for_editors(client):
 
 
 @pytest.mark.parametrize(
-    "uri", ["/etc/passwd", "../up.csv", "/nowhere/data/../x.csv", "/nowhere/*/x.csv", "file:///etc/*.csv", "s3://b/x.csv"]
+    "uri",
+    ["/etc/passwd", "../up.csv", "/nowhere/data/../x.csv", "/nowhere/*/x.csv", "file:///etc/*.csv", "s3://lake/x.csv", "gs://b/x.csv"],
 )
 @pytest.mark.parametrize("field", ["interactions", "items", "users"])
 def test_a_source_outside_the_data_roots_is_refused_at_once(world, client, document, problem, uri, field):
     data = {**document["data"], field: {**document["data"].get(field, {"key": "userId"}), "uri": uri}}
     for path in ("/v1/recommenders", "/v1/recommenders:validate"):
         response = client.post(path, json={**document, "data": data})
-        kind = "not-yet-supported" if uri.startswith("s3") else "invalid"
+        kind = "not-yet-supported" if uri.startswith("gs") else "invalid"
         assert problem(response, 422, kind).startswith(f"data.{field}.uri: {uri}: ")
     assert world.recommenders.rows == {}
     assert world.runs.rows == {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -364,7 +363,7 @@ def test_up_hands_its_options_to_the_platform_and_ends_with_its_code(eyas, home,
     monkeypatch.setitem(sys.modules, "services.wiring", fake)
     monkeypatch.setattr("services.wiring", fake, raising=False)
     assert eyas("up", "--port", "0", "--data-root", "a", "--data-root", "b", "--tritons", "2").exit_code == 7
-    roots = [Path("a"), Path("b")]
+    roots = ["a", "b"]
     assert called == [({"role": "all", "home": home, "port": 0, "metrics_port": None, "data_roots": roots, "triton_replicas": 2},)]
 
 

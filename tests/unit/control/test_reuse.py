@@ -232,6 +232,15 @@ def test_a_plan_is_what_the_run_then_does(world: World) -> None:
     }
 
 
+def test_a_database_is_asked_anew_by_every_run(world: World) -> None:
+    query = {"query": "SELECT * FROM did", "from": "shop"}
+    world.apply(data={"interactions": query, "items": {"uri": "b.csv", "key": "movieId"}})
+    lived(world, "r1")
+    found = lived(world, "r2")
+    assert "etl" not in reused(found)
+    assert why(found["etl"]) == "a database is asked anew each time"
+
+
 def test_data_that_was_replaced_with_its_time_and_its_size_kept_is_other_data(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("user,item\n1,2\n")

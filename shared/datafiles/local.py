@@ -1,68 +1,27 @@
-"""Which files a spec's uri means: Parquet or CSV under the operator's data roots, and nowhere else.
+"""Files of this machine under the operator's data roots.
 
 A path is judged after its symlinks are resolved, and before anything is said about whether it exists, so a spec can
-neither read nor probe what the operator did not allow. What stages read and what reuse compares are the same files by the same rules.
+neither read nor probe what the operator did not allow.
 """
 
 from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from shared.domain.errors import BadData, EyasError, Invalid, Unsupported
-from shared.domain.reuse import part
-
-PARQUET, CSV = (".parquet", ".pq"), (".csv",)
-_MAGIC = frozenset("*?[")
-_NAMED = 50
-
-
-class DataFiles:
-    """Implements the DataSource port: fingerprints of files under the operator's roots, without reading them."""
-
-    def __init__(self, roots: Sequence[str]) -> None:
-        self._roots = tuple(roots)
-
-    def fingerprint(self, uri: str) -> Mapping[str, str]:
-        """By file: its size and when it was last written; the whole in one where there are very many. Nothing where it can't be read: the
-        stage will say why."""
-        try:
-            found = {str(path): path.stat() for path in data_files(uri, self._roots)}
-        except (EyasError, OSError):
-            return {}
-        marks = {
-            name: f"{one.st_size} bytes of {_written(one.st_mtime_ns)}, changed {_written(one.st_ctime_ns)}" for name, one in found.items()
-        }
-        return marks if len(marks) <= _NAMED else {f"{uri} ({len(marks)} files)": part(marks)}
-
-    def check(self, uri: str) -> None:
-        """Refuses what no stage would read wherever the files are: another scheme, or a place outside the roots."""
-        _allowed_pattern(uri, self._roots)
-
-    def fault(self, uri: str) -> str | None:
-        """Why there would be nothing to read behind a uri just now, as this process sees the files."""
-        try:
-            data_files(uri, self._roots)
-        except (EyasError, OSError) as error:
-            return str(error)
-        return None
-
-
-def _written(nanoseconds: int) -> str:
-    """To the last digit, since it tells one state of a file from another."""
-    whole, rest = divmod(nanoseconds, 1_000_000_000)
-    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09}Z"
+from shared.datafiles.kinds import ENDINGS, MAGIC, kind_of
+from shared.domain.errors import BadData, Invalid, Unsupported
 
 
 def data_files(uri: str, roots: Sequence[str]) -> list[Path]:
     """The files that a uri of a spec means, in the order of their names; refuses what is not allowed, not there, or of no known kind."""
-    pattern, allowed = _allowed_pattern(uri, roots)
-    if not _MAGIC & set(pattern):
-        return [_check_file(Path(pattern), uri)]
+    pattern, allowed = allowed_pattern(uri, roots)
+    if not MAGIC & set(pattern):
+        path = Path(pattern)
+        return _of_folder(path, uri, allowed) if path.is_dir() else [_check_file(path, uri)]
     found = [Path(path) for path in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207 (an absolute pattern)
     for path in found:
         _check_allowed(str(path), uri, allowed)
@@ -72,10 +31,20 @@ def data_files(uri: str, roots: Sequence[str]) -> list[Path]:
     return files
 
 
-def _allowed_pattern(uri: str, roots: Sequence[str]) -> tuple[str, list[str]]:
-    allowed = [os.path.realpath(_local(root)) for root in roots]
+def _of_folder(folder: Path, uri: str, allowed: Sequence[str]) -> list[Path]:
+    """All data files in it and below; what is no data file stands beside them undisturbed."""
+    found = sorted(path for path in folder.rglob("*") if kind_of(str(path.relative_to(folder))) and path.is_file())
+    for path in found:
+        _check_allowed(str(path), uri, allowed)
+    if not found:
+        raise BadData(f"{uri}: the folder has no data files (their names end in {ENDINGS})")
+    return [_check_file(path, uri) for path in found]
+
+
+def allowed_pattern(uri: str, roots: Sequence[str]) -> tuple[str, list[str]]:
+    allowed = [os.path.realpath(_local(root)) for root in roots if not root.startswith("s3://")]
     pattern = _placed(_local(uri), allowed)
-    if not _MAGIC & set(pattern):
+    if not MAGIC & set(pattern):
         _check_allowed(pattern, uri, allowed)
         return pattern, allowed
     if ".." in Path(pattern).parts:
@@ -103,7 +72,7 @@ def _local(uri: str) -> str:
         return uri
     parts = urlsplit(uri)
     if parts.scheme != "file":
-        raise Unsupported(f"{uri}: sources of '{parts.scheme}' are not yet supported: give a path or file://")
+        raise Unsupported(f"{uri}: sources of '{parts.scheme}' are not yet supported: give a path, file:// or s3://")
     if parts.netloc not in ("", "localhost"):
         raise Invalid(f"{uri}: a file of another machine can't be read: write file:///path")
     return unquote(uri.split("://", 1)[1].removeprefix("localhost"))
@@ -112,7 +81,7 @@ def _local(uri: str) -> str:
 def _fixed_part(pattern: str) -> str:
     """The folder above the first part of a glob that has a wildcard."""
     parts = Path(pattern).parts
-    fixed = next(i for i, part in enumerate(parts) if _MAGIC & set(part))
+    fixed = next(i for i, part in enumerate(parts) if MAGIC & set(part))
     return str(Path(*parts[:fixed])) if fixed else "."
 
 
@@ -125,14 +94,12 @@ def _check_allowed(path: str, uri: str, allowed: Sequence[str]) -> None:
 
 def _check_file(path: Path, uri: str) -> Path:
     named = uri if str(path) in uri else str(path)
-    if path.is_dir():
-        raise BadData(f"{named}: it is a folder: name its files, such as {named.rstrip('/')}/*.parquet")
     if not path.exists():
         raise BadData(f"{named}: there is no such file")
     if not path.is_file():
         raise BadData(f"{named}: it is not a plain file")
-    if path.suffix.lower() not in PARQUET + CSV:
-        raise Unsupported(f"{named}: only files ending in .parquet or .csv are read")
+    if kind_of(path.name) is None:
+        raise Unsupported(f"{named}: it is no data file: only names ending in {ENDINGS} are read")
     if path.stat().st_size == 0:
         raise BadData(f"{named}: the file is empty")
     return path

@@ -1,0 +1,146 @@
+"""Rows of a database query: asked once, read as they come, and nothing of the database changed.
+
+One SELECT is one consistent view of the data. That nothing else can be done is not left to the text of the query: SQLite is opened to be
+read and authorises reading alone; PostgreSQL gets one prepared statement in a transaction that may only read. Beyond that the rights are
+those of the account that the operator gave.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import polars as pl
+
+from pipelines.data.laid import CHUNK
+from shared.datafiles.databases import SQLITE, databases
+from shared.domain.errors import BadData, Invalid, Unavailable
+
+_READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
+_SECONDS = 30
+
+
+def query_rows(query: str, database: str) -> Iterator[pl.DataFrame]:
+    """Chunks of what a query answers."""
+    url = databases().url(database)
+    return _sqlite(query, url, database) if url.startswith(SQLITE) else _postgresql(query, url, database)
+
+
+def _sqlite(query: str, url: str, database: str) -> Iterator[pl.DataFrame]:
+    path = Path(unquote(url.removeprefix(SQLITE)))
+    if not path.is_file():
+        raise Invalid(f"database {database}: its file is not there")
+    named = f"query of {database}"
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_SECONDS)) as connection:
+            connection.execute("PRAGMA query_only = ON")
+            connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY)
+            cursor = connection.execute(query)
+            columns = _columns([one[0] for one in cursor.description or ()], named)
+            while rows := cursor.fetchmany(CHUNK):
+                yield pl.DataFrame([_untyped(values, name, named) for name, values in zip(columns, zip(*rows, strict=True), strict=True)])
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        raise BadData(f"{named}: {_line(error)}") from error
+
+
+def _untyped(values: Sequence[Any], name: str, named: str) -> pl.Series:
+    """A column of SQLite, where each value has a kind of its own: those of one chunk must be one kind."""
+    kinds = {type(one) for one in values} - {type(None)}
+    if kinds <= {int}:
+        return pl.Series(name, values, pl.Int64 if kinds else pl.Null)
+    if kinds <= {int, float}:
+        return pl.Series(name, [None if one is None else float(one) for one in values], pl.Float64)
+    if kinds == {str}:
+        return pl.Series(name, values, pl.String)
+    said = " and ".join(sorted({"bytes": "binary", "str": "text"}.get(kind.__name__, "numbers") for kind in kinds))
+    raise BadData(f"{named}: column '{name}' has {said}: cast it to numbers or to text in the query")
+
+
+def _postgresql(query: str, url: str, database: str) -> Iterator[pl.DataFrame]:
+    try:
+        import psycopg
+    except ImportError:
+        raise Invalid(f"database {database}: PostgreSQL needs the package psycopg: install eyas[cluster]") from None
+    named = f"query of {database}"
+    try:
+        connection = psycopg.connect(url, connect_timeout=_SECONDS, options="-c default_transaction_read_only=on")
+    except psycopg.OperationalError as error:
+        raise Unavailable(f"database {database}: no connection: {_line(error)}") from None
+    try:
+        with closing(connection), connection.cursor() as cursor:
+            connection.read_only = True
+            # Prepared, for that takes one statement alone; to declare a cursor takes a SELECT alone.
+            cursor.execute(f"DECLARE eyas NO SCROLL CURSOR FOR {query}".encode(), prepare=True)
+            while True:
+                cursor.execute(f"FETCH FORWARD {CHUNK} FROM eyas")
+                rows = cursor.fetchall()
+                described = cursor.description or []
+                if not rows:
+                    return
+                columns = _columns([one.name for one in described], named)
+                kinds = [_kind(one.type_code, one.name, named) for one in described]
+                whole = zip(columns, kinds, zip(*rows, strict=True), strict=True)
+                yield pl.DataFrame(
+                    [pl.Series(name, [_plain(one) for one in values] if plain else values, dtype) for name, (dtype, plain), values in whole]
+                )
+    except psycopg.OperationalError as error:
+        raise Unavailable(f"{named}: {_line(error)}") from error
+    except psycopg.Error as error:
+        raise BadData(f"{named}: {_line(error)}") from error
+
+
+_KINDS: dict[str, tuple[pl.DataType, bool]] = {
+    "int2": (pl.Int64(), False),
+    "int4": (pl.Int64(), False),
+    "int8": (pl.Int64(), False),
+    "oid": (pl.Int64(), False),
+    "float4": (pl.Float64(), False),
+    "float8": (pl.Float64(), False),
+    "numeric": (pl.Float64(), True),
+    "bool": (pl.Boolean(), False),
+    "text": (pl.String(), False),
+    "varchar": (pl.String(), False),
+    "bpchar": (pl.String(), False),
+    "name": (pl.String(), False),
+    "uuid": (pl.String(), True),
+    "date": (pl.Date(), False),
+    "timestamp": (pl.Datetime("us"), False),
+    "timestamptz": (pl.Datetime("us", "UTC"), False),
+}
+"""By PostgreSQL's type: ours, and whether its values must be made plain first."""
+
+
+def _kind(oid: int, column: str, named: str) -> tuple[pl.DataType, bool]:
+    import psycopg
+
+    known = psycopg.adapters.types.get(oid)
+    found = _KINDS.get(known.name) if known else None
+    if known is None or found is None:
+        raise BadData(
+            f"{named}: column '{column}' is of the type {known.name if known else oid}: cast it in the query, such as {column}::text"
+        )
+    return (pl.List(found[0]), found[1]) if oid == known.array_oid else found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, Decimal):
+        return float(value)
+    return value if value is None else str(value)
+
+
+def _columns(names: list[str], named: str) -> list[str]:
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise BadData(f"{named}: two columns are called '{doubled[0]}': name one of them anew with AS")
+    return names
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

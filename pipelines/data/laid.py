@@ -1,0 +1,86 @@
+"""Rows that can't be scanned where they are, laid down as Parquet in the stage's scratch, chunk by chunk.
+
+Memory is bounded by a chunk. What a column is may only show as rows come (SQLite has no types, TFRecord no schema), so each part has
+the types of its own rows, and the parts are read as what holds them all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from shared.domain.errors import BadData
+
+CHUNK = 65_536
+"""Rows of a part."""
+_FLOATS = (pl.Float32, pl.Float64)
+
+
+@dataclass(frozen=True)
+class Laid:
+    files: tuple[Path, ...]
+    frame: pl.LazyFrame
+
+    def digest(self) -> str:
+        """Of what the rows are."""
+        whole = hashlib.sha256()
+        for path in self.files:
+            with path.open("rb") as stream:
+                whole.update(hashlib.file_digest(stream, "sha256").digest())
+        return whole.hexdigest()
+
+
+def lay(chunks: Iterable[pl.DataFrame], folder: Path, name: str) -> Laid:
+    """What an earlier life of the attempt left in the folder is replaced."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    files: list[Path] = []
+    schemas: list[pl.Schema] = []
+    for number, chunk in enumerate(chunks):
+        path = folder / f"part-{number:06}.parquet"
+        chunk.write_parquet(path, compression="lz4")
+        files.append(path)
+        schemas.append(chunk.schema)
+    if not files:
+        raise BadData(f"{name}: it has no rows")
+    whole = _widest(schemas, name)
+    parts = [
+        pl.scan_parquet(path).select(_as(column, schema.get(column), dtype) for column, dtype in whole.items())
+        for path, schema in zip(files, schemas, strict=True)
+    ]
+    return Laid(tuple(files), pl.concat(parts) if len(parts) > 1 else parts[0])
+
+
+def _as(column: str, found: pl.DataType | None, wanted: pl.DataType) -> pl.Expr:
+    if found is None:
+        return pl.lit(None, wanted).alias(column)
+    return pl.col(column) if found == wanted else pl.col(column).cast(wanted)
+
+
+def _widest(schemas: Sequence[pl.Schema], name: str) -> dict[str, pl.DataType]:
+    found: dict[str, pl.DataType] = {}
+    for schema in schemas:
+        for column, dtype in schema.items():
+            found[column] = _wider(found[column], dtype, column, name) if column in found else dtype
+    return found
+
+
+def _wider(one: pl.DataType, other: pl.DataType, column: str, name: str) -> pl.DataType:
+    if other in (one, pl.Null):
+        return one
+    if one == pl.Null:
+        return other
+    if isinstance(one, pl.List) and isinstance(other, pl.List):
+        return pl.List(_wider(_inner(one), _inner(other), column, name))
+    if one.is_numeric() and other.is_numeric():
+        return pl.Float64() if one in _FLOATS or other in _FLOATS else pl.Int64()
+    raise BadData(f"{name}: column '{column}' has values of several kinds ({one} and {other})")
+
+
+def _inner(dtype: pl.List) -> pl.DataType:
+    return dtype.inner if isinstance(dtype.inner, pl.DataType) else dtype.inner()

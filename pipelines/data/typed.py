@@ -1,0 +1,65 @@
+"""Tab separated text whose header says types (`user_id:token`, `rating:float`), as RecBole's atomic files have it.
+
+A `token` is a key or a word. Where every value of such a column is a whole number as one would write it, it is read as numbers; else as
+text. A `..._seq` holds several of them with spaces between and stays text: multi_hot takes it apart by ' '.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+from polars.exceptions import PolarsError
+
+from shared.domain.errors import BadData
+
+_TYPES = {"token": pl.String(), "token_seq": pl.String(), "float": pl.Float64(), "float_seq": pl.String()}
+
+
+def scan_typed(files: Sequence[Path]) -> pl.LazyFrame:
+    header = _header(files[0])
+    for path in files[1:]:
+        if _header(path) != header:
+            raise BadData(f"{path}: its header is another one than that of {files[0].name}")
+    scan = pl.scan_csv(
+        list(files),
+        separator="\t",
+        quote_char=None,
+        has_header=False,
+        skip_rows=1,
+        schema={name: _TYPES[kind] for name, kind in header.items()},
+        glob=False,
+    )
+    tokens = [name for name, kind in header.items() if kind == "token"]
+    if not tokens:
+        return scan
+    whole = [
+        (pl.col(name).cast(pl.Int64, strict=False).cast(pl.String) == pl.col(name)).fill_null(False).or_(pl.col(name).is_null()).all()
+        for name in tokens
+    ]
+    some = [pl.col(name).is_not_null().any().alias(f"{name} ") for name in tokens]
+    try:
+        found = scan.select(*whole, *some).collect(engine="streaming").row(0, named=True)
+    except PolarsError:  # whoever reads on meets it again, and names it
+        return scan
+    return scan.with_columns(pl.col(name).cast(pl.Int64) for name in tokens if found[name] and found[f"{name} "])
+
+
+def _header(path: Path) -> dict[str, str]:
+    try:
+        with path.open(encoding="utf-8") as lines:
+            fields = lines.readline().rstrip("\r\n").split("\t")
+    except UnicodeDecodeError:
+        raise BadData(f"{path}: it is not UTF-8 text") from None
+    found = {}
+    for field in fields:
+        name, _, kind = field.rpartition(":")
+        if not name or kind not in _TYPES:
+            raise BadData(
+                f"{path}: its header has '{field[:40]}': names with a type are expected, such as user_id:token ({', '.join(_TYPES)})"
+            )
+        if name in found:
+            raise BadData(f"{path}: its header has '{name}' twice")
+        found[name] = kind
+    return found

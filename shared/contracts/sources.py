@@ -1,0 +1,60 @@
+"""Where rows are read from: files under the operator's roots, or a query of one of the operator's databases."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+
+from shared.contracts.columns import Column
+from shared.contracts.entries import written
+from shared.contracts.strict import Strict
+from shared.domain.sql import not_one_select
+
+_DATABASE = r"[a-z][a-z0-9-]{0,39}"
+DatabaseName = Annotated[
+    str,
+    written(_DATABASE, "the name of a database: lower-case letters, digits and dashes, at most 40, beginning with a letter"),
+    Field(json_schema_extra={"pattern": f"^{_DATABASE}$"}),
+]
+
+
+def _one_select(query: str) -> str:
+    fault = not_one_select(query)
+    if fault:
+        raise ValueError(fault)
+    return query
+
+
+class Place(Strict):
+    """Either `uri`, or `query` and `from`."""
+
+    uri: str | None = Field(
+        None,
+        description="Files: Parquet, CSV or tab separated text (.tsv, or .inter, .item, .user with types in the header); a path, a glob or "
+        "a folder, absolute or relative, under one of the operator's data roots, or s3://BUCKET/KEY under one of those.",
+    )
+    query: Annotated[str, AfterValidator(_one_select)] | None = Field(
+        None, description="One SELECT, asked of the database that `from` names, instead of files."
+    )
+    database: DatabaseName | None = Field(None, alias="from", description="The name of one of the operator's databases.")
+    names: dict[Column, Annotated[str, Field(min_length=1, max_length=200)]] = Field(
+        {}, description="What columns are called there, where that isn't what the spec calls them: `{userId: u}`."
+    )
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Place:
+        if (self.uri is None) == (self.query is None):
+            raise ValueError("say where the rows are: either uri, or query and from" + (", not both" if self.uri is not None else ""))
+        if (self.query is None) != (self.database is None):
+            lacks = "from: the name of the operator's database" if self.query is not None else "query: 'from' is only for a query"
+            raise ValueError(f"a query and its database belong together; there is no {lacks}")
+        doubled = sorted({name for name in self.names.values() if list(self.names.values()).count(name) > 1})
+        if doubled:
+            raise ValueError(f"names: two columns can't both be '{doubled[0]}'")
+        return self
+
+    @property
+    def said(self) -> str:
+        """As messages name it."""
+        return self.uri if self.uri is not None else f"query of {self.database}"

@@ -1,0 +1,11 @@
+"""Which files a spec's uri means, under the operator's data roots and nowhere else; and what tells that they have changed.
+
+What stages read and what reuse compares are the same files by the same rules, on disk (`local`) and in object stores (`objects`).
+"""
+
+from shared.datafiles.kinds import Kind, kind_of
+from shared.datafiles.local import data_files
+from shared.datafiles.objects import data_objects, is_object
+from shared.datafiles.places import DataFiles
+
+__all__ = ["DataFiles", "Kind", "data_files", "data_objects", "is_object", "kind_of"]

@@ -1,0 +1,50 @@
+"""The operator's databases, by name: EYAS_DATABASES names a file of a secret, one `name: URL` a line. Specs say names, never URLs.
+
+No message repeats a URL, for it may hold a password.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from shared.contracts.yaml12 import load
+from shared.domain.errors import Invalid
+
+VARIABLE = "EYAS_DATABASES"
+SQLITE = "sqlite:///"
+_GOOD = ("postgresql://", f"{SQLITE}/")
+
+
+class Databases:
+    def __init__(self, urls: Mapping[str, str]) -> None:
+        self._urls = dict(urls)
+
+    def url(self, name: str) -> str:
+        if name not in self._urls:
+            known = ", ".join(sorted(self._urls)) or "none"
+            raise Invalid(f"from: the operator has given no database '{name}' (known: {known}; {VARIABLE} names the file)")
+        return self._urls[name]
+
+
+def databases(environment: Mapping[str, str] | None = None) -> Databases:
+    path = (os.environ if environment is None else environment).get(VARIABLE)
+    return Databases(_read(Path(path)) if path else {})
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        found = load(path.read_text(), str(path))
+    except OSError as error:
+        raise Invalid(f"{VARIABLE}: {path} can't be read: {error.strerror}") from None
+    except (Invalid, UnicodeDecodeError):
+        raise Invalid(f"{VARIABLE}: {path} is not YAML: write lines such as shop: postgresql://reader:PASSWORD@host:5432/shop") from None
+    if not isinstance(found, dict) or not all(isinstance(url, str) for url in found.values()):
+        raise Invalid(f"{VARIABLE}: {path} must hold names and URLs, one 'name: URL' a line")
+    for name, url in found.items():
+        if not url.startswith(_GOOD):
+            raise Invalid(
+                f"{VARIABLE}: {path}: the URL of '{name}' must begin with postgresql://, or with sqlite://// for a file's whole path"
+            )
+    return {str(name): url for name, url in found.items()}

@@ -1,0 +1,77 @@
+"""The places of a spec as the control side sees them: allowed or not, there or not, changed or not. Nothing of them is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from shared.contracts.sources import Place
+from shared.datafiles.databases import databases
+from shared.datafiles.local import allowed_pattern, data_files
+from shared.datafiles.objects import allowed_key, data_objects, is_object
+from shared.datafiles.s3 import S3
+from shared.domain.errors import EyasError
+from shared.domain.reuse import part
+
+_NAMED = 50
+_PATIENCE = 5.0
+"""Seconds for an object store's word: what is asked here holds up others."""
+
+
+def _hasty() -> S3:
+    return S3.from_environment(timeout=_PATIENCE, tries=1)
+
+
+class DataFiles:
+    """Implements the DataSource port: fingerprints of files under the operator's roots, without reading them."""
+
+    def __init__(self, roots: Sequence[str], store: Callable[[], S3] = _hasty) -> None:
+        self._roots = tuple(roots)
+        self._store = store
+
+    def fingerprint(self, uri: str) -> Mapping[str, str]:
+        """By file: its size and when it was last written, and an object's tag; the whole in one where there are very many. Nothing where
+        it can't be read: the stage will say why."""
+        try:
+            marks = self._marks(uri)
+        except (EyasError, OSError):
+            return {}
+        return marks if len(marks) <= _NAMED else {f"{uri} ({len(marks)} files)": part(marks)}
+
+    def check(self, place: Place) -> None:
+        """Refuses what no stage would read wherever the files are: another scheme, or a place outside the roots."""
+        if place.uri is None:
+            return
+        if is_object(place.uri):
+            allowed_key(place.uri, self._roots)
+        else:
+            allowed_pattern(place.uri, self._roots)
+
+    def fault(self, place: Place) -> str | None:
+        """Why there would be nothing to read just now, as this process sees it."""
+        try:
+            if place.uri is not None:
+                self._marks(place.uri)
+            elif place.database is not None:
+                databases().url(place.database)
+        except (EyasError, OSError) as error:
+            return str(error)
+        return None
+
+    def _marks(self, uri: str) -> dict[str, str]:
+        if is_object(uri):
+            found = data_objects(uri, self._roots, self._store())
+            return {one.uri: f"{one.size} bytes of {one.written}, tag {one.tag}" for one in found}
+        return {str(path): _state(path) for path in data_files(uri, self._roots)}
+
+
+def _state(path: Path) -> str:
+    one = path.stat()
+    return f"{one.st_size} bytes of {_moment(one.st_mtime_ns)}, changed {_moment(one.st_ctime_ns)}"
+
+
+def _moment(nanoseconds: int) -> str:
+    """To the last digit, since it tells one state of a file from another."""
+    whole, rest = divmod(nanoseconds, 1_000_000_000)
+    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09}Z"

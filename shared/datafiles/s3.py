@@ -1,0 +1,200 @@
+"""What is asked of an S3 store: to list keys, and to give an object as it was listed.
+
+Signed by hand, so that the control side needs no SDK. Who asks, and where, stands in the
+environment as every S3 client has it: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
+AWS_REGION (or AWS_DEFAULT_REGION), AWS_ENDPOINT_URL_S3 (or AWS_ENDPOINT_URL), AWS_CA_BUNDLE. Without a key it asks as nobody, which public
+buckets answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import http.client
+import os
+import ssl
+import time
+import xml.etree.ElementTree as xml
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from shared.domain.errors import BadData, Invalid, Unavailable
+
+_NOTHING = hashlib.sha256(b"").hexdigest()
+_PIECE = 1 << 20
+_LONGEST = 200_000
+_Connection = http.client.HTTPConnection
+_AGAIN = frozenset({429, 500, 502, 503, 504})
+
+
+@dataclass(frozen=True)
+class Listed:
+    key: str
+    size: int
+    written: str
+    tag: str
+
+
+@dataclass(frozen=True)
+class Keys:
+    id: str
+    secret: str = field(repr=False)
+    session: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class S3:
+    region: str
+    endpoint: str | None = None
+    keys: Keys | None = None
+    ca: str | None = None
+    timeout: float = 60.0
+    tries: int = 4
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None, *, timeout: float = 60.0, tries: int = 4) -> S3:
+        known = os.environ if environment is None else environment
+        id, secret = known.get("AWS_ACCESS_KEY_ID"), known.get("AWS_SECRET_ACCESS_KEY")
+        return cls(
+            region=known.get("AWS_REGION") or known.get("AWS_DEFAULT_REGION") or "us-east-1",
+            endpoint=known.get("AWS_ENDPOINT_URL_S3") or known.get("AWS_ENDPOINT_URL"),
+            keys=Keys(id, secret, known.get("AWS_SESSION_TOKEN")) if id and secret else None,
+            ca=known.get("AWS_CA_BUNDLE"),
+            timeout=timeout,
+            tries=tries,
+        )
+
+    def list(self, bucket: str, prefix: str) -> Iterator[Listed]:
+        """By key."""
+        token, count = "", 0
+        while True:
+            page = self._page(bucket, {"list-type": "2", "prefix": prefix} | ({"continuation-token": token} if token else {}))
+            for one in page.iterfind("{*}Contents"):
+                count += 1
+                yield Listed(_text(one, "Key"), int(_text(one, "Size")), _text(one, "LastModified"), _text(one, "ETag").strip('"'))
+            if count > _LONGEST:
+                raise Invalid(f"s3://{bucket}/{prefix}: more than {_LONGEST:,} objects: name fewer")
+            token = _text(page, "NextContinuationToken")
+            if _text(page, "IsTruncated") != "true" or not token:
+                return
+
+    def fetch(self, bucket: str, key: str, tag: str, size: int, path: Path) -> None:
+        """The object as it was listed: refused if it has been written anew since. A connection that breaks is taken up where it was."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+        for _ in range(self.tries):
+            have = path.stat().st_size
+            if have == size:
+                return
+            more = {"Range": f"bytes={have}-"} if have else {}
+            connection, answer = self._ask(bucket, key, {}, {"If-Match": f'"{tag}"'} | more)
+            with closing(connection), path.open("ab" if answer.status == 206 else "wb") as stream:
+                if (answer.getheader("ETag") or tag).strip('"') != tag:
+                    raise _refusal(f"s3://{bucket}/{key}", 412, b"")
+                with suppress(OSError, http.client.HTTPException):
+                    while piece := answer.read(_PIECE):
+                        stream.write(piece)
+        if path.stat().st_size != size:
+            raise Unavailable(f"s3://{bucket}/{key}: the object store broke off {self.tries} times")
+
+    def _page(self, bucket: str, query: Mapping[str, str]) -> xml.Element:
+        named = f"s3://{bucket}/{query['prefix']}"
+        connection, answer = self._ask(bucket, "", query, {})
+        with closing(connection):
+            try:
+                return xml.fromstring(answer.read())  # noqa: S314
+            except (OSError, http.client.HTTPException, xml.ParseError) as error:
+                raise Unavailable(f"{named}: the object store's list can't be read: {type(error).__name__}") from error
+
+    def _ask(
+        self, bucket: str, key: str, query: Mapping[str, str], headers: Mapping[str, str]
+    ) -> tuple[_Connection, http.client.HTTPResponse]:
+        """A good answer that is still to be read, or why there is none in one line."""
+        named, failed = f"s3://{bucket}/{key or query.get('prefix', '')}", ""
+        for attempt in range(self.tries):
+            if attempt:
+                time.sleep(min(0.2 * 4**attempt, 10.0))
+            connection, host, path = self._connect(bucket, key)
+            try:
+                asked = f"{path}?{_query(query)}" if query else path
+                connection.request("GET", asked, headers=self._signed(host, path, query) | dict(headers))
+                answer = connection.getresponse()
+                if answer.status in (200, 206):
+                    return connection, answer
+                body = answer.read(64 << 10)
+            except (OSError, http.client.HTTPException) as error:
+                connection.close()
+                failed = f"{type(error).__name__}: {error}"
+                continue
+            connection.close()
+            if answer.status not in _AGAIN:
+                raise _refusal(named, answer.status, body)
+            failed = f"status {answer.status}"
+        raise Unavailable(f"{named}: the object store {self.endpoint or 'of AWS'} doesn't answer: {' '.join(failed.split())[:200]}")
+
+    def _connect(self, bucket: str, key: str) -> tuple[_Connection, str, str]:
+        """With the host and the path to ask for."""
+        path = "/" + quote(key, safe="/-_.~")
+        if self.endpoint:
+            parts = urlsplit(self.endpoint)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise Invalid("AWS_ENDPOINT_URL: expected http://HOST:PORT or https://HOST")
+            return self._connection(parts.netloc, parts.scheme == "https"), parts.netloc, f"{parts.path.rstrip('/')}/{bucket}{path}"
+        host = f"s3.{self.region}.amazonaws.com"
+        if "." in bucket:  # no certificate covers such a host
+            return self._connection(host, True), host, f"/{bucket}{path}"
+        return self._connection(f"{bucket}.{host}", True), f"{bucket}.{host}", path
+
+    def _connection(self, netloc: str, secure: bool) -> _Connection:
+        if not secure:
+            return http.client.HTTPConnection(netloc, timeout=self.timeout)
+        return http.client.HTTPSConnection(netloc, timeout=self.timeout, context=ssl.create_default_context(cafile=self.ca))
+
+    def _signed(self, host: str, path: str, query: Mapping[str, str]) -> dict[str, str]:
+        """AWS Signature Version 4 of a GET without a body."""
+        if self.keys is None:
+            return {"Host": host}
+        now = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+        headers = {"host": host, "x-amz-content-sha256": _NOTHING, "x-amz-date": now}
+        if self.keys.session:
+            headers["x-amz-security-token"] = self.keys.session
+        names = ";".join(sorted(headers))
+        canonical = "\n".join(
+            ("GET", path, _query(query), *(f"{name}:{headers[name]}" for name in sorted(headers)), "", names, _NOTHING),
+        )
+        scope = f"{now[:8]}/{self.region}/s3/aws4_request"
+        text = "\n".join(("AWS4-HMAC-SHA256", now, scope, hashlib.sha256(canonical.encode()).hexdigest()))
+        key = f"AWS4{self.keys.secret}".encode()
+        for part in scope.split("/"):
+            key = hmac.digest(key, part.encode(), "sha256")
+        signature = hmac.digest(key, text.encode(), "sha256").hex()
+        credential = f"Credential={self.keys.id}/{scope}, SignedHeaders={names}, Signature={signature}"
+        return headers | {"Authorization": f"AWS4-HMAC-SHA256 {credential}"}
+
+
+def _query(query: Mapping[str, str]) -> str:
+    return "&".join(f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, value in sorted(query.items()))
+
+
+def _text(node: xml.Element, name: str) -> str:
+    return node.findtext(f"{{*}}{name}") or ""
+
+
+def _refusal(named: str, status: int, body: bytes) -> Exception:
+    try:
+        code = _text(xml.fromstring(body), "Code")  # noqa: S314
+    except xml.ParseError:
+        code = ""
+    if status == 412:
+        return BadData(f"{named}: it was written anew while it was read: start again when it is whole")
+    if status == 404:
+        return BadData(f"{named}: there is no such {'bucket' if code == 'NoSuchBucket' else 'object'}")
+    if status in (400, 401, 403):
+        return Invalid(f"{named}: the object store refuses to give it ({code or status}): AWS_ACCESS_KEY_ID must be there and may read it")
+    if status in (301, 307, 308):
+        return Invalid(f"{named}: the bucket is elsewhere ({code or status}): set AWS_REGION to its region")
+    return Unavailable(f"{named}: the object store answers {status} {code}".rstrip())

@@ -1,0 +1,57 @@
+"""Where rows may be said to be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.contracts.sources import Place
+from shared.contracts.spec import RecommenderSpec
+from shared.contracts.strict import read
+from shared.domain.errors import Invalid
+
+
+@pytest.mark.requirement("G-29")
+@pytest.mark.parametrize(
+    "place",
+    [
+        {"uri": "a.csv"},
+        {"uri": "s3://lake/a/", "names": {"userId": "the user"}},
+        {"query": "WITH x AS (SELECT 1) SELECT * FROM x", "from": "shop"},
+    ],
+)
+def test_a_place_is_files_or_a_query(place: dict[str, Any]) -> None:
+    found = read(Place, place, "spec")
+    assert {name: value for name, value in found.model_dump(by_alias=True).items() if value} == place
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ({}, "say where the rows are: either uri, or query and from$"),
+        ({"uri": "a.csv", "query": "SELECT 1", "from": "shop"}, "either uri, or query and from, not both"),
+        ({"query": "SELECT 1"}, "there is no from: the name of the operator's database"),
+        ({"uri": "a.csv", "from": "shop"}, "there is no query: 'from' is only for a query"),
+        ({"query": "SELECT 1; SELECT 2", "from": "shop"}, "query: one SELECT is expected, without ';'"),
+        ({"query": "DROP TABLE t", "from": "shop"}, "query: it begins with 'DROP'"),
+        ({"query": "SELECT 1", "from": "postgresql://reader:hush@host/shop"}, "from: expected the name of a database"),
+        ({"uri": "a.csv", "names": {"a": "x", "b": "x"}}, "names: two columns can't both be 'x'"),
+        ({"uri": "a.csv", "names": {"no name": "x"}}, "expected a column's name"),
+    ],
+)
+def test_a_place_that_says_too_little_or_too_much_is_refused(place: dict[str, Any], said: str) -> None:
+    with pytest.raises(Invalid, match=said):
+        read(Place, place, "spec")
+
+
+def test_a_spec_with_queries_is_read_back_from_its_own_document() -> None:
+    data = {
+        "interactions": {"query": "SELECT * FROM did", "from": "shop", "also": "events"},
+        "items": {"uri": "i.csv", "key": "movieId"},
+        "users": {"query": "SELECT * FROM users", "from": "shop", "key": "id"},
+    }
+    schema = {"user": "userId", "item": "movieId", "time": "t", "label": {"column": "rating", "positive": ">= 4"}}
+    spec = read(RecommenderSpec, {"name": "m", "data": data, "schema": schema}, "spec")
+    assert read(RecommenderSpec, spec.document(), "spec") == spec
+    assert [place.said for place in spec.data.places().values()] == ["query of shop", "i.csv", "query of shop"]

@@ -1,0 +1,190 @@
+"""Objects of a real S3 server: what a uri means, what it may mean, and what tells that it has changed."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shared.contracts.sources import Place
+from shared.datafiles import DataFiles, data_objects
+from shared.datafiles.objects import allowed_key
+from shared.datafiles.s3 import S3
+from shared.domain.errors import BadData, EyasError, Invalid, Unavailable, Unsupported
+from tests.s3 import S3Server
+
+ROOTS = ("/srv/data", "s3://lake/films")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    folder = tmp_path_factory.mktemp("s3")
+    server = S3Server(folder)
+    file = folder / "file"
+    file.write_text("userId\n1\n")
+    for key in ("films/a.csv", "films/deep/b c+ü.csv", "films/deep/_hidden.csv", "films/notes.txt", "films/list/x/y.parquet", "other.csv"):
+        server.put(file, "lake", key)
+    for number in range(1_100):
+        server.put(file, "lake", f"films/many/{number:03}z.csv")
+    file.write_text("")
+    server.put(file, "lake", "films/empty.csv")
+    yield server
+    server.close()
+
+
+def store(server: S3Server, **changes: str) -> S3:
+    return S3.from_environment(server.environment | changes, tries=2)
+
+
+@pytest.mark.requirement("G-29")
+@pytest.mark.parametrize(
+    ("uri", "keys"),
+    [
+        ("s3://lake/films/a.csv", ["films/a.csv"]),
+        ("s3://lake/films/deep", ["films/deep/b c+ü.csv"]),
+        ("s3://lake/films/deep/", ["films/deep/b c+ü.csv"]),
+        ("s3://lake/films/*a.csv", ["films/a.csv"]),
+        ("s3://lake/films/**/[!_0-9e]*.csv", ["films/a.csv", "films/deep/b c+ü.csv"]),
+        ("s3://lake/films/?.csv", ["films/a.csv"]),
+        ("s3://lake/films/**/y.parquet", ["films/list/x/y.parquet"]),
+    ],
+)
+def test_a_uri_is_an_object_a_folder_or_a_pattern(uri: str, keys: list[str], server: S3Server) -> None:
+    assert [one.key for one in data_objects(uri, ROOTS, store(server))] == keys
+
+
+def test_a_long_list_is_read_to_its_end(server: S3Server) -> None:
+    assert len(data_objects("s3://lake/films/many", ROOTS, store(server))) == 1_100
+
+
+@pytest.mark.parametrize(
+    "uri", ["s3://lake/other.csv", "s3://lake/films-2/a.csv", "s3://lake/films/../other.csv", "s3://pond/films/a.csv", "s3://lake/*/a.csv"]
+)
+def test_nothing_outside_the_roots_is_asked_for(uri: str) -> None:
+    with pytest.raises(Invalid, match=r"under an allowed data root \(s3://lake/films\)|can't have"):
+        allowed_key(uri, ROOTS)
+
+
+@pytest.mark.parametrize(
+    ("uri", "kind", "said"),
+    [
+        ("s3://lake/films/none.csv", BadData, "there is no such object"),
+        ("s3://lake/films/none*.csv", BadData, "no object matches"),
+        ("s3://lake/films/empty.csv", BadData, "the object is empty"),
+        ("s3://lake/films/notes.txt", Unsupported, "it is no data file: only names ending in .parquet"),
+        ("s3://L/films/a.csv", Invalid, "expected s3://BUCKET/KEY"),
+        ("s3://pond/a.csv", BadData, "there is no such bucket"),
+    ],
+)
+def test_what_is_not_there_is_said(uri: str, kind: type[EyasError], said: str, server: S3Server) -> None:
+    with pytest.raises(kind, match=said):
+        data_objects(uri, (*ROOTS, "s3://pond"), store(server))
+
+
+def test_an_object_that_is_written_anew_while_it_is_read_is_refused(server: S3Server, tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    file.write_text("userId\n1\n")
+    uri = server.put(file, "lake", "films/x.csv")
+    (one,) = data_objects(uri, ROOTS, store(server))
+    file.write_text("userId\n2\n")
+    server.put(file, "lake", "films/x.csv")
+    with pytest.raises(BadData, match=r"s3://lake/films/x\.csv: it was written anew while it was read"):
+        store(server).fetch(one.bucket, one.key, one.tag, one.size, tmp_path / "got.csv")
+    assert [one.tag] != [other.tag for other in data_objects(uri, ROOTS, store(server))]
+    (server.buckets / "lake/films/x.csv").unlink()
+
+
+def test_a_fingerprint_tells_one_state_of_an_object_from_another(server: S3Server, tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    file.write_text("userId\n1\n")
+    uri = server.put(file, "lake", "films/new/x.csv")
+    files = DataFiles(ROOTS, lambda: store(server))
+    before = files.fingerprint(uri)
+    assert list(before) == [uri]
+    assert files.fingerprint(uri) == before
+    file.write_text("userId\n2\n")
+    server.put(file, "lake", "films/new/x.csv")
+    assert files.fingerprint(uri) != before
+    assert files.fault(Place(uri=uri)) is None
+    assert list(files.fingerprint("s3://lake/films/many")) == ["s3://lake/films/many (1100 files)"]
+    assert files.fingerprint("s3://lake/films/none.csv") == {}
+    assert "no such object" in str(files.fault(Place(uri="s3://lake/films/none.csv")))
+    (server.buckets / "lake/films/new/x.csv").unlink()
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "said"),
+    [
+        ({"AWS_SECRET_ACCESS_KEY": "wrong"}, Invalid, r"refuses to give it \(SignatureDoesNotMatch\)"),
+        ({"AWS_ACCESS_KEY_ID": "stranger"}, Invalid, "refuses to give it"),
+        ({"AWS_ACCESS_KEY_ID": ""}, Invalid, "refuses to give it"),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, Unavailable, "the object store http://127.0.0.1:1 doesn't answer: ConnectionRefused"),
+        ({"AWS_ENDPOINT_URL": "127.0.0.1"}, Invalid, "AWS_ENDPOINT_URL: expected"),
+    ],
+)
+def test_a_store_that_gives_nothing_is_told_from_data_that_isnt_there(
+    changes: dict[str, str], kind: type[EyasError], said: str, server: S3Server
+) -> None:
+    with pytest.raises(kind, match=said) as caught:
+        data_objects("s3://lake/films/a.csv", ROOTS, store(server, **changes))
+    assert "wrong" not in str(caught.value)
+    assert DataFiles(ROOTS, lambda: store(server, **changes)).fingerprint("s3://lake/films/a.csv") == {}
+
+
+def test_no_secret_is_shown() -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "hush", "AWS_SESSION_TOKEN": "whisper"}
+    shown = repr(S3.from_environment(keys))
+    assert "hush" not in shown
+    assert "whisper" not in shown
+
+
+class _Breaking(http.server.BaseHTTPRequestHandler):
+    """Gives half of what is asked for and hangs up, the first times."""
+
+    content = bytes(range(256)) * 400
+    left = 2
+    asked: list[str | None]
+
+    def do_GET(self) -> None:
+        begin = int((self.headers["Range"] or "bytes=0-").removeprefix("bytes=").rstrip("-"))
+        type(self).asked.append(self.headers["Range"])
+        rest = self.content[begin:]
+        self.send_response(206 if begin else 200)
+        self.send_header("Content-Length", str(len(rest)))
+        self.send_header("ETag", '"t"')
+        self.end_headers()
+        if type(self).left:
+            type(self).left -= 1
+            rest = rest[: len(rest) // 2]
+        self.wfile.write(rest)
+        self.close_connection = True
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def breaking(left: int) -> Iterator[tuple[str, type[_Breaking]]]:
+    handler = type("Handler", (_Breaking,), {"left": left, "asked": []})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", handler
+        server.shutdown()
+        thread.join()
+
+
+def test_a_connection_that_breaks_is_taken_up_where_it_was(tmp_path: Path) -> None:
+    with breaking(2) as (endpoint, handler):
+        S3("r", endpoint).fetch("lake", "a.bin", "t", len(_Breaking.content), tmp_path / "got")
+    assert (tmp_path / "got").read_bytes() == _Breaking.content
+    assert handler.asked == [None, "bytes=51200-", "bytes=76800-"]
+
+
+def test_a_store_that_always_breaks_off_is_given_up(tmp_path: Path) -> None:
+    with breaking(99) as (endpoint, _), pytest.raises(Unavailable, match="broke off 3 times"):
+        S3("r", endpoint, tries=3).fetch("lake", "a.bin", "t", len(_Breaking.content), tmp_path / "got")
