@@ -95,8 +95,8 @@ def _fixed(key: str) -> str:
 
 def _pattern(key: str) -> re.Pattern[str]:
     """`*` and `?` stay within a folder; `**` doesn't; `[...]` is one of these characters."""
-    found, rest = "", key
-    for token in re.findall(r"\*\*/|\*\*|\*|\?|\[[^]]+\]|.", rest, re.DOTALL):
+    found = ""
+    for token in re.findall(r"\*\*/|\*\*|\*|\?|\[[^]]+\]|.", key, re.DOTALL):
         match token:
             case "**/":
                 found += "(?:.*/)?"
@@ -107,8 +107,11 @@ def _pattern(key: str) -> re.Pattern[str]:
             case "?":
                 found += "[^/]"
             case _ if len(token) > 1:
-                inner = token[1:-1]
-                found += f"[^{re.escape(inner[1:])}]" if inner[0] == "!" else "[" + inner.replace("\\", "\\\\").replace("^", "\\^") + "]"
+                inner = re.sub(r"([\\^\[])", r"\\\1", token[1:-1])
+                found += f"[^/{inner[1:]}]" if inner[0] == "!" else f"[{inner}]"
             case _:
                 found += re.escape(token)
-    return re.compile(found, re.DOTALL)
+    try:
+        return re.compile(found, re.DOTALL)
+    except re.error:
+        raise Invalid(f"{key}: its brackets make no pattern") from None

@@ -76,6 +76,7 @@ def test_nothing_outside_the_roots_is_asked_for(uri: str) -> None:
         ("s3://lake/films/none*.csv", BadData, "no object matches"),
         ("s3://lake/films/empty.csv", BadData, "the object is empty"),
         ("s3://lake/films/notes.txt", Unsupported, "it is no data file: only names ending in .parquet"),
+        ("s3://lake/films/[z-a].csv", Invalid, "its brackets make no pattern"),
         ("s3://L/films/a.csv", Invalid, "expected s3://BUCKET/KEY"),
         ("s3://pond/a.csv", BadData, "there is no such bucket"),
     ],
