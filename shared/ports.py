@@ -795,7 +795,7 @@ class FeatureHistory(Protocol):
     def export(self, recommender: str, view: str, until: datetime, to: Path) -> int:
         """Writes all rows before `until` as JSON lines (key, at in microseconds since 1970, values), by key and time; returns rows."""
 
-    def trim(self, before: datetime) -> int:
+    def trim(self, recommender: str, before: datetime) -> int:
         """Drops what has been out of date since then: rows before it that have a successor at or before it. So what counted at any later
         moment still does. Returns how many."""
 

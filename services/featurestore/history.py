@@ -74,7 +74,7 @@ class SqlFeatureHistory:
                     count += 1
         return count
 
-    def trim(self, before: datetime) -> int:
+    def trim(self, recommender: str, before: datetime) -> int:
         later = feature_history.alias("later")
         follows = exists().where(
             later.c.recommender == _row.recommender,
@@ -84,7 +84,9 @@ class SqlFeatureHistory:
             later.c["at"] <= instant(before),
         )
         with self._engine.begin() as connection:
-            return connection.execute(delete(feature_history).where(_row["at"] < instant(before), follows)).rowcount
+            return connection.execute(
+                delete(feature_history).where(_row.recommender == recommender, _row["at"] < instant(before), follows)
+            ).rowcount
 
     def forget(self, recommender: str) -> None:
         with self._engine.begin() as connection:

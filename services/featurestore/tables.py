@@ -40,5 +40,5 @@ feature_history = Table(
     Column("at", BigInteger, primary_key=True, autoincrement=False),
     Column("digest", Text, nullable=False),
     Column("body", Text, nullable=False),
-    Index("feature_history_by_time", "at"),
+    Index("feature_history_by_time", "recommender", "at"),
 )

@@ -1,4 +1,4 @@
-"""What a version is asked with beside the items: the user's key, the moment, the request's context. One row for each request."""
+"""What a version is asked with beside the items: the user's key and values, the moment, the request's context. One row a request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import numpy as np
 
 from services.gateway.candidates import Wish
 from services.gateway.units import Array, Unit
+from services.gateway.values import UserValues
 from shared.domain.attributes import Value
+from shared.domain.stored import Stored
 from shared.serving.signature import BLANK, DataType, Input
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -20,10 +22,21 @@ _TYPES: Mapping[DataType, Any] = {"int64": np.int64, "float32": np.float32, "str
 class Feeding:
     """Safe to share between threads."""
 
+    def __init__(self, values: UserValues) -> None:
+        self._values = values
+
     def of(self, wishes: Sequence[Wish], unit: Unit) -> Mapping[str, Array]:
-        """A column for each such input, in the order of the wishes."""
+        """A column for each such input, in the order of the wishes, which are of one recommender."""
         found: dict[str, Array] = {unit.user_input: np.array([wish.user for wish in wishes], np.int64)}
+        stored: Sequence[Mapping[str, Stored]] = ()
+        if unit.views and wishes:
+            first = wishes[0]
+            patience = first.filter.serve.deadlines.features.total_seconds()
+            stored = self._values.of(first.recommender, unit, [wish.user for wish in wishes], first.at, patience)
         for one in unit.others:
+            if one.origin == "store":
+                found[one.name] = column(one, [values.get(one.name) for values in stored])
+                continue
             if one.name == unit.moment:
                 found[one.name] = np.array([(wish.at - _EPOCH) // timedelta(seconds=1) for wish in wishes], np.int64)
             else:
@@ -31,7 +44,7 @@ class Feeding:
         return found
 
 
-def column(one: Input, values: Sequence[Value | None]) -> Array:
+def column(one: Input, values: Sequence[Value | Stored | None]) -> Array:
     """Blank where a value isn't known, or is of another kind than the input takes."""
     taken, blank = _TAKEN[one.dtype], BLANK[one.dtype]
     if one.width is None:

@@ -31,13 +31,26 @@ from services.gateway.scoring import Scoring, Shown, Told
 from services.gateway.shadow import Mirrored, Shadow
 from services.gateway.snapshot import Served, Snapshot
 from services.gateway.units import Unit
+from services.gateway.values import UserValues
 from shared.contracts.events import NOTHING_LEFT, Event, Impression
 from shared.domain.attributes import Value
 from shared.domain.errors import Conflict, EyasError, Overloaded, Unavailable
 from shared.domain.ids import new_id
 from shared.domain.route import Variant, choose
 from shared.domain.traffic import bucket_of
-from shared.ports import ArtifactStore, Catalogue, Clock, EventLog, Indexes, Mirrors, RecommenderStore, Registry, RouteStore, Scorer
+from shared.ports import (
+    ArtifactStore,
+    Catalogue,
+    Clock,
+    EventLog,
+    FeatureStore,
+    Indexes,
+    Mirrors,
+    RecommenderStore,
+    Registry,
+    RouteStore,
+    Scorer,
+)
 from shared.telemetry import metrics
 
 _NO_CONTEXT: Mapping[str, Value] = {}
@@ -89,6 +102,8 @@ class Stores:
     mirrors: Mirrors
     catalogue: Catalogue
     indexes: Indexes
+    features: FeatureStore | None = None
+    """None: versions' own values alone."""
 
 
 class Gateway:
@@ -99,7 +114,8 @@ class Gateway:
         self._journal = Journal(stores.events)
         self._feedback = Feedback(stores.recommenders, stores.events, clock)
         self._server = server
-        self._feeding = Feeding()
+        self._values = UserValues(stores.features)
+        self._feeding = Feeding(self._values)
         self._scoring = Scoring(server, self._feeding)
         self._shadow = Shadow(
             server, self._feeding, stores.mirrors, f"{id}-{secrets.token_hex(4)}"
@@ -119,6 +135,7 @@ class Gateway:
         """When traffic has ended: what is still to be written is written, if it can be."""
         self._conveyor.close()
         self._shadow.close()
+        self._values.close()
         self._journal.close()
 
     @property

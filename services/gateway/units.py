@@ -10,7 +10,7 @@ import io
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -18,16 +18,21 @@ import numpy as np
 
 from services.gateway.keys import find
 from services.gateway.vectors import Vectors, build_vectors, read_vectors
+from shared.contracts.online import ONLINE, Online, OnlineView
 from shared.contracts.strict import read
 from shared.domain.errors import BadData, Damaged, NotFound, Unavailable
+from shared.domain.stored import StoredRow
 from shared.ports import ArtifactStore, CandidateIndex, Indexes, Version
 from shared.serving.nearest import Keys, Rows
 from shared.serving.signature import FRESH, INDEX, Input, Signature
+from shared.serving.values_file import Values, join_values, read_values
 from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
 Array = np.ndarray[Any, Any]
+OWN_BYTES = 64 << 20
+"""Of a version's own values by key, that a gateway holds at most to stand in for the store."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +56,23 @@ class Unit:
     """What it is asked with beside the two keys and the items' columns."""
     moment: str | None = None
     """The one of them that takes the moment of the request."""
+    views: tuple[OnlineView, ...] = ()
+    """What of it comes out of the feature store."""
+    own: Mapping[str, Values] = field(default_factory=dict)
+    """By view, what the version was published with, where that is small enough to be held here."""
 
     def knows(self, user: int) -> bool:
         place = int(np.searchsorted(self.users, user))
         return place < len(self.users) and int(self.users[place]) == user
+
+    def own_row(self, view: OnlineView, user: int) -> StoredRow | None:
+        """What the version was published with of a user; None where that isn't held here, or nothing was known."""
+        values = self.own.get(view.name)
+        if values is None:
+            return None
+        place = int(np.searchsorted(values.keys, user))
+        there = place < len(values.keys) and int(values.keys[place]) == user
+        return values.row(place, view.columns) if there else None
 
     @cached_property
     def every(self) -> Rows:
@@ -117,6 +135,7 @@ def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> U
     for column in columns.values():
         column.flags.writeable = False  # the same in every call, which those who pack it may rely on
     order = np.argsort(items, kind="stable")
+    views = _views(version, artifacts, what, signature)
     return Unit(
         version=version.number,
         user_input=signature.user,
@@ -130,7 +149,41 @@ def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> U
         _sorted=items[order],
         others=tuple(one for one in signature.asked() if one.name != signature.user),
         moment=signature.time,
+        views=views,
+        own=_own(version, artifacts, what, views),
     )
+
+
+def _views(version: Version, artifacts: ArtifactStore, what: str, signature: Signature) -> tuple[OnlineView, ...]:
+    """Each input out of the store is a column of its view, of the same type."""
+    inputs = [one for one in signature.inputs if one.origin == "store"]
+    if not inputs:
+        return ()
+    online = read(Online, json.loads(_file(version, artifacts, what, ONLINE)), f"{ONLINE} of {what}")
+    for one in inputs:
+        view = online.view(str(one.view))
+        columns = {column.name: (column.dtype, column.width) for column in view.columns} if view else {}
+        if columns.get(one.name) != (one.dtype, one.width):
+            raise Unavailable(f"{what} wants '{one.name}' of the view '{one.view}', and its {ONLINE} has no such column of that type")
+    wanted = {one.view for one in inputs}
+    return tuple(view for view in online.views if view.name in wanted)
+
+
+def _own(version: Version, artifacts: ArtifactStore, what: str, views: Sequence[OnlineView]) -> Mapping[str, Values]:
+    """All rows of a view, or none."""
+    found: dict[str, Values] = {}
+    room = OWN_BYTES
+    for view in views:
+        parts: list[Values] = []
+        for name in view.parts:
+            parts.append(read_values(_file(version, artifacts, what, name), view, f"{what}: {name}"))
+            room -= parts[-1].nbytes
+            if room < 0:
+                log.info("%s: its %d rows of the view '%s' are held by the feature store alone", what, view.rows, view.name)
+                return found
+        if parts:
+            found[view.name] = join_values(parts)
+    return found
 
 
 def _vectors(version: Version, artifacts: ArtifactStore, what: str, items: Keys, indexes: Indexes) -> Vectors | None:
@@ -159,8 +212,6 @@ def _index(version: Version, artifacts: ArtifactStore, what: str, items: Keys, v
 def _check_inputs(signature: Signature, what: str) -> None:
     """Keys are whole numbers."""
     for one in signature.inputs:
-        if one.origin == "store":
-            raise Unavailable(f"{what} wants '{one.name}' of the feature store, and there is none")
         if one.name in (signature.user, signature.item) and (one.dtype != "int64" or one.width is not None):
             raise Unavailable(f"{what}: the key '{one.name}' must be one int64 a row")
 

@@ -40,13 +40,27 @@ class Deadlines(Strict):
 
     seen: Duration = Field(timedelta(seconds=2), description="For what the user has seen; without it, answers may show it again.")
     score: Duration = Field(timedelta(seconds=1), description="For the model's scores; without them, the likeliest candidates are shown.")
+    features: Duration = Field(
+        timedelta(milliseconds=50), description="For users' values out of the feature store; without them, the version's own stand in."
+    )
 
     @model_validator(mode="after")
     def _are_times(self) -> Deadlines:
-        for name in ("seen", "score"):
+        for name in ("seen", "score", "features"):
             if not timedelta(milliseconds=1) <= getattr(self, name) <= timedelta(seconds=10):
                 raise ValueError(f"{name}: expected from 1ms to 10s")
         return self
+
+
+class Store(Strict):
+    """Values of users that a version is asked with."""
+
+    ttl: Duration | None = Field(
+        None, description="How old one may be, when it is served and when it is trained on: an older one is as if absent. Absent: any age."
+    )
+    keep: Duration = Field(
+        timedelta(days=400), description="How long what was written is kept for training, after something newer of the same key came."
+    )
 
 
 class Serve(Strict):
@@ -64,6 +78,7 @@ class Serve(Strict):
     )
     order: Order = Field(Order(), description="What moves items beside their scores: rules, campaigns, diversity, exploration.")
     deadlines: Deadlines = Field(Deadlines(), description="How long a request waits for what it can be answered without.")
+    store: Store = Field(Store(), description="Values of users in the feature store.")
     fresh: Fraction = Field(
         0.2,
         ge=0,

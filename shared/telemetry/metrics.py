@@ -34,6 +34,25 @@ UNFILTERED = Counter("eyas_unfiltered_answers", "Answers that may show what the 
 UNUSABLE = Counter(
     "eyas_indexes_unusable", "Versions loaded whose index of candidates is damaged or gone: they are found exactly.", ["recommender"]
 )
+FEATURE_READS = Counter(
+    "eyas_feature_reads",
+    "Users whose values an answer asked for, by view and what the feature store said: hit, missing, expired, away.",
+    ["recommender", "view", "outcome"],
+)
+FEATURE_AGE = Histogram(
+    "eyas_feature_age_seconds",
+    "How old the values were that it gave.",
+    ["recommender", "view"],
+    buckets=(1, 60, 600, 3600, 21600, 86400, 604800, 2592000, 31536000),
+)
+FEATURE_SECONDS = Histogram(
+    "eyas_feature_read_seconds",
+    "Time of its answers, those that came too late included.",
+    ["recommender"],
+    buckets=(0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5),
+)
+FEATURES_LOADED = Counter("eyas_features_loaded", "Rows that versions were published with, put into the feature store.", ["recommender"])
+FEATURES_WRITTEN = Counter("eyas_features_written", "Rows that were written to views by the API.", ["recommender", "view"])
 CATALOGUE_AGE = Gauge("eyas_catalogue_age_seconds", "Since this gateway's copies of the catalogues were last known to be the newest.")
 CATALOGUE_ITEMS = Gauge("eyas_catalogue_items", "Items in this gateway's copy of the catalogue, deleted ones included.", ["recommender"])
 CATALOGUE_BYTES = Gauge("eyas_catalogue_bytes", "Of that copy's columns.", ["recommender"])

@@ -85,9 +85,9 @@ class FakeFeatureHistory:
         to.write_text("".join(line + "\n" for line in lines))
         return len(rows)
 
-    def trim(self, before: datetime) -> int:
+    def trim(self, recommender: str, before: datetime) -> int:
         gone = 0
-        for held in self.rows.values():
+        for held in [rows for (name, _), rows in self.rows.items() if name == recommender]:
             for (key, at), _ in list(held.items()):
                 if at < before and any(key == other and at < later <= before for other, later in held):
                     del held[key, at]

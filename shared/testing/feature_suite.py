@@ -195,13 +195,15 @@ class FeatureHistorySuite:
     def test_what_is_out_of_date_goes_and_nothing_that_will_still_count(self, history: FeatureHistory) -> None:
         rows = [row(key, NOW - n * DAY, n=n) for key in (1, 2) for n in (9, 7, 5, 3)] + [row(3, NOW - 20 * DAY, n=20)]
         history.append("films", "user", rows)
+        history.append("books", "user", rows)
         before = NOW - 5 * DAY
         asked = [(key, before + n * timedelta(hours=12)) for key in (1, 2, 3) for n in range(12)]
         expected = _plain(history.as_of("films", "user", asked, None))
-        assert history.trim(before) == 4
-        assert history.trim(before) == 0
+        assert history.trim("films", before) == 4
+        assert history.trim("films", before) == 0
         assert _plain(history.as_of("films", "user", asked, None)) == expected
         assert [one.key for one in history.latest("films", "user", 9)] == [1, 2, 3]
+        assert history.as_of("books", "user", [(1, NOW - 9 * DAY)], None) != [None]
 
     def test_an_export_holds_every_row_before_the_moment(self, history: FeatureHistory, tmp_path: Path) -> None:
         rows = [row(2, NOW - DAY, **ODD), row(1, NOW - DAY, n=1), row(1, NOW - 2 * DAY, n=2), row(1, NOW, n=3)]

@@ -7,6 +7,7 @@ import io
 import json
 import threading
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from shared.domain.errors import NotFound, Unavailable
 from shared.ports import Recommender, Taken, Version
 from shared.testing.fake_catalogue import FakeCatalogue
 from shared.testing.fake_events import FakeMirrors
+from shared.testing.fake_features import FakeFeatureStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ITEMS = [10, 20, 30, 40, 50]
@@ -87,6 +89,7 @@ class World:
         self.log_hangs: threading.Event | None = None
         self.mirrors = FakeMirrors()
         self.catalogue = FakeCatalogue()
+        self.features: Any = FakeFeatureStore()
         self.gateways: list[Gateway] = []
         self.luck = 1.0
         """Nothing is explored."""
@@ -164,7 +167,7 @@ class World:
 
     def gateway(self) -> Gateway:
         made = Gateway(
-            Stores(self, self, self.artifacts, self, self, self.mirrors, self.catalogue, OpenIndexes()),
+            Stores(self, self, self.artifacts, self, self, self.mirrors, self.catalogue, OpenIndexes(), self.features),
             self,
             self.clock,
             "g1",

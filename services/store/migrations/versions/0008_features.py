@@ -40,7 +40,7 @@ def upgrade() -> None:
         sa.Column("digest", sa.Text(), nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
     )
-    op.create_index("feature_history_by_time", "feature_history", ["at"])
+    op.create_index("feature_history_by_time", "feature_history", ["recommender", "at"])
 
 
 def downgrade() -> None:
