@@ -76,11 +76,14 @@ def _wider(one: pl.DataType, other: pl.DataType, column: str, name: str) -> pl.D
     if one == pl.Null:
         return other
     if isinstance(one, pl.List) and isinstance(other, pl.List):
-        return pl.List(_wider(_inner(one), _inner(other), column, name))
+        return pl.List(_wider(inner_of(one), inner_of(other), column, name))
     if one.is_numeric() and other.is_numeric():
         return pl.Float64() if one in _FLOATS or other in _FLOATS else pl.Int64()
     raise BadData(f"{name}: column '{column}' has values of several kinds ({one} and {other})")
 
 
-def _inner(dtype: pl.List) -> pl.DataType:
+def inner_of(dtype: pl.DataType) -> pl.DataType:
+    """Of what a list is; of what is none, itself."""
+    if not isinstance(dtype, pl.List):
+        return dtype
     return dtype.inner if isinstance(dtype.inner, pl.DataType) else dtype.inner()

@@ -18,6 +18,8 @@ from polars.exceptions import PolarsError
 
 from pipelines.data.databases import query_rows
 from pipelines.data.laid import lay
+from pipelines.data.tfrecord.layout import beside
+from pipelines.data.tfrecord.reader import scan_tfrecord
 from pipelines.data.typed import scan_typed
 from shared.contracts.sources import Place
 from shared.datafiles import data_files, data_objects, is_object, kind_of
@@ -76,8 +78,8 @@ def readable(name: str) -> Iterator[None]:
         raise BadData(f"{name}: it can't be read: {_reason(error)}") from error
 
 
-def scan_files(files: Sequence[Path]) -> pl.LazyFrame:
-    """Files of one kind; a fault of one of them names it."""
+def scan_files(files: Sequence[Path], scratch: Path) -> pl.LazyFrame:
+    """Files of one kind; what can't be scanned where it is, is laid down in the scratch."""
     kinds = {kind_of(path.name) for path in files}
     if len(kinds) > 1:
         raise BadData(f"{files[0].parent}: files of several kinds can't be read together: {', '.join(sorted(map(str, kinds)))}")
@@ -86,6 +88,8 @@ def scan_files(files: Sequence[Path]) -> pl.LazyFrame:
             return pl.scan_parquet(list(files), glob=False)
         case "typed":
             return scan_typed(files)
+        case "tfrecord":
+            return scan_tfrecord(files, scratch / "rows", str(files[0] if len(files) == 1 else files[0].parent))
         case kind:
             return _scan_text(files, "\t" if kind == "tsv" else ",")
 
@@ -111,10 +115,13 @@ def _queried(place: Place, reach: Reach) -> tuple[Sequence[Path], pl.LazyFrame]:
 def _filed(place: Place, reach: Reach, columns: Sequence[str]) -> tuple[Sequence[Path], pl.LazyFrame]:
     assert place.uri is not None
     files = _fetched(place, reach) if is_object(place.uri) else data_files(place.uri, reach.roots)
+    scratch = reach.scratch / _mark(place)
+    if kind_of(files[0].name) == "tfrecord":
+        return [*files, *(beside(path) for path in files if beside(path).exists())], scan_files(files, scratch)
     for path in files:
         named = place.uri if len(files) == 1 else str(path)
-        _check_columns(scan_files([path]), named, [place.names.get(column, column) for column in columns])
-    return files, scan_files(files)
+        _check_columns(scan_files([path], scratch), named, [place.names.get(column, column) for column in columns])
+    return files, scan_files(files, scratch)
 
 
 def _fetched(place: Place, reach: Reach) -> list[Path]:
@@ -125,6 +132,8 @@ def _fetched(place: Place, reach: Reach) -> list[Path]:
     for number, one in enumerate(data_objects(place.uri, reach.roots, store)):
         path = reach.scratch / _mark(place) / f"{number:06}" / one.key.rsplit("/", 1)[-1]
         store.fetch(one.bucket, one.key, one.tag, one.size, path)
+        for other in one.layout(store):
+            store.fetch(one.bucket, other.key, other.tag, other.size, beside(path))
         found.append(path)
     return found
 

@@ -31,8 +31,8 @@ class Place(Strict):
 
     uri: str | None = Field(
         None,
-        description="Files: Parquet, CSV or tab separated text (.tsv, or .inter, .item, .user with types in the header); a path, a glob or "
-        "a folder, absolute or relative, under one of the operator's data roots, or s3://BUCKET/KEY under one of those.",
+        description="Files: Parquet, CSV, tab separated text (.tsv, or .inter, .item, .user with types in the header) or TFRecord; a path, "
+        "a glob or a folder, absolute or relative, under one of the operator's data roots, or s3://BUCKET/KEY under one of those.",
     )
     query: Annotated[str, AfterValidator(_one_select)] | None = Field(
         None, description="One SELECT, asked of the database that `from` names, instead of files."

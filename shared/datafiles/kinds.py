@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-Kind = Literal["parquet", "csv", "tsv", "typed"]
+Kind = Literal["parquet", "csv", "tsv", "typed", "tfrecord"]
 
 _KINDS: dict[str, Kind] = {
     ".parquet": "parquet",
@@ -14,8 +14,13 @@ _KINDS: dict[str, Kind] = {
     ".inter": "typed",
     ".item": "typed",
     ".user": "typed",
+    ".tfrecord": "tfrecord",
+    ".tfrecords": "tfrecord",
+    ".tfrecord.gz": "tfrecord",
 }
 ENDINGS = ", ".join(_KINDS)
+LAYOUT = ".layout.json"
+"""What follows the name of a TFRecord file in that of the file which says how its columns lie."""
 MAGIC = frozenset("*?[")
 """What makes a pattern of a path."""
 

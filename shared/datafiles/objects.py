@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shared.datafiles.kinds import ENDINGS, MAGIC, kind_of
+from shared.datafiles.kinds import ENDINGS, LAYOUT, MAGIC, kind_of
 from shared.datafiles.s3 import S3, Listed
 from shared.domain.errors import BadData, Invalid, Unsupported
 
@@ -28,6 +28,12 @@ class DataObject:
     @property
     def uri(self) -> str:
         return f"{SCHEME}{self.bucket}/{self.key}"
+
+    def layout(self, store: S3) -> list[Listed]:
+        """What says how the columns of a TFRecord lie, where there is such a thing."""
+        if kind_of(self.key) != "tfrecord":
+            return []
+        return [one for one in store.list(self.bucket, self.key + LAYOUT) if one.key == self.key + LAYOUT]
 
 
 def is_object(uri: str) -> bool:

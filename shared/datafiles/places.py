@@ -8,6 +8,7 @@ from pathlib import Path
 
 from shared.contracts.sources import Place
 from shared.datafiles.databases import databases
+from shared.datafiles.kinds import LAYOUT, kind_of
 from shared.datafiles.local import allowed_pattern, data_files
 from shared.datafiles.objects import allowed_key, data_objects, is_object
 from shared.datafiles.s3 import S3
@@ -61,9 +62,13 @@ class DataFiles:
 
     def _marks(self, uri: str) -> dict[str, str]:
         if is_object(uri):
-            found = data_objects(uri, self._roots, self._store())
-            return {one.uri: f"{one.size} bytes of {one.written}, tag {one.tag}" for one in found}
-        return {str(path): _state(path) for path in data_files(uri, self._roots)}
+            store = self._store()
+            found = data_objects(uri, self._roots, store)
+            marks = {one.uri: f"{one.size} bytes of {one.written}, tag {one.tag}" for one in found}
+            return marks | {f"{one.uri}{LAYOUT}": f"tag {other.tag}" for one in found for other in one.layout(store)}
+        files = data_files(uri, self._roots)
+        beside = [path.with_name(path.name + LAYOUT) for path in files if kind_of(path.name) == "tfrecord"]
+        return {str(path): _state(path) for path in (*files, *(path for path in beside if path.is_file()))}
 
 
 def _state(path: Path) -> str:

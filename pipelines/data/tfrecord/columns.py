@@ -1,0 +1,58 @@
+"""Values of a feature, many rows of them, to a column and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from pipelines.data.tfrecord.layout import TfColumn, Wire
+
+FLAT: dict[Wire, pl.DataType] = {"int64_list": pl.Int64(), "float_list": pl.Float32(), "bytes_list": pl.Binary()}
+FILLER: dict[Wire, Any] = {"int64_list": 0, "float_list": 0.0, "bytes_list": b""}
+
+
+@dataclass
+class Gathered:
+    """Rows of one column as they come. `lengths` are of lists (-1 is null), `valid` says which rows have a value where some may not."""
+
+    values: list[Any] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    valid: list[bool] = field(default_factory=list)
+
+    def series(self, column: TfColumn) -> pl.Series:
+        flat = _typed(pl.Series(column.name, self.values, FLAT[column.wire]), column)
+        if column.lists:
+            return lists(flat, self.lengths)
+        if not column.nulls:
+            return flat
+        return pl.select(pl.when(pl.Series(self.valid, dtype=pl.Boolean)).then(flat).alias(column.name)).to_series()
+
+
+def lists(flat: pl.Series, lengths: Sequence[int]) -> pl.Series:
+    """Rows of lists out of their values one after the other."""
+    known = np.array(lengths, np.int64)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.maximum(known, 0))])
+    array = pa.LargeListArray.from_arrays(pa.array(offsets), flat.to_arrow(), mask=pa.array(known < 0))
+    return pl.Series(flat.name, pl.from_arrow(array))
+
+
+def plain_values(series: pl.Series, column: TfColumn) -> list[Any]:
+    """What stands in a feature: no nulls among it."""
+    if column.wire == "bytes_list":
+        found: list[Any] = series.cast(pl.Binary).to_list()
+        return found
+    if column.wire == "float_list":
+        return series.cast(pl.Float64).to_list()
+    return series.to_physical().cast(pl.Int64).to_list()
+
+
+def _typed(flat: pl.Series, column: TfColumn) -> pl.Series:
+    dtype = column.dtype.inner if isinstance(column.dtype, pl.List) else column.dtype
+    if dtype == pl.Date:
+        return flat.cast(pl.Int32).cast(pl.Date)
+    return flat.cast(dtype)

@@ -1,0 +1,119 @@
+"""How columns lie in the Examples of a file: what a reader must know that the file itself doesn't say.
+
+Written beside the file as `NAME.layout.json`; a file that has none is read as one row an Example, a feature a column.
+
+* `short`: the feature's name, which each Example repeats.
+* `batch`: so many rows an Example (the last one may have fewer). A column of lists then has its lengths in `SHORT#` (-1 is null), one with
+  nulls says in `SHORT?` which rows have a value; without batches a null is a feature that isn't there.
+* `grouped`: columns of whole numbers, of fractions and of text, one value a row and no nulls, share the features `i`, `f` and `b`,
+  one column after the other in the order of `columns`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+from pydantic import Field, model_validator
+
+from shared.contracts.strict import Strict, read
+from shared.contracts.yaml12 import load
+from shared.datafiles.kinds import LAYOUT
+from shared.domain.errors import BadData
+
+Wire = Literal["int64_list", "float_list", "bytes_list"]
+GROUPS: dict[Wire, str] = {"int64_list": "i", "float_list": "f", "bytes_list": "b"}
+
+TYPES: dict[str, tuple[pl.DataType, Wire]] = {
+    "int8": (pl.Int8(), "int64_list"),
+    "int16": (pl.Int16(), "int64_list"),
+    "int32": (pl.Int32(), "int64_list"),
+    "int64": (pl.Int64(), "int64_list"),
+    "uint8": (pl.UInt8(), "int64_list"),
+    "uint16": (pl.UInt16(), "int64_list"),
+    "uint32": (pl.UInt32(), "int64_list"),
+    "bool": (pl.Boolean(), "int64_list"),
+    "date": (pl.Date(), "int64_list"),
+    "time": (pl.Datetime("us"), "int64_list"),
+    "time utc": (pl.Datetime("us", "UTC"), "int64_list"),
+    "float32": (pl.Float32(), "float_list"),
+    "float64": (pl.Float64(), "float_list"),
+    "text": (pl.String(), "bytes_list"),
+}
+"""By name: the type of a column, and the list of a feature that holds its values."""
+
+
+class TfColumn(Strict):
+    name: str = Field(description="Of the column.")
+    short: str = Field(min_length=1, description="Of the feature.")
+    type: str = Field(description="Of its values.")
+    lists: bool = Field(False, description="Whether a row has a list of them.")
+    nulls: bool = Field(False, description="Whether a row may have none.")
+
+    @property
+    def dtype(self) -> pl.DataType:
+        one = TYPES[self.type][0]
+        return pl.List(one) if self.lists else one
+
+    @property
+    def wire(self) -> Wire:
+        return TYPES[self.type][1]
+
+
+class Layout(Strict):
+    version: Literal[1] = 1
+    batch: int | None = Field(None, ge=1, le=1 << 20)
+    grouped: bool = False
+    columns: tuple[TfColumn, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Layout:
+        for column in self.columns:
+            if column.type not in TYPES:
+                raise ValueError(f"columns: '{column.name}': unknown type '{column.type}' (known: {', '.join(TYPES)})")
+        features = [*self.alone_features(), *self.groups()]
+        for what, names in (("column", [one.name for one in self.columns]), ("feature", features)):
+            doubled = sorted({name for name in names if names.count(name) > 1})
+            if doubled:
+                raise ValueError(f"columns: two of them are of the {what} '{doubled[0]}'")
+        return self
+
+    def groups(self) -> dict[str, tuple[TfColumn, ...]]:
+        """Columns by the feature that they share."""
+        if not self.grouped:
+            return {}
+        found = {name: tuple(one for one in self.columns if one.wire == wire and self._shares(one)) for wire, name in GROUPS.items()}
+        return {name: columns for name, columns in found.items() if columns}
+
+    def alone(self) -> tuple[TfColumn, ...]:
+        return tuple(one for one in self.columns if not (self.grouped and self._shares(one)))
+
+    def alone_features(self) -> list[str]:
+        found = []
+        for one in self.alone():
+            found.append(one.short)
+            if self.batch is not None and one.lists:
+                found.append(f"{one.short}#")
+            elif self.batch is not None and one.nulls:
+                found.append(f"{one.short}?")
+        return found
+
+    @staticmethod
+    def _shares(column: TfColumn) -> bool:
+        return not column.lists and not column.nulls
+
+
+def beside(path: Path) -> Path:
+    return path.with_name(path.name + LAYOUT)
+
+
+def read_layout(path: Path) -> Layout | None:
+    """Of a data file; None where it has none."""
+    place = beside(path)
+    if not place.exists():
+        return None
+    try:
+        return read(Layout, load(place.read_text(), place.name), place.name)
+    except UnicodeDecodeError:
+        raise BadData(f"{place}: it is not UTF-8 text") from None

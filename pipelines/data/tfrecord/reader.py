@@ -1,0 +1,178 @@
+"""TFRecord to frames, chunk by chunk: by the layout beside a file, or as the file tells itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from google.protobuf.message import DecodeError
+from polars.exceptions import PolarsError
+
+from pipelines.data.laid import CHUNK, lay
+from pipelines.data.tfrecord.columns import FILLER, FLAT, Gathered, lists
+from pipelines.data.tfrecord.example import example_class
+from pipelines.data.tfrecord.framing import records
+from pipelines.data.tfrecord.layout import Layout, TfColumn, Wire, beside, read_layout
+from shared.domain.errors import BadData
+
+
+def scan_tfrecord(files: Sequence[Path], scratch: Path, name: str) -> pl.LazyFrame:
+    """Decoded once into the scratch; scanned there."""
+    longest: dict[str, int] = {}
+    bare = [path for path in files if not beside(path).exists()]
+    if bare and len(bare) < len(files):
+        raise BadData(f"{name}: {bare[0].name} has no layout beside it, others have")
+    frame = lay((chunk for path in files for chunk in _chunks(path, longest)), scratch, name).frame
+    if not bare:
+        return frame
+    single = [column for column, most in longest.items() if most <= 1]
+    return frame.with_columns(pl.col(column).list.first() for column in single)
+
+
+def _chunks(path: Path, longest: dict[str, int]) -> Iterator[pl.DataFrame]:
+    layout = read_layout(path)
+    try:
+        yield from _by_layout(path, layout) if layout is not None else _as_found(path, longest)
+    except PolarsError as error:
+        raise BadData(f"{path}: its values don't fit its layout: {' '.join(str(error).split())[:200]}") from error
+
+
+def _features(path: Path) -> Iterator[tuple[int, Any]]:
+    parse = example_class().FromString
+    for number, data in enumerate(records(path), 1):
+        try:
+            yield number, parse(data).features.feature
+        except DecodeError:
+            raise BadData(f"{path}: record {number} is no tf.train.Example") from None
+
+
+def _by_layout(path: Path, layout: Layout) -> Iterator[pl.DataFrame]:
+    reading = _Reading(path, layout)
+    for number, features in _features(path):
+        reading.take(number, features)
+        if reading.rows >= CHUNK:
+            yield reading.frame()
+            reading = _Reading(path, layout)
+    if reading.rows:
+        yield reading.frame()
+
+
+class _Reading:
+    def __init__(self, path: Path, layout: Layout) -> None:
+        self.rows = 0
+        self._path = path
+        self._layout = layout
+        self._groups, self._alone = layout.groups(), layout.alone()
+        self._gathered = {one.name: Gathered() for one in layout.columns}
+
+    def frame(self) -> pl.DataFrame:
+        return pl.DataFrame([self._gathered[one.name].series(one) for one in self._layout.columns])
+
+    def take(self, number: int, features: Any) -> None:
+        rows = 1 if self._layout.batch is None else None
+        for name, columns in self._groups.items():
+            values = self._values(number, features, name, columns[0].wire)
+            rows = len(values) // len(columns) if rows is None else rows
+            if len(values) != rows * len(columns):
+                raise self._fault(number, name, f"{len(values)} values for {len(columns)} columns")
+            for place, column in enumerate(columns):
+                self._gathered[column.name].values.extend(values[place * rows : (place + 1) * rows])
+        for column in self._alone:
+            rows = self._one(number, features, column) if self._layout.batch is None else self._many(number, features, column, rows)
+        self.rows += rows or 0
+
+    def _one(self, number: int, features: Any, column: TfColumn) -> int:
+        gathered = self._gathered[column.name]
+        if column.short not in features:
+            if not column.nulls:
+                raise self._fault(number, column.short, "it is missing")
+            gathered.lengths.append(-1)
+            gathered.valid.append(False)
+            if not column.lists:
+                gathered.values.append(FILLER[column.wire])
+            return 1
+        values = self._values(number, features, column.short, column.wire)
+        if not column.lists and len(values) != 1:
+            raise self._fault(number, column.short, f"{len(values)} values where one is expected")
+        gathered.values.extend(values)
+        gathered.lengths.append(len(values))
+        gathered.valid.append(True)
+        return 1
+
+    def _many(self, number: int, features: Any, column: TfColumn, rows: int | None) -> int:
+        gathered = self._gathered[column.name]
+        values = self._values(number, features, column.short, column.wire)
+        count = len(values)
+        if column.lists:
+            lengths = self._values(number, features, f"{column.short}#", "int64_list")
+            if sum(max(length, 0) for length in lengths) != count:
+                raise self._fault(number, column.short, f"{count} values, and its lengths say otherwise")
+            gathered.lengths.extend(lengths)
+            count = len(lengths)
+        elif column.nulls:
+            gathered.valid.extend(bool(one) for one in self._values(number, features, f"{column.short}?", "int64_list"))
+            if len(gathered.valid) != len(gathered.values) + count:
+                raise self._fault(number, f"{column.short}?", "it is not of as many rows as there are values")
+        gathered.values.extend(values)
+        if rows is not None and count != rows:
+            raise self._fault(number, column.short, f"{count} rows where others of the record have {rows}")
+        return count
+
+    def _values(self, number: int, features: Any, name: str, wire: Wire) -> Any:
+        feature = features.get(name)
+        if feature is None:
+            raise self._fault(number, name, "it is missing")
+        kind = feature.WhichOneof("kind")
+        if kind not in (wire, None):
+            raise self._fault(number, name, f"it is a {kind}, and its layout says {wire}")
+        return getattr(feature, wire).value
+
+    def _fault(self, number: int, feature: str, said: str) -> BadData:
+        return BadData(f"{self._path}: record {number}, feature '{feature}': {said}")
+
+
+def _as_found(path: Path, longest: dict[str, int]) -> Iterator[pl.DataFrame]:
+    """Every feature a column of lists. `longest` learns how long the lists of each are: who has seen all files knows which are none."""
+    found: dict[str, tuple[Wire, Gathered]] = {}
+    rows = 0
+    for number, features in _features(path):
+        for name in features:
+            feature = features[name]
+            wire = feature.WhichOneof("kind")
+            if wire is None:
+                continue
+            if name not in found:
+                found[name] = (wire, Gathered(lengths=[-1] * rows))
+            known, gathered = found[name]
+            if known != wire:
+                raise BadData(f"{path}: record {number}, feature '{name}': it is a {wire}, and was a {known} before")
+            values = getattr(feature, wire).value
+            gathered.values.extend(values)
+            gathered.lengths.append(len(values))
+            if len(values) > longest.get(name, -1):
+                longest[name] = len(values)
+        rows += 1
+        for _, gathered in found.values():
+            if len(gathered.lengths) < rows:
+                gathered.lengths.append(-1)
+        if rows >= CHUNK:
+            yield _listed(found)
+            found, rows = {name: (wire, Gathered()) for name, (wire, _) in found.items()}, 0
+    if rows:
+        yield _listed(found)
+
+
+def _listed(found: dict[str, tuple[Wire, Gathered]]) -> pl.DataFrame:
+    return pl.DataFrame([lists(_text(pl.Series(name, one.values, FLAT[wire])), one.lengths) for name, (wire, one) in found.items()])
+
+
+def _text(flat: pl.Series) -> pl.Series:
+    """Bytes are text where they can be."""
+    if flat.dtype != pl.Binary:
+        return flat
+    try:
+        return flat.cast(pl.String)
+    except PolarsError:
+        return flat
