@@ -16,7 +16,9 @@ from benchmarks.rollout_world import World
 from pipelines.data.synthetic import GENRES
 from pipelines.export import neighbours
 from pipelines.export.unit import write_unit
-from pipelines.features.graph import Graph, compile_graph
+from pipelines.features.graph import Graph
+from pipelines.features.prepared import graph_of as compile_spec
+from pipelines.features.prepared import prepare
 from pipelines.features.raw import item_columns, signature
 from pipelines.models.mlp import MlpModel, build, plan
 from shared.contracts.models import MlpParams
@@ -50,8 +52,9 @@ def catalogue(items: int, seed: int = 1) -> pl.DataFrame:
 
 def graph_of(spec: RecommenderSpec, items: pl.DataFrame, users: int) -> Graph:
     rows = max(users, len(items))
-    seen = pl.LazyFrame({"user": np.arange(rows) % users + 1, "item": np.arange(rows) % len(items) + 1})
-    return compile_graph(spec, items.schema, "movies.csv").fit(seen, listed(items))
+    keys = {"user": np.arange(rows) % users + 1, "item": np.arange(rows) % len(items) + 1}
+    seen = pl.LazyFrame(keys | {"time": np.zeros(rows), "label": np.ones(rows, np.int8)})
+    return prepare(compile_spec(spec, {}, items.schema, None, {}), items, None, seen).fit(seen, [], None).graph
 
 
 def write(folder: Path, spec: RecommenderSpec, items: int, users: int, seed: int = 1) -> dict[str, Path]:

@@ -13,9 +13,12 @@ import polars as pl
 
 from pipelines.export.parity import answers, choose_pairs
 from pipelines.export.unit import merge
-from pipelines.features.graph import Graph, codes_name, compile_graph
+from pipelines.features.graph import Graph
+from pipelines.features.operators.base import output_name
+from pipelines.features.prepared import Prepared, graph_of, prepare
 from pipelines.features.raw import item_columns, signature
-from pipelines.loaders.batches import Codes
+from pipelines.loaders.meetings import Meetings, RawColumns, read_meetings
+from pipelines.loaders.tables import Catalogue, Codes
 from pipelines.models.families import FAMILIES
 from pipelines.models.family import Task, Trained
 from pipelines.models.popularity import fit_popularity
@@ -29,6 +32,21 @@ from tests.unit.pipelines.recommender import films, ratings, spec
 OPERATORS: Mapping[str, dict[str, Any]] = {
     "categorify": {"categorify": ["userId", "movieId", "year"]},
     "multi_hot": {"multi_hot": "genres", "separator": "|"},
+    "fill": {"fill": "price", "with": "mean", "flag": True},
+    "log": {"log": "price"},
+    "clip": {"clip": "price", "max": 2},
+    "normalise": {"normalise": "price"},
+    "bucketise": {"bucketise": "age", "at": [18, 30]},
+    "target_encode": {"target_encode": {"of": "movieId"}},
+    "count_encode": {"count_encode": "userId"},
+    "lag": {"lag": {"of": "at", "by": "userId"}},
+    "cyclic": {"cyclic": {"of": "at", "periods": ["week"]}},
+    "calendar": {"calendar": {"of": "at", "parts": ["hour"]}},
+    "cross": {"cross": ["year", "hour"], "buckets": 50},
+    "one_hot": {"one_hot": "age_bucket"},
+    "extract": {"extract": {"of": "title", "what": "hashtags"}},
+    "vector": {"vector": {"of": "movieId", "from": "posters.parquet", "width": 3}},
+    "sequence": {"sequence": {"of": "movieId", "by": "userId", "length": 4}},
 }
 """An entry of a spec's `features` for each operator, over the films of tests/unit/pipelines/recommender.py."""
 Skew = Callable[[Any, Graph, str], None]
@@ -42,13 +60,30 @@ class Small:
     folder: Path
     spec: RecommenderSpec
     graph: Graph
-    items: pl.DataFrame
-    codes: Codes
+    ready: Prepared
+    catalogue: Catalogue
+    meetings: Meetings
+
+    @property
+    def items(self) -> pl.DataFrame:
+        return self.ready.items
+
+    @property
+    def codes(self) -> Codes:
+        """A row for each item, met by nobody in particular."""
+        count = len(self.catalogue)
+        return self.meetings.features(np.full(count, 1), np.arange(count))
+
+    @property
+    def raw(self) -> RawColumns:
+        return RawColumns(self.items, self.ready.users, self.meetings.moments)
 
     def train(self, family: str) -> Trained:
         rows = self.folder / "train.parquet"
         popularity = fit_popularity(pl.scan_parquet(rows), self.items[self.graph.item])
-        task = Task(Model(family=family), self.graph, rows, self.codes, popularity, logging.getLogger("test"))
+        task = Task(
+            Model(family=family), self.graph, rows, self.catalogue, self.meetings.users.table, popularity, logging.getLogger("test")
+        )
         return FAMILIES[family].train(task).model
 
     @property
@@ -57,8 +92,7 @@ class Small:
 
     def rows(self, model: Trained) -> dict[str, Any]:
         users, rows = choose_pairs(self.graph, lambda name: self.folder / name, len(self.items), seed=1)
-        columns = item_columns(self.items, self.signature)
-        return answers(self.graph, model, self.codes, columns, users, rows, self.signature)
+        return answers(self.graph, model, self.raw, users, rows, self.signature)
 
     def unit(self, model: Trained, skew: Skew | None = None, column: str = "") -> bytes:
         features = self.graph.lower()
@@ -78,35 +112,45 @@ class Small:
 
 
 def small(folder: Path) -> Small:
-    wanted = spec(folder, features=list(OPERATORS.values()))
-    frame = films()
-    graph = compile_graph(wanted, frame.schema, "films.parquet")
-    items = frame.with_columns([one.normalise() for one in graph.side("item")])
-    seen = ratings(2000).select(user="userId", item="movieId", label=(pl.col("rating") >= 4).cast(pl.Int8), time="at")
-    graph = graph.fit(seen.lazy(), items)
-    keys = items[graph.item]
-    encoded = seen.with_columns(
-        graph.feature(graph.user).transform(pl.col("user")).alias("user_code"),
-        pl.col("item").replace_strict(keys, pl.int_range(len(keys), dtype=pl.Int32, eager=True)).alias("item_row"),
+    wanted = spec(folder, features=[*OPERATORS.values(), {"multi_hot": "title_hashtags"}])
+    frame = films().with_columns(
+        price=pl.when(pl.col("movieId") % 5 > 0).then(pl.col("movieId") / 7),
+        title=pl.when(pl.col("movieId") % 4 > 0).then(pl.format("#Film{} of #{}", pl.col("movieId") % 3, pl.col("year"))),
+        movieId_vector=pl.when(pl.col("movieId") % 6 > 0).then(
+            pl.concat_list(pl.col("movieId").cast(pl.Float32), pl.lit(1.0), pl.lit(-2.0))
+        ),
     )
-    for name, part in (("train", encoded[:1600]), ("holdout", encoded[1600:])):
-        part.write_parquet(folder / f"{name}.parquet")
-    codes = graph.transform(items.lazy(), "item").collect()
-    return Small(folder, wanted, graph, items, {name: np.ascontiguousarray(codes[name].to_numpy(), np.int32) for name in codes.columns})
+    people = pl.DataFrame({"userId": range(1, 25), "age": [None if user % 7 == 0 else 10 + user for user in range(1, 25)]})
+    seen = ratings(2000).select(user="userId", item="movieId", time="at", label=(pl.col("rating") >= 4).cast(pl.Int8)).lazy()
+    train, holdout = seen.head(1600), seen.slice(1600)
+    ready = prepare(graph_of(wanted, {}, frame.schema, people.schema, {}), frame, people, seen)
+    spreads = ready.spread(train, holdout, folder / "spread")
+    ready = ready.fit(train, spreads, None)
+    ready.write_rows(train, holdout, spreads, (folder / "train.parquet", folder / "holdout.parquet"))
+    for name, table, side in (("items", ready.items, "item"), ("users", ready.users, "user")):
+        assert table is not None
+        table.write_parquet(folder / f"{name}.parquet")
+        ready.graph.table(table.lazy(), side).collect().write_parquet(folder / f"{name}.features.parquet")  # type: ignore[arg-type]
+    meetings = read_meetings(lambda name: folder / name, True, ready.graph)
+    return Small(folder, wanted, ready.graph, ready, meetings.items, meetings)
 
 
 def shifted(features: Any, graph: Graph, column: str) -> None:
-    """Each code is the next one: of whatever operator."""
+    """Each code is the next one, each number one more than twice itself: of whatever operator."""
     from onnx import helper, numpy_helper
 
-    output, inner = codes_name(column), f"{codes_name(column)}/before"
+    output, inner = output_name(column), f"{output_name(column)}/before"
     node = next(node for node in features.graph.node if output in node.output)
     node.output[list(node.output).index(output)] = inner
-    cardinality = graph.feature(column).state.cardinality
-    for name, value in (("one", 1), ("cardinality", cardinality)):
-        features.graph.initializer.append(numpy_helper.from_array(np.array(value, np.int32), f"{output}/{name}"))
+    feature = next(one for one in graph.features if one.name == column)
+    kind = np.int32 if feature.kind == "code" else np.float32
+    features.graph.initializer.append(numpy_helper.from_array(np.array(1, kind), f"{output}/one"))
     features.graph.node.append(helper.make_node("Add", [inner, f"{output}/one"], [f"{output}/sum"]))
-    features.graph.node.append(helper.make_node("Mod", [f"{output}/sum", f"{output}/cardinality"], [output]))
+    if feature.kind == "code":
+        features.graph.initializer.append(numpy_helper.from_array(np.array(feature.cardinality, np.int32), f"{output}/cardinality"))
+        features.graph.node.append(helper.make_node("Mod", [f"{output}/sum", f"{output}/cardinality"], [output]))
+    else:
+        features.graph.node.append(helper.make_node("Add", [f"{output}/sum", inner], [output]))
 
 
 def swapped(features: Any, graph: Graph, column: str) -> None:
@@ -124,10 +168,10 @@ def reversed_order(features: Any, graph: Graph, column: str) -> None:
     """The codes of a row come from right to left."""
     from onnx import helper, numpy_helper
 
-    output, inner = codes_name(column), f"{codes_name(column)}/before"
+    output, inner = output_name(column), f"{output_name(column)}/before"
     node = next(node for node in features.graph.node if output in node.output)
     node.output[0] = inner
-    length = graph.feature(column).length
+    length = next(one.width for one in graph.features if one.name == column)
     assert length is not None
     features.graph.initializer.append(numpy_helper.from_array(np.arange(length)[::-1].copy(), f"{output}/order"))
     features.graph.node.append(helper.make_node("Gather", [inner, f"{output}/order"], [output], axis=1))

@@ -9,7 +9,8 @@ import polars as pl
 
 from pipelines.data.sources import Reach, Source, open_source, readable
 from pipelines.data.validate import check_fits, check_table
-from shared.contracts.spec import Categorify, RecommenderSpec, Table
+from shared.contracts.features import mentioned
+from shared.contracts.spec import RecommenderSpec, Table
 from shared.domain.errors import BadData
 
 
@@ -37,7 +38,7 @@ def _open(table: Table, spec: RecommenderSpec, reach: Reach) -> Source:
     check_table(source, table.key)
     schema = source.frame.collect_schema()
     for operator in spec.operators():
-        for column in operator.categorify if isinstance(operator, Categorify) else ():
+        for column in mentioned(operator):
             if column in schema:
                 check_fits(source, column)
     return source

@@ -5,7 +5,7 @@ The shape: user and item (int64), time (float64, seconds since 1970), label (int
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -32,13 +32,15 @@ def open_interactions(spec: RecommenderSpec, reach: Reach) -> Source:
     return source
 
 
-def from_file(source: Source, spec: RecommenderSpec) -> pl.LazyFrame:
+def from_file(source: Source, spec: RecommenderSpec, extra: Mapping[str, str] | None = None) -> pl.LazyFrame:
+    """`extra`: further columns that are wanted, by what they are called here."""
     schema = spec.schema_
     return source.frame.select(
         user=pl.col(schema.user).cast(pl.Int64),
         item=pl.col(schema.item).cast(pl.Int64),
         time=seconds(schema.time, source.frame.collect_schema()[schema.time]),
         label=holds(pl.col(schema.label.column).cast(pl.Float64), spec.positive()),
+        **{name: pl.col(column) for name, column in (extra or {}).items()},
     )
 
 

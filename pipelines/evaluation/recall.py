@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.evaluation.cases import Cases
-from pipelines.features.graph import Graph
-from pipelines.features.vocabulary import FIRST
-from pipelines.loaders.batches import Codes, encode_users
+from pipelines.features.columns import FIRST
+from pipelines.loaders.meetings import Meetings
 from pipelines.models.family import Trained
 from pipelines.models.popularity import Popularity
 from shared.serving.nearest import Rows, best
@@ -33,12 +32,13 @@ def by_popularity(popularity: Popularity) -> Retrieve:
     return lambda user, count: best(popularity.scores, popularity.items, count)
 
 
-def by_model(model: Trained, graph: Graph, codes: Codes, popularity: Popularity, users: NDArray[np.int64]) -> Retrieve | None:
+def by_model(model: Trained, meetings: Meetings, popularity: Popularity, users: NDArray[np.int64]) -> Retrieve | None:
     """None where the model has no vectors."""
-    found = model.embeddings(codes)
+    found = model.embeddings(meetings.items.columns)
     if found is None:
         return None
-    known = {user: found.queries[code] for user, code in zip(users.tolist(), encode_users(graph, users), strict=True) if code >= FIRST}
+    codes = meetings.users.of(users)[meetings.graph.user]
+    known = {user: found.queries[code] for user, code in zip(users.tolist(), codes, strict=True) if code >= FIRST}
     return _by_vectors(popularity, found.vectors, known)
 
 

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.features.graph import Graph
-from pipelines.features.raw import item_columns
-from pipelines.loaders.batches import Codes, encode_users
+from pipelines.loaders.meetings import Meetings, RawColumns
+from pipelines.loaders.tables import Codes
 from pipelines.models.popularity import Popularity
 from shared.serving.signature import OUTPUT, Signature
 
@@ -30,18 +28,18 @@ def popularity_scorer(popularity: Popularity) -> Scorer:
     return lambda users, rows: popularity.scores[rows]
 
 
-def model_scorer(graph: Graph, items: Codes, model: Callable[[Codes], NDArray[np.float32]]) -> Scorer:
-    """A model in training's own runtime, on codes made by polars."""
-    return lambda users, rows: model({name: column[rows] for name, column in items.items()} | {graph.user: encode_users(graph, users)})
+def model_scorer(meetings: Meetings, model: Callable[[Codes], NDArray[np.float32]]) -> Scorer:
+    """A model in training's own runtime, on features made by polars."""
+    return lambda users, rows: model(meetings.features(users, rows))
 
 
-def unit_scorer(model: Path, served: Signature, items: pl.DataFrame) -> Scorer:
+def unit_scorer(model: Path, served: Signature, raw_columns: RawColumns) -> Scorer:
     """A served unit on raw columns, as the server would run it."""
     session = onnx_session(model)
-    columns = item_columns(items, served)
+    ask = raw_columns.of(served)
 
     def score(users: Ints, rows: Ints) -> Scores:
-        raw = {name: column[rows] for name, column in columns.items()} | {served.user: users}
+        raw = ask(users, rows)
         scores: Scores = session.run([OUTPUT], raw)[0]
         return scores
 

@@ -1,4 +1,4 @@
-"""The rows that a served unit must answer as training did, and what training made of them: codes and scores.
+"""The rows that a served unit must answer as training did, and what training made of them: features and scores.
 
 Real pairs, newest first, and then pairs that cover: every item of the catalogue and every known user, as far as there is room, and a
 stranger, so that a single entry of a vocabulary that has moved is seen.
@@ -14,8 +14,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.features.graph import Graph, codes_name
-from pipelines.loaders.batches import Codes, encode_users
+from pipelines.features.graph import Graph
+from pipelines.loaders.meetings import RawColumns
+from pipelines.loaders.tables import array
 from pipelines.models.family import Trained
 from shared.serving.signature import OUTPUT, Signature
 
@@ -29,18 +30,18 @@ def choose_pairs(graph: Graph, fetch: Callable[[str], Path], catalogue: int, see
     """Users' keys and rows of the catalogue; seeded. `fetch` gives the files of etl."""
     random = np.random.default_rng((seed, 31))
     users, rows = _real(fetch, random)
-    known = graph.feature(graph.user).state.values.to_numpy()
+    known = graph.key(graph.user).state.values.to_numpy()
     count = min(MOST, max(len(known), catalogue))
     covering_users = np.append(_cycle(random.permutation(known), count), _stranger(known))
     covering_rows = np.append(_cycle(random.permutation(catalogue), count), 0)
     return np.concatenate([users, covering_users]), np.concatenate([rows, covering_rows])
 
 
-def answers(graph: Graph, model: Trained, items: Codes, columns: Arrays, users: Ints, rows: Ints, served: Signature) -> Arrays:
-    """Raw columns as the unit takes them, training's codes under the outputs' names, and training's score."""
-    codes = {name: column[rows] for name, column in items.items()} | {graph.user: encode_users(graph, users)}
-    raw = {served.user: users} | {name: column[rows] for name, column in columns.items()}
-    return raw | {codes_name(name): column for name, column in codes.items()} | {OUTPUT: model.score(codes)}
+def answers(graph: Graph, model: Trained, raw: RawColumns, users: Ints, rows: Ints, served: Signature) -> Arrays:
+    """Raw columns as the unit takes them, polars' features under the outputs' names, and the score of training's own runtime."""
+    made = graph.transform(raw.frame(graph, users, rows).lazy()).collect()
+    features = {one.name: array(made[one.name], one.kind) for one in graph.features}
+    return raw.of(served)(users, rows) | {one.output: features[one.name] for one in graph.features} | {OUTPUT: model.score(features)}
 
 
 def _real(fetch: Callable[[str], Path], random: np.random.Generator) -> tuple[Ints, Ints]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipelines.features.graph import IR_VERSION, Graph, codes_name
+from pipelines.features.graph import IR_VERSION, Graph
+from pipelines.features.operators.base import output_name
 from pipelines.models.family import Trained
 from shared.domain.errors import Invalid
 from shared.serving.signature import OUTPUT
@@ -33,12 +34,12 @@ def write_unit(graph: Graph, model: Trained, path: Path) -> Path:
 
 
 def merge(features: Any, model: Any) -> Any:
-    """Puts the features in front of a lowered model: its inputs are codes, under the names of their columns."""
+    """Puts the features in front of a lowered model: its inputs are features, under their names."""
     import onnx
 
     codes = list(features.graph.output)
     model.ir_version = IR_VERSION
-    links = [(codes_name(one.name), _PREFIX + one.name) for one in model.graph.input]
+    links = [(output_name(one.name), _PREFIX + one.name) for one in model.graph.input]
     unit = onnx.compose.merge_models(features, onnx.compose.add_prefix(model, _PREFIX), io_map=links)
     _rename(unit, _PREFIX + model.graph.output[0].name, OUTPUT)
     unit.graph.output.extend(codes)

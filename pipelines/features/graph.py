@@ -1,165 +1,321 @@
-"""The feature graph: compiled once from the spec, fitted once, and run by polars in training and by ONNX in serving.
+"""The feature graph: compiled once from the spec, fitted once, and run by polars or NVTabular in training and by ONNX in serving.
 
-Fitted state is neutral: a vocabulary as Parquet for each column and `features.json`. It is what etl publishes, what
-training and export read, and what a warm run grows.
+Fitted state is neutral: Parquet for whatever has a row a value, and `features.json`, which says the rest and how the graph is built again.
+It is what etl publishes, what training and export read, and what a warm run grows.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from pydantic import TypeAdapter
 
-from pipelines.features.categorify import CategorifyFeature, Side
-from pipelines.features.multi_hot import MultiHotFeature
-from pipelines.features.vocabulary import DType, read_vocabulary
-from shared.contracts.spec import Categorify, RecommenderSpec
+from pipelines.features.columns import Raw, Side, Table
+from pipelines.features.compile import Tables, compile_operators
+from pipelines.features.engines.polars import Data, compute, in_order
+from pipelines.features.lowering import IR_VERSION, ML_OPSET, OPSET, Lowering
+from pipelines.features.operators.base import Feature, Mode, Operator, Saved, output_name
+from pipelines.features.operators.categorify import Categorify
+from pipelines.features.operators.ordered import is_ordered
+from pipelines.features.operators.target import TargetEncode
+from pipelines.features.schemas import read_schema, write_schema
+from pipelines.features.statistics import Found, Statistic
+from shared.contracts.features import Operator as Entry
 from shared.domain.errors import BadData, Invalid
 
-Feature = CategorifyFeature | MultiHotFeature
+__all__ = ["FEATURES", "IR_VERSION", "ML_OPSET", "OPSET", "Graph", "Tables", "check_same", "compile_graph", "load_graph"]
+
 FEATURES = "features.json"
-IR_VERSION, OPSET, ML_OPSET = 8, 17, 2
-
-
-def vocabulary_file(column: str) -> str:
-    return f"vocabulary.{column}.parquet"
-
-
-def codes_name(column: str) -> str:
-    """The name of a column's codes inside the ONNX graph."""
-    return f"codes/{column}"
+VERSION = 2
+TRAIN = "~train"
+"""Of rows that are spread by user: whether they are trained on; what was the newest of a user is asked of all."""
+ALL: tuple[Side, ...] = ("user", "item", "context", "pair")
+_ENTRIES: TypeAdapter[tuple[Any, ...]] = TypeAdapter(tuple[Entry, ...])
+Engine = Callable[[list[Statistic], Data], Found]
 
 
 @dataclass(frozen=True)
 class Graph:
-    user: str
-    item: str
-    features: tuple[Feature, ...]
+    entries: tuple[Any, ...]
+    tables: Tables
+    operators: tuple[Operator, ...]
 
-    def side(self, side: Side) -> tuple[Feature, ...]:
-        return tuple(one for one in self.features if one.side == side)
+    @property
+    def user(self) -> str:
+        return self.tables.user
 
-    def feature(self, column: str) -> Feature:
-        return next(one for one in self.features if one.column == column)
+    @property
+    def item(self) -> str:
+        return self.tables.item
+
+    @property
+    def row(self) -> tuple[str, str, str]:
+        return self.tables.user, self.tables.item, self.tables.time
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """What models get."""
+        return tuple({feature.name: feature for one in self.operators for feature in one.features}.values())
+
+    def side(self, *sides: Side) -> tuple[Feature, ...]:
+        return tuple(one for one in self.features if one.side in sides)
+
+    @property
+    def extra(self) -> dict[str, pl.DataType]:
+        """The interactions' columns beyond keys and time."""
+        return {name: dtype for name, dtype in self.tables.interactions.items() if name not in self.row}
+
+    @property
+    def codes(self) -> tuple[Feature, ...]:
+        return tuple(one for one in self.features if one.kind == "code")
+
+    @property
+    def numbers(self) -> tuple[Feature, ...]:
+        return tuple(one for one in self.features if one.kind == "float32")
+
+    def sources(self, feature: Feature) -> tuple[str, ...]:
+        """The raw columns that it is made of."""
+        at = next(at for at, one in enumerate(self.operators) if any(found.made == feature.made for found in one.features))
+        makers = [self.operators[one] for one in (*_makers([at], self.operators), at)]
+        return tuple(dict.fromkeys(column.name for one in makers for column in one.inputs if isinstance(column, Raw)))
+
+    def key(self, column: str) -> Categorify:
+        """What encodes the user's key, or the item's."""
+        return next(one for one in self.operators if isinstance(one, Categorify) and one.column.name == column)
 
     def cardinalities(self) -> dict[str, int]:
-        return {one.column: one.state.cardinality for one in self.features}
+        return {one.name: one.cardinality for one in self.codes if one.cardinality is not None}
 
-    def fit(self, interactions: pl.LazyFrame, items: pl.DataFrame, known: Graph | None = None) -> Graph:
-        """Fits keys on the training interactions and all else on the items; with `known`, grows its vocabularies."""
-        fitted: list[Feature] = []
-        for one in self.features:
-            key = {self.user: "user", self.item: "item"}.get(one.column)
-            frame = interactions.select(pl.col(key).alias(one.column)) if key else items.lazy()
-            old: Any = known.feature(one.column) if known else None
-            fitted.append(one.fit(frame, old))
-        return replace(self, features=tuple(fitted))
+    @property
+    def is_ordered(self) -> bool:
+        return any(is_ordered(one) for one in self.operators)
 
-    def transform(self, frame: pl.LazyFrame, side: Side) -> pl.LazyFrame:
-        """The code columns of one side, named as the raw ones."""
-        return frame.select([one.transform() for one in self.side(side)])
+    @property
+    def folds(self) -> tuple[TargetEncode, ...]:
+        return tuple(one for one in self.operators if isinstance(one, TargetEncode))
 
-    def lower(self) -> Any:
-        """The ONNX model from raw columns to codes."""
-        from onnx import TensorProto, helper
+    def raws(self, *tables: Table) -> tuple[Raw, ...]:
+        """The columns that are taken from those tables; keys are the interactions'."""
+        found: dict[str, Raw] = {}
+        for operator in self.operators:
+            words = getattr(operator, "words", None)
+            for column in (*operator.inputs, *(words.columns if words else ())):
+                if isinstance(column, Raw) and (not tables or column.table in tables):
+                    before = found.setdefault(column.name, column)
+                    if (before.kind, before.time, before.many) != (column.kind, column.time, column.many):
+                        raise Invalid(
+                            f"features: '{column.name}' is taken as {_taken(before)} and as {_taken(column)}: one of them must go"
+                        )
+        return tuple(found.values())
 
-        types = {"int64": TensorProto.INT64, "string": TensorProto.STRING}
-        nodes, inputs, outputs = [], [], []
-        for one in self.features:
-            shape = ["N"] if one.length is None else ["N", one.length]
-            inputs.append(helper.make_tensor_value_info(one.column, types[one.dtype], shape))
-            outputs.append(helper.make_tensor_value_info(codes_name(one.column), TensorProto.INT32, shape))
-            nodes += one.lower(codes_name(one.column))
-        graph = helper.make_graph(nodes, "features", inputs, outputs)
-        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="eyas")
+    def prepared(self, table: Table) -> list[pl.Expr]:
+        """The columns of a table as operators take them."""
+        schema = self.tables.schema(table)
+        return [one.prepared(schema[one.source or one.name]) for one in self.raws(table) if (one.source or one.name) in schema]
+
+    def fit(self, data: Data, known: Graph | None = None, engine: Engine = compute) -> Graph:
+        """On prepared tables; with `known`, grows it by them. Statistics that don't need one another are taken together."""
+        fitted: dict[int, Operator] = {}
+        made: dict[str, Feature] = {}
+        for level in _levels(self.operators):
+            asking = [at for at in level if self.operators[at].asks()]
+            asks = [ask for at in asking for ask in self.operators[at].asks()]
+            before = [fitted[at] for at in _makers(asking, self.operators)]
+            found = engine(asks, _with(data, before)) if asks else {}
+            for at in level:
+                old: Any = known.operators[at] if known else None
+                one = fitted[at] = self.operators[at].fitted(found, old, made)
+                made |= {feature.made: feature for feature in one.features}
+        return replace(self, operators=tuple(fitted[at] for at in range(len(self.operators))))
+
+    def transform(
+        self, frame: pl.LazyFrame, *sides: Side, mode: Mode = "serve", ordered: Mode | None = None, keep: Iterable[str | pl.Expr] = ()
+    ) -> pl.LazyFrame:
+        """The features of some sides (all, if none is said), named as themselves, of prepared columns. `ordered`: the mode of what needs a
+        user's rows in order, where that is another one."""
+        wanted = [at for at, one in enumerate(self.operators) if {out.side for out in one.outputs} <= set(sides or ALL)]
+        before = _makers(wanted, self.operators)
+        for one in (self.operators[at] for at in sorted({*wanted, *before})):
+            frame = one.apply(frame, ordered if ordered and is_ordered(one) else mode)
+        return frame.select(*keep, *(_finished(one) for one in self.side(*(sides or ALL))))
+
+    def table(self, frame: pl.LazyFrame, side: Side) -> pl.LazyFrame:
+        """The features of users or of items, row by row; beside what a target's mean is, `NAME@folds`: what it is out of each fold."""
+        makers = [one for one in self.folds if one.outputs[0].side == side]
+        for one in makers:
+            frame = one.by_fold(frame)
+        apart = [f"{out.name}@folds" for one in makers for out in one.outputs]
+        made = self.transform(frame, side, keep=apart)
+        return made.rename({name: name.removeprefix(output_name("")) for name in apart})
+
+    def lower(self, limit: int | None = None) -> Any:
+        """The ONNX model from raw columns to features."""
+        return self.lowering(limit).model([(one.output, one.made, one.kind, one.width) for one in self.features])
+
+    def lowering(self, limit: int | None = None) -> Lowering:
+        import numpy as np
+
+        build = Lowering()
+        for one in self.operators:
+            one.lower(build)
+        for feature in self.numbers:
+            value = build.tensor(feature.made)
+            build.gives(feature.made, build.node("Where", build.node("IsNaN", value), build.constant(np.array(0, np.float32)), value))
+        return build
 
     def describe(self) -> list[dict[str, Any]]:
+        makers = {feature.name: one for one in self.operators for feature in one.features}
         return [
             {
-                "kind": one.kind,
-                "column": one.column,
+                "name": one.name,
+                "operator": makers[one.name].kind,
+                "of": list(self.sources(one)),
                 "side": one.side,
-                "dtype": one.dtype,
-                "min_count": one.min_count,
-                "length": one.length,
-                "cardinality": one.state.cardinality,
+                "kind": one.kind,
+                "width": one.width,
+                "cardinality": one.cardinality,
             }
-            | ({"max_length": one.max_length, "separator": one.separator} if isinstance(one, MultiHotFeature) else {})
             for one in self.features
         ]
 
     def save(self, folder: Path) -> dict[str, Path]:
-        files = {vocabulary_file(one.column): one.state.write(folder / vocabulary_file(one.column)) for one in self.features}
-        path = folder / FEATURES
-        path.write_text(json.dumps({"version": 1, "user": self.user, "item": self.item, "features": self.describe()}, indent=1))
-        return files | {FEATURES: path}
+        files: dict[str, Path] = {}
+        facts = []
+        for one in self.operators:
+            saved = one.saved()
+            facts.append(dict(saved.facts))
+            for name, frame in saved.frames.items():
+                path = files[f"{name}.parquet"] = folder / f"{name}.parquet"
+                frame.write_parquet(path, compression="zstd", statistics=False)
+        files[FEATURES] = folder / FEATURES
+        document = {
+            "version": VERSION,
+            "user": self.tables.user,
+            "item": self.tables.item,
+            "time": self.tables.time,
+            "tables": {name: write_schema(self._needed(name)) for name in ("interactions", "items", "users")},
+            "entries": [one.model_dump(mode="json", by_alias=True) for one in self.entries],
+            "state": facts,
+            "files": sorted(name for name in files if name != FEATURES),
+        }
+        files[FEATURES].write_text(json.dumps(document, indent=1))
+        return files
+
+    def _needed(self, table: Table) -> pl.Schema:
+        """Of a table's columns, those that the graph looks at, keys and time included."""
+        names = {one.source or one.name for one in self.raws(table)} | ({*self.row} if table == "interactions" else set())
+        names |= {target for one in self.folds for target in one.targets} if table == "interactions" else set()
+        return pl.Schema({name: dtype for name, dtype in self.tables.schema(table).items() if name in names})
+
+
+def compile_graph(entries: tuple[Any, ...], tables: Tables) -> Graph:
+    graph = Graph(entries, tables, compile_operators(entries, tables))
+    graph.raws()
+    return graph
 
 
 def load_graph(fetch: Callable[[str], Path]) -> Graph:
     """Reads a fitted graph; `fetch` gives the path of a published file."""
-    described = json.loads(fetch(FEATURES).read_text())
-    features: list[Feature] = []
-    for entry in described["features"]:
-        kind, _ = entry.pop("kind"), entry.pop("cardinality")
-        vocabulary = read_vocabulary(fetch(vocabulary_file(entry["column"])), entry["dtype"])
-        if kind == "categorify":
-            del entry["length"]
-            features.append(CategorifyFeature(**entry, vocabulary=vocabulary))
-        else:
-            features.append(MultiHotFeature(**entry, vocabulary=vocabulary))
-    return Graph(described["user"], described["item"], tuple(features))
-
-
-def compile_graph(spec: RecommenderSpec, items: pl.Schema, table: str) -> Graph:
-    """The unfitted graph; `items` is the schema of the items table, its key renamed to the schema's item column."""
-    user, item = spec.schema_.user, spec.schema_.item
-    features: list[Feature] = []
-    for operator in spec.operators():
-        columns = operator.categorify if isinstance(operator, Categorify) else (operator.multi_hot,)
-        for column in columns:
-            if column in (user, item) and not isinstance(operator, Categorify):
-                raise Invalid(f"features: '{column}' is a key: it takes 'categorify', not 'multi_hot'")
-            if column == user:
-                features.append(CategorifyFeature(column, "user", "int64", operator.min_count))
-                continue
-            if column not in items:
-                known = ", ".join(sorted(spec.data.items.key if name == item else name for name in items.names()))
-                raise Invalid(f"features: column '{column}' is neither a key nor in the items table {table}, which has: {known}")
-            if isinstance(operator, Categorify):
-                features.append(CategorifyFeature(column, "item", _dtype(items[column], column, table), operator.min_count))
-            else:
-                dtype = _list_dtype(items[column], column, operator.separator, table)
-                features.append(MultiHotFeature(column, "item", dtype, operator.min_count, operator.max_length, operator.separator))
-    return Graph(user, item, tuple(features))
+    document = json.loads(fetch(FEATURES).read_text())
+    if document.get("version") != VERSION:
+        raise Invalid(f"{FEATURES}: it is of format {document.get('version')}, this is {VERSION}: start a full run")
+    interactions, items, users = (read_schema(document["tables"][name]) for name in ("interactions", "items", "users"))
+    tables = Tables(document["user"], document["item"], document["time"], interactions, items, users)
+    graph = compile_graph(_ENTRIES.validate_python(document["entries"]), tables)
+    frames = {name.removesuffix(".parquet"): pl.read_parquet(fetch(name)) for name in document["files"]}
+    restored: list[Operator] = []
+    made: dict[str, Feature] = {}
+    for one, facts in zip(graph.operators, document["state"], strict=True):
+        restored.append(one.restored(Saved(facts, frames), made))
+        made |= {feature.made: feature for feature in restored[-1].features}
+    return replace(graph, operators=tuple(restored))
 
 
 def check_same(graph: Graph, parent: Graph) -> None:
     """A warm run keeps the parent's features: codes and tables could not keep their meaning otherwise."""
-    ours, theirs = ([(one.column, one.kind, one.dtype) for one in which.features] for which in (graph, parent))
-    if ours != theirs:
-        raise Invalid(f"features: they changed since the parent ({theirs} then, {ours} now): a warm run can't, start a full one")
+    ours, theirs = ([(one.name, one.kind, one.time, one.many) for one in which.raws()] for which in (graph, parent))
+    if graph.entries != parent.entries or ours != theirs:
+        raise Invalid("features: they have changed since the parent: a warm run can't change them, start a full one")
 
 
-def _dtype(dtype: pl.DataType, column: str, table: str) -> DType:
-    if dtype.is_integer():
-        return "int64"
-    if dtype in (pl.String, pl.Categorical, pl.Enum):
-        return "string"
-    raise BadData(f"{table}: column '{column}' is {dtype}: categorify takes integers or text")
+def joined(data: Mapping[Table, pl.LazyFrame], graph: Graph) -> pl.LazyFrame:
+    """The interactions with what the items and users tables know of theirs, as far as something is made of it."""
+    frame = data["interactions"]
+    for table, key in (("items", graph.item), ("users", graph.user)):
+        if table in data and (columns := [one.name for one in graph.raws(table)]):  # type: ignore[arg-type]
+            frame = frame.join(data[table].select(key, *columns), on=key, how="left", maintain_order="left")  # type: ignore[index]
+    return frame
 
 
-def _list_dtype(dtype: pl.DataType, column: str, separator: str | None, table: str) -> DType:
-    if isinstance(dtype, pl.List | pl.Array):
-        if separator is not None:
-            raise Invalid(f"features: '{column}' is a column of lists in {table}: leave its separator out")
-        return _dtype(dtype.inner if isinstance(dtype.inner, pl.DataType) else dtype.inner(), column, table)
-    if dtype not in (pl.String, pl.Categorical, pl.Enum):
-        raise BadData(f"{table}: column '{column}' is {dtype}: multi_hot takes lists or delimited text")
-    if separator is None:
-        raise Invalid(f"features: '{column}' is text in {table}: say its separator, such as '|'")
-    return "string"
+def _levels(operators: tuple[Operator, ...]) -> list[list[int]]:
+    """By what has to be fitted before."""
+    maker = {out.name: at for at, one in enumerate(operators) for out in one.outputs}
+    depth: list[int] = []
+    for one in operators:
+        before = [depth[maker[column.name]] + (1 if one.asks() else 0) for column in one.inputs if column.name in maker]
+        depth.append(max(before, default=0))
+    return [[at for at, found in enumerate(depth) if found == level] for level in range(max(depth, default=-1) + 1)]
+
+
+def _makers(level: list[int], operators: tuple[Operator, ...]) -> list[int]:
+    """What makes the columns that some operators take, and what those are made of, in order."""
+    maker = {out.name: at for at, one in enumerate(operators) for out in one.outputs}
+    wanted: set[int] = set()
+    front = list(level)
+    while front:
+        made = {maker[column.name] for column in operators[front.pop()].inputs if column.name in maker} - wanted
+        wanted |= made
+        front += made
+    return sorted(wanted)
+
+
+def _with(data: Data, operators: list[Operator]) -> Data:
+    """The tables with what those operators make of them."""
+    rows = data.interactions
+    if any(is_ordered(one) for one in operators):
+        files = pl.concat([in_order(pl.scan_parquet(path), data.row) for path in data.spread])
+        rows = _applied(files, operators, "rows").filter(pl.col(TRAIN))
+    else:
+        rows = _applied(rows, operators, "rows")
+    items, users = _of(data.items, operators, "item"), _of(data.users, operators, "user")
+    return replace(data, interactions=rows, items=items, users=users)
+
+
+def _applied(frame: pl.LazyFrame, operators: Iterable[Operator], mode: Mode) -> pl.LazyFrame:
+    for one in operators:
+        frame = one.apply(frame, mode)
+    return frame
+
+
+def _of(frame: pl.LazyFrame | None, operators: Iterable[Operator], side: Side) -> pl.LazyFrame | None:
+    if frame is None:
+        return None
+    names = set(frame.collect_schema().names())
+    for one in operators:
+        if all(out.side == side for out in one.outputs) and all(column.name in names for column in one.inputs):
+            frame = one.apply(frame, "serve")
+            names |= {out.name for out in one.outputs}
+    return frame
+
+
+def _finished(feature: Feature) -> pl.Expr:
+    value = pl.col(feature.made)
+    if feature.kind == "float32" and feature.width is None:
+        value = value.fill_nan(0.0).fill_null(0.0)
+    return value.alias(feature.name)
+
+
+def _taken(column: Raw) -> str:
+    return "a time" if column.time else "a list" if column.many else {"int64": "an integer", "string": "text"}.get(column.kind, "a number")
+
+
+def check_columns(frame: pl.LazyFrame, names: Iterable[str], table: str) -> None:
+    """That a table still has what the graph takes."""
+    there = set(frame.collect_schema().names())
+    if missing := [name for name in names if name not in there]:
+        raise BadData(f"{table}: column '{missing[0]}' is missing; the features take it")

@@ -1,4 +1,4 @@
-"""Raw columns as the served unit takes them: int64 or text, one value a row or a padded list of them."""
+"""Raw columns as the served unit takes them: int64, text or float32, one value a row or a padded list of them."""
 
 from __future__ import annotations
 
@@ -8,41 +8,72 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.features.graph import Graph, codes_name
-from pipelines.features.vocabulary import BLANK, DType, polars_type
+from pipelines.features.columns import Raw, polars_type
+from pipelines.features.graph import Graph
 from shared.contracts.serving import Serve
 from shared.domain.errors import Invalid
-from shared.serving.signature import Feature, Input, Signature
+from shared.serving.signature import BLANK, Feature, Input, Signature
+
+VIEW = "users"
+"""The feature store's view of what is known of users."""
+
+
+def inputs(graph: Graph) -> tuple[Raw, ...]:
+    """The columns that the graph in the served unit takes, the keys first."""
+    taken = {one.name for one in graph.lowering().inputs}
+    return tuple(sorted((one for one in graph.raws() if one.name in taken), key=lambda one: one.name not in (graph.user, graph.item)))
 
 
 def signature(graph: Graph, serve: Serve | None = None) -> Signature:
     """`serve`: how it is to be served, where that is of interest."""
     serve = serve or Serve()
-    inputs = tuple(Input(name=one.column, dtype=one.dtype, width=one.length, side=one.side) for one in graph.features)
-    features = tuple(Feature(column=one.column, output=codes_name(one.column), width=one.length) for one in graph.features)
-    return Signature(user=graph.user, item=graph.item, inputs=inputs, features=features, instances=serve.instances, warm_up=serve.warm_up)
+    taken = inputs(graph)
+    features = tuple(
+        Feature(column=one.name, output=one.output, dtype=_TYPES[one.kind], width=one.width, of=graph.sources(one))
+        for one in graph.features
+    )
+    return Signature(
+        user=graph.user,
+        item=graph.item,
+        time=next((one.name for one in taken if one.name == graph.tables.time), None),
+        inputs=tuple(_input(one, graph) for one in taken),
+        features=features,
+        instances=serve.instances,
+        warm_up=serve.warm_up,
+    )
+
+
+_TYPES: dict[str, Any] = {"code": "int32", "float32": "float32"}
+
+
+def _input(column: Raw, graph: Graph) -> Input:
+    stored = column.side == "user" and column.name != graph.user
+    return Input.model_validate(
+        {"name": column.name, "dtype": column.kind, "width": column.width, "side": column.side}
+        | ({"source": "store", "view": VIEW} if stored else {})
+    )
 
 
 def item_columns(items: pl.DataFrame, served: Signature) -> dict[str, NDArray[Any]]:
     """The catalogue's raw columns that a served unit asks for; text is fixed-width unicode, so no array holds objects."""
-    return {one.name: raw_column(items, one) for one in served.side("item")}
+    return {one.name: raw_column(items, one, "the items table") for one in served.side("item")}
 
 
-def raw_column(items: pl.DataFrame, wanted: Input) -> NDArray[Any]:
-    if wanted.dtype == "float32" or wanted.name not in items.columns:
-        raise Invalid(f"the items table has no column '{wanted.name}' of {wanted.dtype}")
-    column, dtype = items[wanted.name], wanted.dtype
+def raw_column(table: pl.DataFrame, wanted: Input, name: str) -> NDArray[Any]:
+    if wanted.name not in table.columns:
+        raise Invalid(f"{name} has no column '{wanted.name}' of {wanted.dtype}")
+    column, dtype = table[wanted.name], wanted.dtype
     has_lists = isinstance(column.dtype, pl.List)
     inner = column.dtype.inner if isinstance(column.dtype, pl.List) else column.dtype
-    if has_lists != (wanted.width is not None) or (inner == pl.String) != (dtype == "string"):
-        raise Invalid(f"the items table's column '{wanted.name}' is {column.dtype}, not {dtype} as it was")
+    if has_lists != (wanted.width is not None) or inner != polars_type(dtype):
+        raise Invalid(f"{name}'s column '{wanted.name}' is {column.dtype}, not {dtype} as it was")
     if wanted.width is not None:
         padding = pl.lit([BLANK[dtype]] * wanted.width, dtype=pl.List(polars_type(dtype)))
-        padded = pl.concat_list(pl.col(wanted.name), padding).list.head(wanted.width)
-        column = items.select(padded.explode()).to_series()
+        padded = pl.concat_list(pl.col(wanted.name).fill_null([]), padding).list.head(wanted.width)
+        column = table.select(padded.explode()).to_series()
     flat = _array(column.fill_null(BLANK[dtype]), dtype)
-    return flat if wanted.width is None else flat.reshape(len(items), wanted.width)
+    return flat if wanted.width is None else flat.reshape(len(table), wanted.width)
 
 
-def _array(column: pl.Series, dtype: DType) -> NDArray[Any]:
-    return column.to_numpy() if dtype == "int64" else np.array(column.to_list(), dtype=np.str_)
+def _array(column: pl.Series, dtype: str) -> NDArray[Any]:
+    return np.array(column.to_list(), dtype=np.str_) if dtype == "string" else column.to_numpy()

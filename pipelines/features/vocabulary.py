@@ -1,95 +1,117 @@
-"""A fitted vocabulary: what ids become codes, the same in polars and in ONNX.
+"""A fitted vocabulary: what ids become codes, the same in every runtime.
 
-Codes: 0 is null or padding, 1 is out of vocabulary, 2 and up are known values, the most frequent first and equal
-ones by value. The file is Parquet and its bytes depend on the content alone. A vocabulary grows without moving:
-known values keep their codes, new ones come after them.
+Codes: 0 is null or padding, 1 is out of vocabulary, 2 and up are known values, the most frequent first and equal ones by value; behind
+them the buckets of a hash, where there are some. The file is Parquet and its bytes depend on the content alone. A vocabulary grows without
+moving: known values keep their codes, new ones come after them, and what is too rare yet is kept with its count. With buckets it can't
+grow: the codes behind would move.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from functools import cached_property
+from typing import Literal
 
 import polars as pl
 
+from pipelines.features.columns import BLANK, FIRST, NULL, UNKNOWN, Column, polars_type
+from pipelines.features.hashing import hashed
+from pipelines.features.lowering import Lowering
+
 DType = Literal["int64", "string"]
-NULL, UNKNOWN, FIRST = 0, 1, 2
-# What stands for null and padding in raw columns at the served unit.
-BLANK: dict[DType, int | str] = {"int64": -(2**63), "string": ""}
+__all__ = ["BLANK", "FIRST", "NULL", "UNKNOWN", "DType", "Rule", "Vocabulary", "fit_vocabulary"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What gets into a vocabulary."""
+
+    min_count: int = 1
+    max_size: int | None = None
+    hash_buckets: int | None = None
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Values in the order of their codes; `counts` is how often each was seen when it was last fitted."""
+    """Values in the order of their codes, and how often each was seen; `waiting` (value, count) are those without a code yet."""
 
     dtype: DType
     values: pl.Series
     counts: pl.Series
+    waiting: pl.DataFrame
+    buckets: int | None = None
 
     @property
     def cardinality(self) -> int:
-        return len(self.values) + FIRST
+        return FIRST + len(self.values) + (self.buckets or 0)
+
+    @cached_property
+    def codes(self) -> pl.Series:
+        return pl.int_range(FIRST, FIRST + len(self.values), dtype=pl.Int32, eager=True)
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """For a join: value, code."""
+        return pl.DataFrame({"value": self.values, "code": self.codes})
+
+    def unknown(self, source: pl.Expr) -> pl.Expr:
+        """The code of what isn't known; `source` isn't null."""
+        if self.buckets is None:
+            return pl.lit(UNKNOWN, pl.Int32)
+        bucket: pl.Expr = hashed([source], self.buckets).cast(pl.Int32) + (FIRST + len(self.values))
+        return bucket
+
+    def finish(self, source: pl.Expr, code: pl.Expr) -> pl.Expr:
+        """`code` is null where the value isn't known."""
+        return pl.when(source.is_null()).then(pl.lit(NULL, pl.Int32)).when(code.is_null()).then(self.unknown(source)).otherwise(code)
 
     def encode(self, source: pl.Expr) -> pl.Expr:
-        """Values to codes, as a lazy expression."""
-        blank = source.is_null() | (source == pl.lit(BLANK[self.dtype], dtype=polars_type(self.dtype)))
+        """Values to codes without a join: where a table is small, or inside lists."""
         if self.values.is_empty():
-            known = pl.lit(UNKNOWN, dtype=pl.Int32)
-        else:
-            codes = pl.int_range(FIRST, self.cardinality, dtype=pl.Int32, eager=True)
-            known = source.replace_strict(self.values, codes, default=UNKNOWN, return_dtype=pl.Int32)
-        return pl.when(blank).then(pl.lit(NULL, dtype=pl.Int32)).otherwise(known)
+            return pl.when(source.is_null()).then(pl.lit(NULL, pl.Int32)).otherwise(self.unknown(source))
+        return self.finish(source, source.replace_strict(self.values, self.codes, default=None, return_dtype=pl.Int32))
 
-    def lower(self, name: str, output: str) -> list[Any]:
-        """The ONNX nodes from raw input `name` to int32 codes `output`."""
-        from onnx import helper
+    def lower(self, build: Lowering, column: Column) -> str:
+        """int32 codes."""
+        import numpy as np
 
-        codes = list(range(FIRST, self.cardinality))
-        keys = "keys_int64s" if self.dtype == "int64" else "keys_strings"
-        table = {keys: [*self.values.to_list(), BLANK[self.dtype]], "values_int64s": [*codes, NULL], "default_int64": UNKNOWN}
-        encode = helper.make_node("LabelEncoder", [name], [f"{output}/wide"], name=f"encode_{name}", domain="ai.onnx.ml", **table)
-        cast = helper.make_node("Cast", [f"{output}/wide"], [output], name=f"cast_{name}", to=6)  # 6: int32
-        return [encode, cast]
-
-    def write(self, path: Path) -> Path:
-        frame = pl.DataFrame({"value": self.values, "count": self.counts})
-        frame.write_parquet(path, compression="zstd", statistics=False)
-        return path
+        if self.buckets is None:
+            return build.cast(build.look_up(column, self.values, FIRST, NULL, UNKNOWN), "INT32")
+        found = build.look_up(column, self.values, FIRST, NULL, -1)
+        start = build.constant(np.array(FIRST + len(self.values), np.int64))
+        behind = build.node("Add", build.hashed([build.value(column)], self.buckets), start)
+        unknown = build.node("Equal", found, build.constant(np.array(-1, np.int64)))
+        return build.cast(build.node("Where", unknown, behind, found), "INT32")
 
 
-def polars_type(dtype: DType) -> pl.DataType:
-    return pl.Int64() if dtype == "int64" else pl.String()
-
-
-def read_vocabulary(path: Path, dtype: DType) -> Vocabulary:
-    frame = pl.read_parquet(path)
-    return Vocabulary(dtype, frame["value"], frame["count"])
-
-
-def fit_vocabulary(values: pl.LazyFrame, dtype: DType, min_count: int, known: Vocabulary | None = None) -> Vocabulary:
-    """Counts the one column of `values`; with `known`, grows it."""
-    counted = _count(values, dtype)
+def fit_vocabulary(counted: pl.DataFrame, dtype: DType, rule: Rule, known: Vocabulary | None = None) -> Vocabulary:
+    """Of (value, count), in any order; with `known`, it grows by what `counted` adds."""
     if known is None:
-        kept = counted.filter(pl.col("count") >= min_count)
-        return Vocabulary(dtype, kept["value"], kept["count"])
+        empty = pl.DataFrame(schema={"value": polars_type(dtype), "count": pl.Int64})
+        kept, waiting = _chosen(counted, rule, rule.max_size)
+        return _vocabulary(dtype, [empty, kept], waiting, rule)
     old = pl.DataFrame({"value": known.values, "count": known.counts})
-    recounted = old.join(counted, on="value", how="left", maintain_order="left", suffix="_new").select(
-        "value", pl.col("count_new").fill_null(0).alias("count")
-    )
-    new = counted.filter(pl.col("count") >= min_count).join(old, on="value", how="anti", maintain_order="left")
-    grown = pl.concat([recounted, new])
-    return Vocabulary(dtype, grown["value"], grown["count"])
+    more = counted.rename({"count": "more"})
+    grown = old.join(more, on="value", how="left", maintain_order="left").select("value", pl.col("count") + pl.col("more").fill_null(0))
+    others = pl.concat([known.waiting, counted.join(old, on="value", how="anti")]).group_by("value").agg(pl.col("count").sum())
+    if rule.hash_buckets is not None:
+        return _vocabulary(dtype, [grown], _ordered(others), rule)
+    room = None if rule.max_size is None else max(0, rule.max_size - len(old))
+    kept, waiting = _chosen(others, rule, room)
+    return _vocabulary(dtype, [grown, kept], waiting, rule)
 
 
-def _count(values: pl.LazyFrame, dtype: DType) -> pl.DataFrame:
-    name = values.collect_schema().names()[0]
-    value = pl.col(name).cast(polars_type(dtype)).alias("value")
-    return (
-        values.select(value)
-        .filter(pl.col("value").is_not_null() & (pl.col("value") != BLANK[dtype]))
-        .group_by("value")
-        .agg(pl.len().cast(pl.Int64).alias("count"))
-        .sort(["count", "value"], descending=[True, False])
-        .collect(engine="streaming")
-    )
+def _chosen(counted: pl.DataFrame, rule: Rule, room: int | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+    ordered = _ordered(counted)
+    enough = int((ordered["count"] >= rule.min_count).sum())
+    kept = enough if room is None else min(enough, room)
+    return ordered[:kept], ordered[kept:]
+
+
+def _ordered(counted: pl.DataFrame) -> pl.DataFrame:
+    return counted.select("value", pl.col("count").cast(pl.Int64)).sort(["count", "value"], descending=[True, False])
+
+
+def _vocabulary(dtype: DType, kept: list[pl.DataFrame], waiting: pl.DataFrame, rule: Rule) -> Vocabulary:
+    whole = pl.concat(kept)
+    return Vocabulary(dtype, whole["value"], whole["count"], waiting, rule.hash_buckets)

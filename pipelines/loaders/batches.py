@@ -2,13 +2,13 @@
 
 Row groups are read in a seeded order into a pool of a few of them; negatives are drawn for the pool's positives, the pool
 is shuffled, and batches are cut from it. A pool fits the processor's cache, which makes its random reads cheap. Item
-columns are gathered from the catalogue's codes by row number, for positives and negatives alike, so an interaction on
-disk is three numbers however many features an item has.
+and user features are gathered from their tables by row number, for positives and negatives alike, so an interaction on
+disk is a few numbers however many features an item has; a negative has its positive's moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ import polars as pl
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from pipelines.features.columns import UNKNOWN
 from pipelines.features.graph import Graph
-from pipelines.features.vocabulary import UNKNOWN
+from pipelines.features.prepared import FEATURE, FOLD
+from pipelines.loaders.tables import Array, Catalogue, Codes, array, crossed
 
-Codes = dict[str, NDArray[np.int32]]
 COLUMNS = ["user_code", "item_row", "label"]
 POOL_GROUPS = 4
 # This share of rows is shown under the code of unknown users, and another one of unknown items: their vectors learn what holds on average.
@@ -36,25 +37,19 @@ class Batch:
 
 @dataclass(frozen=True)
 class Rows:
-    """A pool, or a part of one, before features are gathered."""
+    """A pool, or a part of one, before features are gathered: each column of the data as an array."""
 
-    user: NDArray[np.int32]
-    item_row: NDArray[np.int32]
-    label: NDArray[np.float32]
+    columns: dict[str, Array]
 
     def __len__(self) -> int:
-        return len(self.label)
+        return len(self.columns["label"])
 
     def take(self, index: NDArray[np.int64] | slice) -> Rows:
-        return Rows(self.user[index], self.item_row[index], self.label[index])
+        return Rows({name: column[index] for name, column in self.columns.items()})
 
 
 def join(first: Rows, second: Rows) -> Rows:
-    return Rows(
-        np.concatenate([first.user, second.user]),
-        np.concatenate([first.item_row, second.item_row]),
-        np.concatenate([first.label, second.label]),
-    )
+    return Rows({name: np.concatenate([column, second.columns[name]]) for name, column in first.columns.items()})
 
 
 @dataclass(frozen=True)
@@ -62,9 +57,10 @@ class Batches:
     """One epoch's batches: equal for an equal seed and epoch, different in each epoch."""
 
     path: Path
-    items: Codes
-    user: str
-    item: str
+    graph: Graph
+    items: Catalogue
+    users: Catalogue | None
+    """None where nothing but the key is known of them."""
     batch_size: int
     negatives: int
     seed: int
@@ -90,47 +86,51 @@ class Batches:
 
     def _pools(self, random: np.random.Generator) -> Iterator[Rows]:
         with pq.ParquetFile(self.path) as file:
+            context = {f"{FEATURE}{one.name}": one.kind for one in self.graph.side("context")}
+            wanted = [name for name in file.schema_arrow.names if name in (*COLUMNS, "user_row", *context) or name.startswith(FOLD)]
             groups = np.arange(file.num_row_groups)
             if self.shuffle:
                 random.shuffle(groups)
             for start in range(0, len(groups), POOL_GROUPS):
-                table = file.read_row_groups(groups[start : start + POOL_GROUPS].tolist(), columns=COLUMNS)
-                user, row, label = (table.column(name).to_numpy() for name in COLUMNS)
-                yield Rows(user, row, label.astype(np.float32))
+                table = pl.from_arrow(file.read_row_groups(groups[start : start + POOL_GROUPS].tolist(), columns=wanted))
+                assert isinstance(table, pl.DataFrame)
+                columns: dict[str, Array] = {name: table[name].to_numpy() for name in wanted if name not in context}
+                columns |= {name: array(_fixed(table[name]), context[name]) for name in wanted if name in context}
+                yield Rows(columns | {"label": columns["label"].astype(np.float32)})
 
     def _prepared(self, pool: Rows, random: np.random.Generator) -> Rows:
         if self.negatives:
-            users = np.repeat(pool.user[pool.label > 0], self.negatives)
-            rows = random.integers(0, self.catalogue, len(users), dtype=np.int32)
-            pool = join(pool, Rows(users, rows, np.zeros(len(users), np.float32)))
+            positive = np.flatnonzero(pool.columns["label"] > 0)
+            drawn = pool.take(np.repeat(positive, self.negatives)).columns
+            rows = random.integers(0, self.catalogue, len(drawn["label"]), dtype=np.int32)
+            pool = join(pool, Rows(drawn | {"item_row": rows, "label": np.zeros(len(rows), np.float32)}))
         return pool.take(random.permutation(len(pool))) if self.shuffle else pool
 
     def _batch(self, rows: Rows, random: np.random.Generator) -> Batch:
-        columns = {name: codes[rows.item_row] for name, codes in self.items.items()} | {self.user: rows.user}
+        graph, data = self.graph, rows.columns
+        folds = {int(name.removeprefix(FOLD)): column for name, column in data.items() if name.startswith(FOLD)}
+        columns = self.items.take(data["item_row"], folds)
+        columns |= {one.name: data[f"{FEATURE}{one.name}"] for one in graph.side("context")}
+        if self.users is not None:
+            columns |= self.users.take(data["user_row"], folds)
+        columns[graph.user] = data["user_code"]
         if self.unknown_share:
-            for key in (self.user, self.item):
+            for key in (graph.user, graph.item):
                 hidden = random.random(len(rows)) < self.unknown_share
                 columns[key] = np.where(hidden, np.int32(UNKNOWN), columns[key])
-        return Batch(columns, rows.label)
+        return Batch(crossed(graph, columns), data["label"])
 
     @property
     def catalogue(self) -> int:
-        return len(self.items[self.item])
+        return len(self.items)
 
 
-def read_codes(path: Path, graph: Graph) -> Codes:
-    """The catalogue's codes: [items] or [items, length] for each item column."""
-    frame = pl.read_parquet(path)
-    return {one.column: np.ascontiguousarray(frame[one.column].to_numpy(), dtype=np.int32) for one in graph.side("item")}
+def _fixed(column: pl.Series) -> pl.Series:
+    """Arrow has forgotten that lists are of one length."""
+    return column.list.to_array(int(column.list.len().max() or 0)) if isinstance(column.dtype, pl.List) else column  # type: ignore[arg-type]
 
 
-def encode_users(graph: Graph, users: NDArray[np.int64]) -> NDArray[np.int32]:
-    keys, inverse = np.unique(users, return_inverse=True)
-    codes = pl.DataFrame({graph.user: keys}).select(graph.feature(graph.user).transform())[graph.user].to_numpy()
-    return np.asarray(codes[inverse], dtype=np.int32)
-
-
-def as_dataset(batches: Batches, lengths: Mapping[str, int | None], epochs: int) -> Any:
+def as_dataset(batches: Batches, epochs: int) -> Any:
     """Keras' front door: all epochs as one tf.data pipeline, prepared in the background while the model computes."""
     import tensorflow as tf
 
@@ -139,7 +139,9 @@ def as_dataset(batches: Batches, lengths: Mapping[str, int | None], epochs: int)
             for batch in batches.epoch(number):
                 yield batch.columns, batch.labels
 
-    shapes = {name: (None,) if length is None else (None, length) for name, length in lengths.items()}
-    columns = {name: tf.TensorSpec(shape, tf.int32) for name, shape in shapes.items()}
+    columns = {
+        one.name: tf.TensorSpec((None,) if one.width is None else (None, one.width), tf.int32 if one.kind == "code" else tf.float32)
+        for one in batches.graph.features
+    }
     dataset = tf.data.Dataset.from_generator(generate, output_signature=(columns, tf.TensorSpec((None,), tf.float32)))
     return dataset.prefetch(8)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.features.graph import IR_VERSION, OPSET
-from pipelines.loaders.batches import Codes
+from pipelines.loaders.tables import Codes
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
 from pipelines.models.tables import Table, check_size
 
@@ -65,9 +65,8 @@ class Counts:
 
     def train(self, task: Task) -> Fitted:
         started = time.monotonic()
-        item = task.graph.feature(task.graph.item)
-        codes, counts = task.codes[task.graph.item], task.popularity.scores
-        cardinality = item.state.cardinality
+        codes, counts = task.items.columns[task.graph.item], task.popularity.scores
+        cardinality = task.graph.key(task.graph.item).state.cardinality
         check_size(task.graph, cardinality * 4)
         totals = np.bincount(codes, weights=counts, minlength=cardinality)
         means = totals / np.maximum(np.bincount(codes, minlength=cardinality), 1)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.features.graph import Graph
-from pipelines.loaders.batches import Codes
+from pipelines.loaders.tables import Catalogue, Codes
 from pipelines.models.popularity import Popularity
 from pipelines.models.tables import Table
 from shared.contracts.models import Model
@@ -28,7 +28,8 @@ MODEL = "model.json"
 
 @dataclass(frozen=True)
 class Task:
-    """What a family trains on. `codes` are the catalogue's, row by row; `rows` is train.parquet, `popularity` what was counted in it.
+    """What a family trains on. `items` and `users` are features row by row (users: None where only the key is known); `rows` is
+    train.parquet, `popularity` what was counted in it.
 
     `parent` fetches the files of the run that a warm run starts from: one of the same family; `history`, of a warm run
     alone, is every pair known so far, of which its rows are the newest.
@@ -37,7 +38,8 @@ class Task:
     model: Model
     graph: Graph
     rows: Path
-    codes: Codes
+    items: Catalogue
+    users: Catalogue | None
     popularity: Popularity
     log: logging.Logger
     parent: Fetch | None = None
@@ -71,7 +73,8 @@ class Trained(Protocol):
         """One score a row."""
 
     def lower(self) -> Any:
-        """The ONNX model: inputs are int32 codes, named as those columns that it looks at; one output, a float32 score a row."""
+        """The ONNX model: inputs are features, named as themselves, those that it looks at: int32 codes and float32 numbers; one output, a
+        float32 score a row."""
 
     def embeddings(self, codes: Codes) -> Embeddings | None:
         """None where no inner product of a user's vector and an item's stands for the score."""

@@ -19,9 +19,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pipelines.features.columns import FIRST, UNKNOWN
 from pipelines.features.graph import IR_VERSION, OPSET
-from pipelines.features.vocabulary import FIRST, UNKNOWN
-from pipelines.loaders.batches import Codes
+from pipelines.loaders.tables import Codes
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
 from pipelines.models.tables import Table, check_size
 from pipelines.training.als import Factors, Floats, Pairs, Terms, begin, sweeps
@@ -94,7 +94,7 @@ class Mf:
         width = params.width if parent is None else parent.factors.users.shape[1]
         if "width" in params.model_fields_set and width != params.width:
             raise Invalid(f"model.params.width: {params.width} is not the parent's {width}: a warm run can't change it, start a full one")
-        users, items = (graph.feature(column).state.cardinality for column in (graph.user, graph.item))
+        users, items = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
         check_size(graph, 4 * width * (users + items))
         pairs = _pairs(task, users, items)
         if not len(pairs):
@@ -143,12 +143,12 @@ def _pairs(task: Task, user_count: int, item_count: int) -> Pairs:
     graph = task.graph
     rows = pl.scan_parquet(task.rows).filter(pl.col("label") == 1).sort("time", "user", "item", maintain_order=True)
     newest = rows.select("user_code", "item_row").collect(engine="streaming")
-    users, items = newest["user_code"].to_numpy(), task.codes[graph.item][newest["item_row"].to_numpy()]
+    users, items = newest["user_code"].to_numpy(), task.items.columns[graph.item][newest["item_row"].to_numpy()]
     if task.history is not None:
         before = pl.scan_parquet(task.history).filter(pl.col("before") == 1).sort("user", "item")
         codes = before.select(
-            graph.feature(graph.user).transform(pl.col("user")).alias("user"),
-            graph.feature(graph.item).transform(pl.col("item")).alias("item"),
+            graph.key(graph.user).state.encode(pl.col("user")).alias("user"),
+            graph.key(graph.item).state.encode(pl.col("item")).alias("item"),
         ).collect(engine="streaming")
         users, items = np.concatenate([codes["user"].to_numpy(), users]), np.concatenate([codes["item"].to_numpy(), items])
     known = (users >= FIRST) & (items >= FIRST)

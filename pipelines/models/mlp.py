@@ -1,4 +1,4 @@
-"""The family `mlp`: an embedding for each code column, side by side, then hidden ReLU layers and a sigmoid.
+"""The family `mlp`: an embedding for each feature of codes beside the numbers as they are, then hidden ReLU layers and a sigmoid.
 
 Multi-hot columns are averaged over their values; padding (code 0) doesn't count. Weights are kept as plain arrays
 in `.npz` under their variables' paths, beside `model.json`, which says all that is needed to build the model again.
@@ -18,9 +18,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.features.columns import FIRST, NULL
 from pipelines.features.graph import OPSET, Graph
-from pipelines.features.vocabulary import FIRST, NULL
-from pipelines.loaders.batches import Batches, Codes
+from pipelines.loaders.batches import Batches
+from pipelines.loaders.tables import Codes
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
 from pipelines.models.runtime import load_keras
 from pipelines.models.tables import Table, check_size, plan_tables
@@ -36,15 +37,13 @@ Weights = dict[str, NDArray[np.float32]]
 class Architecture:
     tables: tuple[Table, ...]
     layers: tuple[int, ...]
-
-    @property
-    def lengths(self) -> dict[str, int | None]:
-        return {table.column: table.length for table in self.tables}
+    numbers: tuple[tuple[str, int | None], ...] = ()
+    """Features of numbers, and how long those are that are vectors."""
 
     @property
     def size(self) -> int:
         """Bytes of all weights."""
-        widths = (sum(table.width for table in self.tables), *self.layers, 1)
+        widths = (sum(table.width for table in self.tables) + sum(width or 1 for _, width in self.numbers), *self.layers, 1)
         return sum(table.size for table in self.tables) + 4 * sum((one + 1) * other for one, other in pairwise(widths))
 
     def save(self, path: Path) -> Path:
@@ -54,11 +53,12 @@ class Architecture:
 
 def load_architecture(path: Path) -> Architecture:
     value = json.loads(path.read_text())
-    return Architecture(tuple(Table(**table) for table in value["tables"]), tuple(value["layers"]))
+    numbers = tuple((name, width) for name, width in value.get("numbers", ()))
+    return Architecture(tuple(Table(**table) for table in value["tables"]), tuple(value["layers"]), numbers)
 
 
 def build(architecture: Architecture) -> Any:
-    """The Keras model; inputs are named as the columns, the output has one score a row."""
+    """The Keras model; inputs are named as the features, the output has one score a row."""
     keras = load_keras()
     inputs, vectors = {}, []
     for table in architecture.tables:
@@ -66,6 +66,9 @@ def build(architecture: Architecture) -> Any:
         codes = inputs[table.column] = keras.Input(shape, dtype="int32", name=table.column)
         embedding = keras.layers.Embedding(table.cardinality, table.width, name=f"table_{table.column}")
         vectors.append(embedding(codes) if table.length is None else _mean(embedding(codes), codes))
+    for name, width in architecture.numbers:
+        number = inputs[name] = keras.Input(() if width is None else (width,), dtype="float32", name=name)
+        vectors.append(keras.ops.expand_dims(number, -1) if width is None else number)
     hidden = keras.layers.Concatenate(name="features")(vectors) if len(vectors) > 1 else vectors[0]
     for number, width in enumerate(architecture.layers):
         hidden = keras.layers.Dense(width, activation="relu", name=f"hidden_{number}")(hidden)
@@ -155,8 +158,12 @@ class MlpModel:
 
         logging.getLogger("tf2onnx").setLevel(logging.ERROR)
         inputs = {
-            name: tf.TensorSpec((None,) if length is None else (None, length), tf.int32, name=name)
-            for name, length in self.architecture.lengths.items()
+            table.column: tf.TensorSpec((None,) if table.length is None else (None, table.length), tf.int32, name=table.column)
+            for table in self.architecture.tables
+        }
+        inputs |= {
+            name: tf.TensorSpec((None,) if width is None else (None, width), tf.float32, name=name)
+            for name, width in self.architecture.numbers
         }
         core, _ = tf2onnx.convert.from_keras(self.model, input_signature=[inputs], opset=OPSET)
         return core
@@ -178,14 +185,14 @@ class Mlp:
         for table in architecture.tables:
             task.log.info("table %s: %s x %d, %.1f MB", table.column, f"{table.cardinality:,}", table.width, table.size / 1e6)
         training = task.model.train
-        batches = Batches(task.rows, task.codes, task.graph.user, task.graph.item, training.batch_size, params.negatives, training.seed)
+        batches = Batches(task.rows, task.graph, task.items, task.users, training.batch_size, params.negatives, training.seed)
         task.log.info("starting TensorFlow")
         started = time.monotonic()
         load_keras().utils.set_random_seed(training.seed % 2**32)
         model = build(architecture)
         if task.parent is not None:
             grow_weights(model, load_weights(task.parent(WEIGHTS)))
-        done = fit(model, batches, architecture.lengths, training, task.log)
+        done = fit(model, batches, training, task.log)
         metrics = {
             "train.seconds": done.seconds,
             "train.startup_seconds": time.monotonic() - started - done.seconds,
@@ -211,6 +218,7 @@ def plan(graph: Graph, params: MlpParams, parent: Architecture | None) -> Archit
             " start a full one"
         )
     widths = {table.column: table.width for table in parent.tables} if parent is not None else None
-    architecture = Architecture(plan_tables(graph, params.width, widths), params.layers)
+    numbers = tuple((one.name, one.width) for one in graph.numbers)
+    architecture = Architecture(plan_tables(graph, params.width, widths), params.layers, numbers)
     check_size(graph, architecture.size)
     return architecture

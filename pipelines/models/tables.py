@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import polars as pl
+
 from pipelines.features.graph import Graph
-from pipelines.features.vocabulary import Vocabulary
 from shared.domain.errors import Invalid
 
 # ONNX files are protobuf messages, which end at 2 GiB (2,147 MB): the graph itself gets the rest.
@@ -44,19 +45,14 @@ def plan_tables(graph: Graph, width: int | None, parent: Mapping[str, int] | Non
     if parent is not None and width is not None and any(kept != width for kept in parent.values()):
         raise Invalid(f"model.params.width: {width} is not the parent's width: a warm run can't change it, start a full one")
     return tuple(
-        Table(
-            one.column,
-            one.state.cardinality,
-            parent[one.column] if parent is not None else width or width_by_rule(one.state.cardinality),
-            one.length,
-        )
-        for one in graph.features
+        Table(name, size, parent[name] if parent is not None else width or width_by_rule(size), length)
+        for name, size, length in ((one.name, one.cardinality or 0, one.width) for one in graph.codes)
     )
 
 
 def check_size(graph: Graph, weights: int) -> None:
     """Before training: whether the vocabularies and so many bytes of weights will fit into one exported graph."""
-    words = sum(_vocabulary_size(one.state) for one in graph.features)
+    words = sum(_size(frame) for one in graph.operators for frame in one.saved().frames.values())
     if weights + words > EXPORT_LIMIT:
         raise Invalid(
             f"model.params: the model's weights take {weights / 1e9:.1f} GB and its vocabularies {words / 1e9:.1f} GB; one exported graph"
@@ -64,9 +60,10 @@ def check_size(graph: Graph, weights: int) -> None:
         )
 
 
-def _vocabulary_size(vocabulary: Vocabulary) -> int:
-    text = int(vocabulary.values.str.len_bytes().sum()) if vocabulary.dtype == "string" else 0
-    return vocabulary.cardinality * _ENTRY + text
+def _size(frame: pl.DataFrame) -> int:
+    """Of a fitted table in the graph, about."""
+    text = sum(int(frame[name].str.len_bytes().sum() or 0) for name, dtype in frame.schema.items() if dtype == pl.String)
+    return len(frame) * _ENTRY * max(1, len(frame.columns) - 1) + text
 
 
 def report(tables: Iterable[Table]) -> list[dict[str, Any]]:

@@ -1,8 +1,9 @@
 """ETL: from the user's files and the platform's events to checked, split and encoded Parquet.
 
-Publishes: train.parquet and holdout.parquet (user, item, time, label, user_code, item_row), firsts.parquet, history.parquet (every
-user-item pair known so far, parents' included), items.parquet (the raw catalogue, ordered by key), items.codes.parquet
-(its codes, row by row), a vocabulary for each column, and features.json. A warm run reads the parent's and grows them.
+Publishes: train.parquet and holdout.parquet (user, item, time, label, user_code, item_row, and what features of the moment need:
+pipelines.features.prepared), firsts.parquet, history.parquet (every user-item pair known so far, parents' included), items.parquet (the raw
+catalogue, ordered by key), items.features.parquet (its features, row by row), users.parquet and users.features.parquet where more than the
+key is known of users, the features' fitted state, and features.json. A warm run reads the parent's and grows them.
 To compact events is etl's work too, and of no run.
 """
 
@@ -12,18 +13,23 @@ import hashlib
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import polars as pl
 
-from pipelines.data.catalogue import keep_known, open_items, open_users, read_items
+from pipelines.data.catalogue import keep_known, open_items, open_users, read_items, read_users
 from pipelines.data.interactions import from_events, from_file, latest, open_interactions
 from pipelines.data.sources import Reach, readable
 from pipelines.data.split import Parts, split
 from pipelines.data.thinning import thin
 from pipelines.data.validate import check_interactions
-from pipelines.features.graph import FEATURES, Graph, check_same, compile_graph, load_graph
+from pipelines.data.vectors import open_vectors, with_vectors
+from pipelines.features.columns import Side, Table
+from pipelines.features.graph import FEATURES, check_same, load_graph
+from pipelines.features.prepared import EXTRA, Prepared, extra_columns, graph_of, prepare
 from pipelines.stages.compact import compact
 from pipelines.stages.runner import Context, Outcome, main
+from shared.contracts.features import Vector
 from shared.domain.errors import BadData, Invalid
 
 EVENTS = "events.csv"
@@ -39,6 +45,8 @@ class Interactions:
     name: str
     digests: tuple[str, ...]
     facts: dict[str, int]
+    extra: dict[str, pl.DataType]
+    """Further columns that features are made of."""
 
 
 def run(context: Context) -> Outcome:
@@ -54,18 +62,26 @@ def run(context: Context) -> Outcome:
     frame, thinned = _normalised(context, frame, found.name)
     parts = split(frame, spec.split, found.name)
 
-    graph = compile_graph(spec, items.schema, table.name)
     known = load_graph(context.fetcher("parent")) if context.spec.mode == "warm" else None
+    items, digests = _with_vectors(context, items, "item")
+    users = read_users(people, spec) if people else None
+    names: dict[Table, str] = {"interactions": found.name, "items": f"the items table {table.name}"}
+    if people is not None and users is not None:
+        users, more = _with_vectors(context, users, "user")
+        names["users"], digests = f"the users table {people.name}", (*digests, *more)
+    graph = graph_of(spec, found.extra, items.schema, users.schema if users is not None else None, names)
     if known:
         check_same(graph, known)
-    items = items.with_columns([one.normalise() for one in graph.side("item")])
-    graph = graph.fit(parts.train, items, known)
+    ready = prepare(graph, items, users, frame)
+    spreads = ready.spread(parts.train, parts.holdout, context.scratch / "spread")
+    ready = ready.fit(parts.train, spreads, known)
+    graph = ready.graph
     for column, cardinality in graph.cardinalities().items():
-        log.info("column %s: %s codes", column, f"{cardinality:,}")
+        log.info("feature %s: %s codes", column, f"{cardinality:,}")
 
-    files, rows = _write(context, graph, parts, items, known is not None)
+    files, rows = _write(context, ready, parts, spreads, known is not None)
     log.info("%s rows to train on, %s held out", f"{rows['train']:,}", f"{rows['holdout']:,}")
-    digests = (*found.digests, *(one.digest() for one in (table, people) if one))
+    digests = (*found.digests, *(one.digest() for one in (table, people) if one), *digests)
     facts = {
         "snapshot": hashlib.sha256("".join(digests).encode()).hexdigest(),
         "rows": found.facts | {"dropped": dropped} | thinned | {"items": len(items)},
@@ -79,16 +95,17 @@ def run(context: Context) -> Outcome:
 def _full(context: Context) -> Interactions:
     spec = context.spec.recommender
     source = open_interactions(spec, _reach(context))
-    frame, digests = from_file(source, spec), [source.digest()]
+    extra = extra_columns(spec, source.frame.collect_schema())
+    frame, digests = from_file(source, spec, {f"{EXTRA}{name}": name for name in extra}), [source.digest()]
     facts = {"file": int(frame.select(pl.len()).collect(engine="streaming").item())}
     context.log.info("%s interactions read from %s", f"{facts['file']:,}", source.name)
     if spec.data.interactions.also == "events" and (stretches := _events(context)):
         events = from_events(stretches, spec)
         facts["events"] = int(events.select(pl.len()).collect().item())
         context.log.info("%s events joined", f"{facts['events']:,}")
-        frame = pl.concat([frame, events])
+        frame = pl.concat([frame, events], how="diagonal")
         digests += _digests(context)
-    return Interactions(_since(context, frame), source.name, tuple(digests), facts)
+    return Interactions(_since(context, frame), source.name, tuple(digests), facts, extra)
 
 
 def _warm(context: Context) -> Interactions:
@@ -100,7 +117,9 @@ def _warm(context: Context) -> Interactions:
     if events is None or count < MIN_EVENTS:
         raise BadData(f"{EVENTS}: {count} events since the parent; a warm run needs {MIN_EVENTS}: wait, or start a full run")
     context.log.info("%s events since the parent read", f"{count:,}")
-    return Interactions(_since(context, events), EVENTS, _digests(context), {"events": count})
+    extra = load_graph(context.fetcher("parent")).extra
+    blank = [pl.lit(None, dtype).alias(f"{EXTRA}{name}") for name, dtype in extra.items()]
+    return Interactions(_since(context, events.with_columns(blank)), EVENTS, _digests(context), {"events": count}, extra)
 
 
 def _reach(context: Context) -> Reach:
@@ -143,25 +162,37 @@ def _laid_down(frame: pl.LazyFrame, path: Path) -> pl.LazyFrame:
     return pl.scan_parquet(path)
 
 
-def _write(context: Context, graph: Graph, parts: Parts, items: pl.DataFrame, warm: bool) -> tuple[dict[str, Path], dict[str, int]]:
+def _with_vectors(context: Context, table: pl.DataFrame, side: Literal["item", "user"]) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """With the vectors that belong to its keys."""
+    spec = context.spec.recommender
+    key = spec.schema_.item if side == "item" else spec.schema_.user
+    digests: list[str] = []
+    for entry in spec.operators():
+        if isinstance(entry, Vector) and entry.vector.of == key:
+            source = open_vectors(entry.vector, _reach(context))
+            table = with_vectors(table, source, entry.vector)
+            digests.append(source.digest())
+    return table, tuple(digests)
+
+
+def _write(context: Context, ready: Prepared, parts: Parts, spreads: list[Path], warm: bool) -> tuple[dict[str, Path], dict[str, int]]:
+    graph = ready.graph
     files = graph.save(context.output)
-    rows = {}
-    keys = items[graph.item]
-    encode = [
-        graph.feature(graph.user).transform(pl.col("user")).alias("user_code"),
-        pl.col("item").replace_strict(keys, pl.int_range(len(keys), dtype=pl.Int32, eager=True)).alias("item_row"),
-    ]
-    for side, part in (("train", parts.train), ("holdout", parts.holdout)):
-        path = files[f"{side}.parquet"] = context.out(f"{side}.parquet")
-        part.with_columns(encode).sink_parquet(path, row_group_size=ROW_GROUP)
-        rows[side] = int(pl.scan_parquet(path).select(pl.len()).collect().item())
-    files["items.parquet"] = context.out("items.parquet")
-    items.write_parquet(files["items.parquet"])
-    files["items.codes.parquet"] = context.out("items.codes.parquet")
-    graph.transform(items.lazy(), "item").collect().write_parquet(files["items.codes.parquet"])
+    for side in ("train", "holdout"):
+        files[f"{side}.parquet"] = context.out(f"{side}.parquet")
+    train, holdout = ready.write_rows(parts.train, parts.holdout, spreads, (files["train.parquet"], files["holdout.parquet"]))
+    tables: list[tuple[str, pl.DataFrame | None, Side]] = [("items", ready.items, "item"), ("users", ready.users, "user")]
+    for name, table, of in tables:
+        if table is not None:
+            files[f"{name}.parquet"], files[f"{name}.features.parquet"] = (
+                context.out(f"{name}.parquet"),
+                context.out(f"{name}.features.parquet"),
+            )
+            table.write_parquet(files[f"{name}.parquet"])
+            graph.table(table.lazy(), of).collect().write_parquet(files[f"{name}.features.parquet"])
     files["history.parquet"] = _history(context, parts, warm)
     files[FIRSTS] = _firsts(context, parts, warm)
-    return files, rows
+    return files, {"train": train, "holdout": holdout}
 
 
 def _history(context: Context, parts: Parts, warm: bool) -> Path:

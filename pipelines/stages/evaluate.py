@@ -19,7 +19,8 @@ from pipelines.evaluation.judge import judge, judge_retrieved, labelled_rows, wa
 from pipelines.evaluation.recall import Retrieve, by_files, by_model, by_popularity, recall
 from pipelines.evaluation.scorers import Scorer, model_scorer, popularity_scorer, unit_scorer
 from pipelines.features.graph import load_graph
-from pipelines.loaders.batches import read_codes
+from pipelines.loaders.meetings import Meetings, read_meetings, read_raw
+from pipelines.loaders.tables import USERS
 from pipelines.models.families import load_model
 from pipelines.models.popularity import POPULARITY, load_popularity
 from pipelines.models.retriever import IS_BESIDE, load_retriever
@@ -33,7 +34,7 @@ def run(context: Context) -> Outcome:
     spec, log, started = context.spec.recommender, context.log, time.monotonic()
     seed = spec.model.train.seed
     train, holdout, history = (pl.scan_parquet(context.fetch("etl", f"{name}.parquet")) for name in ("train", "holdout", "history"))
-    items = pl.read_parquet(context.fetch("etl", "items.parquet"))
+    items = pl.read_parquet(context.fetch("etl", "items.parquet"), columns=[spec.schema_.item])
     cases = sample_cases(holdout, history, items[spec.schema_.item], spec.serve.not_seen is None, seed)
     log.info("%s of %s held-out positives are ranked in a catalogue of %s", _n(cases.count), _n(cases.found), _n(cases.catalogue))
     metrics = wanted_metrics(spec)
@@ -41,17 +42,19 @@ def run(context: Context) -> Outcome:
     negatives = {count: sampled_negatives(cases, count, seed) for count in sorted(counts)}
     labelled = labelled_rows(holdout, seed)
 
+    graph = load_graph(context.fetcher("etl"))
+    meetings = read_meetings(context.fetcher("etl"), context.has("etl", USERS), graph)
     values: dict[str, float] = {}
     scorers: dict[str, Scorer] = {}
     facts: dict[str, Any] = {}
-    for name, contender in _contenders(context, items, facts):
+    for name, contender in _contenders(context, meetings, facts):
         scorers[name] = contender
         found = judge(contender, cases, negatives, labelled, metrics)
         values |= {f"{name}.{metric}": value for metric, value in found.items()}
         log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in found.items()))
     if spec.serve.retrieve is not None:
         candidates = spec.serve.retrieve.candidates
-        for name, retrieve in _retrievers(context, cases, facts):
+        for name, retrieve in _retrievers(context, meetings, cases, facts):
             found = {f"recall@{candidates}": recall(retrieve, cases, candidates)}
             values |= {f"{name}.{metric}": value for metric, value in found.items()}
             if name == "candidate":
@@ -70,15 +73,15 @@ def run(context: Context) -> Outcome:
     return Outcome(metrics=values | {"evaluate.seconds": time.monotonic() - started}, facts=facts)
 
 
-def _contenders(context: Context, items: pl.DataFrame, facts: dict[str, Any]) -> Iterator[tuple[str, Scorer]]:
+def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> Iterator[tuple[str, Scorer]]:
     yield "popularity", popularity_scorer(load_popularity(context.fetch("train", POPULARITY)))
-    graph = load_graph(context.fetcher("etl"))
     model = load_model(context.fetcher("train"))
-    yield "candidate", model_scorer(graph, read_codes(context.fetch("etl", "items.codes.parquet"), graph), model.score)
+    yield "candidate", model_scorer(meetings, model.score)
     if context.spec.inputs.get("serving"):
         served = read(Signature, json.loads(context.fetch("serving", "signature.json").read_text()), "serving's signature.json")
         try:
-            unit = unit_scorer(context.fetch("serving", served.file), served, items)
+            raw = read_raw(context.fetcher("etl"), context.has("etl", USERS), meetings)
+            unit = unit_scorer(context.fetch("serving", served.file), served, raw)
         except Invalid as error:
             facts["serving_not_comparable"] = str(error)
             context.log.info("the serving version can't be compared: %s", error)
@@ -86,12 +89,12 @@ def _contenders(context: Context, items: pl.DataFrame, facts: dict[str, Any]) ->
             yield "serving", unit
 
 
-def _retrievers(context: Context, cases: Cases, facts: dict[str, Any]) -> Iterator[tuple[str, Retrieve]]:
-    popularity, graph = load_popularity(context.fetch("train", POPULARITY)), load_graph(context.fetcher("etl"))
+def _retrievers(context: Context, meetings: Meetings, cases: Cases, facts: dict[str, Any]) -> Iterator[tuple[str, Retrieve]]:
+    popularity = load_popularity(context.fetch("train", POPULARITY))
     yield "popularity", by_popularity(popularity)
     model = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE))
     users = np.array([one.user for one in cases.users], dtype=np.int64)
-    found = by_model(model, graph, read_codes(context.fetch("etl", "items.codes.parquet"), graph), popularity, users)
+    found = by_model(model, meetings, popularity, users)
     assert found is not None
     yield "candidate", found
     if context.has("serving", "embeddings.npz") and context.has("serving", "queries.npz"):

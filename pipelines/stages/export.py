@@ -21,10 +21,11 @@ from pipelines.export.card import begin_card
 from pipelines.export.parity import answers, choose_pairs
 from pipelines.export.recommendations import Vectors, write_recommendations
 from pipelines.export.unit import write_unit
+from pipelines.features.columns import FIRST
 from pipelines.features.graph import load_graph
 from pipelines.features.raw import item_columns, signature
-from pipelines.features.vocabulary import FIRST
-from pipelines.loaders.batches import read_codes
+from pipelines.loaders.meetings import read_meetings, read_raw
+from pipelines.loaders.tables import USERS
 from pipelines.models.families import load_model
 from pipelines.models.popularity import POPULARITY, load_popularity
 from pipelines.models.retriever import IS_BESIDE, load_retriever
@@ -40,8 +41,9 @@ _FRESH = 1000
 def run(context: Context) -> Outcome:
     log, started, spec = context.log, time.monotonic(), context.spec.recommender
     graph = load_graph(context.fetcher("etl"))
-    items = pl.read_parquet(context.fetch("etl", "items.parquet"))
-    codes = read_codes(context.fetch("etl", "items.codes.parquet"), graph)
+    meetings = read_meetings(context.fetcher("etl"), context.has("etl", USERS), graph)
+    raw = read_raw(context.fetcher("etl"), context.has("etl", USERS), meetings)
+    items, codes = raw.items, meetings.items.columns
     model = load_model(context.fetcher("train"))
     served = signature(graph, spec.serve)
 
@@ -50,8 +52,8 @@ def run(context: Context) -> Outcome:
     log.info("%s written, %.1f MB", served.file, size / 1e6)
     columns = item_columns(items, served)
     users, rows = choose_pairs(graph, context.fetcher("etl"), len(items), spec.model.train.seed)
-    samples = answers(graph, model, codes, columns, users, rows, served)
-    parity = float(np.abs(unit_scorer(files[served.file], served, items)(users, rows) - samples[OUTPUT]).max())
+    samples = answers(graph, model, raw, users, rows, served)
+    parity = float(np.abs(unit_scorer(files[served.file], served, raw)(users, rows) - samples[OUTPUT]).max())
     log.info("parity on %s rows: largest difference %.2g", f"{len(users):,}", parity)
 
     files |= {
@@ -60,13 +62,13 @@ def run(context: Context) -> Outcome:
         "parity.npz": _arrays(context, "parity.npz", samples, write=np.savez_compressed),
         "popular.npy": _array(context, "popular.npy", load_popularity(context.fetch("train", POPULARITY)).ordered()),
         FRESH: _array(context, FRESH, _fresh(context, items[graph.item])),
-        "users.npy": _array(context, "users.npy", np.sort(graph.feature(graph.user).state.values.to_numpy())),
+        "users.npy": _array(context, "users.npy", np.sort(graph.key(graph.user).state.values.to_numpy())),
     }
     embeddings = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE)).embeddings(codes)
     found: dict[str, float] = {}
     vectors: Vectors | None = None
     if embeddings is not None:
-        known = graph.feature(graph.user).state.values.to_numpy()
+        known = graph.key(graph.user).state.values.to_numpy()
         by_key = np.argsort(known)
         sides = {
             "embeddings.npz": {"items": items[graph.item].to_numpy(), "vectors": embeddings.vectors},
@@ -86,7 +88,7 @@ def run(context: Context) -> Outcome:
             found = {"export.index_recall": index.recall, "export.index_bytes": float(len(index.content))}
     if spec.serve.batch is not None:
         files[RECOMMENDATIONS] = context.out(RECOMMENDATIONS)
-        score, known_users = unit_scorer(files[served.file], served, items), np.sort(graph.feature(graph.user).state.values.to_numpy())
+        score, known_users = unit_scorer(files[served.file], served, raw), np.sort(graph.key(graph.user).state.values.to_numpy())
         liked = pl.scan_parquet(context.fetch("etl", "history.parquet")).filter(pl.col("label") == 1).select("user", "item").collect()
         keys = items[graph.item].to_numpy()
         count = write_recommendations(files[RECOMMENDATIONS], score, known_users, keys, liked, spec.serve.batch.k, vectors, log)

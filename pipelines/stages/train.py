@@ -10,7 +10,7 @@ from __future__ import annotations
 import polars as pl
 
 from pipelines.features.graph import load_graph
-from pipelines.loaders.batches import read_codes
+from pipelines.loaders.tables import USERS, read_table
 from pipelines.models.families import FAMILIES, check_parent
 from pipelines.models.family import MODEL, Task
 from pipelines.models.popularity import POPULARITY, fit_popularity, load_popularity
@@ -34,13 +34,14 @@ def run(context: Context) -> Outcome:
     before = load_popularity(parent(POPULARITY)) if parent is not None else None
     popularity = fit_popularity(pl.scan_parquet(rows), items, before)
     history = context.fetch("etl", "history.parquet") if parent is not None else None
-    codes = read_codes(context.fetch("etl", "items.codes.parquet"), graph)
-    task = Task(spec, graph, rows, codes, popularity, context.log, parent, history)
+    catalogue = read_table(context.fetch("etl", "items.features.parquet"), graph, "item")
+    people = read_table(context.fetch("etl", USERS), graph, "user") if context.has("etl", USERS) else None
+    task = Task(spec, graph, rows, catalogue, people, popularity, context.log, parent, history)
     fitted = FAMILIES[spec.family].train(task)
     files = fitted.model.save(context.output) | {POPULARITY: popularity.save(context.out(POPULARITY))}
     facts = {"family": spec.family, "seed": spec.train.seed, "mode": context.spec.mode, "tables": report(fitted.model.tables)}
     metrics = dict(fitted.metrics)
-    if context.spec.recommender.serve.retrieve is not None and fitted.model.embeddings(codes) is None:
+    if context.spec.recommender.serve.retrieve is not None and fitted.model.embeddings(catalogue.columns) is None:
         context.log.info("'%s' has no vectors to retrieve by: an mf is trained beside it", spec.family)
         beside = train_beside(task, fetch_beside(parent) if parent is not None and context.has("parent", IS_BESIDE) else None)
         files |= save_beside(beside.model, context.output)

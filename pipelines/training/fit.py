@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +21,7 @@ class Fit:
     rows: int
 
 
-def fit(model: Any, batches: Batches, lengths: Mapping[str, int | None], training: Training, log: logging.Logger) -> Fit:
+def fit(model: Any, batches: Batches, training: Training, log: logging.Logger) -> Fit:
     """Seeds are set before the model is built: by its family."""
     keras = load_keras()
     optimizers = {"adam": keras.optimizers.Adam, "sgd": keras.optimizers.SGD}
@@ -32,7 +31,7 @@ def fit(model: Any, batches: Batches, lengths: Mapping[str, int | None], trainin
     progress = Progress(training, rows, log)
     started = time.monotonic()
     history = model.fit(
-        as_dataset(batches, lengths, training.epochs),
+        as_dataset(batches, training.epochs),
         epochs=training.epochs,
         steps_per_epoch=steps,
         verbose=0,

@@ -17,7 +17,6 @@ from services.api.paging import Page, Pages
 from services.api.parts import Parts, With
 from services.api.runs import start_run
 from services.api.views import AppliedRecommender, RecommenderView, RouteView, ServingRecommender, Valid
-from shared.contracts.sources import Place
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.access import Role
 from shared.domain.errors import Conflict, EyasError, Invalid, NotFound
@@ -90,16 +89,12 @@ def _apply(
 def validate_spec(parts: With, spec: SpecBody) -> Valid:
     """Whether a spec is good, and what it says with every default filled in. Writes nothing."""
     _check_sources(parts, spec)
-    faults = [(field, parts.place_fault(place)) for field, place in _sources(spec)]
+    faults = [(field, parts.place_fault(place)) for field, place in spec.places().items()]
     return Valid(spec=spec.document(), warnings=[f"{field}: {fault}" for field, fault in faults if fault])
 
 
-def _sources(spec: RecommenderSpec) -> tuple[tuple[str, Place], ...]:
-    return tuple((f"data.{name}" + (".uri" if place.uri is not None else ""), place) for name, place in spec.data.places().items())
-
-
 def _check_sources(parts: Parts, spec: RecommenderSpec) -> None:
-    for field, place in _sources(spec):
+    for field, place in spec.places().items():
         try:
             parts.check_place(place)
         except EyasError as error:

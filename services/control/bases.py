@@ -156,7 +156,7 @@ def _digest(done: StageDone) -> dict[str, str]:
 def _places(record: Record[RunStatus], spec: RecommenderSpec) -> tuple[Place, ...]:
     """What etl reads: a warm run takes its interactions from the events alone."""
     warm = record.spec["mode"] == "warm"
-    return tuple(place for name, place in spec.data.places().items() if not (warm and name == "interactions"))
+    return tuple(place for name, place in spec.places().items() if not (warm and name.startswith("data.interactions")))
 
 
 def _uris(record: Record[RunStatus], spec: RecommenderSpec) -> tuple[str, ...]:

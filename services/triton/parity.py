@@ -71,12 +71,19 @@ def compare(answer: Answer, signature: Signature, rows: Columns) -> Parity:
                 first = int(np.argmax(differs))
                 seen[one.output] = (start + first, found[one.output][first])
     skewed = tuple(
-        Skew(one.column, int(wrong[one.output].sum()), row, said(raw[one.column][row]), said(rows[one.output][row]), said(served))
+        Skew(one.column, int(wrong[one.output].sum()), row, _raw(one, raw, row), said(rows[one.output][row]), said(served))
         for one in signature.features
         if one.output in seen
         for row, served in [seen[one.output]]
     )
     return Parity(float(apart.max()), int(apart.argmax()), len(expected), skewed)
+
+
+def _raw(feature: Feature, raw: Columns, row: int) -> str:
+    """What it was made of."""
+    if len(feature.of or (feature.column,)) == 1:
+        return said(raw[(feature.of or (feature.column,))[0]][row])
+    return ", ".join(f"{name} {said(raw[name][row])}" for name in feature.of)
 
 
 def refuse_skewed(found: Parity) -> None:

@@ -14,7 +14,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Wi
 from pydantic.json_schema import DEFAULT_REF_TEMPLATE, GenerateJsonSchema
 
 from shared.contracts.columns import Column
-from shared.contracts.entries import entry, written
+from shared.contracts.entries import written
+from shared.contracts.features import Any_, Categorify, MultiHot, Operator, TargetEncode, Vector, mentioned
 from shared.contracts.feedback import Feedback
 from shared.contracts.gates import Gate, MetricGate, ParityGate
 from shared.contracts.models import Model
@@ -87,45 +88,6 @@ class Schema(Strict):
     item: Column = Field(description="The column of the item's key (an integer).")
     time: Column = Field(description="Seconds since 1970, a timestamp, or ISO 8601 text; without a zone it means UTC.")
     label: Label = Field(description="What counts as liked.")
-
-
-class Categorify(Strict):
-    """Ids to codes: 0 is null or padding, 1 is out of vocabulary, 2 and up are known values, the most frequent first."""
-
-    categorify: tuple[Column, ...] = Field(min_length=1, description="Columns of single values, each with a vocabulary of its own.")
-    min_count: int = Field(1, ge=1, description="Values seen less often are out of vocabulary.")
-
-
-class MultiHot(Strict):
-    """A column with several values a row, as a list or delimited text, to codes."""
-
-    multi_hot: Column = Field(description="A column of the items table.")
-    separator: str | None = Field(None, min_length=1, max_length=1, description="Splits text; absent for a column of lists.")
-    max_length: int = Field(16, ge=1, le=256, description="Further values of a row are dropped, in order.")
-    min_count: int = Field(1, ge=1, description="Values seen less often are out of vocabulary.")
-
-
-_OPERATORS: dict[str, type[Strict]] = {"categorify": Categorify, "multi_hot": MultiHot}
-_PLANNED_OPERATORS = frozenset(
-    {
-        "cyclic",
-        "target_encode",
-        "count_encode",
-        "lag",
-        "cross",
-        "vector",
-        "normalise",
-        "log",
-        "clip",
-        "fill",
-        "bucketise",
-        "sequence",
-        "extract",
-    }
-)
-
-
-Operator = Annotated[Categorify | MultiHot, BeforeValidator(entry("operator", _OPERATORS, _PLANNED_OPERATORS, "{categorify: [userId]}"))]
 
 
 def _share(value: Any) -> Any:
@@ -248,14 +210,18 @@ class RecommenderSpec(Strict):
 
     @model_validator(mode="after")
     def _columns_agree(self) -> RecommenderSpec:
-        named = [c for op in self.operators() for c in (op.categorify if isinstance(op, Categorify) else (op.multi_hot,))]
+        coded = [c for op in self.operators() for c in (op.categorify if isinstance(op, Categorify) else ())]
+        named = coded + [op.multi_hot for op in self.operators() if isinstance(op, MultiHot)]
         doubled = sorted({c for c in named if named.count(c) > 1})
         if doubled:
             raise ValueError(f"features: column '{doubled[0]}' is produced twice")
         for need in (self.schema_.user, self.schema_.item):
-            if need not in named:
+            if need not in coded:
                 raise ValueError(f"features: the model needs 'categorify' of '{need}'")
-        if len({self.schema_.user, self.schema_.item, self.schema_.time, self.schema_.label.column}) < 4:
+        label = self.schema_.label.column
+        if any(label in mentioned(op) for op in self.operators() if not isinstance(op, TargetEncode)):
+            raise ValueError(f"features: '{label}' is what is to be foretold: it isn't known when it would be needed")
+        if len({self.schema_.user, self.schema_.item, self.schema_.time, label}) < 4:
             raise ValueError("schema: user, item, time and label must be four different columns")
         return self
 
@@ -289,7 +255,13 @@ class RecommenderSpec(Strict):
             raise ValueError(f"gates: '{other[0]}' isn't measured: {hint}")
         return self
 
-    def operators(self) -> tuple[Categorify | MultiHot, ...]:
+    def places(self) -> dict[str, Place]:
+        """Where all of the data is, by field."""
+        vectors = [one.vector for one in self.operators() if isinstance(one, Vector)]
+        tables = {f"data.{name}" + (".uri" if place.uri is not None else ""): place for name, place in self.data.places().items()}
+        return tables | {f"features: vector '{one.output}'": Place(uri=one.source) for one in vectors}
+
+    def operators(self) -> tuple[Any_, ...]:
         return self.features or (Categorify(categorify=(self.schema_.user, self.schema_.item)),)
 
     def positive(self) -> Rule:

@@ -70,9 +70,10 @@ class Input(Strict):
 
 
 class Feature(Strict):
-    """What the unit's own features make of a column: an output beside the score, to be held against training's."""
+    """A feature of the unit's own: an output beside the score, to be held against training's."""
 
-    column: str = Field(description="The raw column that it is made of.")
+    column: str = Field(description="What it is called.")
+    of: tuple[str, ...] = Field((), description="The inputs that it is made of; none are named where it is made of the one of its name.")
     output: str
     dtype: FeatureType = "int32"
     width: int | None = Field(None, ge=1)

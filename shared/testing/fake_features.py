@@ -36,7 +36,8 @@ class FakeFeatureStore:
         return Found({place: row for place, row in found.items() if place not in over and row.at <= now}, over)
 
     def mark(self, recommender: str, view: str, count: int) -> None:
-        self.counts[recommender, check_place(view)] = count
+        place = (recommender, check_place(view))
+        self.counts[place] = max(count, self.counts.get(place, 0))
 
     def marks(self) -> Mapping[tuple[str, str], int]:
         return dict(self.counts)

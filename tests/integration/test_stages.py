@@ -117,7 +117,7 @@ def test_the_served_unit_takes_raw_columns_and_answers_as_training_did(platform:
     with np.load(platform.fetch(export, "parity.npz"), allow_pickle=False) as stored:
         rows = {name: stored[name] for name in stored.files}
     expected = rows.pop("score")
-    codes = {name: rows.pop(name) for name in list(rows) if name.startswith("codes/")}
+    codes = {name: rows.pop(name) for name in list(rows) if name.startswith("features/")}
     assert len(expected) >= 1000
     session = onnxruntime.InferenceSession(str(platform.fetch(export, "model.onnx")), providers=["CPUExecutionProvider"])
     assert {one.name for one in session.get_inputs()} == set(rows)

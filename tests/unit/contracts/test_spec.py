@@ -251,7 +251,6 @@ def test_what_no_validator_foresaw_is_a_fault_of_the_text(monkeypatch: pytest.Mo
         "model: {train: {mixed_precision: true}}",
         "resources: {etl: {engine: nvtabular}}",
         "resources: {train: {processes: 2}}",
-        "features: [cyclic: {of: timestamp}]",
         "gates: [{metric: hr@10, slice: cold, min: 0.1}]",
         "serve: {retrieve: {fallback: popular}}",
     ],

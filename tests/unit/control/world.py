@@ -260,8 +260,7 @@ class Plane:
         turns = self.turns = Turns(self.runs, clock, world.max_runs, self.turnstile if world.several else None)
         self.planner = Planner(self.runs, bases, clock, world.max_runs)
         runs = Runs(self.rollouts, world.executor, snapshots, clock, ("/data",), bases, turns)
-        sources = Sources(kpis, SqlMirrors(engine))
-        rollouts = Rollouts(self.rollouts, routes, registry, world.server, sources, self.placement, clock, world.values)
+        rollouts = Rollouts(self.rollouts, routes, registry, world.server, Sources(kpis, SqlMirrors(engine)), self.placement, clock)
         retrainers = Retrainers(self.retrainers, self.runs, self.rollouts, recommenders, routes, world.signals, clock)
         self.ensure = retrainers.ensure
         self.replica = None if holder is None else Replica(holder, SqlLeases(engine), clock)
@@ -296,8 +295,6 @@ class World:
         self.writes: list[str] = []
         """Every statement that wrote, or tried to."""
         self.parts = parts or Parts()
-        self.values: Any = None
-        """Who materialises; nobody."""
         self.clock = Clock()
         self.artifacts = FsspecArtifacts(str(folder / "artifacts"))
         self.more: dict[str, tuple[str, ...]] = {}

@@ -8,8 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.features.vocabulary import UNKNOWN
+from pipelines.features.columns import UNKNOWN
 from pipelines.loaders.batches import Batch, Batches
+from pipelines.loaders.tables import Catalogue
+from tests.featured import of_keys
 
 ROWS, ITEMS = 10_000, 50
 
@@ -25,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 
 def _batches(path: Path, negatives: int = 0, unknown_share: float = 0.0, seed: int = 5, shuffle: bool = True) -> Batches:
     items = {"item": np.arange(ITEMS, dtype=np.int32) + 2, "genres": np.arange(ITEMS * 3, dtype=np.int32).reshape(ITEMS, 3)}
-    return Batches(path, items, "user", "item", 512, negatives, seed, shuffle, unknown_share)
+    return Batches(path, of_keys(2, ITEMS), Catalogue(items, {}), None, 512, negatives, seed, shuffle, unknown_share)
 
 
 def _users(batches: list[Batch]) -> list[int]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+from pipelines.loaders.tables import Catalogue
 from pipelines.models.counts import CountModel, Counts
 from pipelines.models.families import FAMILIES, check_parent, load_model
 from pipelines.models.family import MODEL
@@ -54,7 +56,7 @@ def test_a_popularity_model_orders_items_as_the_baseline_does(world: Small, mode
 def test_items_that_share_the_code_of_the_unknown_share_the_mean_of_their_counts(world: Small) -> None:
     codes = {**world.codes, "movieId": np.where(world.codes["movieId"] > 5, 1, world.codes["movieId"])}
     hidden = world.codes["movieId"] > 5
-    narrowed = Small(world.folder, world.spec, world.graph, world.items, codes).train("popularity")
+    narrowed = replace(world, catalogue=Catalogue(codes, {})).train("popularity")
     baseline = fit_popularity(pl.scan_parquet(world.folder / "train.parquet"), world.items["movieId"]).scores
     shown = narrowed.score(codes)
     assert len(set(shown[hidden])) == 1

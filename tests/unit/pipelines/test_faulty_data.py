@@ -63,7 +63,7 @@ TABLES: dict[str, tuple[pl.DataFrame, str]] = {
     "no key": (films().rename({"movieId": "id"}), "films.parquet: column 'movieId' is missing"),
     "a feature missing": (
         films().drop("year"),
-        "features: column 'year' is neither a key nor in the items table .*films.parquet, which has: genres, movieId$",
+        "features: column 'year' is neither a key nor in ratings.parquet or the items table .*films.parquet, which have: at, genres",
     ),
     "a fractional feature": (films().with_columns(pl.col("year").cast(pl.Float64)), "column 'year' is Float64: categorify takes"),
 }

@@ -12,9 +12,7 @@ import onnxruntime
 import polars as pl
 import pytest
 
-from pipelines.features.categorify import CategorifyFeature
-from pipelines.features.graph import Graph
-from pipelines.features.vocabulary import Vocabulary
+from pipelines.loaders.tables import Catalogue
 from pipelines.models.families import load_model
 from pipelines.models.family import MODEL, Task
 from pipelines.models.mf import VECTORS, Mf, MfModel
@@ -24,6 +22,7 @@ from pipelines.training.als import Pairs, Terms, begin, sweeps
 from pipelines.training.choice import FEWEST, STRENGTHS, UNJUDGED, choose_strength
 from shared.contracts.models import MfParams, Model
 from shared.domain.errors import Invalid
+from tests.featured import of_keys
 
 LOG = logging.getLogger("test")
 USERS, ITEMS, GROUPS = 60, 40, 4
@@ -41,19 +40,14 @@ def pairs(seed: int = 1, users: int = USERS, items: int = ITEMS) -> Pairs:
 def task(folder: Path, liked: Pairs, parent: object = None, **params: object) -> Task:
     """Keys are positions; codes are two more."""
     folder.mkdir(exist_ok=True)
-    graph = Graph("user", "item", tuple(_feature(name, count) for name, count in (("user", liked.user_count), ("item", liked.item_count))))
+    graph = of_keys(liked.user_count, liked.item_count)
     columns = {"user": liked.users, "item": liked.items, "user_code": (liked.users + 2).astype(np.int32)}
     more = {"item_row": liked.items.astype(np.int32), "label": np.ones(len(liked), np.int8), "time": np.arange(len(liked), dtype=float)}
     pl.DataFrame(columns | more).write_parquet(folder / "train.parquet")
-    codes = {"item": np.arange(liked.item_count, dtype=np.int32) + 2}
+    codes = Catalogue({"item": np.arange(liked.item_count, dtype=np.int32) + 2}, {})
     popularity = Popularity(np.arange(liked.item_count), np.ones(liked.item_count))
     model = Model(family="mf", params=MfParams(**{"width": 8, "regularisation": 0.01} | params))  # type: ignore[arg-type]
-    return Task(model, graph, folder / "train.parquet", codes, popularity, LOG, parent)  # type: ignore[arg-type]
-
-
-def _feature(name: str, count: int) -> CategorifyFeature:
-    values = pl.Series(np.arange(count))
-    return CategorifyFeature(name, name, "int64", 1, Vocabulary("int64", values, pl.Series(np.ones(count, np.int64))))  # type: ignore[arg-type]
+    return Task(model, graph, folder / "train.parquet", codes, None, popularity, LOG, parent)  # type: ignore[arg-type]
 
 
 def trained(given: Task) -> MfModel:
@@ -123,7 +117,7 @@ def test_the_lowered_model_and_the_vectors_give_its_scores(tmp_path: Path) -> No
     columns = {"user": np.array([0, 1, 2, 9], np.int32), "item": np.array([2, 3, 1, 11], np.int32)}
     session = onnxruntime.InferenceSession(model.lower().SerializeToString(), providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(session.run(["score"], columns)[0], model.score(columns), atol=1e-6)
-    found = model.embeddings(given.codes)
+    found = model.embeddings(given.items.columns)
     np.testing.assert_allclose(found.queries[9] @ found.vectors[9], model.score(columns)[3], atol=1e-6)
 
 
@@ -160,7 +154,7 @@ def test_a_warm_run_can_not_change_the_width(tmp_path: Path) -> None:
 @pytest.mark.requirement("T-13")
 def test_a_model_too_large_for_one_graph_is_refused_before_training(tmp_path: Path) -> None:
     given = task(tmp_path, pairs(), width=1024)
-    large = Graph("user", "item", (_feature("user", 600_000), _feature("item", 40)))
+    large = of_keys(600_000, 40)
     with pytest.raises(Invalid, match=r"weights take 2\.5 GB"):
         Mf().train(replace(given, graph=large))
 

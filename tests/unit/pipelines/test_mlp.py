@@ -6,12 +6,8 @@ import logging
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 
-from pipelines.features.categorify import CategorifyFeature
-from pipelines.features.graph import Graph
-from pipelines.features.vocabulary import Vocabulary
 from pipelines.models.mlp import (
     Architecture,
     build,
@@ -28,6 +24,7 @@ from pipelines.models.tables import Table, width_by_rule
 from pipelines.training.fit import Progress
 from shared.contracts.models import MlpParams, Training
 from shared.domain.errors import Invalid
+from tests.featured import of_keys
 
 
 def _tables(users: int = 6, width: int = 4) -> tuple[Table, ...]:
@@ -96,10 +93,7 @@ def test_a_warm_start_into_another_shape_is_refused(changed: Architecture) -> No
 @pytest.mark.requirement("T-13")
 @pytest.mark.parametrize(("users", "size"), [(1_100_000, r"weights take 2\.3 GB"), (100, None)])
 def test_a_model_too_large_for_one_graph_is_refused_before_training(users: int, size: str | None) -> None:
-    counts = pl.Series(np.ones(users, dtype=np.int64))
-    vocabulary = Vocabulary("int64", pl.Series(np.arange(users)), counts)
-    features = tuple(CategorifyFeature(column, "user", "int64", 1, vocabulary) for column in ("userId", "movieId"))  # type: ignore[arg-type]
-    graph = Graph("userId", "movieId", features)
+    graph = of_keys(users, users, "userId", "movieId")
     if size is None:
         assert plan(graph, MlpParams(), None).layers == (128, 128, 128)
         return

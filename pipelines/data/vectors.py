@@ -1,0 +1,35 @@
+"""Vectors from elsewhere, of images or texts: Parquet with a key and a column of lists of numbers, joined to the table of those keys."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from pipelines.data.sources import Reach, Source, open_source, readable
+from pipelines.data.validate import check_table
+from shared.contracts.features import VectorOf
+from shared.contracts.sources import Place
+from shared.domain.errors import BadData
+
+
+def open_vectors(of: VectorOf, reach: Reach) -> Source:
+    source = open_source(Place(uri=of.source), reach, (of.of, of.column))
+    check_table(source, of.of)
+    dtype = source.frame.collect_schema()[of.column]
+    if not isinstance(dtype, pl.List | pl.Array):
+        raise BadData(f"{source.name}: column '{of.column}' is {dtype}: vectors are lists of numbers")
+    with readable(source.name):
+        lengths = source.frame.select(pl.col(of.column).cast(pl.List(pl.Float32)).list.len().drop_nulls().unique()).collect(
+            engine="streaming"
+        )
+    found = sorted(lengths.to_series())
+    if found != [of.width]:
+        raise BadData(
+            f"{source.name}: column '{of.column}' has vectors of length {', '.join(map(str, found[:5]))}; the spec says {of.width}"
+        )
+    return source
+
+
+def with_vectors(table: pl.DataFrame, source: Source, of: VectorOf) -> pl.DataFrame:
+    vectors = source.frame.select(pl.col(of.of).cast(pl.Int64), pl.col(of.column).cast(pl.List(pl.Float32)).alias(of.output))
+    with readable(source.name):
+        return table.drop(of.output, strict=False).join(vectors.collect(), on=of.of, how="left", maintain_order="left")

@@ -1,0 +1,101 @@
+"""Columns: what the data has, and what operators make of it. All is known of them before any data flows, but for what fitting finds.
+
+A raw column is prepared once, where its table is read: ids as int64, words as text, numbers as float32, times as whole seconds since
+1970, several values a row as a list. The served unit takes it so. Nulls stay nulls; blank text and NaN are nulls too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+Kind = Literal["int64", "string", "float32", "code"]
+Side = Literal["user", "item", "context", "pair"]
+"""What a value depends on: the user, the item, else the interaction (and its user), or an item as well."""
+Table = Literal["interactions", "items", "users"]
+
+BLANK: dict[str, int | str] = {"int64": -(2**63), "string": ""}
+"""What stands for null and padding at the served unit; NaN does for numbers."""
+NULL, UNKNOWN, FIRST = 0, 1, 2
+"""Codes: null or padding, out of vocabulary, and the first of the known values."""
+_TYPES = {"int64": pl.Int64(), "string": pl.String(), "float32": pl.Float32(), "code": pl.Int32()}
+MENTIONS, HASHTAGS = r"@(\w+)", r"#(\w+)"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A value that operators take: raw, or made by one of them."""
+
+    name: str
+    kind: Kind
+    side: Side
+    many: bool = False
+    """Several values a row."""
+    table: Table | None = None
+    """Of a raw column."""
+
+
+@dataclass(frozen=True)
+class Raw(Column):
+    """A column of the data, and how it is prepared."""
+
+    separator: str | None = None
+    max_length: int | None = None
+    """Of lists: further values are dropped."""
+    width: int | None = None
+    """Of lists: how many values the served unit takes, known once fitted."""
+    pattern: str | None = None
+    """What is found in text, as a list."""
+    source: str | None = None
+    """The data's own name of the column, where it has another one."""
+    time: bool = False
+
+    def prepared(self, dtype: pl.DataType) -> pl.Expr:
+        """The column out of its table, which has it as `dtype`."""
+        column = pl.col(self.source or self.name)
+        if self.time:
+            return _seconds(column, dtype).alias(self.name)
+        if self.pattern is not None:
+            found = column.cast(pl.String).str.to_lowercase().str.extract_all(self.pattern)
+            return self._listed(found.list.eval(pl.element().str.extract(self.pattern, _group(self.pattern)))).alias(self.name)
+        if self.many:
+            return self._listed(column.cast(pl.String).str.split(self.separator) if self.separator else column).alias(self.name)
+        typed = column.cast(polars_type(self.kind))
+        return typed.replace(BLANK[self.kind], None).alias(self.name) if self.kind in BLANK else typed.fill_nan(None).alias(self.name)
+
+    def _listed(self, lists: pl.Expr) -> pl.Expr:
+        typed = lists.cast(pl.List(polars_type(self.kind)))
+        if self.kind == "float32":
+            return typed
+        kept = typed.list.eval(pl.element().filter(pl.element().is_not_null() & (pl.element() != BLANK[self.kind])))
+        return (kept if self.max_length is None else kept.list.head(self.max_length)).fill_null([])
+
+
+def polars_type(kind: Kind) -> pl.DataType:
+    return _TYPES[kind]
+
+
+def number(column: Column) -> pl.Expr:
+    """As a number, in the precision of the served unit."""
+    return pl.col(column.name).cast(pl.Float32).fill_nan(None)
+
+
+def joined_side(sides: set[Side]) -> Side:
+    """What depends on several."""
+    if len(sides) == 1:
+        return next(iter(sides))
+    return "pair" if sides & {"item", "pair"} else "context"
+
+
+def _group(pattern: str) -> int:
+    import re
+
+    return 1 if re.compile(pattern).groups else 0
+
+
+def _seconds(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    if isinstance(dtype, pl.Datetime | pl.Date):
+        return column.cast(pl.Datetime("us")).dt.epoch("us").floordiv(1_000_000).cast(pl.Int64)
+    return column.floor().cast(pl.Int64) if dtype.is_float() else column.cast(pl.Int64)

@@ -1,0 +1,312 @@
+"""From a spec's `features` and the tables' schemas to operators: all that can be wrong with them is said here, before any data flows."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import polars as pl
+
+from pipelines.features.columns import HASHTAGS, MENTIONS, Column, Kind, Raw, Side, Table
+from pipelines.features.operators.base import Operator, made, output_name, plain
+from pipelines.features.operators.bucketise import Bucketise
+from pipelines.features.operators.categorify import Categorify, MultiHot, Words
+from pipelines.features.operators.codes import Cross, OneHot
+from pipelines.features.operators.keyed import key_kinds
+from pipelines.features.operators.numbers import Clip, Fill, Log, Normalise
+from pipelines.features.operators.ordered import Lag, Sequence
+from pipelines.features.operators.target import CountEncode, TargetEncode
+from pipelines.features.operators.times import Calendar, Cyclic
+from pipelines.features.operators.vector import Vector
+from pipelines.features.vocabulary import Rule
+from shared.contracts import features as said
+from shared.domain.errors import BadData, Invalid
+
+_SIDES: dict[Table, Side] = {"interactions": "context", "items": "item", "users": "user"}
+_TEXT = (pl.String, pl.Categorical, pl.Enum)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What the data has. `names` is what people call each table."""
+
+    user: str
+    item: str
+    time: str
+    interactions: pl.Schema
+    items: pl.Schema = field(default_factory=pl.Schema)
+    users: pl.Schema = field(default_factory=pl.Schema)
+    names: Mapping[Table, str] = field(default_factory=dict)
+
+    def schema(self, table: Table) -> pl.Schema:
+        return {"interactions": self.interactions, "items": self.items, "users": self.users}[table]
+
+    def name(self, table: Table) -> str:
+        return self.names.get(table, f"the {table} table")
+
+
+def compile_operators(entries: tuple[said.Any_, ...], tables: Tables) -> tuple[Operator, ...]:
+    """In an order in which each finds what it takes."""
+    compiler = _Compiler(tables, entries)
+    for entry in entries:
+        compiler.take(entry)
+    return tuple(compiler.made)
+
+
+class _Compiler:
+    def __init__(self, tables: Tables, entries: tuple[said.Any_, ...]) -> None:
+        self.tables = tables
+        self.made: list[Operator] = []
+        self.features: dict[str, Column] = {}
+        self.extracted: dict[str, Raw] = {}
+        self.shared: dict[str, list[tuple[Raw, Rule]]] = {}
+        for entry in entries:
+            if isinstance(entry, said.Extract):
+                self._extract(entry)
+        for entry in entries:
+            for column, rule, name in self._counted(entry):
+                self.shared.setdefault(name, []).append((column, rule))
+
+    def take(self, entry: said.Any_) -> None:
+        for operator in _MAKERS[type(entry)](self, entry):
+            self._add(operator)
+
+    # What operators take.
+
+    def raw(self, name: str) -> tuple[Table, pl.DataType, Side]:
+        """Where a column is."""
+        if name == self.tables.user:
+            return "interactions", self.tables.interactions[name], "user"
+        if name == self.tables.item:
+            return "interactions", self.tables.interactions[name], "item"
+        found: list[Table] = [table for table in _SIDES if name in self.tables.schema(table)]
+        if not found:
+            near = difflib.get_close_matches(name, self._known(), n=1, cutoff=0.6)
+            hint = f": did you mean '{near[0]}'?" if near else f", which have: {', '.join(sorted(self._known()))}"
+            raise Invalid(f"features: column '{name}' is neither a key nor in {self._places()}{hint}")
+        if len(found) > 1:
+            one, other = (self.tables.name(table) for table in found[:2])
+            raise Invalid(f"features: column '{name}' is in {one} and in {other}: rename it in one of them")
+        return found[0], self.tables.schema(found[0])[name], _SIDES[found[0]]
+
+    def key(self, name: str) -> Raw:
+        if name in self.extracted:
+            raise Invalid(f"features: '{name}' has several values a row: it takes 'multi_hot', not 'categorify'")
+        table, dtype, side = self.raw(name)
+        kind = _key_kind(dtype, name, self.tables.name(table), "categorify")
+        return Raw(name, kind, side, table=table, time=name == self.tables.time)
+
+    def lists(self, entry: said.MultiHot) -> Raw:
+        name = entry.multi_hot
+        if name in (self.tables.user, self.tables.item):
+            raise Invalid(f"features: '{name}' is a key: it takes 'categorify', not 'multi_hot'")
+        if name in self.extracted:
+            if entry.separator is not None:
+                raise Invalid(f"features: '{name}' is a column of lists already: leave its separator out")
+            return replace(self.extracted[name], max_length=entry.max_length)
+        table, dtype, side = self.raw(name)
+        kind = _list_kind(dtype, name, entry.separator, self.tables.name(table))
+        return Raw(name, kind, side, many=True, table=table, separator=entry.separator, max_length=entry.max_length)
+
+    def time(self, name: str, what: str) -> Raw:
+        table, dtype, side = self.raw(name)
+        if name in (self.tables.user, self.tables.item) or not (dtype.is_numeric() or isinstance(dtype, pl.Datetime | pl.Date)):
+            raise Invalid(f"features: {what} takes a time, as seconds since 1970 or a timestamp; '{name}' is {dtype}")
+        return Raw(name, "int64", side, table=table, time=True)
+
+    def number(self, name: str) -> tuple[Column, Column, Table]:
+        """A number to be changed in place: the feature of that name as it is by now, else the raw column."""
+        before = self.features.get(name)
+        if before is not None and before.kind == "float32":
+            maker = next(one for one in reversed(self.made) if before in one.outputs)
+            table: Table = maker.table if hasattr(maker, "table") else "interactions"
+            if maker.kind == "target_encode":
+                raise Invalid(f"features: '{name}' is another number in each fold of the training: it stays as it is")
+            if maker.kind in ("one_hot", "vector"):
+                raise Invalid(f"features: '{name}' is a vector: it takes no numbers' operators")
+            step = sum(1 for one in self.made for out in one.outputs if out.name.split("~")[0] == output_name(name))
+            return before, Column(f"{output_name(name)}~{step}", "float32", before.side), table
+        table, dtype, side = self.raw(name)
+        if name in (self.tables.user, self.tables.item) or not (dtype.is_numeric() or dtype == pl.Boolean):
+            raise Invalid(f"features: '{name}' is {'a key' if name in (self.tables.user, self.tables.item) else dtype}: it is no number")
+        kind: Kind = "int64" if dtype.is_integer() else "float32"
+        raw = Raw(name, kind, side, table=table, time=name == self.tables.time)
+        return raw, made(name, "float32", side), table
+
+    def keyed(self, name: str, what: str) -> Column:
+        """A key of a table of statistics: a raw id or word, or a feature of codes."""
+        if name in self.features and not self._is_raw(name):
+            column: Column = self.features[name]
+        else:
+            column = self.key(name)
+        if not key_kinds((column,)):
+            raise Invalid(f"features: {what} takes ids, words or codes with one value a row; '{name}' has several, or is a number")
+        return column
+
+    def _is_raw(self, name: str) -> bool:
+        return any(name in self.tables.schema(table) for table in _SIDES)
+
+    def codes(self, name: str, what: str) -> Column:
+        column = self.features.get(name)
+        if column is None or column.kind != "code":
+            codes = sorted(one for one, column in self.features.items() if column.kind == "code")
+            raise Invalid(f"features: {what} takes features of codes, and '{name}' is none (yet): there are {', '.join(codes) or 'none'}")
+        return column
+
+    # Operators with more to say.
+
+    def _counted(self, entry: said.Any_) -> list[tuple[Raw, Rule, str]]:
+        if isinstance(entry, said.Categorify):
+            rule = Rule(entry.min_count, entry.max_size, entry.hash_buckets)
+            return [(self._with_rule(self.key(name), rule), rule, entry.vocabulary or name) for name in entry.categorify]
+        if isinstance(entry, said.MultiHot):
+            rule = Rule(entry.min_count, entry.max_size, entry.hash_buckets)
+            return [(self._with_rule(self.lists(entry), rule), rule, entry.vocabulary or entry.multi_hot)]
+        return []
+
+    def _with_rule(self, column: Raw, rule: Rule) -> Raw:
+        if rule.hash_buckets is not None and column.kind != "int64":
+            raise Invalid(
+                f"features: hash_buckets takes integers; '{column.name}' is text, which the served graph can't hash: choose a min_count"
+            )
+        return column
+
+    def words(self, name: str) -> Words:
+        members = self.shared[name]
+        rules, kinds = {rule for _, rule in members}, {column.kind for column, _ in members}
+        if len(rules) > 1 or len(kinds) > 1:
+            what = "min_count, max_size and hash_buckets" if len(rules) > 1 else "kind of values"
+            raise Invalid(f"features: columns of the vocabulary '{name}' must have the same {what}")
+        tables = tuple(column.table or "interactions" for column, _ in members)
+        return Words(name, tuple(column for column, _ in members), members[0][1], tables)
+
+    def target(self, of: said.TargetOf) -> Operator:
+        columns = tuple(self.keyed(name, "target_encode") for name in of.of)
+        for target in of.target:
+            if target == "label":
+                continue
+            if target not in self.tables.interactions or not self.tables.interactions[target].is_numeric():
+                raise Invalid(f"features: target_encode: '{target}' is neither 'label' nor a column of numbers of the interactions")
+        row = (self.tables.user, self.tables.item, self.tables.time)
+        return TargetEncode(columns, of.target, of.folds, of.smoothing, row)
+
+    def lag(self, of: said.LagOf) -> Operator:
+        self._by_user(of.by, "lag")
+        value: Column
+        if of.of == self.tables.time:
+            value = self.time(of.of, "lag")
+        else:
+            table, dtype, side = self.raw(of.of)
+            if table != "interactions" or not dtype.is_numeric() or of.of in (self.tables.user, self.tables.item):
+                raise Invalid(f"features: lag takes the time or a number of the interactions; '{of.of}' is none")
+            value = Raw(of.of, "int64" if dtype.is_integer() else "float32", side, table=table)
+        return Lag(value, self.key(of.by), of.steps)
+
+    def _by_user(self, by: str, what: str) -> None:
+        if by != self.tables.user:
+            raise Invalid(f"features: {what}.by: rows are put in order by user, so it must be '{self.tables.user}', not '{by}'")
+
+    def cross(self, entry: said.Cross) -> Operator:
+        columns = tuple(self.codes(name, "cross") for name in entry.cross)
+        several = [one for one in columns if one.many]
+        if len(several) > 1:
+            raise Invalid("features: cross: only one of the features may have several values a row")
+        return Cross(columns, entry.buckets)
+
+    def vector(self, of: said.VectorOf) -> Operator:
+        side: Side | None = {self.tables.user: "user", self.tables.item: "item"}.get(of.of)  # type: ignore[assignment]
+        if side is None:
+            raise Invalid(f"features: vector.of: it must be '{self.tables.item}' or '{self.tables.user}', not '{of.of}'")
+        table: Table = "items" if side == "item" else "users"
+        return Vector(Raw(of.output, "float32", side, many=True, table=table, width=of.width), of.output)
+
+    def sequence(self, of: said.SequenceOf) -> Operator:
+        self._by_user(of.by, "sequence")
+        if of.of != self.tables.item:
+            raise Invalid(f"features: sequence.of: it must be '{self.tables.item}', not '{of.of}'")
+        if of.of not in self.shared:
+            raise Invalid(f"features: sequence: say 'categorify' of '{of.of}' too: the sequence has its codes")
+        return Sequence(self.key(of.of), self.key(of.by), self.words(of.of), of.length, of.liked, of.reverse)
+
+    def _extract(self, entry: said.Extract) -> None:
+        of = entry.extract
+        table, dtype, side = self.raw(of.of)
+        if dtype not in _TEXT:
+            raise BadData(f"{self.tables.name(table)}: column '{of.of}' is {dtype}: extract takes text")
+        if of.output in self.extracted or self._is_raw(of.output):
+            raise Invalid(f"features: extract: there is a column '{of.output}' already: give another name by 'as'")
+        pattern = of.pattern or {"mentions": MENTIONS, "hashtags": HASHTAGS}[of.what or "mentions"]
+        self.extracted[of.output] = Raw(of.output, "string", side, many=True, table=table, pattern=pattern, source=of.of)
+
+    def _add(self, operator: Operator) -> None:
+        for one in operator.outputs:
+            name = plain(one)
+            if name in self.features and "~" not in one.name:
+                raise Invalid(f"features: '{name}' is produced twice")
+            self.features[name] = one
+        self.made.append(operator)
+
+    def _known(self) -> list[str]:
+        names = [name for table in _SIDES for name in self.tables.schema(table).names() if not name.startswith("~")]
+        return [*names, *self.extracted]
+
+    def _places(self) -> str:
+        return " or ".join(self.tables.name(table) for table in _SIDES if self.tables.schema(table))
+
+
+def _key_kind(dtype: pl.DataType, name: str, table: str, what: str) -> Kind:
+    if dtype.is_integer():
+        return "int64"
+    if dtype in _TEXT:
+        return "string"
+    raise BadData(f"{table}: column '{name}' is {dtype}: {what} takes integers or text")
+
+
+def _list_kind(dtype: pl.DataType, name: str, separator: str | None, table: str) -> Kind:
+    if isinstance(dtype, pl.List | pl.Array):
+        if separator is not None:
+            raise Invalid(f"features: '{name}' is a column of lists in {table}: leave its separator out")
+        inner = dtype.inner if isinstance(dtype.inner, pl.DataType) else dtype.inner()
+        return _key_kind(inner, name, table, "multi_hot")
+    if dtype not in _TEXT:
+        raise BadData(f"{table}: column '{name}' is {dtype}: multi_hot takes lists or delimited text")
+    if separator is None:
+        raise Invalid(f"features: '{name}' is text in {table}: say its separator, such as '|'")
+    return "string"
+
+
+def _fill(compiler: _Compiler, entry: said.Fill) -> Iterator[Operator]:
+    for name in entry.fill:
+        source, output, table = compiler.number(name)
+        flag = made(f"{name}_missing", "float32", source.side) if entry.flag else None
+        yield Fill(source, output, table, by=entry.with_, flag=flag)
+
+
+def _bucketise(compiler: _Compiler, entry: said.Bucketise) -> Iterator[Operator]:
+    for name in entry.bucketise:
+        source, _, table = compiler.number(name)
+        yield Bucketise(source, table, entry.at, entry.quantiles)
+
+
+# Lazily, one operator at a time: each finds what the ones before have made.
+_MAKERS: Mapping[type, Callable[[_Compiler, Any], Iterable[Operator]]] = {
+    said.Categorify: lambda on, entry: (Categorify(on.key(name), on.words(entry.vocabulary or name)) for name in entry.categorify),
+    said.MultiHot: lambda on, entry: [MultiHot(on.lists(entry), on.words(entry.vocabulary or entry.multi_hot))],
+    said.Normalise: lambda on, entry: (Normalise(*on.number(name), to=entry.to) for name in entry.normalise),
+    said.Log: lambda on, entry: (Log(*on.number(name)) for name in entry.log),
+    said.Clip: lambda on, entry: (Clip(*on.number(name), low=entry.min, high=entry.max) for name in entry.clip),
+    said.Fill: _fill,
+    said.Bucketise: _bucketise,
+    said.TargetEncode: lambda on, entry: [on.target(entry.target_encode)],
+    said.CountEncode: lambda on, entry: (CountEncode(on.keyed(name, "count_encode"), entry.scale) for name in entry.count_encode),
+    said.Lag: lambda on, entry: [on.lag(entry.lag)],
+    said.Cyclic: lambda on, entry: [Cyclic(on.time(entry.cyclic.of, "cyclic"), entry.cyclic.periods)],
+    said.Calendar: lambda on, entry: [Calendar(on.time(entry.calendar.of, "calendar"), entry.calendar.parts)],
+    said.Cross: lambda on, entry: [on.cross(entry)],
+    said.OneHot: lambda on, entry: (OneHot(on.codes(name, "one_hot"), entry.max_width) for name in entry.one_hot),
+    said.Vector: lambda on, entry: [on.vector(entry.vector)],
+    said.Sequence: lambda on, entry: [on.sequence(entry.sequence)],
+    said.Extract: lambda on, entry: [],  # a column that others take
+}

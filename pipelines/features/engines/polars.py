@@ -1,0 +1,222 @@
+"""The default engine: polars, streaming. Its memory doesn't depend on how many rows there are, but on how many values columns have.
+
+Rows that must be in order (`lag`, `sequence`) are first spread over files by a hash of the user, so that each fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pipelines.features.hashing import bucket
+from pipelines.features.operators.ordered import VALUES
+from pipelines.features.operators.target import fold_of
+from pipelines.features.statistics import (
+    FINE,
+    FOLD,
+    NONE,
+    UNIT,
+    Counts,
+    Found,
+    Longest,
+    Moments,
+    Newest,
+    Quantiles,
+    Statistic,
+    Summary,
+    rows_of,
+    sum_of,
+)
+
+SPREAD = 400_000
+"""Rows of one file of users, about."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Prepared tables: what operators are fitted on. `interactions` has the columns of the others as well, where they are asked for."""
+
+    interactions: pl.LazyFrame
+    items: pl.LazyFrame | None
+    users: pl.LazyFrame | None
+    row: tuple[str, str, str]
+    """User, item, time: what tells one row from another, and orders those of a user."""
+    spread: Sequence[Path] = ()
+    """The interactions' rows by user, each file in order; where something asks for it."""
+
+    def table(self, name: str) -> pl.LazyFrame:
+        found = {"interactions": self.interactions, "items": self.items, "users": self.users}[name]
+        assert found is not None
+        return found
+
+
+def compute(asks: Sequence[Statistic], data: Data) -> Found:
+    """All of them, those that can be in one pass."""
+    asked = list(dict.fromkeys(asks))
+    plans = _Plans(data)
+    wanted = [one for one in asked if not isinstance(one, Newest | Quantiles | Moments)]
+    results = plans.collect(wanted)
+    results |= _moments([one for one in asked if isinstance(one, Moments)], data)
+    for one in asked:
+        if isinstance(one, Quantiles):
+            results[one] = _quantiles(one, data)
+        if isinstance(one, Newest):
+            results[one] = _newest(one, data)
+    return results
+
+
+class _Plans:
+    """Counts of the same keys are one pass: the one with folds and targets tells the others."""
+
+    def __init__(self, data: Data) -> None:
+        self.data = data
+
+    def collect(self, asks: Sequence[Statistic]) -> dict[Statistic, Any]:
+        counts = [one for one in asks if isinstance(one, Counts)]
+        whole = {one: self._widest(one, counts) for one in counts}
+        queries: dict[Statistic, pl.LazyFrame] = {one: self._count(one) for one in dict.fromkeys(whole.values())}
+        queries |= {one: self._longest(one) for one in asks if isinstance(one, Longest)}
+        found = dict(zip(queries, pl.collect_all(list(queries.values()), engine="streaming"), strict=True)) if queries else {}
+        results: dict[Statistic, Any] = {}
+        for ask in counts:
+            results[ask] = _narrowed(ask, found[whole[ask]])
+        for one in asks:
+            if isinstance(one, Longest):
+                results[one] = found[one].item()
+        return results
+
+    def _widest(self, ask: Counts, others: list[Counts]) -> Counts:
+        """With targets, folds and all, where somebody asks for the same keys so."""
+        same = [one for one in others if (one.keys, one.table, one.explode) == (ask.keys, ask.table, ask.explode)]
+        if ask.targets:
+            same = [one for one in same if one.folds == ask.folds and one.targets]
+            return Counts(ask.keys, ask.table, ask.explode, tuple(dict.fromkeys(t for one in same for t in one.targets)), ask.folds)
+        wide = next((one for one in same if one.targets), None)
+        return ask if wide is None else self._widest(wide, others)
+
+    def _count(self, ask: Counts) -> pl.LazyFrame:
+        frame = self.data.table(ask.table)
+        wanted: list[pl.Expr] = [pl.len().cast(pl.Int64).alias("count")]
+        columns = [pl.col(name) for name in ask.keys]
+        if ask.targets:
+            columns.append(fold_of(self.data.row, ask.folds).alias(FOLD))
+            columns += [(pl.col(name).cast(pl.Float64) * UNIT).round().cast(pl.Int64).alias(sum_of(name)) for name in ask.targets]
+            wanted += [pl.col(sum_of(name)).sum() for name in ask.targets]
+            wanted += [pl.col(sum_of(name)).count().cast(pl.Int64).alias(rows_of(name)) for name in ask.targets]
+        frame = frame.select(columns)
+        if ask.explode:
+            frame = frame.explode(*ask.keys, empty_as_null=False)
+        keys = [*ask.keys, *([FOLD] if ask.targets else [])]
+        return frame.drop_nulls(ask.keys).group_by(keys).agg(wanted)
+
+    def _longest(self, ask: Longest) -> pl.LazyFrame:
+        return self.data.table(ask.table).select(pl.col(ask.column).list.len().max().cast(pl.Int64))
+
+
+def _narrowed(ask: Counts, found: pl.DataFrame) -> pl.DataFrame:
+    if ask.targets or FOLD not in found.columns:
+        names = [*ask.keys, *([FOLD] if ask.targets else []), "count"]
+        return found.select(*names, *(part(name) for part in (sum_of, rows_of) for name in ask.targets))
+    return found.group_by(ask.keys).agg(pl.col("count").sum())
+
+
+def _moments(asks: list[Moments], data: Data) -> dict[Statistic, Any]:
+    """Bounds first; then sums of whole parts of the largest number, which add up alike in any order."""
+    results: dict[Statistic, Any] = {}
+    for table in dict.fromkeys(one.table for one in asks):
+        of_table = [one for one in asks if one.table == table]
+        frame = data.table(table).select(pl.col(one.column).cast(pl.Float32).fill_nan(None) for one in of_table)
+        bounds = [
+            part.alias(f"{name}.{at}")
+            for at, one in enumerate(of_table)
+            for name, part in (
+                ("count", pl.col(one.column).count()),
+                ("low", pl.col(one.column).min()),
+                ("high", pl.col(one.column).max()),
+            )
+        ]
+        edges = frame.select(bounds).collect(engine="streaming").row(0, named=True)
+        sums = []
+        for at, one in enumerate(of_table):
+            scale = max(abs(edges[f"low.{at}"] or 0.0), abs(edges[f"high.{at}"] or 0.0)) or 1.0
+            parts = (pl.col(one.column).cast(pl.Float64) / scale * FINE).round().cast(pl.Int64)
+            squares = parts * parts
+            sums += [
+                parts.sum().alias(f"sum.{at}"),
+                (squares // FINE).sum().alias(f"high.{at}"),
+                (squares % FINE).sum().alias(f"low.{at}"),
+            ]
+        totals = frame.select(sums).collect(engine="streaming").row(0, named=True)
+        for at, one in enumerate(of_table):
+            results[one] = _summary(edges, totals, at)
+    return results
+
+
+def _summary(edges: dict[str, Any], totals: dict[str, Any], at: int) -> Summary:
+    count, low, high = edges[f"count.{at}"], edges[f"low.{at}"], edges[f"high.{at}"]
+    if not count:
+        return NONE
+    scale = max(abs(low), abs(high)) or 1.0
+    total, squares = totals[f"sum.{at}"], totals[f"high.{at}"] * FINE + totals[f"low.{at}"]
+    apart = squares * count - total * total  # of whole numbers, exactly
+    unit = scale / FINE
+    return Summary(count, total / count * unit, max(0, apart) / count * unit * unit, float(low), float(high))
+
+
+def _quantiles(ask: Quantiles, data: Data) -> tuple[float, ...]:
+    """Of the values' first six digits: there are never too many of them."""
+    value = pl.col(ask.column).cast(pl.Float32).fill_nan(None).drop_nulls().round_sig_figs(6).alias("value")
+    values = data.table(ask.table).select(value)
+    counted = values.group_by("value").agg(pl.len().alias("count")).sort("value").collect(engine="streaming")
+    if not len(counted):
+        return (0.0,)
+    reached = counted["count"].cum_sum().to_numpy()
+    shares = np.arange(1, ask.parts) / ask.parts * reached[-1]
+    found = counted["value"].to_numpy()[np.minimum(np.searchsorted(reached, shares, side="right"), len(reached) - 1)]
+    return tuple(float(one) for one in np.unique(found))
+
+
+def _newest(ask: Newest, data: Data) -> pl.DataFrame:
+    parts = []
+    for frame in _spread_frames(data):
+        rows = frame.filter(pl.col("label") == 1) if ask.liked else frame
+        newest = rows.group_by(ask.by, maintain_order=True).agg(pl.col(ask.of).tail(ask.count).alias(VALUES))
+        parts.append(newest.collect())
+    return pl.concat(parts).sort(ask.by)
+
+
+def _spread_frames(data: Data) -> Iterator[pl.LazyFrame]:
+    for path in data.spread:
+        yield in_order(pl.scan_parquet(path), data.row)
+
+
+def in_order(frame: pl.LazyFrame, row: tuple[str, str, str]) -> pl.LazyFrame:
+    user, item, time = row
+    return frame.sort(user, time, item, maintain_order=True)
+
+
+def spread(frame: pl.LazyFrame, row: tuple[str, str, str], folder: Path, rows: int) -> list[Path]:
+    """Into files, each with all the rows of its users."""
+    parts = max(1, -(-rows // SPREAD))
+    folder.mkdir(parents=True, exist_ok=True)
+    if parts == 1:
+        path = folder / "0.parquet"
+        frame.sink_parquet(path, compression="lz4", statistics=False)
+        return [path]
+    key = bucket(pl.col(row[0]) % (2**31 - 1), parts)
+    named = frame.with_columns(key.alias(_PART))
+    named.sink_parquet(
+        pl.PartitionBy(folder, key=_PART, include_key=False, approximate_bytes_per_file=None),
+        compression="lz4",
+        statistics=False,
+        mkdir=True,
+    )
+    return sorted(folder.rglob("*.parquet"))
+
+
+_PART = "~part"

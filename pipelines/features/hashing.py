@@ -1,0 +1,31 @@
+"""One hash for all runtimes: additions, products and remainders of int64 that never overflow, so that polars, numpy, NVTabular and ONNX
+agree to the last bit. A universal hash over the prime 2^31 - 1; not for secrets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+PRIME = 2**31 - 1
+FACTOR, SHIFT, FINAL = 1_103_515_245, 12_345, 1_812_433_253 % PRIME
+
+
+def begin(value: Any) -> Any:
+    """A place below the prime for any int64: of a column of polars, an array of numpy, or a number."""
+    return value % PRIME
+
+
+def mixed(hashed: Any, value: Any) -> Any:
+    """With another value below the prime."""
+    return (hashed * FACTOR + value + SHIFT) % PRIME
+
+
+def bucket(hashed: Any, buckets: int) -> Any:
+    return (hashed * FINAL + SHIFT) % PRIME % buckets
+
+
+def hashed(values: list[Any], buckets: int) -> Any:
+    """A bucket for a combination of int64 values."""
+    found = begin(values[0])
+    for value in values[1:]:
+        found = mixed(found, begin(value))
+    return bucket(found, buckets)

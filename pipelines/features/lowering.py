@@ -1,0 +1,118 @@
+"""Builds the ONNX graph of the features: raw inputs, the nodes that operators add, one output a feature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipelines.features.columns import BLANK, Column, Kind, Raw
+
+IR_VERSION, OPSET, ML_OPSET = 8, 17, 2
+_TENSORS: dict[Kind, str] = {"int64": "INT64", "string": "STRING", "float32": "FLOAT", "code": "INT32"}
+
+
+class Lowering:
+    """Values by the name of their column, as the names of tensors."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.inputs: list[Any] = []
+        self.weights: list[Any] = []
+        self._values: dict[str, str] = {}
+        self._constants: dict[tuple[str, bytes, tuple[int, ...]], str] = {}
+        self._found: dict[tuple[str, str], str] = {}
+        self._keep: list[Any] = []
+
+    def value(self, column: Column) -> str:
+        """The tensor of a column; a raw one becomes an input when it is first asked for."""
+        if column.name not in self._values:
+            if not isinstance(column, Raw):
+                raise RuntimeError(f"'{column.name}' is asked for before it is made")
+            self.take(column.name, column.kind, column.width if column.many else None)
+            self._values[column.name] = column.name
+        return self._values[column.name]
+
+    def take(self, name: str, kind: Kind, width: int | None) -> None:
+        from onnx import TensorProto, helper
+
+        shape = ["N"] if width is None else ["N", width]
+        self.inputs.append(helper.make_tensor_value_info(name, getattr(TensorProto, _TENSORS[kind]), shape))
+
+    def gives(self, name: str, tensor: str) -> None:
+        self._values[name] = tensor
+
+    def tensor(self, name: str) -> str:
+        return self._values[name]
+
+    def node(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        from onnx import helper
+
+        output = f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, list(inputs), [output], name=f"{kind}_{len(self.nodes)}", domain=domain, **attributes))
+        return output
+
+    def constant(self, array: NDArray[Any]) -> str:
+        from onnx import numpy_helper
+
+        array = np.asarray(array)
+        key = (str(array.dtype), array.tobytes(), array.shape)
+        if key not in self._constants:
+            name = self._constants[key] = f"c{len(self.weights)}"
+            self.weights.append(numpy_helper.from_array(array, name))
+        return self._constants[key]
+
+    def cast(self, tensor: str, dtype: str) -> str:
+        from onnx import TensorProto
+
+        return self.node("Cast", tensor, to=getattr(TensorProto, dtype))
+
+    def number(self, column: Column) -> str:
+        """As float32; null is NaN."""
+        value = self.value(column)
+        if column.kind == "float32":
+            return value
+        blank = self.node("Equal", value, self.constant(np.array(BLANK["int64"], np.int64)))
+        return self.node("Where", blank, self.constant(np.array(np.nan, np.float32)), self.cast(value, "FLOAT"))
+
+    def look_up(self, column: Column, values: pl.Series, first: int, blank: int, unknown: int) -> str:
+        """Numbers from `first` on for the values, in their order: int64."""
+        keys = "keys_int64s" if column.kind == "int64" else "keys_strings"
+        known = (column.name, f"{id(values)} {first} {blank} {unknown}")
+        if known not in self._found:
+            self._keep.append(values)  # so that nothing else takes its id
+            codes = list(range(first, first + len(values)))
+            table = {keys: [*values.to_list(), BLANK[column.kind]], "values_int64s": [*codes, blank], "default_int64": unknown}
+            self._found[known] = self.node("LabelEncoder", self.value(column), domain="ai.onnx.ml", **table)
+        return self._found[known]
+
+    def hashed(self, tensors: list[str], buckets: int) -> str:
+        """As pipelines.features.hashing does, of int64."""
+        from pipelines.features.hashing import FACTOR, FINAL, PRIME, SHIFT
+
+        def const(value: int) -> str:
+            return self.constant(np.array(value, np.int64))
+
+        def mod(tensor: str, by: int) -> str:
+            return self.node("Mod", tensor, const(by))
+
+        found = mod(tensors[0], PRIME)
+        for tensor in tensors[1:]:
+            grown = self.node("Add", self.node("Mul", found, const(FACTOR)), self.node("Add", mod(tensor, PRIME), const(SHIFT)))
+            found = mod(grown, PRIME)
+        return mod(mod(self.node("Add", self.node("Mul", found, const(FINAL)), const(SHIFT)), PRIME), buckets)
+
+    def model(self, outputs: list[tuple[str, str, Kind, int | None]]) -> Any:
+        """`outputs`: for each its name, its value's name, kind and width."""
+        from onnx import TensorProto, helper
+
+        infos = []
+        for name, value, kind, width in outputs:
+            self.nodes.append(helper.make_node("Identity", [self._values[value]], [name], name=f"give_{name}"))
+            shape = ["N"] if width is None else ["N", width]
+            infos.append(helper.make_tensor_value_info(name, getattr(TensorProto, _TENSORS[kind]), shape))
+        graph = helper.make_graph(self.nodes, "features", self.inputs, infos, self.weights)
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="eyas")

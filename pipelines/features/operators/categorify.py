@@ -1,0 +1,163 @@
+"""Categorify and multi-hot: ids and words to codes, one a row or several. Columns may share a vocabulary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import polars as pl
+
+from pipelines.features.columns import NULL, Column, Raw, Table
+from pipelines.features.lowering import Lowering
+from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, output_name
+from pipelines.features.statistics import Counts, Found, Longest, Statistic
+from pipelines.features.vocabulary import Rule, Vocabulary, fit_vocabulary
+from shared.domain.errors import Invalid
+
+
+@dataclass(frozen=True)
+class Words:
+    """One vocabulary and the columns that are counted for it."""
+
+    name: str
+    columns: tuple[Raw, ...]
+    rule: Rule
+    tables: tuple[Table, ...]
+    """Where each column is counted."""
+
+    def asks(self) -> tuple[Counts, ...]:
+        counted = zip(self.columns, self.tables, strict=True)
+        return tuple(Counts((one.name,), table, explode=one.many) for one, table in counted)
+
+    def fitted(self, found: Found, known: Vocabulary | None) -> Vocabulary:
+        asked = self.asks()
+        counted = [found[ask].rename({ask.keys[0]: "value"}) for ask in asked]
+        whole = counted[0] if len(counted) == 1 else pl.concat(counted).group_by("value").agg(pl.col("count").sum())
+        return fit_vocabulary(whole, self.columns[0].kind, self.rule, known)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Categorify:
+    column: Raw
+    words: Words
+    vocabulary: Vocabulary | None = None
+
+    kind: ClassVar[str] = "categorify"
+
+    @property
+    def state(self) -> Vocabulary:
+        if self.vocabulary is None:
+            raise RuntimeError(f"the feature '{self.column.name}' is not fitted yet")
+        return self.vocabulary
+
+    @property
+    def inputs(self) -> tuple[Column, ...]:
+        return (self.column,)
+
+    @property
+    def outputs(self) -> tuple[Column, ...]:
+        return (made(self.column.name, "code", self.column.side),)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        return (Feature(self.column.name, "code", self.column.side, None, self.state.cardinality),)
+
+    def asks(self) -> tuple[Statistic, ...]:
+        return self.words.asks()
+
+    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
+        return replace(self, vocabulary=self.words.fitted(found, known.vocabulary if known else None))
+
+    def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
+        return encoded(frame, self.column.name, self.state, output_name(self.column.name))
+
+    def lower(self, build: Lowering) -> None:
+        build.gives(output_name(self.column.name), self.state.lower(build, self.column))
+
+    def saved(self) -> Saved:
+        return saved_words(self.words, self.state)
+
+    def restored(self, saved: Saved, made: Made) -> Self:
+        return replace(self, vocabulary=restored_words(self.words, saved))
+
+
+@dataclass(frozen=True)
+class MultiHot:
+    column: Raw
+    words: Words
+    vocabulary: Vocabulary | None = None
+    length: int | None = None
+
+    kind: ClassVar[str] = "multi_hot"
+
+    @property
+    def state(self) -> Vocabulary:
+        if self.vocabulary is None:
+            raise RuntimeError(f"the feature '{self.column.name}' is not fitted yet")
+        return self.vocabulary
+
+    @property
+    def inputs(self) -> tuple[Column, ...]:
+        return (self.column,)
+
+    @property
+    def outputs(self) -> tuple[Column, ...]:
+        return (made(self.column.name, "code", self.column.side, many=True),)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        return (Feature(self.column.name, "code", self.column.side, self.length, self.state.cardinality),)
+
+    def asks(self) -> tuple[Statistic, ...]:
+        assert self.column.table is not None
+        return (*self.words.asks(), Longest(self.column.name, self.column.table))
+
+    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
+        """Grown, a row is at least as long as before."""
+        assert self.column.table is not None and self.column.max_length is not None
+        longest = found[Longest(self.column.name, self.column.table)] or 1
+        length = min(self.column.max_length, max(longest, known.length or 1 if known else 1))
+        vocabulary = self.words.fitted(found, known.vocabulary if known else None)
+        return replace(self, column=replace(self.column, width=length), vocabulary=vocabulary, length=length)
+
+    def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
+        assert self.length is not None
+        codes = pl.col(self.column.name).list.eval(self.state.encode(pl.element()))
+        padding = pl.lit([NULL] * self.length, dtype=pl.List(pl.Int32))
+        padded = pl.concat_list(codes.fill_null([]), padding).list.head(self.length).list.to_array(self.length)
+        return frame.with_columns(padded.alias(output_name(self.column.name)))
+
+    def lower(self, build: Lowering) -> None:
+        build.gives(output_name(self.column.name), self.state.lower(build, self.column))
+
+    def saved(self) -> Saved:
+        saved = saved_words(self.words, self.state)
+        return Saved({"length": self.length}, saved.frames)
+
+    def restored(self, saved: Saved, made: Made) -> Self:
+        length = saved.facts["length"]
+        return replace(self, column=replace(self.column, width=length), vocabulary=restored_words(self.words, saved), length=length)
+
+
+def encoded(frame: pl.LazyFrame, column: str, vocabulary: Vocabulary, output: str) -> pl.LazyFrame:
+    """By a join: what it costs doesn't depend on how many batches the rows come in."""
+    if vocabulary.values.is_empty():
+        return frame.with_columns(vocabulary.encode(pl.col(column)).alias(output))
+    table = vocabulary.table.rename({"value": column, "code": output}).lazy()
+    joined = frame.join(table, on=column, how="left", maintain_order="left")
+    return joined.with_columns(vocabulary.finish(pl.col(column), pl.col(output)).alias(output))
+
+
+def saved_words(words: Words, vocabulary: Vocabulary) -> Saved:
+    known = pl.DataFrame({"value": vocabulary.values, "count": vocabulary.counts, "code": vocabulary.codes})
+    whole = pl.concat([known, vocabulary.waiting.with_columns(code=pl.lit(None, pl.Int32))])
+    return Saved({}, {f"vocabulary.{words.name}": whole})
+
+
+def restored_words(words: Words, saved: Saved) -> Vocabulary:
+    frame = saved.frames[f"vocabulary.{words.name}"]
+    if frame["value"].dtype != (pl.Int64 if words.columns[0].kind == "int64" else pl.String):
+        raise Invalid(f"vocabulary.{words.name}.parquet: its values are {frame['value'].dtype}, which isn't what the features say")
+    known = frame.filter(pl.col("code").is_not_null())
+    waiting = frame.filter(pl.col("code").is_null()).select("value", "count")
+    return Vocabulary(words.columns[0].kind, known["value"], known["count"], waiting, words.rule.hash_buckets)  # type: ignore[arg-type]

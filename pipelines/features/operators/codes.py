@@ -1,0 +1,174 @@
+"""Codes to codes and to zeros and ones: crosses, and one-hot rows for the wide part of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipelines.features.columns import FIRST, NULL, Column, joined_side
+from pipelines.features.hashing import begin, bucket, hashed, mixed
+from pipelines.features.lowering import Lowering
+from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, plain
+from pipelines.features.statistics import Found, Statistic
+from shared.domain.errors import Invalid
+
+
+@dataclass(frozen=True)
+class Cross:
+    """Null where one of them is; else a bucket of the codes' hash. Where one has several values a row, so has the cross."""
+
+    columns: tuple[Column, ...]
+    buckets: int
+    width: int | None = None
+    """Of that one, once fitted."""
+
+    kind: ClassVar[str] = "cross"
+
+    @property
+    def inputs(self) -> tuple[Column, ...]:
+        return self.columns
+
+    @property
+    def name(self) -> str:
+        return "_x_".join(plain(one) for one in self.columns)
+
+    @property
+    def many(self) -> Column | None:
+        return next((one for one in self.columns if one.many), None)
+
+    @property
+    def outputs(self) -> tuple[Column, ...]:
+        return (made(self.name, "code", joined_side({one.side for one in self.columns}), many=self.many is not None),)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        return (Feature(self.name, "code", self.outputs[0].side, self.width, self.buckets + FIRST),)
+
+    def asks(self) -> tuple[Statistic, ...]:
+        return ()
+
+    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
+        return self._linked(made)
+
+    def _linked(self, made: Made) -> Self:
+        return replace(self, width=None if self.many is None else made[self.many.name].width)
+
+    def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
+        output = self.outputs[0].name
+        if self.many is None:
+            codes = [pl.col(one.name).cast(pl.Int64) for one in self.columns]
+            missing = pl.any_horizontal(*(code == NULL for code in codes))
+            code = pl.when(missing).then(NULL).otherwise(hashed(codes, self.buckets) + FIRST)
+            return frame.with_columns(code.cast(pl.Int32).alias(output))
+        names, width = [one.name for one in self.columns], self.width
+        assert width is not None
+
+        def crossed(row: pl.Series) -> pl.Series:
+            return pl.Series(self.arrays([row.struct.field(name).to_numpy() for name in names]), dtype=pl.Array(pl.Int32, width))
+
+        whole = pl.struct(names).map_batches(crossed, pl.Array(pl.Int32, width), is_elementwise=True)
+        return frame.with_columns(whole.alias(output))
+
+    def arrays(self, columns: list[NDArray[np.int32]]) -> NDArray[np.int32]:
+        """Of codes as arrays, each [rows] or [rows, width]: for what is only known when a batch is made."""
+        wide = any(one.ndim == 2 for one in columns)
+        codes = [(one[:, None] if wide and one.ndim == 1 else one).astype(np.int64) for one in columns]
+        found, missing = begin(codes[0]), codes[0] == NULL
+        for code in codes[1:]:
+            found, missing = mixed(found, begin(code)), missing | (code == NULL)
+        return np.where(missing, NULL, bucket(found, self.buckets) + FIRST).astype(np.int32)
+
+    def lower(self, build: Lowering) -> None:
+        wide, null = self.many is not None, build.constant(np.array(NULL, np.int64))
+        codes, missing = [], ""
+        for one in self.columns:
+            code = build.cast(build.value(one), "INT64")
+            codes.append(build.node("Unsqueeze", code, build.constant(np.array([1], np.int64))) if wide and not one.many else code)
+            empty = build.node("Equal", codes[-1], null)
+            missing = build.node("Or", missing, empty) if missing else empty
+        code = build.node("Add", build.hashed(codes, self.buckets), build.constant(np.array(FIRST, np.int64)))
+        build.gives(self.outputs[0].name, build.cast(build.node("Where", missing, null, code), "INT32"))
+
+    def saved(self) -> Saved:
+        return Saved()
+
+    def restored(self, saved: Saved, made: Made) -> Self:
+        return self._linked(made)
+
+
+@dataclass(frozen=True)
+class OneHot:
+    """One place a code; null and padding have none."""
+
+    column: Column
+    max_width: int
+    width: int = 0
+    """As many as there are codes, once fitted."""
+
+    kind: ClassVar[str] = "one_hot"
+
+    @property
+    def inputs(self) -> tuple[Column, ...]:
+        return (self.column,)
+
+    @property
+    def name(self) -> str:
+        return f"{plain(self.column)}_hot"
+
+    @property
+    def outputs(self) -> tuple[Column, ...]:
+        return (made(self.name, "float32", self.column.side),)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        return (Feature(self.name, "float32", self.column.side, self.width),)
+
+    def asks(self) -> tuple[Statistic, ...]:
+        return ()
+
+    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
+        return self._linked(made)
+
+    def _linked(self, made: Made) -> Self:
+        width = made[self.column.name].cardinality
+        assert width is not None
+        if width > self.max_width:
+            raise Invalid(
+                f"features: one_hot of '{plain(self.column)}' would be {width:,} wide; max_width allows {self.max_width:,}: choose a larger"
+                " min_count or a max_size for its codes, or leave it out"
+            )
+        return replace(self, width=width)
+
+    def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
+        width = self.width
+
+        def hot(codes: pl.Series) -> pl.Series:
+            places = codes.to_numpy().reshape(len(codes), -1)
+            rows = np.zeros((len(codes), width), np.float32)
+            rows[np.arange(len(codes))[:, None], places] = 1.0
+            rows[:, NULL] = 0.0
+            return pl.Series(rows, dtype=pl.Array(pl.Float32, width))
+
+        whole = pl.col(self.column.name).map_batches(hot, pl.Array(pl.Float32, width), is_elementwise=True)
+        return frame.with_columns(whole.alias(self.outputs[0].name))
+
+    def lower(self, build: Lowering) -> None:
+        codes = build.cast(build.value(self.column), "INT64")
+        axis = build.constant(np.array([-1], np.int64))
+        # The place of null can't be met.
+        places = np.arange(self.width, dtype=np.int64)
+        places[NULL] = -1
+        equal = build.cast(build.node("Equal", build.node("Unsqueeze", codes, axis), build.constant(places)), "FLOAT")
+        if self.column.many:
+            equal = build.node("ReduceMax", equal, axes=[1], keepdims=0)
+        build.gives(self.outputs[0].name, equal)
+
+    def saved(self) -> Saved:
+        return Saved()
+
+    def restored(self, saved: Saved, made: Made) -> Self:
+        return self._linked(made)

@@ -1,0 +1,219 @@
+"""What a user did before: the difference to the last interaction, and the sequence of items. In training a row sees what came before it;
+as it is served, all that was known when it was fitted.
+
+In training the rows of a user lie together, the oldest first: the engine sees to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipelines.features.columns import BLANK, NULL, Column, Raw
+from pipelines.features.lowering import Lowering
+from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, plain
+from pipelines.features.operators.categorify import Words, restored_words, saved_words
+from pipelines.features.operators.keyed import gather, joined, place
+from pipelines.features.statistics import Found, Newest, Statistic
+from pipelines.features.vocabulary import Vocabulary
+
+VALUES = "values"
+
+
+def is_ordered(operator: object) -> bool:
+    """Whether training needs a user's rows together and in order."""
+    return isinstance(operator, Lag | Sequence)
+
+
+def grown(known: pl.DataFrame | None, found: pl.DataFrame, count: int) -> pl.DataFrame:
+    """The newest of both; `found` came later."""
+    key = found.columns[0]
+    both = [found] if known is None else [known, found]
+    whole = pl.concat([one.explode(VALUES) for one in both])
+    return whole.group_by(key, maintain_order=True).agg(pl.col(VALUES).tail(count)).sort(key)
+
+
+@dataclass(frozen=True)
+class Lag:
+    of: Column
+    by: Raw
+    steps: int
+    newest: pl.DataFrame | None = None
+
+    kind: ClassVar[str] = "lag"
+
+    @property
+    def inputs(self) -> tuple[Column, ...]:
+        return (self.of, self.by)
+
+    @property
+    def name(self) -> str:
+        return f"{plain(self.of)}_lag" + (f"_{self.steps}" if self.steps > 1 else "")
+
+    @property
+    def outputs(self) -> tuple[Column, ...]:
+        return (made(self.name, "float32", "context"),)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        return (Feature(self.name, "float32", "context", None),)
+
+    def _ask(self) -> Newest:
+        return Newest(self.of.name, self.by.name, self.steps)
+
+    def asks(self) -> tuple[Statistic, ...]:
+        return (self._ask(),)
+
+    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
+        return replace(self, newest=grown(known.newest if known else None, found[self._ask()], self.steps))
+
+    @cached_property
+    def last(self) -> tuple[pl.DataFrame, pl.Series]:
+        """The keys that have as many interactions, and the value so many interactions back."""
+        assert self.newest is not None
+        enough = self.newest.filter(pl.col(VALUES).list.len() >= self.steps)
+        values = enough[VALUES].list.get(-self.steps)
+        there = values.is_not_null()
+        return enough.filter(there).select(self.by.name), values.filter(there)
+
+    def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
+        output, value = self.outputs[0].name, pl.col(self.of.name)
+        if mode == "rows":
+            same = pl.col(self.by.name) == pl.col(self.by.name).shift(self.steps)
+            return frame.with_columns(pl.when(same).then(value - value.shift(self.steps)).cast(pl.Float32).alias(output))
+        keys, values = self.last
+        found = joined(frame, (self.by,), keys, {output: values})
+        return found.with_columns((value - pl.col(output)).cast(pl.Float32).alias(output))
+
+    def lower(self, build: Lowering) -> None:
+        keys, values = self.last
+        whole = self.of.kind == "int64"
+        blank = BLANK["int64"] if whole else np.nan
+        rows = place(build, (self.by,), keys)
+        table = np.append(values.to_numpy(), 0).astype(np.int64 if whole else np.float32)
+        missing = build.node("Equal", rows, build.constant(np.array(len(keys), np.int64)))
+        value = build.value(self.of)
+        difference = build.node("Sub", value, gather(build, rows, table))
+        if whole:
+            missing = build.node("Or", missing, build.node("Equal", value, build.constant(np.array(blank, np.int64))))
+            difference = build.cast(difference, "FLOAT")
+        build.gives(self.outputs[0].name, build.node("Where", missing, build.constant(np.array(np.nan, np.float32)), difference))
+
+    def saved(self) -> Saved:
+        assert self.newest is not None
+        return Saved({}, {f"newest.{self.name}": self.newest})
+
+    def restored(self, saved: Saved, made: Made) -> Self:
+        return replace(self, newest=saved.frames[f"newest.{self.name}"])
+
+
+@dataclass(frozen=True)
+class Sequence:
+    of: Raw
+    by: Raw
+    words: Words
+    length: int
+    liked: bool
+    reverse: bool
+    newest: pl.DataFrame | None = None
+    vocabulary: Vocabulary | None = None
+
+    kind: ClassVar[str] = "sequence"
+
+    @property
+    def inputs(self) -> tuple[Column, ...]:
+        return (self.by,)
+
+    @property
+    def name(self) -> str:
+        return f"{self.of.name}_sequence"
+
+    @property
+    def outputs(self) -> tuple[Column, ...]:
+        return (made(self.name, "code", "context", many=True),)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        assert self.vocabulary is not None
+        return (Feature(self.name, "code", "context", self.length, self.vocabulary.cardinality),)
+
+    def _ask(self) -> Newest:
+        return Newest(self.of.name, self.by.name, self.length, self.liked)
+
+    def asks(self) -> tuple[Statistic, ...]:
+        return (*self.words.asks(), self._ask())
+
+    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
+        vocabulary = self.words.fitted(found, known.vocabulary if known else None)
+        newest = grown(known.newest if known else None, found[self._ask()], self.length)
+        return replace(self, newest=newest, vocabulary=vocabulary)
+
+    @cached_property
+    def table(self) -> tuple[pl.DataFrame, NDArray[np.int32]]:
+        """The keys, and a row of codes for each, one more for what isn't there."""
+        assert self.newest is not None and self.vocabulary is not None
+        lists = self.newest[VALUES]
+        codes = self._coded(lists.explode(empty_as_null=False)) if len(lists) else np.empty(0, np.int32)
+        ends = np.append(0, np.cumsum(lists.list.len().to_numpy())).astype(np.int64)
+        rows = np.zeros((len(lists) + 1, self.length), np.int32)
+        rows[:-1] = _behind(codes, ends[:-1], ends[1:], self.length, self.reverse)
+        return self.newest.select(self.by.name), rows
+
+    def _coded(self, items: pl.Series) -> NDArray[np.int32]:
+        assert self.vocabulary is not None
+        return pl.DataFrame({"item": items}).select(self.vocabulary.encode(pl.col("item"))).to_series().to_numpy().astype(np.int32)
+
+    def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
+        output, dtype = self.outputs[0].name, pl.Array(pl.Int32, self.length)
+        if mode == "rows":
+            columns = [self.by.name, self.of.name, *(["label"] if self.liked else [])]
+            return frame.with_columns(pl.struct(columns).map_batches(self._before, dtype).alias(output))
+        keys, rows = self.table
+        found = joined(frame, (self.by,), keys, {_PLACE: pl.int_range(len(keys), dtype=pl.Int64, eager=True)})
+        taken = (
+            pl.col(_PLACE)
+            .fill_null(len(keys))
+            .map_batches(lambda at: pl.Series(rows[at.to_numpy()], dtype=dtype), dtype, is_elementwise=True)
+        )
+        return found.with_columns(taken.alias(output)).drop(_PLACE)
+
+    def _before(self, rows: pl.Series) -> pl.Series:
+        """For each row what its user did before; a user's rows lie together."""
+        users, items = rows.struct.field(self.by.name), rows.struct.field(self.of.name)
+        counts = rows.struct.field("label").to_numpy() == 1 if self.liked else np.ones(len(rows), bool)
+        before = np.append(0, np.cumsum(counts))
+        begins = np.append(0, np.flatnonzero((users != users.shift(1)).fill_null(True).to_numpy()))
+        starts = np.zeros(len(rows), np.int64)
+        starts[begins] = begins
+        first = before[np.maximum.accumulate(starts)] if len(rows) else starts
+        codes = self._coded(items)[counts]
+        return pl.Series(_behind(codes, first, before[:-1], self.length, self.reverse), dtype=pl.Array(pl.Int32, self.length))
+
+    def lower(self, build: Lowering) -> None:
+        keys, rows = self.table
+        build.gives(self.outputs[0].name, gather(build, place(build, (self.by,), keys), rows))
+
+    def saved(self) -> Saved:
+        assert self.newest is not None and self.vocabulary is not None
+        frames = saved_words(self.words, self.vocabulary).frames
+        return Saved({}, {**frames, f"newest.{self.name}": self.newest})
+
+    def restored(self, saved: Saved, made: Made) -> Self:
+        return replace(self, newest=saved.frames[f"newest.{self.name}"], vocabulary=restored_words(self.words, saved))
+
+
+_PLACE = "~place"
+
+
+def _behind(codes: NDArray[np.int32], first: NDArray[Any], end: NDArray[Any], length: int, reverse: bool) -> NDArray[np.int32]:
+    """For each [first, end) its last `length` codes, padded behind."""
+    count = np.minimum(end - first, length)[:, None]
+    steps = np.arange(length)[None, :]
+    at = end[:, None] - 1 - steps if reverse else end[:, None] - count + steps
+    padded = np.append(codes, NULL)
+    return np.where(steps < count, padded[np.clip(at, 0, len(padded) - 1)], NULL).astype(np.int32)

@@ -1,0 +1,215 @@
+"""Target encoding and count encoding: what rows of a value had for a target on average, and how many they are.
+
+In training a row is encoded by the rows of the other folds, so that it never sees its own target. A fold is a hash of the row's user, item
+and time: the same row has the same fold in every engine, order and batch. Sums are kept by fold, so that new rows add to them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipelines.features.columns import Column, joined_side
+from pipelines.features.hashing import hashed
+from pipelines.features.lowering import Lowering
+from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, plain
+from pipelines.features.operators.keyed import gather, joined, place
+from pipelines.features.statistics import FOLD, UNIT, Counts, Found, Statistic, rows_of, sum_of, summed
+
+Floats = NDArray[np.float64]
+
+
+def fold_of(row: tuple[str, ...], folds: int) -> pl.Expr:
+    """Of a row, by the columns that tell it from others."""
+    fold: pl.Expr = hashed([pl.col(name).fill_null(0) for name in row], folds).cast(pl.Int8)
+    return fold
+
+
+@dataclass(frozen=True)
+class TargetEncode:
+    columns: tuple[Column, ...]
+    targets: tuple[str, ...]
+    folds: int
+    smoothing: float
+    row: tuple[str, ...]
+    """The columns that make a row's fold."""
+    sums: pl.DataFrame | None = None
+    """By key and fold: rows, and for each target its sum and how many there are of it."""
+
+    kind: ClassVar[str] = "target_encode"
+
+    @property
+    def inputs(self) -> tuple[Column, ...]:
+        return self.columns
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        stem = "_".join(plain(one) for one in self.columns)
+        return (f"{stem}_te",) if len(self.targets) == 1 else tuple(f"{stem}_te_{target}" for target in self.targets)
+
+    @property
+    def outputs(self) -> tuple[Column, ...]:
+        side = joined_side({one.side for one in self.columns})
+        return tuple(made(name, "float32", side) for name in self.names)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        return tuple(Feature(plain(one), "float32", one.side, None) for one in self.outputs)
+
+    def _ask(self) -> Counts:
+        return Counts(tuple(one.name for one in self.columns), "interactions", targets=self.targets, folds=self.folds)
+
+    def asks(self) -> tuple[Statistic, ...]:
+        return (self._ask(),)
+
+    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
+        sums = found[self._ask()]
+        keys = tuple(one.name for one in self.columns)
+        return replace(self, sums=summed(keys, [sums] if known is None or known.sums is None else [known.sums, sums]))
+
+    @cached_property
+    def table(self) -> tuple[pl.DataFrame, dict[str, tuple[Floats, Floats]]]:
+        """The keys, in order; for each target the encodings [keys + 1] of all rows, and [keys + 1, folds] of those out of each fold.
+        The last row is of what has no key: the mean."""
+        assert self.sums is not None
+        names = [one.name for one in self.columns]
+        keys = self.sums.select(names).unique(maintain_order=True)
+        places = self.sums.select(names).join(keys.with_row_index("place"), on=names, how="left", maintain_order="left")["place"]
+        rows, folds = places.to_numpy(), self.sums[FOLD].to_numpy().astype(np.int64)
+        return keys, {target: self._encodings(target, rows, folds, len(keys)) for target in self.targets}
+
+    def _encodings(self, target: str, rows: NDArray[np.uint32], folds: NDArray[np.int64], count: int) -> tuple[Floats, Floats]:
+        assert self.sums is not None
+        total, seen = np.zeros((count + 1, self.folds), np.int64), np.zeros((count + 1, self.folds), np.int64)
+        total[rows, folds] = self.sums[sum_of(target)].to_numpy()
+        seen[rows, folds] = self.sums[rows_of(target)].to_numpy()
+        by_fold, n_by_fold = total.sum(axis=0), seen.sum(axis=0)
+        others, n_others = by_fold.sum() - by_fold, n_by_fold.sum() - n_by_fold
+        whole = _mean(total.sum(axis=1), seen.sum(axis=1), by_fold.sum(), n_by_fold.sum(), self.smoothing)
+        apart = _mean(total.sum(axis=1, keepdims=True) - total, seen.sum(axis=1, keepdims=True) - seen, others, n_others, self.smoothing)
+        return whole, apart
+
+    def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
+        keys, encodings = self.table
+        names = dict(zip(self.targets, (one.name for one in self.outputs), strict=True))
+        if mode == "serve":
+            columns = {names[target]: pl.Series(whole[:-1].astype(np.float32)) for target, (whole, _) in encodings.items()}
+            missing = [pl.col(names[target]).fill_null(float(np.float32(whole[-1]))) for target, (whole, _) in encodings.items()]
+            return joined(frame, self.columns, keys, columns).with_columns(missing)
+        found = joined(frame, self.columns, keys, {_PLACE: pl.int_range(len(keys), dtype=pl.Int64, eager=True)})
+        place = (pl.col(_PLACE).fill_null(len(keys)) * self.folds + fold_of(self.row, self.folds)).alias(_PLACE)
+        made = [_taken(place, apart).alias(names[target]) for target, (_, apart) in encodings.items()]
+        return found.with_columns(made).drop(_PLACE)
+
+    def by_fold(self, frame: pl.LazyFrame) -> pl.LazyFrame:
+        """Each output beside itself as `OUTPUT@folds`: what it is out of each fold. For tables of users or items."""
+        keys, encodings = self.table
+        found = joined(frame, self.columns, keys, {_PLACE: pl.int_range(len(keys), dtype=pl.Int64, eager=True)})
+        place = pl.col(_PLACE).fill_null(len(keys))
+        made = []
+        for one, target in zip(self.outputs, self.targets, strict=True):
+            apart = encodings[target][1].astype(np.float32)
+
+            def rows(places: pl.Series, apart: NDArray[np.float32] = apart) -> pl.Series:
+                return pl.Series(apart[places.to_numpy()], dtype=pl.Array(pl.Float32, self.folds))
+
+            made.append(place.map_batches(rows, pl.Array(pl.Float32, self.folds), is_elementwise=True).alias(f"{one.name}@folds"))
+        return found.with_columns(made).drop(_PLACE)
+
+    def lower(self, build: Lowering) -> None:
+        keys, encodings = self.table
+        rows = place(build, self.columns, keys)
+        for one, target in zip(self.outputs, self.targets, strict=True):
+            build.gives(one.name, gather(build, rows, encodings[target][0].astype(np.float32)))
+
+    def saved(self) -> Saved:
+        assert self.sums is not None
+        return Saved({}, {f"target.{self.names[0]}": self.sums})
+
+    def restored(self, saved: Saved, made: Made) -> Self:
+        return replace(self, sums=saved.frames[f"target.{self.names[0]}"])
+
+
+_PLACE = "~place"
+
+
+def _taken(place: pl.Expr, table: Floats) -> pl.Expr:
+    flat = table.astype(np.float32).ravel()
+    return place.map_batches(lambda places: pl.Series(flat[places.to_numpy()]), pl.Float32, is_elementwise=True)
+
+
+def _mean(total: NDArray[np.int64], seen: NDArray[np.int64], whole: NDArray[np.int64], rows: NDArray[np.int64], smoothing: float) -> Floats:
+    prior = np.divide(whole / UNIT, rows, out=np.zeros(np.shape(rows)), where=rows > 0)
+    weight = seen + smoothing
+    found: Floats = np.divide(
+        total / UNIT + smoothing * prior, weight, out=np.broadcast_to(prior, np.shape(weight)).copy(), where=weight > 0
+    )
+    return found
+
+
+@dataclass(frozen=True)
+class CountEncode:
+    column: Column
+    scale: Literal["none", "log", "share"]
+    counts: pl.DataFrame | None = None
+
+    kind: ClassVar[str] = "count_encode"
+
+    @property
+    def inputs(self) -> tuple[Column, ...]:
+        return (self.column,)
+
+    @property
+    def name(self) -> str:
+        return f"{plain(self.column)}_count"
+
+    @property
+    def outputs(self) -> tuple[Column, ...]:
+        return (made(self.name, "float32", self.column.side),)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        return (Feature(self.name, "float32", self.column.side, None),)
+
+    def _ask(self) -> Counts:
+        return Counts((self.column.name,), "interactions")
+
+    def asks(self) -> tuple[Statistic, ...]:
+        return (self._ask(),)
+
+    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
+        counts = found[self._ask()]
+        both = [counts] if known is None or known.counts is None else [known.counts, counts]
+        return replace(self, counts=summed((self.column.name,), both))
+
+    @cached_property
+    def values(self) -> NDArray[np.float32]:
+        """[keys + 1]: the last one for what isn't there."""
+        assert self.counts is not None
+        counts = np.append(self.counts["count"].to_numpy(), 0).astype(np.float64)
+        scaled = {"none": counts, "log": np.log1p(counts), "share": counts / max(counts.sum(), 1.0)}[self.scale]
+        found: NDArray[np.float32] = scaled.astype(np.float32)
+        return found
+
+    def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
+        assert self.counts is not None
+        output = self.outputs[0].name
+        keys = self.counts.select(self.column.name)
+        return joined(frame, (self.column,), keys, {output: pl.Series(self.values[:-1])}).with_columns(pl.col(output).fill_null(0.0))
+
+    def lower(self, build: Lowering) -> None:
+        assert self.counts is not None
+        rows = place(build, (self.column,), self.counts.select(self.column.name))
+        build.gives(self.outputs[0].name, gather(build, rows, self.values))
+
+    def saved(self) -> Saved:
+        assert self.counts is not None
+        return Saved({}, {f"count.{self.name}": self.counts})
+
+    def restored(self, saved: Saved, made: Made) -> Self:
+        return replace(self, counts=saved.frames[f"count.{self.name}"])

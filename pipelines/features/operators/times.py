@@ -1,0 +1,119 @@
+"""What a time is: its place in a day, a week or a year as sine and cosine, its hour and weekday as codes. Whole seconds since 1970, UTC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+import polars as pl
+
+from pipelines.features.columns import BLANK, FIRST, NULL, Column
+from pipelines.features.lowering import Lowering
+from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, plain
+from pipelines.features.statistics import Found, Statistic
+
+Period = Literal["day", "week", "year"]
+Part = Literal["hour", "weekday"]
+DAY = 86_400
+PERIODS: dict[Period, tuple[int, int]] = {"day": (DAY, 0), "week": (7 * DAY, 3 * DAY), "year": (31_556_952, 0)}
+"""Seconds, and what is added first: 1970 began on a Thursday, weeks do on Mondays."""
+PARTS: dict[Part, tuple[int, int, int]] = {"hour": (DAY, 0, 3600), "weekday": (7 * DAY, 3 * DAY, DAY)}
+"""As above, and the seconds of one code."""
+
+
+@dataclass(frozen=True)
+class OfTime:
+    column: Column
+
+    @property
+    def inputs(self) -> tuple[Column, ...]:
+        return (self.column,)
+
+    def asks(self) -> tuple[Statistic, ...]:
+        return ()
+
+    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
+        return self
+
+    def saved(self) -> Saved:
+        return Saved()
+
+    def restored(self, saved: Saved, made: Made) -> Self:
+        return self
+
+    def _within(self, seconds: int, added: int) -> pl.Expr:
+        return (pl.col(self.column.name) % seconds + added) % seconds
+
+    def _lowered(self, build: Lowering, seconds: int, added: int) -> str:
+        by = build.constant(np.array(seconds, np.int64))
+        within = build.node("Mod", build.value(self.column), by)
+        return build.node("Mod", build.node("Add", within, build.constant(np.array(added, np.int64))), by) if added else within
+
+    def _blank(self, build: Lowering) -> str:
+        return build.node("Equal", build.value(self.column), build.constant(np.array(BLANK["int64"], np.int64)))
+
+
+@dataclass(frozen=True)
+class Cyclic(OfTime):
+    periods: tuple[Period, ...]
+
+    kind: ClassVar[str] = "cyclic"
+
+    @property
+    def outputs(self) -> tuple[Column, ...]:
+        stem, side = plain(self.column), self.column.side
+        return tuple(made(f"{stem}_{period}_{wave}", "float32", side) for period in self.periods for wave in ("sin", "cos"))
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        return tuple(Feature(plain(one), "float32", one.side, None) for one in self.outputs)
+
+    def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
+        made, names = [], iter(one.name for one in self.outputs)
+        for period in self.periods:
+            seconds, added = PERIODS[period]
+            angle = self._within(seconds, added).cast(pl.Float64) * (2 * np.pi / seconds)
+            made += [angle.sin().cast(pl.Float32).alias(next(names)), angle.cos().cast(pl.Float32).alias(next(names))]
+        return frame.with_columns(made)
+
+    def lower(self, build: Lowering) -> None:
+        names, blank, nan = iter(one.name for one in self.outputs), self._blank(build), build.constant(np.array(np.nan, np.float32))
+        for period in self.periods:
+            seconds, added = PERIODS[period]
+            within = build.cast(self._lowered(build, seconds, added), "DOUBLE")
+            angle = build.node("Mul", within, build.constant(np.array(2 * np.pi / seconds)))
+            for wave in ("Sin", "Cos"):
+                build.gives(next(names), build.node("Where", blank, nan, build.cast(build.node(wave, angle), "FLOAT")))
+
+
+@dataclass(frozen=True)
+class Calendar(OfTime):
+    parts: tuple[Part, ...]
+
+    kind: ClassVar[str] = "calendar"
+
+    @property
+    def outputs(self) -> tuple[Column, ...]:
+        return tuple(made(part, "code", self.column.side) for part in self.parts)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        sizes = {part: FIRST + seconds // of for part, (seconds, _, of) in PARTS.items()}
+        return tuple(Feature(part, "code", self.column.side, None, sizes[part]) for part in self.parts)
+
+    def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
+        made = []
+        for part, output in zip(self.parts, self.outputs, strict=True):
+            seconds, added, of = PARTS[part]
+            code = (self._within(seconds, added) // of + FIRST).cast(pl.Int32)
+            made.append(code.fill_null(NULL).alias(output.name))
+        return frame.with_columns(made)
+
+    def lower(self, build: Lowering) -> None:
+        blank, null = self._blank(build), build.constant(np.array(NULL, np.int64))
+        for part, output in zip(self.parts, self.outputs, strict=True):
+            seconds, added, of = PARTS[part]
+            place = build.node("Div", self._lowered(build, seconds, added), build.constant(np.array(of, np.int64)))
+            code = build.node("Add", place, build.constant(np.array(FIRST, np.int64)))
+            build.gives(output.name, build.cast(build.node("Where", blank, null, code), "INT32"))

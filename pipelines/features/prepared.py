@@ -1,0 +1,150 @@
+"""The data as the features take it, out of etl's normalised interactions and tables; and what etl publishes of it.
+
+An interaction is kept as few numbers: the user's and the item's rows in their tables, its fold, and the features of its own moment. The
+rest is in the tables of users and of items, row by row, so that a negative drawn in training has the features of its item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from pipelines.features.columns import Table
+from pipelines.features.engines.polars import Data, in_order, spread
+from pipelines.features.graph import TRAIN, Graph, Tables, compile_graph, joined
+from pipelines.features.operators.base import plain
+from pipelines.features.operators.target import fold_of
+from shared.contracts.features import mentioned
+from shared.contracts.spec import RecommenderSpec
+from shared.domain.errors import Invalid
+
+EXTRA = "x."
+"""Begins the names of further columns of the interactions, as etl carries them."""
+FEATURE, FOLD = "f.", "fold."
+"""Begin the names of an interaction's own features, and of its fold by how many there are."""
+ROW_GROUP = 65_536
+_ASIDE = {"user": "~user", "item": "~item", "time": "~time"}
+"""Etl's own columns, while the data's may be called the same."""
+
+
+def extra_columns(spec: RecommenderSpec, interactions: pl.Schema) -> dict[str, pl.DataType]:
+    """The columns of the interactions, beyond those of the spec's schema, that features are made of."""
+    schema = spec.schema_
+    names = {name for entry in spec.operators() for name in mentioned(entry)} - {schema.user, schema.item, schema.time}
+    return {name: dtype for name, dtype in interactions.items() if name in names}
+
+
+def graph_of(
+    spec: RecommenderSpec, extra: Mapping[str, pl.DataType], items: pl.Schema, users: pl.Schema | None, names: Mapping[Table, str]
+) -> Graph:
+    """The unfitted graph; the tables' keys are named as the schema's columns."""
+    schema = spec.schema_
+    rows = pl.Schema({schema.user: pl.Int64(), schema.item: pl.Int64(), schema.time: pl.Int64()} | dict(extra))
+    others = pl.Schema({name: dtype for name, dtype in items.items() if name != schema.item})
+    people = pl.Schema({name: dtype for name, dtype in (users or {}).items() if name != schema.user})
+    graph = compile_graph(spec.operators(), Tables(schema.user, schema.item, schema.time, rows, others, people, names))
+    for operator in graph.operators:
+        for out in operator.outputs:
+            if out.side == "pair" and operator.kind != "cross":
+                raise Invalid(
+                    f"features: '{plain(out)}' depends on the item and on the user or the moment: only a 'cross' may, since it is made"
+                    " for each pair"
+                )
+    return graph
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Prepared tables, ordered by key; `users` has everybody who is in the data or in the users table."""
+
+    graph: Graph
+    items: pl.DataFrame
+    users: pl.DataFrame | None
+    """None where nothing but the key is known of them."""
+
+    def rows(self, frame: pl.LazyFrame) -> pl.LazyFrame:
+        """Normalised interactions as operators take them, joined with the tables."""
+        graph = self.graph
+        names = {name.removeprefix(EXTRA): name for name in frame.collect_schema().names() if name.startswith(EXTRA)}
+        there = frame.rename(_ASIDE).with_columns(
+            pl.col(_ASIDE["user"]).alias(graph.user),
+            pl.col(_ASIDE["item"]).alias(graph.item),
+            pl.col(_ASIDE["time"]).floor().cast(pl.Int64).alias(graph.tables.time),
+        )
+        renamed = there.with_columns(pl.col(old).alias(new) for new, old in names.items())
+        tables: dict[Table, pl.LazyFrame] = {
+            "interactions": renamed.with_columns(graph.prepared("interactions")),
+            "items": self.items.lazy(),
+        }
+        if self.users is not None:
+            tables["users"] = self.users.lazy()
+        return joined(tables, graph)
+
+    def fit(self, train: pl.LazyFrame, spreads: Sequence[Path], known: Graph | None) -> Prepared:
+        users = None if self.users is None else self.users.lazy()
+        data = Data(self.rows(train), self.items.lazy(), users, self.graph.row, spreads)
+        return Prepared(self.graph.fit(data, known), self.items, self.users)
+
+    def spread(self, train: pl.LazyFrame, holdout: pl.LazyFrame, folder: Path) -> list[Path]:
+        """All rows by user, if something has to know what came before."""
+        if not self.graph.is_ordered:
+            return []
+        whole = pl.concat([train.with_columns(pl.lit(True).alias(TRAIN)), holdout.with_columns(pl.lit(False).alias(TRAIN))])
+        count = whole.select(pl.len()).collect(engine="streaming").item()
+        return spread(self.rows(whole), self.graph.row, folder, count)
+
+    def write_rows(self, train: pl.LazyFrame, holdout: pl.LazyFrame, spreads: Sequence[Path], paths: tuple[Path, Path]) -> tuple[int, int]:
+        """The parts as etl publishes them. Returns their rows."""
+        if not spreads:
+            for part, path, is_train in ((train, paths[0], True), (holdout, paths[1], False)):
+                self._featured(self.rows(part), is_train).sink_parquet(path, row_group_size=ROW_GROUP)
+        else:
+            for path, is_train in ((paths[0], True), (paths[1], False)):
+                files = [self._ordered(one, is_train) for one in spreads]
+                pl.concat(files).sink_parquet(path, row_group_size=ROW_GROUP)
+        counts = [int(pl.scan_parquet(path).select(pl.len()).collect().item()) for path in paths]
+        return counts[0], counts[1]
+
+    def _ordered(self, path: Path, train: bool) -> pl.LazyFrame:
+        rows = in_order(pl.scan_parquet(path), self.graph.row)
+        return self._featured(rows, train, keep=[TRAIN]).filter(pl.col(TRAIN) == train).drop(TRAIN).sort("time", "user", "item")
+
+    def _featured(self, rows: pl.LazyFrame, train: bool, keep: Sequence[str] = ()) -> pl.LazyFrame:
+        graph = self.graph
+        extra = [name for name in rows.collect_schema().names() if name.startswith(EXTRA)]
+        made = graph.key(graph.user).apply(rows, "serve")
+        codes = made.rename({graph.key(graph.user).outputs[0].name: "user_code"}).with_columns(
+            self._row(self.items, graph.item, "item_row")
+        )
+        folds = sorted({one.folds for one in graph.folds if one.outputs[0].side in ("user", "item")})
+        columns = [fold_of(graph.row, count).alias(f"{FOLD}{count}") for count in folds]
+        if self.users is not None:
+            columns.append(self._row(self.users, graph.user, "user_row"))
+        context = graph.side("context")
+        carried = [pl.col(aside).alias(name) for name, aside in _ASIDE.items()]
+        kept = [*carried, *(pl.col(name) for name in ("label", *extra, "user_code", "item_row", *keep))]
+        kept += [pl.col(one.meta.output_name()) for one in columns]
+        made = graph.transform(codes.with_columns(columns), "context", mode="rows" if train else "serve", ordered="rows", keep=kept)
+        return made.rename({one.name: f"{FEATURE}{one.name}" for one in context})
+
+    @staticmethod
+    def _row(table: pl.DataFrame, key: str, name: str) -> pl.Expr:
+        return (
+            pl.col(key).replace_strict(table[key], pl.int_range(len(table), dtype=pl.Int32, eager=True), return_dtype=pl.Int32).alias(name)
+        )
+
+
+def prepare(graph: Graph, items: pl.DataFrame, users: pl.DataFrame | None, rows: pl.LazyFrame) -> Prepared:
+    """`rows` tells who is in the data."""
+    catalogue = items.with_columns(graph.prepared("items"))
+    key = graph.key(graph.user).outputs[0]
+    if users is None and all(out == key for one in graph.operators for out in one.outputs if out.side == "user"):
+        return Prepared(graph, catalogue, None)
+    known = rows.select(pl.col("user").alias(graph.user)).unique().collect(engine="streaming")
+    people = (
+        known if users is None else users.select(graph.user, *graph.prepared("users")).join(known, on=graph.user, how="full", coalesce=True)
+    )
+    return Prepared(graph, catalogue, people.sort(graph.user))

@@ -1,0 +1,147 @@
+"""Users meeting items at a moment, as raw columns and as features: what evaluation scores and what parity compares.
+
+A user's moment is that of the user's first row in the holdout: when a model that was trained up to there would have been asked. Who has
+none meets items at a blank moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipelines.features.columns import Raw
+from pipelines.features.graph import Graph
+from pipelines.features.prepared import EXTRA, FEATURE
+from pipelines.features.raw import item_columns, raw_column
+from pipelines.loaders.tables import Array, Catalogue, Codes, Users, array, crossed, dtype_of, read_table, read_users
+from shared.serving.signature import Signature
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """By user, sorted; the last row is the blank one."""
+
+    users: Ints
+    features: Codes
+    raw: pl.DataFrame
+    """The raw columns of the interactions, prepared."""
+
+    def places(self, users: Ints) -> Ints:
+        return placed(self.users, users)
+
+
+@dataclass(frozen=True)
+class Meetings:
+    graph: Graph
+    items: Catalogue
+    users: Users
+    moments: Moments
+
+    def features(self, users: Ints, rows: Ints) -> Codes:
+        """Of pairs: `users` are keys, `rows` are rows of the catalogue."""
+        places = self.moments.places(users)
+        found = self.items.take(rows) | {name: column[places] for name, column in self.moments.features.items()} | self.users.of(users)
+        return crossed(self.graph, found)
+
+
+def read_meetings(fetch: Callable[[str], Path], has_users: bool, graph: Graph) -> Meetings:
+    """`fetch` gives the files of etl."""
+    items = read_table(fetch("items.features.parquet"), graph, "item")
+    return Meetings(graph, items, read_users(fetch, has_users, graph), _moments(fetch("holdout.parquet"), graph))
+
+
+def _moments(path: Path, graph: Graph) -> Moments:
+    context = graph.side("context")
+    raws = [one for one in graph.raws("interactions") if one.side == "context"]
+    columns = [f"{FEATURE}{one.name}" for one in context] + [_carried(one) for one in raws if not one.time]
+    first = (
+        pl.scan_parquet(path)
+        .sort("time", "item")
+        .unique("user", keep="first", maintain_order=True)
+        .select("user", "time", *columns)
+        .sort("user")
+        .collect(engine="streaming")
+    )
+    known = first.select(_prepared(one, graph) for one in raws)
+    blank = pl.DataFrame({one.name: pl.Series([None], dtype=dtype_of(one)) for one in raws})
+    nobody = pl.DataFrame({one.name: pl.Series([None], dtype=dtype_of(one)) for one in (*raws, *graph.raws("users"))})
+    nobody = nobody.with_columns(pl.lit(None, pl.Int64).alias(graph.user))
+    made = graph.transform(nobody.lazy(), "context").collect() if context else pl.DataFrame()
+    features = {}
+    for one in context:
+        features[one.name] = np.concatenate([array(first[f"{FEATURE}{one.name}"], one.kind), array(made[one.name], one.kind)])
+    whole = pl.concat([known, blank], how="vertical") if raws else pl.DataFrame()
+    return Moments(first["user"].to_numpy(), features, whole)
+
+
+def _carried(column: Raw) -> str:
+    return f"{EXTRA}{column.source or column.name}"
+
+
+def _prepared(column: Raw, graph: Graph) -> pl.Expr:
+    if column.name == graph.tables.time:
+        return pl.col("time").floor().cast(pl.Int64).alias(column.name)
+    schema = graph.tables.interactions
+    name = column.source or column.name
+    return Raw(**{**vars(column), "source": _carried(column)}).prepared(schema[name])
+
+
+@dataclass(frozen=True)
+class RawColumns:
+    """What a served unit is asked with: the catalogue's columns, users' (blank for strangers), and the user's moment's."""
+
+    items: pl.DataFrame
+    users: pl.DataFrame | None
+    moments: Moments
+
+    def of(self, served: Signature) -> Callable[[Ints, Ints], dict[str, Array]]:
+        """Invalid where the unit asks for what isn't there, or is of another kind by now."""
+        items = item_columns(self.items, served)
+        stored = [one for one in served.side("user") if one.name != served.user]
+        people = self.users if self.users is not None else pl.DataFrame({served.user: pl.Series([], dtype=pl.Int64)})
+        nobody = people.clear(1) if stored else people
+        known = {one.name: raw_column(pl.concat([people, nobody]), one, "the users table") for one in stored}
+        keys = people[served.user].to_numpy() if stored else np.empty(0, np.int64)
+        moments = {one.name: raw_column(self.moments.raw, one, "the interactions") for one in served.side("context")}
+
+        def ask(users: Ints, rows: Ints) -> dict[str, Array]:
+            found = {name: column[rows] for name, column in items.items()} | {served.user: users}
+            if stored:
+                places = placed(keys, users)
+                found |= {name: column[places] for name, column in known.items()}
+            if moments:
+                places = self.moments.places(users)
+                found |= {name: column[places] for name, column in moments.items()}
+            return found
+
+        return ask
+
+    def frame(self, graph: Graph, users: Ints, rows: Ints) -> pl.DataFrame:
+        """The same as prepared columns, for the graph itself."""
+        parts = [pl.DataFrame({graph.user: users}), self.items.select(graph.item, *(one.name for one in graph.raws("items")))[rows]]
+        if (columns := [one.name for one in graph.raws("users")]) and self.users is not None:
+            people = pl.concat([self.users, self.users.clear(1)])
+            parts.append(people.select(columns)[placed(self.users[graph.user].to_numpy(), users)])
+        if self.moments.raw.width:
+            parts.append(self.moments.raw[self.moments.places(users)])
+        return pl.concat(parts, how="horizontal")
+
+
+def placed(keys: Ints, wanted: Ints) -> Ints:
+    """Where each is among sorted keys; behind them what isn't there."""
+    if not len(keys):
+        return np.zeros(len(wanted), np.int64)
+    found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[found] == wanted, found, len(keys))
+
+
+def read_raw(fetch: Callable[[str], Path], has_users: bool, meetings: Meetings) -> RawColumns:
+    users = pl.read_parquet(fetch("users.parquet")) if has_users else None
+    return RawColumns(pl.read_parquet(fetch("items.parquet")), users, meetings.moments)

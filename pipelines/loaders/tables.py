@@ -1,0 +1,104 @@
+"""Features as arrays: those of items and users by row of their table, those of the moment by row of the data, crosses when they meet.
+
+Whoever isn't in the users table is there without more than the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipelines.features.columns import Side
+from pipelines.features.graph import Graph
+from pipelines.features.operators.base import output_name
+from pipelines.features.operators.codes import Cross
+
+Array = NDArray[Any]
+Codes = dict[str, NDArray[Any]]
+"""By feature: int32 codes or float32 numbers, one a row or several."""
+FOLDS = "@folds"
+USERS = "users.features.parquet"
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The features of all items or of all users, row by row."""
+
+    columns: Codes
+    apart: Mapping[str, Array]
+    """[rows, folds]: what a feature is out of each fold, where that differs."""
+
+    def take(self, rows: Array, folds: Mapping[int, Array] | None = None) -> Codes:
+        """Of those rows; with folds, as training sees them."""
+        found = {name: column[rows] for name, column in self.columns.items()}
+        for name, apart in self.apart.items():
+            if folds is not None:
+                found[name] = apart[rows, folds[apart.shape[1]]]
+        return found
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+
+def read_table(path: Path, graph: Graph, side: Side) -> Catalogue:
+    frame = pl.read_parquet(path)
+    columns = {one.name: array(frame[one.name], one.kind) for one in graph.side(side)}
+    apart = {name.removesuffix(FOLDS): array(frame[name], "float32") for name in frame.columns if name.endswith(FOLDS)}
+    return Catalogue(columns, apart)
+
+
+def array(column: pl.Series, kind: str) -> Array:
+    return np.ascontiguousarray(column.to_numpy(), dtype=np.int32 if kind == "code" else np.float32)
+
+
+class Users:
+    """Users by key: those of the table, and strangers."""
+
+    def __init__(self, graph: Graph, table: Catalogue | None, keys: NDArray[np.int64] | None) -> None:
+        self.graph, self.table, self._keys = graph, table, keys
+
+    def of(self, keys: NDArray[np.int64]) -> Codes:
+        if self.table is None or self._keys is None or not len(self._keys):
+            return self._made(keys)
+        places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        found, there = self.table.take(places), self._keys[places] == keys
+        if not there.all():
+            for name, column in self._made(keys[~there]).items():
+                found[name][~there] = column
+        return found
+
+    def _made(self, keys: NDArray[np.int64]) -> Codes:
+        distinct, inverse = np.unique(keys, return_inverse=True)
+        blank = [pl.lit(None, dtype_of(one)).alias(one.name) for one in self.graph.raws("users")]
+        frame = pl.LazyFrame({self.graph.user: distinct}).with_columns(blank)
+        made = self.graph.transform(frame, "user").collect()
+        return {one.name: array(made[one.name], one.kind)[inverse] for one in self.graph.side("user")}
+
+
+def dtype_of(column: Any) -> pl.DataType:
+    from pipelines.features.columns import polars_type
+
+    return pl.List(polars_type(column.kind)) if column.many else polars_type(column.kind)
+
+
+def read_users(fetch: Callable[[str], Path], there: bool, graph: Graph) -> Users:
+    if not there:
+        return Users(graph, None, None)
+    keys = pl.read_parquet(fetch("users.parquet"), columns=[graph.user])[graph.user].to_numpy()
+    return Users(graph, read_table(fetch(USERS), graph, "user"), keys)
+
+
+def crossed(graph: Graph, columns: Codes) -> Codes:
+    """With the crosses of users or moments with items: of their codes as they are here."""
+    found = dict(columns)
+    for one in graph.operators:
+        if isinstance(one, Cross) and one.outputs[0].side == "pair":
+            parts = [found[column.name.removeprefix(output_name(""))] for column in one.columns]
+            found[one.name] = one.arrays(parts)
+    return found
