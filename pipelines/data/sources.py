@@ -8,20 +8,23 @@ where there is one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import polars as pl
 from polars.exceptions import PolarsError
 
 from pipelines.data.databases import query_rows
+from pipelines.data.faulty import sound_files
 from pipelines.data.laid import lay
 from pipelines.data.tfrecord.layout import beside
 from pipelines.data.tfrecord.reader import scan_tfrecord
 from pipelines.data.typed import scan_typed
 from shared.contracts.sources import Place
+from shared.contracts.validation_report import FaultyFile
 from shared.datafiles import data_files, data_objects, is_object, kind_of
 from shared.datafiles.s3 import S3
 from shared.domain.errors import BadData
@@ -39,11 +42,16 @@ class Reach:
 
 @dataclass(frozen=True)
 class Source:
-    """Rows of one schema, opened lazily. `files` are what was read, or what was laid down of it."""
+    """Rows of one schema, opened lazily. `files` are what was read, or what was laid down of it; `faulty` those that can't be.
+
+    `scan` opens some of the files as the whole; None where they aren't read one by one.
+    """
 
     uri: str
     files: tuple[Path, ...]
     frame: pl.LazyFrame
+    scan: Callable[[Sequence[Path]], pl.LazyFrame] | None = None
+    faulty: tuple[FaultyFile, ...] = ()
 
     @property
     def name(self) -> str:
@@ -57,16 +65,34 @@ class Source:
                 whole.update(hashlib.file_digest(stream, "sha256").digest())
         return whole.hexdigest()
 
+    def without_broken(self) -> Source:
+        """Reads every file to its end, and leaves out those that can't be: faults in the middle show only then."""
+        if self.scan is None:
+            return self
+        scan, first = self.scan, self.files[0]
 
-def open_source(place: Place, reach: Reach, columns: Sequence[str]) -> Source:
-    """Opens a place after checking that it is allowed, there, readable and has `columns`."""
-    files, scan = _queried(place, reach) if place.query is not None else _filed(place, reach, columns)
+        def look(path: Path) -> None:
+            with readable(str(path)):
+                scan([path]).select(pl.all().is_not_null().sum()).collect(engine="streaming")
+            _check_same(path, first)
+
+        files, faulty = sound_files(self.files, look)
+        return replace(self, files=tuple(files), frame=scan(files), faulty=(*self.faulty, *faulty))
+
+
+def open_source(place: Place, reach: Reach, columns: Sequence[str], *, spare: bool = False) -> Source:
+    """Opens a place after checking that it is allowed, there, readable and has `columns`. `spare`: of several files those with a fault
+    are left out and named in `faulty`, as long as there is one without."""
+    faulty: list[FaultyFile] = []
+    files, scan = _queried(place, reach) if place.query is not None else _filed(place, reach, columns, faulty if spare else None)
     scan = _named(scan, place)
     _check_columns(scan, place.said, columns)
     with readable(place.said):
         if scan.head(1).collect().is_empty():
             raise BadData(f"{place.said}: it has a header but no rows")
-    return Source(place.said, tuple(files), scan)
+    one_by_one = place.query is None and kind_of(files[0].name) != "tfrecord"
+    again = partial(_scanned, place, reach) if one_by_one else None
+    return Source(place.said, tuple(files), scan, again, tuple(faulty))
 
 
 @contextmanager
@@ -112,16 +138,29 @@ def _queried(place: Place, reach: Reach) -> tuple[Sequence[Path], pl.LazyFrame]:
     return laid.files, laid.frame
 
 
-def _filed(place: Place, reach: Reach, columns: Sequence[str]) -> tuple[Sequence[Path], pl.LazyFrame]:
+def _filed(place: Place, reach: Reach, columns: Sequence[str], faulty: list[FaultyFile] | None) -> tuple[Sequence[Path], pl.LazyFrame]:
+    """Files with a fault are added to `faulty`, if that is given."""
     assert place.uri is not None
-    files = _fetched(place, reach) if is_object(place.uri) else data_files(place.uri, reach.roots)
-    scratch = reach.scratch / _mark(place)
+    uri, scratch = place.uri, reach.scratch / _mark(place)
+    files = _fetched(place, reach) if is_object(uri) else data_files(uri, reach.roots)
     if kind_of(files[0].name) == "tfrecord":
         return [*files, *(beside(path) for path in files if beside(path).exists())], scan_files(files, scratch)
-    for path in files:
-        named = place.uri if len(files) == 1 else str(path)
+
+    def look(path: Path) -> None:
+        named = uri if len(files) == 1 else str(path)
         _check_columns(scan_files([path], scratch), named, [place.names.get(column, column) for column in columns])
-    return files, scan_files(files, scratch)
+
+    if faulty is None:
+        for path in files:
+            look(path)
+        return files, scan_files(files, scratch)
+    sound, others = sound_files(files, look)
+    faulty += others
+    return sound, scan_files(sound, scratch)
+
+
+def _scanned(place: Place, reach: Reach, files: Sequence[Path]) -> pl.LazyFrame:
+    return _named(scan_files(files, reach.scratch / _mark(place)), place)
 
 
 def _fetched(place: Place, reach: Reach) -> list[Path]:
@@ -163,6 +202,17 @@ def _reason(error: Exception) -> str:
     if "truncate_ragged_lines" in said:
         return "it has rows of different lengths: each line needs as many fields as the header"
     return " ".join(said.split("\n\n", maxsplit=1)[0].split())[:200]
+
+
+def _check_same(path: Path, first: Path) -> None:
+    """Parquet files are read together as they are: a column is of one type in all of them."""
+    if kind_of(path.name) != "parquet":
+        return
+    types, found = (pl.read_parquet_schema(one) for one in (first, path))
+    for column, dtype in types.items():
+        if found.get(column) != dtype:
+            there = f"is {found[column]}" if column in found else "is missing"
+            raise BadData(f"{path}: column '{column}' {there}; in {first.name} it is {dtype}")
 
 
 def _check_columns(scan: pl.LazyFrame, named: str, columns: Sequence[str]) -> None:

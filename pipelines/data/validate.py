@@ -1,6 +1,7 @@
-"""What makes a data set unfit to train on: each fault is refused with the file, the column and what to do.
+"""What makes a data set unfit to train on whatever thresholds say: each fault is refused with the file, the column and what to do.
 
-Checks run on lazy frames, so that data larger than memory is checked in one streaming pass.
+Checks run on lazy frames, so that data larger than memory is checked in one streaming pass. What may be wrong with some of the rows, and
+what thresholds decide, is in pipelines/data/validation.
 """
 
 from __future__ import annotations
@@ -8,23 +9,27 @@ from __future__ import annotations
 import polars as pl
 
 from pipelines.data.sources import Source, readable
-from pipelines.data.times import is_text, iso_time
+from pipelines.data.times import is_text
 from shared.domain.errors import BadData
 
 MIN_ROWS = 20
-# 1e11 seconds is the year 5138: such a time is in milliseconds or finer.
-_LATEST_SECOND = 1e11
 _WIDER = (pl.UInt64, pl.Int128, pl.UInt128)
 
 
 def check_keys(source: Source, columns: tuple[str, ...]) -> None:
     """Keys are integers without nulls."""
     for column in columns:
-        dtype = _dtype(source, column)
         check_filled(source, column)
+    check_key_types(source, columns)
+    for column in columns:
+        check_fits(source, column)
+
+
+def check_key_types(source: Source, columns: tuple[str, ...]) -> None:
+    for column in columns:
+        dtype = _dtype(source, column)
         if not dtype.is_integer():
             raise BadData(f"{source.name}: column '{column}' is {dtype}: keys must be integers{_advice(dtype)}")
-        check_fits(source, column)
 
 
 def check_fits(source: Source, column: str) -> None:
@@ -49,46 +54,16 @@ def check_filled(source: Source, column: str) -> None:
         raise BadData(f"{source.name}: column '{column}' has {count:,} nulls or NaN; every row needs a value")
 
 
-def check_label(source: Source, column: str) -> None:
+def check_label_type(source: Source, column: str) -> None:
     dtype = _dtype(source, column)
     if not (dtype.is_numeric() or dtype == pl.Boolean):
         raise BadData(f"{source.name}: column '{column}' is {dtype}: the label must be a number")
-    check_filled(source, column)
-    _check_finite(source, column)
 
 
-def check_time(source: Source, column: str) -> None:
+def check_time_type(source: Source, column: str) -> None:
     dtype = _dtype(source, column)
     if not (dtype.is_numeric() or isinstance(dtype, pl.Datetime | pl.Date) or is_text(dtype)):
         raise BadData(f"{source.name}: column '{column}' is {dtype}: time must be seconds since 1970 or a timestamp")
-    check_filled(source, column)
-    _check_finite(source, column)
-    if is_text(dtype):
-        _check_iso(source, column)
-    if dtype.is_numeric():
-        with readable(source.name):
-            latest = source.frame.select(pl.col(column).max()).collect(engine="streaming").item()
-        if latest > _LATEST_SECOND:
-            raise BadData(f"{source.name}: column '{column}' goes up to {latest:.3g}, not in seconds: divide milliseconds by 1000")
-
-
-def _check_iso(source: Source, column: str) -> None:
-    with readable(source.name):
-        other = source.frame.filter(iso_time(column).is_null()).select(column).head(1).collect(engine="streaming")
-    if not other.is_empty():
-        raise BadData(
-            f"{source.name}: column '{column}' has {str(other.item())[:40]!r}, which is no ISO 8601 time: write it as "
-            "2026-01-31T18:30:00Z (without a zone it means UTC), or as seconds since 1970"
-        )
-
-
-def _check_finite(source: Source, column: str) -> None:
-    if not _dtype(source, column).is_float():
-        return
-    with readable(source.name):
-        count = source.frame.select((~pl.col(column).is_finite()).sum()).collect(engine="streaming").item()
-    if count:
-        raise BadData(f"{source.name}: column '{column}' has {count:,} values that are not finite; remove or mend those rows")
 
 
 def check_table(source: Source, key: str) -> None:

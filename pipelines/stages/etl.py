@@ -13,7 +13,7 @@ import hashlib
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 
@@ -27,6 +27,7 @@ from pipelines.data.vectors import open_vectors, with_vectors
 from pipelines.features.columns import Side, Table
 from pipelines.features.graph import FEATURES, check_same, load_graph
 from pipelines.features.prepared import EXTRA, Prepared, extra_columns, graph_of, prepare
+from pipelines.stages.admission import admit, remembered
 from pipelines.stages.compact import compact
 from pipelines.stages.runner import Context, Outcome, main
 from shared.contracts.features import Vector
@@ -47,6 +48,7 @@ class Interactions:
     facts: dict[str, int]
     extra: dict[str, pl.DataType]
     """Further columns that features are made of."""
+    validation: dict[str, Any] | None = None
 
 
 def run(context: Context) -> Outcome:
@@ -80,6 +82,7 @@ def run(context: Context) -> Outcome:
         log.info("feature %s: %s codes", column, f"{cardinality:,}")
 
     files, rows = _write(context, ready, parts, spreads, known is not None)
+    files |= remembered(context)
     log.info("%s rows to train on, %s held out", f"{rows['train']:,}", f"{rows['holdout']:,}")
     digests = (*found.digests, *(one.digest() for one in (table, people) if one), *digests)
     facts = {
@@ -89,6 +92,8 @@ def run(context: Context) -> Outcome:
         "cardinalities": graph.cardinalities(),
         "mode": context.spec.mode,
     }
+    if found.validation is not None:
+        facts["validation"] = found.validation
     return Outcome(files, {f"rows.{side}": float(count) for side, count in rows.items()} | {"rows.items": float(len(items))}, facts)
 
 
@@ -96,16 +101,17 @@ def _full(context: Context) -> Interactions:
     spec = context.spec.recommender
     source = open_interactions(spec, _reach(context))
     extra = extra_columns(spec, source.frame.collect_schema())
+    admitted = admit(context, source)
+    source = admitted.source
     frame, digests = from_file(source, spec, {f"{EXTRA}{name}": name for name in extra}), [source.digest()]
-    facts = {"file": int(frame.select(pl.len()).collect(engine="streaming").item())}
-    context.log.info("%s interactions read from %s", f"{facts['file']:,}", source.name)
+    facts = {"file": admitted.facts["read"], "quarantined": admitted.facts["quarantined"]}
     if spec.data.interactions.also == "events" and (stretches := _events(context)):
         events = from_events(stretches, spec)
         facts["events"] = int(events.select(pl.len()).collect().item())
         context.log.info("%s events joined", f"{facts['events']:,}")
         frame = pl.concat([frame, events], how="diagonal")
         digests += _digests(context)
-    return Interactions(_since(context, frame), source.name, tuple(digests), facts, extra)
+    return Interactions(_since(context, frame), source.name, tuple(digests), facts, extra, admitted.facts)
 
 
 def _warm(context: Context) -> Interactions:

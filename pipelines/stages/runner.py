@@ -36,6 +36,7 @@ class Context:
     store: FsspecArtifacts
     log: logging.Logger
     fetched: set[Path] = field(default_factory=set)
+    kept: dict[str, Path] = field(default_factory=dict)
 
     def has(self, origin: str, name: str) -> bool:
         return name in self.spec.inputs.get(origin, {})
@@ -60,6 +61,12 @@ class Context:
 
     def out(self, name: str) -> Path:
         return self.output / name
+
+    def keep(self, name: str) -> Path:
+        """An output file that is published even if the stage refuses its data: it says why. To be written by the caller."""
+        path = self.kept[name] = self.out(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
 
 
 @dataclass(frozen=True)
@@ -99,20 +106,18 @@ def _attempt(stage: StageName, work: Work, path: Path, log: logging.Logger) -> i
         log.info("attempt %s is published already; nothing to do", spec.attempt)
         return 0
     started = datetime.now(UTC)
-    failure, outcome = None, Outcome()
+    context, failure, outcome = Context(spec, path.parent, store, log), None, Outcome()
     try:
-        outcome = work(Context(spec, path.parent, store, log))
+        outcome = work(context)
     except Invalid as error:
         failure = Failure(kind="data" if isinstance(error, BadData) else "spec", message=" ".join(str(error).split()))
         log.error("refused: %s", failure.message)
-    _publish(spec, store, outcome, failure, started, log)
+    _publish(context, outcome, failure, started)
     return 2 if failure else 0
 
 
-def _publish(
-    spec: StageSpec, store: FsspecArtifacts, outcome: Outcome, failure: Failure | None, started: datetime, log: logging.Logger
-) -> None:
-    ended = datetime.now(UTC)
+def _publish(context: Context, outcome: Outcome, failure: Failure | None, started: datetime) -> None:
+    spec, store, log, ended = context.spec, context.store, context.log, datetime.now(UTC)
     seconds = (ended - started).total_seconds()
     manifest = Manifest(
         stage=spec.stage,
@@ -120,7 +125,7 @@ def _publish(
         attempt=spec.attempt,
         started=started,
         ended=ended,
-        files={name: store.put(path) for name, path in sorted(outcome.files.items())},
+        files={name: store.put(path) for name, path in sorted({**context.kept, **outcome.files}.items())},
         metrics={f"{spec.stage}.stage_seconds": seconds} | outcome.metrics,
         facts={"libraries": _versions()} | outcome.facts,
         failure=failure,

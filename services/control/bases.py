@@ -12,6 +12,7 @@ from shared.contracts.sources import Place
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, Manifest, digest_of
 from shared.contracts.strict import read
+from shared.contracts.validation_report import ACCEPTED, PROFILE
 from shared.domain.errors import EyasError, NotFound
 from shared.domain.reuse import NEVER, Basis, StageOutput, digest, part, why_not
 from shared.domain.run import RunStatus, StageDone
@@ -59,8 +60,11 @@ class Bases:
         equal = self._outputs.find(record.recommender, stage, found.digest)
         if equal is None:
             return replace(found, why=why_not(parts, self._outputs.newest(record.recommender, stage)))
-        if self.intact(equal.attempt) is None:
+        manifest = self.intact(equal.attempt)
+        if manifest is None:
             return replace(found, why=f"what {equal.attempt} published is gone")
+        if stage == "etl" and not _still_judged(manifest, self._accepted(record)):
+            return replace(found, why=f"other data was accepted since {equal.attempt} was compared with it")
         return replace(found, attempt=equal.attempt, why=f"nothing has changed since {equal.attempt}", since=equal.at)
 
     def changed(self, record: Record[RunStatus], stage: str) -> str | None:
@@ -79,7 +83,8 @@ class Bases:
 
     def _parts(self, record: Record[RunStatus], spec: RecommenderSpec, stage: str, done: Sequence[StageDone]) -> dict[str, str]:
         parts = self._own_parts(record, spec, stage)
-        parts |= {f"{_INPUT}{origin}": f"sha256:{digest_of(files)}" for origin, files in self.inputs(record, spec, stage, done).items()}
+        inputs = self.inputs(record, spec, stage, done)
+        parts |= {f"{_INPUT}{origin}": f"sha256:{digest_of(files)}" for origin, files in inputs.items() if origin != ACCEPTED}
         return parts | (self.data_parts(record, spec) if stage == "etl" else {})
 
     def data_parts(self, record: Record[RunStatus], spec: RecommenderSpec) -> dict[str, str]:
@@ -87,8 +92,10 @@ class Bases:
 
     def inputs(self, record: Record[RunStatus], spec: RecommenderSpec, stage: str, done: Sequence[StageDone]) -> dict[str, Files]:
         """Files of the earlier stages that it reads, so that it can't depend on others, and of the version that served when the run was
-        asked for: to start from, or to compare with."""
+        asked for: to start from, or to compare with. Beside them, for etl, what is remembered of the data accepted last."""
         inputs = {one.stage: published(self.artifacts, one.attempt).files for one in done if one.stage in TAKES[stage]}
+        if stage == "etl" and record.spec["mode"] == "full" and (accepted := self._accepted(record)):
+            inputs[ACCEPTED] = accepted
         number = record.spec["serving"]
         if number is None:
             return inputs
@@ -99,6 +106,13 @@ class Bases:
             return inputs | {"parent": {name: file for one in wanted for name, file in published(self.artifacts, one).files.items()}}
         compares = any(isinstance(gate, MetricGate) and "serving" in (gate.better_than, gate.not_worse_than) for gate in spec.gates)
         return inputs | ({"serving": version.files} if stage == "evaluate" and compares else {})
+
+    def _accepted(self, record: Record[RunStatus]) -> Files:
+        """The profile of the data that the newest version has learned from; nothing where it is of a release without, or gone."""
+        versions = self.registry.list(record.recommender)
+        attempt = versions[-1].lineage.get("attempts", {}).get("etl", {}).get("attempt") if versions else None
+        manifest = self.intact(attempt) if attempt else None
+        return {PROFILE: manifest.files[PROFILE]} if manifest and PROFILE in manifest.files else {}
 
     def steady(self, record: Record[RunStatus]) -> bool:
         """Whether the data that the stage under way has read is what it was when the stage began."""
@@ -165,6 +179,14 @@ def _uris(record: Record[RunStatus], spec: RecommenderSpec) -> tuple[str, ...]:
 
 def takes_events(record: Record[RunStatus], spec: RecommenderSpec) -> bool:
     return record.spec["mode"] == "warm" or spec.data.interactions.also == "events"
+
+
+def _still_judged(etl: Manifest, accepted: Files) -> bool:
+    """Whether data that was judged then would be judged the same now: it is what was accepted last, or was compared with that."""
+    last = accepted[PROFILE].sha256 if accepted else None
+    own = etl.files.get(PROFILE)
+    compared: str | None = etl.facts.get("validation", {}).get("compared")
+    return last is None or (own is not None and own.sha256 == last) or compared == last
 
 
 def published(artifacts: ArtifactStore, attempt: str) -> Manifest:

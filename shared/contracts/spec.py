@@ -27,6 +27,7 @@ from shared.contracts.serving import Serve
 from shared.contracts.sources import Place
 from shared.contracts.strict import Strict, one_line, read, unknown_name
 from shared.contracts.text import unkeepable
+from shared.contracts.validation import Validate
 from shared.contracts.yaml12 import load
 from shared.domain.errors import Invalid
 from shared.domain.expression_kinds import check_kinds
@@ -66,11 +67,10 @@ class Table(Place):
 
 
 class Data(Strict):
-    planned = frozenset({"validate"})
-
     interactions: Interactions = Field(description="Who did what with which item, and when.")
     items: Table = Field(description="What is known of each item: the catalogue.")
     users: Table | None = Field(None, description="What is known of each user. Users that it lacks stay: nothing is known of them.")
+    validate_: Validate = Field(Validate(), alias="validate", description="What interactions must keep to before anything is learned.")
 
     def places(self) -> dict[str, Place]:
         """Where all of it is, by field."""

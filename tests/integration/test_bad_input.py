@@ -16,7 +16,7 @@ Break = Callable[[pl.DataFrame], pl.DataFrame]
 
 
 def nulls(column: str) -> Break:
-    return lambda frame: frame.with_columns(pl.when(pl.int_range(pl.len()) < 3).then(None).otherwise(pl.col(column)).alias(column))
+    return lambda frame: frame.with_columns(pl.when(pl.int_range(pl.len()) % 10 < 3).then(None).otherwise(pl.col(column)).alias(column))
 
 
 BROKEN: dict[str, tuple[Break | None, tuple[str, ...]]] = {
@@ -25,8 +25,8 @@ BROKEN: dict[str, tuple[Break | None, tuple[str, ...]]] = {
     "one-user": (lambda frame: frame.with_columns(userId=pl.lit(1)), ("one-user.parquet", "userId")),
     "one-item": (lambda frame: frame.with_columns(movieId=pl.col("movieId").first()), ("one-item.parquet", "movieId")),
     "alike": (lambda frame: frame.with_columns(rating=pl.lit(5.0)), ("alike.parquet", "rating")),
-    "null-user": (nulls("userId"), ("null-user.parquet", "userId", "3")),
-    "null-item": (nulls("movieId"), ("null-item.parquet", "movieId", "3")),
+    "null-user": (nulls("userId"), ("null-user.parquet", "userId", "30.0%")),
+    "null-item": (nulls("movieId"), ("null-item.parquet", "movieId", "30.0%")),
     "nan-rating": (lambda frame: frame.with_columns(rating=pl.lit(float("nan"))), ("nan-rating.parquet", "rating")),
     "no-column": (lambda frame: frame.drop("timestamp"), ("no-column.parquet", "timestamp")),
     "text-user": (lambda frame: frame.with_columns(userId=pl.lit("ada")), ("text-user.parquet", "userId")),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from services.sources import code_version
+from shared.contracts.validation_report import ACCEPTED, PROFILE
 from shared.datafiles import DataFiles
 from shared.domain.run import STAGES, StageDone
 from shared.launch import new_run
@@ -258,3 +259,43 @@ def test_another_image_or_another_package_is_other_code(monkeypatch: pytest.Monk
     assert len({here, code_version("default=eyas:1"), code_version("default=eyas:2")}) == 3
     monkeypatch.setattr("importlib.metadata.distributions", lambda: [])
     assert code_version() != here
+
+
+@pytest.mark.requirement("G-05")
+def test_new_data_is_compared_with_what_the_last_version_has_learned_from(world: World) -> None:
+    world.more = {"etl": (PROFILE,)}
+    lived(world, "r1")
+    world.data.marks["a.csv"] = "2 bytes"
+    lived(world, "r2")
+    world.data.marks["a.csv"] = "3 bytes"
+    lived(world, "r3")
+    started = {one.run: one.inputs.get(ACCEPTED) for one in world.executor.started if one.stage == "etl"}
+    manifests = {run: world.artifacts.manifest(f"{run}-etl-1") for run in ("r1", "r2")}
+    profiles = {run: {PROFILE: found.files[PROFILE]} for run, found in manifests.items() if found}
+    assert started == {"r1": None, "r2": profiles["r1"], "r3": profiles["r2"]}
+
+
+def test_unchanged_data_is_not_judged_again_after_it_was_accepted(world: World) -> None:
+    world.more = {"etl": (PROFILE,)}
+    lived(world, "r1")
+    assert lived(world, "r2")["etl"].reused
+    assert lived(world, "r3")["etl"].attempt == "r1-etl-1"
+
+
+def test_data_that_was_used_before_is_judged_again_if_other_data_was_accepted_since(world: World) -> None:
+    world.more = {"etl": (PROFILE,)}
+    lived(world, "r1")
+    world.data.marks["a.csv"] = "2 bytes"
+    lived(world, "r2")
+    world.data.marks["a.csv"] = "1 byte"
+    found = lived(world, "r3")
+    assert not found["etl"].reused
+    assert why(found["etl"]) == "other data was accepted since r1-etl-1 was compared with it"
+
+
+def test_data_of_a_run_that_came_to_nothing_stands_as_long_as_it_was_compared_with_the_same(world: World) -> None:
+    world.more = {"etl": (PROFILE,)}
+    world.plays["evaluate"] = ["refuse"]
+    lived(world, "r1", "failed")
+    world.plays = {}
+    assert lived(world, "r2")["etl"].attempt == "r1-etl-1"

@@ -1,0 +1,63 @@
+"""Which columns of a source mean what, and of what kind they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from pipelines.data.interactions import holds
+from pipelines.data.sources import Source, readable
+from pipelines.data.times import seconds
+from shared.contracts.quantities import Rule
+from shared.contracts.spec import RecommenderSpec
+from shared.contracts.validation import Validate
+from shared.domain.errors import Invalid
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Of the interactions, as the spec names them."""
+
+    user: str
+    item: str
+    time: str
+    label: str
+    positive: Rule
+    types: Mapping[str, pl.DataType]
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        return self.user, self.item
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        return tuple(name for name in self.types if name not in (self.user, self.item, self.time, self.label))
+
+    def seconds(self) -> pl.Expr:
+        """Of the time; null where it can't be read."""
+        return seconds(self.time, self.types[self.time])
+
+    def label_value(self) -> pl.Expr:
+        return pl.col(self.label).cast(pl.Float64)
+
+    def is_positive(self) -> pl.Expr:
+        return holds(self.label_value(), self.positive)
+
+
+def columns_of(source: Source, spec: RecommenderSpec) -> Columns:
+    with readable(source.name):
+        types = dict(source.frame.collect_schema())
+    _check_named(spec.data.validate_, types, source.name)
+    schema = spec.schema_
+    return Columns(schema.user, schema.item, schema.time, schema.label.column, spec.positive(), types)
+
+
+def _check_named(wish: Validate, types: Mapping[str, pl.DataType], name: str) -> None:
+    for column in wish.columns():
+        if column not in types:
+            raise Invalid(f"data.validate: column '{column}' is not in {name}, which has: {', '.join(list(types)[:20])}")
+    for column in wish.range:
+        if not types[column].is_numeric():
+            raise Invalid(f"data.validate.range: column '{column}' of {name} is {types[column]}: only numbers have a range")

@@ -1,0 +1,83 @@
+"""The figures of a batch by itself, each with its thresholds and a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pipelines.data.validation.columns import Columns
+from pipelines.data.validation.profile import Profile
+from pipelines.data.validation.sifting import Sifted
+from shared.contracts.validation import Limits, Validate
+from shared.contracts.validation_report import Check, FaultyFile
+from shared.domain.soundness import verdict
+
+
+def file_checks(faulty: Sequence[FaultyFile], all_bytes: int, wish: Validate) -> Iterator[Check]:
+    """`all_bytes`: of the files that can't be read as well."""
+    share = sum(one.size for one in faulty) / all_bytes if all_bytes else 0.0
+    says = (
+        f"{_counted(len(faulty), 'file')} can't be read: " + ", ".join(one.name for one in faulty[:5])
+        if faulty
+        else "every file can be read"
+    )
+    if faulty and not share:
+        share = 1e-9  # an empty file is one all the same
+    yield check("files", None, share, wish.bad_files, says)
+
+
+def row_checks(sifted: Sifted, wish: Validate) -> Iterator[Check]:
+    """Each fault by itself, then all of them."""
+    for column, most in wish.nulls.items():
+        count = sifted.nulls[column]
+        share = count / sifted.read
+        says = f"column '{column}' has {count:,} nulls, {percent(share)} of the rows" if count else f"column '{column}' has no nulls"
+        yield check("nulls", column, share, Limits(warn=None, stop=most), says)
+    for fault in sifted.faults:
+        share = fault.count / sifted.read
+        place = fault.rule.column if fault.rule else None
+        name = fault.rule.fault if fault.rule else fault.reason
+        yield check(name, place, share, wish.bad_rows, f"{fault.says(wish.unique)} ({percent(share)} of the rows)")
+    share = sifted.quarantined / sifted.read
+    says = f"{sifted.quarantined:,} of {sifted.read:,} rows are quarantined" if sifted.quarantined else "every row is good"
+    yield check("bad rows", None, share, wish.bad_rows, says)
+
+
+def batch_checks(found: Profile, columns: Columns, wish: Validate) -> Iterator[Check]:
+    repeats = f"{percent(found.repeats)} of the rows repeat another one's user, item and time"
+    yield check("repeats", None, found.repeats, wish.repeats, repeats)
+    low, high = wish.positives
+    balanced = (low is None or found.positives >= low) and (high is None or found.positives <= high)
+    wanted = f"; expected {percent(low or 0)} to {percent(1 if high is None else high)}" if not balanced else ""
+    yield Check(
+        name="positives",
+        column=columns.label,
+        verdict="pass" if balanced else "warn",
+        figure=found.positives,
+        warn=low if low is not None and found.positives < low else high,
+        says=f"{percent(found.positives)} of the rows are positives{wanted}",
+    )
+
+
+def check(name: str, column: str | None, figure: float, limits: Limits, says: str) -> Check:
+    return Check(
+        name=name,
+        column=column,
+        verdict=verdict(figure, limits.warn, limits.stop),
+        figure=round(figure, 9),
+        warn=limits.warn,
+        stop=limits.stop,
+        says=says,
+    )
+
+
+def percent(share: float) -> str:
+    """Never 0% of something, nor 100% of less than all."""
+    if 0 < share < 0.0001:
+        return "less than 0.01%"
+    if 0.9999 < share < 1:
+        return "more than 99.99%"
+    return f"{share:.2%}" if share < 0.1 else f"{share:.1%}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,0 +1,102 @@
+"""The report as one page for people: no script, no link, nothing from elsewhere. What comes from the data is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+from pipelines.data.validation.figures import percent
+from shared.contracts.validation_report import QUARANTINE, Check, Distribution, Report
+
+_SAYS = {
+    "pass": "This batch is sound.",
+    "warn": "This batch is used; there is something to look at.",
+    "stop": "Nothing is learned from this batch.",
+}
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1c1f23; --dim: #667; --paper: #fff; --line: #ddd; --bar: #4a7dbd; --old: #b9c3cf;
+  --pass: #2e7d4f; --warn: #a86a00; --stop: #b3261e; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e4e6ea; --dim: #99a; --paper: #16181c; --line: #333; --bar: #6ea3e6; --old: #4a525e;
+  --pass: #6cc493; --warn: #e0a94a; --stop: #f2857c; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; } h3 { font-size: 1rem; margin-bottom: .3rem; overflow-wrap: anywhere; }
+table { border-collapse: collapse; width: 100%; } th { text-align: left; color: var(--dim); font-weight: normal; }
+td, th { border-bottom: 1px solid var(--line); padding: .25rem .6rem .25rem 0; vertical-align: top; overflow-wrap: anywhere; }
+td.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+.pass { color: var(--pass); } .warn { color: var(--warn); font-weight: 600; } .stop { color: var(--stop); font-weight: 600; }
+.bars td { border: 0; padding: .05rem .6rem .05rem 0; } .bars td:first-child { width: 12rem; }
+.bar { height: .55rem; background: var(--bar); min-width: 1px; } .old { background: var(--old); }
+.key span { display: inline-block; width: .8rem; height: .55rem; margin: 0 .3rem 0 .8rem; }
+"""
+
+
+def page(report: Report) -> str:
+    title = f"Validation of {report.source} for {report.recommender}"
+    parts = [
+        "<!doctype html>",
+        f'<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>',
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>',
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="{report.verdict}">{_SAYS[report.verdict]}</p>',
+        _rows(report),
+        "<h2>Checks</h2>",
+        _table(("", "check", "column", "figure", "warn above", "stop above", "what was seen"), map(_check, _by_weight(report.checks))),
+    ]
+    if report.reasons:
+        rows = (f'<td>{escape(reason)}</td><td class="n">{count:,}</td>' for reason, count in report.reasons.items())
+        parts += [
+            f"<h2>Quarantined rows</h2><p>In <code>{QUARANTINE}</code>, each with its reasons; a row may have several.</p>",
+            _table(("reason", "rows"), rows),
+        ]
+    if report.faulty:
+        files = (
+            f'<td>{escape(one.name)}</td><td class="n">{one.size:,}</td><td><code>{one.sha256[:16]}</code></td><td>{escape(one.fault)}</td>'
+            for one in report.faulty
+        )
+        parts += ["<h2>Files that can't be read</h2>", _table(("file", "bytes", "sha256", "fault"), files)]
+    if report.distributions:
+        key = '<p class="key"><span class="bar"></span>now<span class="bar old"></span>last accepted</p>' if report.compared else ""
+        parts += ["<h2>Distributions</h2>", key, *map(_distribution, report.distributions)]
+    return "\n".join([*parts, "</body></html>"]) + "\n"
+
+
+def _rows(report: Report) -> str:
+    rows, beside = report.rows, "the last accepted batch" if report.compared else "nothing: no batch was accepted before"
+    return (
+        f"<p>{rows.read:,} rows read, {rows.kept:,} kept, {rows.quarantined:,} quarantined; {len(report.files):,} files used, "
+        f"{len(report.faulty):,} not. Compared with {beside}.</p>"
+    )
+
+
+def _by_weight(checks: Iterable[Check]) -> list[Check]:
+    return sorted(checks, key=lambda one: ("stop", "warn", "pass").index(one.verdict))
+
+
+def _table(heads: Iterable[str], rows: Iterable[str]) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
+    return f"<table><tr>{head}</tr>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
+
+
+def _check(one: Check) -> str:
+    figures = "".join(f'<td class="n">{_figure(one, value)}</td>' for value in (one.figure, one.warn, one.stop))
+    named = f"<td>{escape(one.name)}</td><td>{escape(one.column or '')}</td>"
+    return f'<td class="{one.verdict}">{one.verdict}</td>{named}{figures}<td>{escape(one.says)}</td>'
+
+
+def _figure(one: Check, value: float | None) -> str:
+    if value is None:
+        return "never"
+    return f"{value:.3f}" if one.unit == "index" else percent(value)
+
+
+def _distribution(one: Distribution) -> str:
+    now, before = sum(bar.now for bar in one.bars) or 1, sum(bar.before or 0 for bar in one.bars) or 1
+    most = max((max(bar.now / now, (bar.before or 0) / before) for bar in one.bars), default=1) or 1
+    rows = []
+    for bar in one.bars:
+        drawn = f'<div class="bar" style="width:{bar.now / now / most:.1%}"></div>'
+        if bar.before is not None:
+            drawn += f'<div class="bar old" style="width:{bar.before / before / most:.1%}"></div>'
+        rows.append(f'<tr><td>{escape(bar.name)}</td><td>{drawn}</td><td class="n">{bar.now:,}</td></tr>')
+    return f'<h3>{escape(one.column)}</h3><table class="bars">{"".join(rows)}</table>'

@@ -1,0 +1,102 @@
+"""What makes a single row bad. A rule is a condition on the row alone, so that a batch of any size is judged as it streams by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from pipelines.data.times import is_text
+from pipelines.data.validation.columns import Columns
+from shared.contracts.validation import Validate
+
+LATEST_SECOND = 1e11
+"""The year 5138: such a time is in milliseconds or finer."""
+_WIDER = (pl.UInt64, pl.Int128, pl.UInt128)
+_ADVICE = "write it as 2026-01-31T18:30:00Z (without a zone it means UTC), or as seconds since 1970"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`bad` is true or false for every row. `says` has places for `count` and for an `example` of the bad values, which is `worst`."""
+
+    column: str
+    fault: str
+    bad: pl.Expr
+    says: str
+    worst: pl.Expr
+
+    @property
+    def reason(self) -> str:
+        return f"{self.column}: {self.fault}"
+
+
+def row_rules(columns: Columns, wish: Validate, now: float) -> tuple[Rule, ...]:
+    """`now`: in seconds since 1970; rows of much later can't be true."""
+    found: list[Rule] = []
+    for key in columns.keys:
+        found += _missing(key, columns)
+        if columns.types[key] in _WIDER:
+            found.append(_too_wide(key))
+    found += _times(columns, wish, now)
+    found += (*_missing(columns.label, columns), *_endless(columns.label, columns))
+    bounds = {**dict.fromkeys(columns.keys, (0.0, None)), **wish.range}
+    for column, (low, high) in bounds.items():
+        found += _outside(column, columns.types[column].is_float(), low, high)
+    return tuple(found)
+
+
+def _missing(column: str, columns: Columns) -> Iterator[Rule]:
+    value = pl.col(column)
+    missing = value.is_null()
+    if columns.types[column].is_float():
+        missing = missing | value.is_nan().fill_null(False)
+    yield Rule(column, "missing", missing, f"column '{column}' has {{count}} nulls or NaN; every row needs a value", pl.lit(None))
+
+
+def _too_wide(column: str) -> Rule:
+    value = pl.col(column)
+    bad = ((value > 2**63 - 1) | (value.cast(pl.Int128) < -(2**63))).fill_null(False)
+    says = f"column '{column}' has {{example}}, which doesn't fit int64: number its values anew"
+    return Rule(column, "doesn't fit int64", bad, says, value.filter(bad).min().cast(pl.String))
+
+
+def _endless(column: str, columns: Columns) -> Iterator[Rule]:
+    if columns.types[column].is_float():
+        bad = pl.col(column).is_infinite().fill_null(False)
+        yield Rule(column, "not finite", bad, f"column '{column}' has {{count}} values that are not finite; mend those rows", pl.lit(None))
+
+
+def _times(columns: Columns, wish: Validate, now: float) -> Iterator[Rule]:
+    column, time = columns.time, columns.seconds()
+    yield from _missing(column, columns)
+    yield from _endless(column, columns)
+    if is_text(columns.types[column]):
+        bad = time.is_null() & pl.col(column).is_not_null()
+        says = f"column '{column}' has '{{example}}', which is no ISO 8601 time: {_ADVICE}"
+        yield Rule(column, "no time", bad, says, pl.col(column).cast(pl.String).filter(bad).min().str.slice(0, 40))
+    latest = now + wish.future.total_seconds()
+    if columns.types[column].is_numeric():
+        finer = time.is_finite() & (time > LATEST_SECOND)
+        says = f"column '{column}' goes up to {{example}}, not in seconds: divide milliseconds by 1000"
+        yield Rule(column, "not in seconds", finer.fill_null(False), says, time.filter(finer).max())
+        future = time.is_finite() & (time > latest) & (time <= LATEST_SECOND)
+    else:
+        future = time > latest
+    says = f"column '{column}' has {{count}} times in the future, up to {{example}}"
+    newest = pl.from_epoch(time.filter(future).max().cast(pl.Int64), "s").dt.to_string("%Y-%m-%dT%H:%M:%SZ")
+    yield Rule(column, "in the future", future.fill_null(False), says, newest)
+
+
+def _outside(column: str, is_float: bool, low: float | None, high: float | None) -> Iterator[Rule]:
+    """A null or NaN is in no place, neither in the range nor out of it."""
+    value = pl.col(column).fill_nan(None) if is_float else pl.col(column)
+    if low is not None:
+        under = (value < low).fill_null(False)
+        says = f"column '{column}' has {{count}} values below {low:.15g}, down to {{example}}"
+        yield Rule(column, f"below {low:.15g}", under, says, value.filter(under).min())
+    if high is not None:
+        over = (value > high).fill_null(False)
+        says = f"column '{column}' has {{count}} values above {high:.15g}, up to {{example}}"
+        yield Rule(column, f"above {high:.15g}", over, says, value.filter(over).max())

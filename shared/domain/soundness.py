@@ -1,0 +1,52 @@
+"""How far a batch of data is from what it should be, as figures; and what thresholds make of a figure. Standard library only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+Verdict = Literal["pass", "warn", "stop"]
+_ORDER: tuple[Verdict, ...] = ("pass", "warn", "stop")
+SMALL_TIE = 0.02
+"""What explains less than this of something else is told by chance as well: nothing can be lost of it."""
+
+
+def verdict(figure: float, warn: float | None, stop: float | None) -> Verdict:
+    """What is more than a threshold has crossed it; without one nothing does."""
+    if stop is not None and figure > stop:
+        return "stop"
+    return "warn" if warn is not None and figure > warn else "pass"
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    return max(verdicts, key=_ORDER.index, default="pass")
+
+
+def stability_index(before: Sequence[int], now: Sequence[int]) -> float:
+    """The population stability index of two histograms with the same bins, less what chance alone makes of samples as large as these.
+    An empty bin counts half a row."""
+    n, m = sum(before), sum(now)
+    if not n or not m:
+        return 0.0
+    found, bins = 0.0, 0
+    for first, second in zip(before, now, strict=True):
+        if not first and not second:
+            continue
+        bins += 1
+        p, q = max(first, 0.5) / n, max(second, 0.5) / m
+        found += (q - p) * math.log(q / p)
+    return max(0.0, found - (bins - 1) * (1 / n + 1 / m))
+
+
+def explained(groups: int, rows: int, within: float, total: float) -> float:
+    """The share of a number's variance that its group explains, corrected for chance: 0 for groups drawn at random, whatever their
+    number. `within` and `total` are sums of squares."""
+    if groups >= rows or groups < 2 or total <= 0:
+        return 0.0
+    return max(0.0, 1 - (within / (rows - groups)) / (total / (rows - 1)))
+
+
+def lost(before: float, now: float) -> float | None:
+    """The part of a tie that isn't there any more; None where there was hardly one."""
+    return None if before < SMALL_TIE else max(0.0, 1 - now / before)
