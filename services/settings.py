@@ -24,8 +24,9 @@ from shared.domain.errors import Invalid
 _PREFIX = "EYAS_"
 _HOST_PORT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?:([0-9]{1,5})")
 _REPLICA = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
-_SECRETS = frozenset({"database_url", "database_password", "events"})
+_SECRETS = frozenset({"database_url", "database_password", "events", "features"})
 _NATS = re.compile(r"(nats|tls)://[^\s/,]+")
+_REDIS = re.compile(r"rediss?://[^\s/,]+(/[0-9]{1,4})?")
 _OTHERS = frozenset(_PREFIX + name for name in ("URL", "TOKEN", "DEBUG", "SCALE", "CASES", "RANK", "WORLD_SIZE", "MASTER", "MASTER_PORT"))
 """Read by the command line, the benchmarks, and stages."""
 _ELSEWHERE = (f"{_PREFIX}TEST_", f"{_PREFIX}CRASH_")
@@ -67,6 +68,13 @@ def _events(value: Any) -> Any:
     return value
 
 
+def _features(value: Any) -> Any:
+    said = value.get_secret_value() if isinstance(value, SecretStr) else value
+    if not isinstance(said, str) or (said != "sql" and not _REDIS.fullmatch(said)):
+        raise ValueError("'sql' or redis://:password@host:6379/0 is expected (rediss://... with TLS)")
+    return value
+
+
 def _replica(value: str) -> str:
     if not _REPLICA.fullmatch(value):
         raise ValueError("lower-case letters, digits, dots and dashes are expected, at most 63, as in a pod's name")
@@ -95,6 +103,11 @@ class Settings(BaseSettings):
         SecretStr("sql"),
         description="Where events are taken in: 'sql' is the database itself; nats://HOST:4222 a NATS server with JetStream, out of which "
         "the control plane carries them into the database.",
+    )
+    features: Annotated[SecretStr, BeforeValidator(_features)] = Field(
+        SecretStr("sql"),
+        description="Where gateways read users' values: 'sql' is the database itself; redis://HOST:6379/0 a Redis server, which is filled "
+        "anew where it loses them.",
     )
     artifacts_url: str | None = Field(None, description="A folder or any URL that fsspec knows; artifacts/ in the home if absent.")
     executor: Literal["local", "kubernetes"] = Field("local", description="Where stages run.")

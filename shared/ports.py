@@ -766,7 +766,7 @@ class FeatureStore(Protocol):
         """In one round trip. By view, how old a value may be; one whose time is still to come isn't there yet."""
 
     def mark(self, recommender: str, view: str, count: int) -> None:
-        """Notes how far something has been loaded; durable as the rows are: whoever loses these loses the mark."""
+        """Notes how far something has been loaded, in the place of what was noted. Durable as the rows are: who loses these loses it."""
 
     def marks(self) -> Mapping[tuple[str, str], int]:
         """Every view that holds or held anything, by recommender and view."""

@@ -98,7 +98,7 @@ class Placement:
         # A rollout puts the route before it ends: read in this order, a version that moves from one to the other is missed by neither.
         rollouts = self._rollouts.list(active=True, limit=100_000)
         routes = self._routes.all()
-        wanted: dict[str, set[int]] = {name: set() for name in self._placed}
+        wanted: dict[str, set[int]] = {name: set() for name in tuple(self._placed)}
         wanted |= {name: set(route.named()) for name, route in routes.items()}
         now = self._clock.now()
         for name in routes:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from services.control.bases import spec_of
+from services.control.materialising import Materialiser
 from services.control.placement import Placement
 from services.control.reconcile import Simple
 from shared.contracts.plans import rollout_plan
@@ -53,8 +54,11 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         sources: Sources,
         placement: Placement,
         clock: Clock,
+        values: Materialiser | None = None,
     ) -> None:
+        """`values`: who puts into the feature store what versions are asked with; None where there is no store."""
         self.store = store
+        self._values = values
         self._routes = routes
         self._registry = registry
         self._server = server
@@ -70,13 +74,16 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         if state == "pending":
             return RolloutObservation(record.asked, blocked_by=self._blocked_by(record), stable=stable)
         answering = self._server.answering(record.recommender)
+        named = route.named() if route is not None else frozenset()
+        if self._values is not None and version not in named and not self._values.loaded(record.recommender, version):
+            answering -= {version}
         first = route is None and version in answering
         seen = RolloutObservation(
             record.asked,
             stable=stable,
             serves=serves,
             answering=answering,
-            load_error=self._placement.fault(record.recommender, version),
+            load_error=self._fault(record.recommender, version),
             proven=not first or self._is_proven(record.recommender, version),
         )
         if route is None or state not in ("shadow", "canary"):
@@ -94,6 +101,11 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
     def committed(self, record: Record[RolloutStatus], following: RolloutStatus) -> None:
         if self.machine.terminal(following.state):
             metrics.ROLLOUTS.labels(record.recommender, following.state).inc()
+
+    def _fault(self, recommender: str, version: int) -> str | None:
+        """Why the version will never answer."""
+        fault = self._placement.fault(recommender, version)
+        return fault or (self._values.fault(recommender, version) if self._values is not None else None)
 
     def _blocked_by(self, record: Record[RolloutStatus]) -> str | None:
         oldest = self.store.oldest_active(record.recommender)

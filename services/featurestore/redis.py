@@ -45,10 +45,6 @@ for n = 2, #ARGV, 4 do
 end
 return stand
 """
-_MARK = """
-local old = redis.call('HGET', KEYS[1], ARGV[1])
-if not old or tonumber(old) < tonumber(ARGV[2]) then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) end
-"""
 
 
 class RedisFeatureStore:
@@ -66,7 +62,6 @@ class RedisFeatureStore:
         limits: dict[str, Any] = {"socket_timeout": patience, "socket_connect_timeout": patience, "retry": again}
         self._redis = redis.Redis.from_url(url, client_name="eyas", **limits)
         self._write = self._redis.register_script(_WRITE)
-        self._mark = self._redis.register_script(_MARK)
 
     def close(self) -> None:
         self._redis.close()
@@ -106,7 +101,7 @@ class RedisFeatureStore:
         return Found(rows, expired)
 
     def mark(self, recommender: str, view: str, count: int) -> None:
-        self._do(lambda: self._mark([_MARKS], [_field(recommender, view), count]))
+        self._do(lambda: self._redis.hset(_MARKS, _field(recommender, view), str(count)))
 
     def marks(self) -> Mapping[tuple[str, str], int]:
         found: Mapping[bytes, bytes] = self._do(lambda: self._redis.hgetall(_MARKS))  # type: ignore[arg-type,return-value]

@@ -39,11 +39,11 @@ class SqlFeatureStore:
         stand = 0
         for some in batched(by_key(rows), AT_ONCE):
             with self._engine.begin() as connection:
-                self._mark(connection, recommender, view, 0)
+                self._enter(connection, recommender, view)
                 stand += put(connection, feature_values, recommender, view, some)
         if not rows:
             with self._engine.begin() as connection:
-                self._mark(connection, recommender, view, 0)
+                self._enter(connection, recommender, view)
         return stand
 
     def read(self, recommender: str, views: Mapping[str, timedelta | None], keys: Collection[int], now: datetime) -> Found:
@@ -65,7 +65,8 @@ class SqlFeatureStore:
     def mark(self, recommender: str, view: str, count: int) -> None:
         check_place(view)
         with self._engine.begin() as connection:
-            self._mark(connection, recommender, view, count)
+            new = insert(connection, feature_views).values(recommender=recommender, view=view, count=count)
+            connection.execute(new.on_conflict_do_update(index_elements=["recommender", "view"], set_={"count": count}))
 
     def marks(self) -> Mapping[tuple[str, str], int]:
         with self._reads.connect() as connection:
@@ -84,13 +85,9 @@ class SqlFeatureStore:
                 connection.execute(delete(feature_views).where(marks.recommender == recommender, marks.view == view))
                 return
 
-    def _mark(self, connection: Connection, recommender: str, view: str, count: int) -> None:
-        """The greater count stays."""
-        new = insert(connection, feature_views).values(recommender=recommender, view=view, count=count)
-        more = new.excluded["count"] > feature_views.c["count"]
-        connection.execute(
-            new.on_conflict_do_update(index_elements=["recommender", "view"], set_={"count": new.excluded["count"]}, where=more)
-        )
+    def _enter(self, connection: Connection, recommender: str, view: str) -> None:
+        new = insert(connection, feature_views).values(recommender=recommender, view=view, count=0)
+        connection.execute(new.on_conflict_do_nothing(index_elements=["recommender", "view"]))
 
 
 _MARKS = select(feature_views.c.recommender, feature_views.c.view, feature_views.c["count"].label("count_"))

@@ -12,6 +12,7 @@ from services.api.parts import Door, Parts
 from services.control.bases import Bases
 from services.control.compaction import Compactor
 from services.control.loop import Loop
+from services.control.materialising import Materialiser
 from services.control.placement import Placement, warmth
 from services.control.planning import Planner
 from services.control.reconcile import Reconciler
@@ -79,7 +80,10 @@ class Platform:
         turns, planner = Turns(state.runs, clock, settings.max_runs, stile), Planner(state.runs, bases, clock, settings.max_runs)
         snapshots = Snapshots(state.events, state.days, state.artifacts)
         runs = Runs(state.rollouts, executor, snapshots, clock, data_roots, bases, turns)
-        rollouts = Rollouts(state.rollouts, state.routes, state.registry, server, Sources(state.kpis, state.mirrors), placement, clock)
+        stores = (state.features, state.feature_history)
+        values = Materialiser(placement.desired, state.registry, state.artifacts, state.recommenders, stores, clock)
+        sources = Sources(state.kpis, state.mirrors)
+        rollouts = Rollouts(state.rollouts, state.routes, state.registry, server, sources, placement, clock, values)
         retrainers = Retrainers(state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes, monitor, clock)
         steps: list[Callable[[], object]] = [
             # Who places versions also leads the rollouts: it alone knows what was placed.
@@ -91,6 +95,7 @@ class Platform:
         # A stage that ends slowly holds up no rollout and no placement.
         working = Loop("runs", [Reconciler(runs, clock, replica).tick], 0.2)
         self._loops += [control, working, Loop("monitor", [monitor.export, gauges.export, placement.export], 2.0)]
+        self._loops.append(Loop("features", _by_one(replica, "features", values.step), 1.0))
         if state.joiner is not None:
             self._loops.append(Loop("events", [state.joiner.step], 0.05))
         if settings.role == "all":  # its users are answered by the versions that it has to place first
@@ -135,8 +140,17 @@ class Platform:
         )
 
     def _gateway(self, state: State, scorer: Scorer, id: str, undo: ExitStack) -> Gateway:
-        events, catalogue = state.events, state.catalogue
-        stores = Stores(state.routes, state.registry, state.artifacts, state.recommenders, events, state.mirrors, catalogue, OpenIndexes())
+        stores = Stores(
+            state.routes,
+            state.registry,
+            state.artifacts,
+            state.recommenders,
+            state.events,
+            state.mirrors,
+            state.catalogue,
+            OpenIndexes(),
+            state.features,
+        )
         gateway = Gateway(stores, scorer, state.clock, id)
         undo.callback(gateway.close)
         self._loops.append(Loop("gateway", [gateway.refresh], 0.1))

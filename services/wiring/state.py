@@ -13,6 +13,9 @@ from services.eventlog.kpis import SqlKpis
 from services.eventlog.nats import JetStream
 from services.eventlog.sightings import SqlSightings
 from services.eventlog.sql import SqlEventLog
+from services.featurestore.history import SqlFeatureHistory
+from services.featurestore.redis import RedisFeatureStore
+from services.featurestore.sql import SqlFeatureStore
 from services.home import Home
 from services.settings import Settings
 from services.store.answers import SqlAnswers
@@ -34,7 +37,7 @@ from shared.domain.errors import EyasError
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import RunStatus
 from shared.domain.triggers import RetrainerStatus
-from shared.ports import EventLog
+from shared.ports import EventLog, FeatureStore
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +77,13 @@ class State:
             stream = JetStream(place)
             undo.callback(stream.close)
             self.events, self.joiner = JetStreamEventLog(stream, joined), Joiner(stream, joined)
+        self.features: FeatureStore = SqlFeatureStore(engine)
+        self.feature_history = SqlFeatureHistory(engine)
+        place = settings.features.get_secret_value()
+        if place != "sql":
+            redis = RedisFeatureStore(place)
+            undo.callback(redis.close)
+            self.features = redis
         self.kpis = SqlKpis(engine)
         self.days = SqlEventDays(engine)
         self.sightings = SqlSightings(engine)

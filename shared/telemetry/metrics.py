@@ -52,6 +52,7 @@ FEATURE_SECONDS = Histogram(
     buckets=(0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5),
 )
 FEATURES_LOADED = Counter("eyas_features_loaded", "Rows that versions were published with, put into the feature store.", ["recommender"])
+FEATURE_PARTS_WAITING = Gauge("eyas_feature_parts_waiting", "Parts of versions' values that aren't in the feature store yet.")
 FEATURES_WRITTEN = Counter("eyas_features_written", "Rows that were written to views by the API.", ["recommender", "view"])
 CATALOGUE_AGE = Gauge("eyas_catalogue_age_seconds", "Since this gateway's copies of the catalogues were last known to be the newest.")
 CATALOGUE_ITEMS = Gauge("eyas_catalogue_items", "Items in this gateway's copy of the catalogue, deleted ones included.", ["recommender"])

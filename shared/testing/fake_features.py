@@ -36,8 +36,7 @@ class FakeFeatureStore:
         return Found({place: row for place, row in found.items() if place not in over and row.at <= now}, over)
 
     def mark(self, recommender: str, view: str, count: int) -> None:
-        place = (recommender, check_place(view))
-        self.counts[place] = max(count, self.counts.get(place, 0))
+        self.counts[recommender, check_place(view)] = count
 
     def marks(self) -> Mapping[tuple[str, str], int]:
         return dict(self.counts)

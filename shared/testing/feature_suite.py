@@ -117,11 +117,11 @@ class FeatureStoreSuite:
         assert (found.rows, found.expired) == ({}, {})
         assert list(store.read("films", {"user": DAY}, [1], NOW + DAY).rows) == [("user", 1)]
 
-    def test_marks_only_grow_and_go_with_the_rows(self, store: FeatureStore) -> None:
+    def test_marks_stand_until_the_next_one_and_go_with_the_rows(self, store: FeatureStore) -> None:
         store.write("films", "user", [row(1)])
         store.write("films", "empty", [])
+        store.mark("films", "user@7", 9)
         store.mark("films", "user@7", 3)
-        store.mark("films", "user@7", 2)
         store.write("films", "user@7", [row(1)])
         assert store.marks() == {("films", "user"): 0, ("films", "empty"): 0, ("films", "user@7"): 3}
         store.forget("films", "user@7")

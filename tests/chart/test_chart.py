@@ -24,6 +24,7 @@ CASES: dict[str, dict[str, Any]] = {
         "identity": {"user": 1_000_650_000, "group": 1_000_650_000},
         "token": {"existingSecret": "first", "key": "value"},
         "database": {"existingSecret": "postgres"},
+        "features": {"existingSecret": "redis"},
         "volume": {"existingClaim": "mine"},
         "control": {"replicas": 3},
         "gateway": {"replicas": 2},
@@ -179,10 +180,11 @@ def test_a_token_is_made_unless_a_secret_is_named() -> None:
 
 
 def test_passwords_come_by_reference_alone() -> None:
-    objects = template(database={"existingSecret": "postgres"})
+    objects = template(database={"existingSecret": "postgres"}, features={"existingSecret": "redis"})
     for part in ("eyas-control", "eyas-gateway"):
         env = {one["name"]: one for one in pods(objects)[part]["containers"][0]["env"]}
         assert env["EYAS_DATABASE_URL"]["valueFrom"] == {"secretKeyRef": {"name": "postgres", "key": "url"}}
+        assert env["EYAS_FEATURES"]["valueFrom"] == {"secretKeyRef": {"name": "redis", "key": "url"}}
         assert env["EYAS_DATABASE_PASSWORD"]["valueFrom"]["secretKeyRef"]["optional"] is True
     assert kinds(objects, "Deployment")["eyas-control"]["spec"]["strategy"]["type"] == "RollingUpdate"
     assert kinds(template(), "Deployment")["eyas-control"]["spec"]["strategy"]["type"] == "Recreate"

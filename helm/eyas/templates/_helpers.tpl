@@ -106,6 +106,13 @@ securityContext:
       key: password
       optional: true
 {{- end }}
+{{- if .Values.features.existingSecret }}
+- name: EYAS_FEATURES
+  valueFrom:
+    secretKeyRef:
+      name: {{ .Values.features.existingSecret }}
+      key: url
+{{- end }}
 {{- end }}
 
 {{- define "eyas.probes" -}}

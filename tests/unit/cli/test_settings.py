@@ -150,3 +150,19 @@ def test_events_may_go_to_a_stream(monkeypatch, value):
     found = Settings.read({})
     assert found.events.get_secret_value() == value
     assert "hunter2" not in repr(found)
+
+
+@pytest.mark.parametrize("value", ["memcached://h", "redis://", "sql,redis://h", "redis://:hunter2@h:6379/x", "redis://h/0 x"])
+def test_where_features_are_is_checked_and_its_password_is_not_said(monkeypatch, value):
+    monkeypatch.setenv("EYAS_FEATURES", value)
+    with pytest.raises(Invalid, match=r"^EYAS_FEATURES: 'sql' or redis://") as caught:
+        Settings.read({})
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["sql", "redis://h:6379/0", "rediss://:hunter2@h:6379"])
+def test_features_may_be_in_redis(monkeypatch, value):
+    monkeypatch.setenv("EYAS_FEATURES", value)
+    found = Settings.read({})
+    assert found.features.get_secret_value() == value
+    assert "hunter2" not in repr(found)

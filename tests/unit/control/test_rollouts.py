@@ -71,6 +71,46 @@ def test_a_version_gets_no_traffic_before_it_answers(second: World) -> None:
     assert route(second) == (1, 2, 0.2)
 
 
+class Values:
+    """Says what it is told of what versions are asked with."""
+
+    def __init__(self) -> None:
+        self.there: set[int] = set()
+        self.why: str | None = None
+
+    def loaded(self, recommender: str, version: int) -> bool:
+        return version in self.there
+
+    def fault(self, recommender: str, version: int) -> str | None:
+        return self.why
+
+
+@pytest.mark.requirement("G-08")
+def test_a_version_gets_no_traffic_before_its_values_are_in_the_feature_store(second: World) -> None:
+    second.values = values = Values()
+    plane = second.plane()
+    second.until(plane, "loading", *SERVED)
+    for _ in range(5):
+        second.round(plane, *SERVED)
+    assert route(second) == (1, None, 0.0)
+    values.there.add(2)
+    second.round(plane, *SERVED)
+    assert route(second) == (1, 2, 0.2)
+    values.there.clear()
+    for _ in range(5):
+        second.round(plane, *SERVED)
+    assert route(second) == (1, 2, 0.2), "a store that lost them takes no traffic away"
+
+
+@pytest.mark.requirement("G-08")
+def test_a_version_whose_values_can_never_be_loaded_goes_back_and_says_why(second: World) -> None:
+    second.values = values = Values()
+    values.why = "online.user.0000.npz can't be read"
+    second.until(second.plane(), "rolled_back", *SERVED)
+    assert "online.user.0000.npz can't be read" in second.row().status.reason
+    assert route(second) == (1, None, 0.0)
+
+
 @pytest.mark.requirement("C-05")
 def test_a_step_begins_when_the_last_gateway_has_reported_its_route(second: World) -> None:
     plane = second.plane()

@@ -260,7 +260,8 @@ class Plane:
         turns = self.turns = Turns(self.runs, clock, world.max_runs, self.turnstile if world.several else None)
         self.planner = Planner(self.runs, bases, clock, world.max_runs)
         runs = Runs(self.rollouts, world.executor, snapshots, clock, ("/data",), bases, turns)
-        rollouts = Rollouts(self.rollouts, routes, registry, world.server, Sources(kpis, SqlMirrors(engine)), self.placement, clock)
+        sources = Sources(kpis, SqlMirrors(engine))
+        rollouts = Rollouts(self.rollouts, routes, registry, world.server, sources, self.placement, clock, world.values)
         retrainers = Retrainers(self.retrainers, self.runs, self.rollouts, recommenders, routes, world.signals, clock)
         self.ensure = retrainers.ensure
         self.replica = None if holder is None else Replica(holder, SqlLeases(engine), clock)
@@ -295,6 +296,8 @@ class World:
         self.writes: list[str] = []
         """Every statement that wrote, or tried to."""
         self.parts = parts or Parts()
+        self.values: Any = None
+        """Who materialises; nobody."""
         self.clock = Clock()
         self.artifacts = FsspecArtifacts(str(folder / "artifacts"))
         self.more: dict[str, tuple[str, ...]] = {}

@@ -1,0 +1,235 @@
+"""What versions are asked with is in the store before they take traffic, whoever is killed or loses what meanwhile."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.control.materialising import Materialiser
+from shared.contracts.online import ONLINE
+from shared.domain.errors import Unavailable
+from shared.domain.stored import StoredRow
+from shared.testing.fake_features import FakeFeatureHistory, FakeFeatureStore
+from tests.unit.gateway.conftest import NOW, World, spec
+from tests.unit.gateway.test_values import DAY, row, version
+
+pytestmark = pytest.mark.requirement("G-08")
+PUBLISHED = {user: {"age": 10 * user, "mean": user / 2} for user in (1, 2, 3)}
+
+
+class Killed(BaseException):
+    """Nothing of the platform's catches it."""
+
+
+class Mortal(FakeFeatureStore):
+    """Dies at a call, before or after it took effect."""
+
+    def __init__(self, at: int, before: bool) -> None:
+        super().__init__()
+        self.left, self.before = at, before
+
+    def write(self, recommender: str, view: str, rows: Sequence[StoredRow]) -> int:
+        return int(self._call(lambda: super(Mortal, self).write(recommender, view, rows)))
+
+    def mark(self, recommender: str, view: str, count: int) -> None:
+        self._call(lambda: super(Mortal, self).mark(recommender, view, count))
+
+    def _call(self, work: Any) -> Any:
+        self.left -= 1
+        if self.left == 0 and self.before:
+            raise Killed
+        found = work()
+        if self.left == 0:
+            raise Killed
+        return found
+
+
+class Case:
+    def __init__(self, world: World, store: FakeFeatureStore | None = None) -> None:
+        self.world = world
+        self.store = store or FakeFeatureStore()
+        self.history = FakeFeatureHistory()
+        self.wanted: dict[str, frozenset[int]] = {"m": frozenset({1})}
+        self.begin()
+
+    def begin(self) -> None:
+        """A control plane that knows nothing yet."""
+        world: Any = self.world
+        self.made = Materialiser(lambda: self.wanted, world, world.artifacts, world, (self.store, self.history), world.clock)
+
+    def settle(self) -> None:
+        for _ in range(4):
+            self.made.step()
+
+    def held(self, view: str) -> dict[int, dict[str, Any]]:
+        found = self.store.read("m", {view: None}, range(10), NOW + 400 * DAY).rows
+        return {key: dict(one.values) for (_, key), one in found.items()}
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.add_version(1)
+    return made
+
+
+@pytest.fixture
+def case(world: World, tmp_path: Path) -> Case:
+    version(world, tmp_path)
+    return Case(world)
+
+
+def test_a_version_is_ready_when_all_of_its_parts_are_in(case: Case) -> None:
+    assert not case.made.loaded("m", 1)
+    case.made.step()
+    assert case.held("user@1") == {user: PUBLISHED[user] for user in (1, 2)}, "a part at a time"
+    assert not case.made.loaded("m", 1)
+    case.made.step()
+    assert case.held("user@1") == PUBLISHED
+    assert case.made.loaded("m", 1)
+    assert case.held("user") == {}
+
+
+def test_a_version_without_views_is_ready_at_once(world: World) -> None:
+    assert Case(world).made.loaded("m", 1)
+
+
+def test_what_is_loaded_is_not_loaded_again(case: Case) -> None:
+    case.settle()
+    reads = case.world.artifacts.reads
+    case.settle()
+    assert case.world.artifacts.reads == reads
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("at", range(1, 8))
+def test_killed_anywhere_the_next_one_finishes_it(world: World, tmp_path: Path, at: int, before: bool) -> None:
+    version(world, tmp_path)
+    case = Case(world, Mortal(at, before))
+    case.history.append("m", "user", [row(2, age=5), row(9, age=6)])
+    try:
+        case.settle()
+    except Killed:
+        assert case.made.loaded("m", 1) == (case.held("user@1") == PUBLISHED and case.store.marks()["m", "user@1"] == 2)
+    case.begin()
+    case.settle()
+    assert case.made.loaded("m", 1)
+    assert case.held("user@1") == PUBLISHED
+    assert case.held("user") == {2: {"age": 5}, 9: {"age": 6}}
+
+
+def test_a_store_that_lost_everything_is_filled_anew(case: Case) -> None:
+    case.history.append("m", "user", [row(2, NOW - DAY, age=4), row(2, NOW, age=5)])
+    case.settle()
+    case.store.rows, case.store.counts = {}, {}
+    case.settle()
+    assert case.held("user@1") == PUBLISHED
+    assert case.held("user") == {2: {"age": 5}}
+
+
+def test_asked_to_it_loads_all_anew_while_the_rows_stand(case: Case) -> None:
+    case.settle()
+    assert case.made.again("m") == 2
+    assert case.held("user@1") == PUBLISHED
+    del case.store.rows["m", "user@1"][3]
+    case.settle()
+    assert case.held("user@1") == PUBLISHED
+
+
+def test_codes_of_a_version_are_no_view_that_others_write_to(world: World, tmp_path: Path) -> None:
+    version(world, tmp_path, fitted=True)
+    case = Case(world)
+    case.settle()
+    assert list(case.store.marks()) == [("m", "user@1")]
+
+
+def test_what_no_version_needs_any_more_is_forgotten_and_what_others_wrote_stays(case: Case, tmp_path: Path) -> None:
+    version(case.world, tmp_path, 2)
+    case.store.write("m", "user", [row(1, age=5)])
+    case.wanted = {"m": frozenset({1, 2})}
+    case.settle()
+    assert sorted(view for _, view in case.store.marks()) == ["user", "user@1", "user@2"]
+    case.wanted = {"m": frozenset({2})}
+    case.settle()
+    assert sorted(view for _, view in case.store.marks()) == ["user", "user@2"]
+    assert case.held("user") == {1: {"age": 5}}
+
+
+def test_with_the_recommender_all_of_it_goes(case: Case) -> None:
+    case.history.append("m", "user", [row(1, age=5)])
+    case.settle()
+    del case.world.specs["m"]
+    case.wanted = {}
+    case.settle()
+    assert case.store.marks() == {}
+    assert list(case.history.views()) == []
+
+
+def test_history_is_trimmed_to_what_the_spec_keeps(case: Case) -> None:
+    case.world.specs["m"] = spec(serve={"store": {"keep": "7d"}})
+    case.history.append("m", "user", [row(1, NOW - n * DAY, age=n) for n in (20, 10, 8, 2)])
+    case.made.step()
+    asked = [(1, NOW - n * DAY) for n in (15, 9, 7)]
+    assert [one and one.values["age"] for one in case.history.as_of("m", "user", asked, None)] == [None, None, 8]
+    case.history.append("m", "user", [row(1, NOW - 30 * DAY, age=30)])
+    case.made.step()
+    assert case.history.as_of("m", "user", [(1, NOW - 29 * DAY)], None) != [None], "not at every step"
+    case.world.clock.time += timedelta(hours=1)
+    case.made.step()
+    assert case.history.as_of("m", "user", [(1, NOW - 29 * DAY)], None) == [None]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("online.user.0001.npz", None, "isn't among the version's files"),
+        ("online.user.0001.npz", b"x", "can't be read"),
+        (ONLINE, b"{}", "views"),
+        (ONLINE, b"x", "Expecting value"),
+    ],
+)
+def test_a_version_that_can_never_be_loaded_says_why_and_holds_up_no_other(
+    case: Case, tmp_path: Path, name: str, content: bytes | None, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    version(case.world, tmp_path, 2)
+    old = case.world.versions["m", 1]
+    files = {other: file for other, file in old.files.items() if other != name}
+    if content is not None:
+        files[name] = case.world.artifacts.keep(content)
+    case.world.versions["m", 1] = dataclasses.replace(old, files=files)
+    case.wanted = {"m": frozenset({1, 2})}
+    case.settle()
+    assert (case.made.loaded("m", 1), case.made.loaded("m", 2)) == (False, True)
+    assert said in (case.made.fault("m", 1) or "")
+    assert case.made.fault("m", 2) is None
+    assert sum("can't be loaded" in one.message for one in caplog.records) == 1
+
+
+class Away(FakeFeatureStore):
+    away = False
+
+    def marks(self) -> Any:
+        if self.away:
+            raise Unavailable("Redis doesn't answer")
+        return super().marks()
+
+
+def test_without_the_store_nothing_is_ready_and_it_goes_on_afterwards(world: World, tmp_path: Path) -> None:
+    version(world, tmp_path)
+    store = Away()
+    case = Case(world, store)
+    case.settle()
+    store.away = True
+    assert not case.made.loaded("m", 1)
+    with pytest.raises(Unavailable):
+        case.made.step()
+    store.away = False
+    case.made.step()
+    assert case.made.loaded("m", 1)
+    assert json.loads(world.artifacts.read(world.versions["m", 1].files[ONLINE]))["views"][0]["rows"] == 3
