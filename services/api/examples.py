@@ -184,6 +184,42 @@ EXAMPLES["get_item"] = {"answer": _ITEM}
 EXAMPLES["list_items"] = {"answer": {"items": [_ITEM], "next": None}}
 EXAMPLES["delete_items"] = {"body": {"items": [50, 527]}, "answer": {"deleted": 2}}
 
+_VALUES = {"age": 34, "mean_rating": 3.75, "last_genres": ["Drama", "Crime"]}
+EXAMPLES["list_features"] = {
+    "answer": {
+        "views": [
+            {
+                "name": "user",
+                "entity": "user",
+                "columns": [
+                    {"name": "age", "dtype": "int64", "width": None},
+                    {"name": "mean_rating", "dtype": "float32", "width": None},
+                    {"name": "last_genres", "dtype": "string", "width": 8},
+                ],
+                "ttl": "30d",
+                "fitted": False,
+                "version": 3,
+                "rows": 610,
+                "loaded": True,
+            }
+        ]
+    }
+}
+EXAMPLES["put_features"] = {
+    "body": {"rows": [{"key": 17, "at": _AT, "values": _VALUES}, {"key": 18, "values": {"age": 51}}]},
+    "answer": {"accepted": 2, "standing": 2},
+}
+EXAMPLES["get_features"] = {
+    "answer": {
+        "key": 17,
+        "rows": [
+            {"version": None, "at": _AT, "expired": False, "values": _VALUES},
+            {"version": 3, "at": "2025-11-20T12:00:00Z", "expired": True, "values": {}},
+        ],
+    }
+}
+EXAMPLES["materialise_features"] = {"answer": {"views": 2}}
+
 _SAID: dict[str, Any] = json.loads((Path(__file__).parent / "answers.json").read_text(encoding="utf-8"))
 _LISTS = {
     "list_recommenders": "get_recommender",

@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 
 from services.gateway import Gateway
 from services.monitor.earnings import Point, VersionEarning
+from shared.contracts.online import OnlineView
 from shared.contracts.sources import Place
 from shared.domain.drift.reading import Look
 from shared.domain.queue import Turn
@@ -25,6 +26,8 @@ from shared.ports import (
     Catalogue,
     Clock,
     Executor,
+    FeatureHistory,
+    FeatureStore,
     ModelServer,
     RecommenderStore,
     Record,
@@ -52,6 +55,20 @@ class Door:
 
 
 @dataclass(frozen=True)
+class Features:
+    """The feature store, and what versions read of it."""
+
+    store: FeatureStore
+    history: FeatureHistory
+    views: Callable[[str, int], Sequence[OnlineView]]
+    """Of a version."""
+    loaded: Callable[[str, int], bool]
+    """Whether all that the version was published with is in the store."""
+    again: Callable[[str], int]
+    """Loads all of a recommender's anew; returns of how many views."""
+
+
+@dataclass(frozen=True)
 class Parts:
     """The control plane's."""
 
@@ -62,6 +79,7 @@ class Parts:
     registry: Registry
     routes: RouteStore
     catalogue: Catalogue
+    features: Features
     executor: Executor
     artifacts: ArtifactStore
     server: ModelServer

@@ -15,6 +15,7 @@ TAGS = {
     "specs": "The form of a spec",
     "access": "Tokens, and who did what",
     "items": "What is known of items, for the filters of answers",
+    "features": "What versions are told of users",
     "online": "Recommendations, and what users did",
 }
 

@@ -32,8 +32,8 @@ class Client:
     def post(self, path: str, body: Mapping[str, Any] | None = None, **query: Any) -> Any:
         return self._ask("POST", path, json=body or {}, params=query or None)
 
-    def put(self, path: str) -> Any:
-        return self._ask("PUT", path)
+    def put(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        return self._ask("PUT", path) if body is None else self._ask("PUT", path, json=body)
 
     def delete(self, path: str) -> Any:
         return self._ask("DELETE", path)

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from services.cli.faults import Refused
 from shared.contracts.spec import NAME
+from shared.domain.stored import VIEW
 
 _ID = re.compile(r"[a-z0-9-]{1,80}")
 
@@ -15,6 +16,12 @@ def checked_name(name: str) -> str:
     if not NAME.fullmatch(name):
         raise Refused(f"{name!r} is no recommender's name: lower-case letters, digits and dashes, a letter first, at most 40", 2)
     return name
+
+
+def checked_view(view: str) -> str:
+    if not re.fullmatch(VIEW, view):
+        raise Refused(f"{view!r} is no view's name: lower-case letters, digits and underscores, a letter first, at most 60", 2)
+    return view
 
 
 def checked_id(id: str) -> str:
@@ -41,6 +48,11 @@ def similar(name: str) -> str:
 
 def items(name: str, item: int | None = None) -> str:
     return f"/v1/items/{quote(checked_name(name), safe='')}" + ("" if item is None else f"/{item}")
+
+
+def features(name: str, view: str | None = None, key: int | None = None) -> str:
+    inner = "" if view is None else f"/{checked_view(view)}" + ("" if key is None else f"/{key}")
+    return f"/v1/features/{quote(checked_name(name), safe='')}{inner}"
 
 
 def run(id: str, rest: str = "") -> str:

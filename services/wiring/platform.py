@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 
-from services.api.parts import Door, Parts
+from services.api.parts import Door, Features, Parts
 from services.control.bases import Bases
 from services.control.compaction import Compactor
 from services.control.loop import Loop
@@ -121,6 +121,7 @@ class Platform:
             registry=state.registry,
             routes=state.routes,
             catalogue=state.catalogue,
+            features=Features(*stores, values.views, values.loaded, values.again),
             executor=executor,
             artifacts=state.artifacts,
             server=server,

@@ -14,12 +14,13 @@ import httpx
 import pytest
 
 from services.api.app import create_app
-from services.api.parts import Door, Parts
+from services.api.parts import Door, Features, Parts
 from services.gateway import Answer, Explained, Recorded
 from services.gateway.asides import Scores, Similar
 from services.gateway.feedback import Refusal
 from services.gateway.scoring import Told
 from services.monitor.earnings import Earning, Point, Spread, VersionEarning, check_series
+from shared.contracts.online import OnlineColumn, OnlineView
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest
 from shared.datafiles import DataFiles
@@ -36,11 +37,24 @@ from shared.domain.triggers import RetrainerObservation, RetrainerStatus
 from shared.ports import HistoryEntry, Recommender, Record, ServerInfo, Version
 from shared.testing.access_suite import FakeAnswers, FakeAudit, FakeTokens
 from shared.testing.fake_catalogue import FakeCatalogue
+from shared.testing.fake_features import FakeFeatureHistory, FakeFeatureStore
 from tests.drifting import look
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TOKEN = "a-token"
 EARNED = Earned(100, 25, 5, 12_500_000, {"click": 40, "purchase": 5}, {2: 50, 1: 50}, {0: 20, 1: 5})
+
+
+VIEW = OnlineView(
+    name="user",
+    columns=(
+        OnlineColumn(name="age", dtype="int64"),
+        OnlineColumn(name="mean", dtype="float32"),
+        OnlineColumn(name="tags", dtype="string", width=2),
+    ),
+    ttl=timedelta(days=30),
+    rows=610,
+)
 
 
 def earning():
@@ -306,6 +320,8 @@ class World:
         self.registry, self.routes, self.server, self.gateway, self.executor = Registry(), Routes(), Server(), Gateway(), Executor()
         self.manifests, self.blobs = {}, {}
         self.catalogue = FakeCatalogue()
+        self.views, self.unloaded, self.asked_again = {}, set(), []
+        self.features = Features(FakeFeatureStore(), FakeFeatureHistory(), self.views_of, self.is_loaded, self.load_again)
         self.tokens, self.audit, self.answers = FakeTokens(), FakeAudit(), FakeAnswers()
         self.waiting = []
         self.swept = []
@@ -333,6 +349,7 @@ class World:
             registry=self.registry,
             routes=self.routes,
             catalogue=self.catalogue,
+            features=self.features,
             executor=self.executor,
             artifacts=SimpleNamespace(manifest=self.manifests.get, read=lambda file: self.blobs[file.sha256]),
             server=self.server,
@@ -361,6 +378,20 @@ class World:
         fields = {"created_at": NOW, "created_by": "owner"} | changes
         self.tokens.add(Token(f"t{number:016d}", f"holder-{number}", digest(text), Role(role), scope, **fields))
         return Client(self.app, headers={"Authorization": f"Bearer {text}"})
+
+    def read(self, version, *views):
+        """These are what the version reads."""
+        self.views["m", version] = views
+
+    def views_of(self, name, version):
+        return self.views.get((name, version), ())
+
+    def is_loaded(self, name, version):
+        return version not in self.unloaded
+
+    def load_again(self, name):
+        self.asked_again.append(name)
+        return 2
 
     def collect(self, dry):
         self.swept.append(dry)

@@ -13,10 +13,20 @@ from services.api.examples import EXAMPLES
 from shared.contracts.stage import File
 from shared.domain.access import Role, Token
 from shared.domain.catalogue import ItemWrite
-from tests.unit.api.conftest import NOW, World
+from shared.domain.stored import StoredRow
+from tests.unit.api.conftest import NOW, VIEW, World
 
 TABLE = table(ROOMS)
-WORDS = {"{name}": "m", "{verb}": "pause", "{version}": "1", "{tag}": "champion", "{item}": "50", "/compare": "/compare?with=r1"}
+WORDS = {
+    "{name}": "m",
+    "{verb}": "pause",
+    "{version}": "1",
+    "{tag}": "champion",
+    "{item}": "50",
+    "{view}": "user",
+    "{key}": "17",
+    "/compare": "/compare?with=r1",
+}
 ROWS = {"/v1/runs/": "r1", "/v1/rollouts/": "r1-rollout", "/v1/tokens/": "t0"}
 """What `{id}` means under each prefix: a row of recommender 'm' that the world below has."""
 OVER = {"/v1/runs/{id}/stream": "r0", "/v1/runs/{id}/logs/stream": "r0"}
@@ -29,6 +39,7 @@ BODIES = {
     ("PUT", "/v1/items/{name}"): {"items": []},
     ("POST", "/v1/items/{name}"): {"items": []},
     ("POST", "/v1/items/{name}:delete"): {"items": [50]},
+    ("PUT", "/v1/features/{name}/{view}"): {"rows": [{"key": 17, "values": {"age": 34}}]},
     ("POST", "/v1/tokens"): {"name": "new", "role": "client", "recommenders": ["m"]},
     ("POST", "/v1/runs/{id}:prioritise"): {"priority": 1},
     ("POST", "/v1/alerts"): {
@@ -74,6 +85,8 @@ def world(world):
     world.blobs["a" * 64] = json.dumps(EXAMPLES["get_card"]["answer"]).encode()
     world.add_version(files={"model_card.json": File(sha256="a" * 64, size=9)})
     world.catalogue.put("m", [ItemWrite(50, {})], NOW, True)
+    world.read(1, VIEW)
+    world.features.store.write("m", "user", [StoredRow(17, NOW, {"age": 33})])
     world.registry.tag("m", 1, "champion", None, "owner")
     world.route(stable=1)
     return world

@@ -128,6 +128,11 @@ NAMED = [
     ["items", "get", "*", "1"],
     ["items", "list", "*"],
     ["items", "delete", "*", "1"],
+    ["features", "list", "*"],
+    ["features", "get", "*", "user", "1"],
+    ["features", "get", "m", "*", "1"],
+    ["features", "put", "*", "user", "/dev/null"],
+    ["features", "materialise", "*"],
     *(["rollout", verb, "*"] for verb in ("status", "pause", "resume", "skip", "promote", "abort")),
     *(["rollout", verb, "m", "--id", "*"] for verb in ("status", "pause", "resume", "skip", "promote", "abort")),
 ]
@@ -147,7 +152,7 @@ def test_no_command_that_takes_a_name_or_id_is_missing_above():
             return {found for name, one in command.commands.items() for found in takes(one, (*words, name))}
         return {words} if {one.name for one in command.params} & {"name", "id"} else set()
 
-    listed = {tuple(one[:2]) if one[0] in ("rollout", "tokens", "items") else (one[0],) for one in NAMED}
+    listed = {tuple(one[:2]) if one[0] in ("rollout", "tokens", "items", "features") else (one[0],) for one in NAMED}
     assert takes(get_command(app), ()) == listed
 
 

@@ -1,0 +1,174 @@
+"""Values of users over HTTP: which views the serving versions read, what is held of a key, and newer values than a version knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+from fastapi import Path
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from services.api.access import Room, Who
+from services.api.parts import Parts, With
+from shared.contracts.events import Key
+from shared.contracts.online import OnlineColumn, OnlineView, View
+from shared.contracts.quantities import write_duration
+from shared.domain.access import Role
+from shared.domain.errors import Conflict, Invalid, no_such
+from shared.domain.stored import EARLY, VIEW, DataType, StoredRow, own_place, version_of
+from shared.telemetry import metrics
+
+room = Room("features")
+
+MOST_AT_ONCE = 5_000
+ViewPath = Annotated[str, Path(pattern=rf"^{VIEW}$", description="The view's name.")]
+KeyPath = Annotated[int, Path(ge=-(2**63), lt=2**63, description="The key, such as the user's.")]
+_Scalar = int | float | str
+_Said = dict[str, _Scalar | list[_Scalar | None]]
+
+
+class ColumnView(BaseModel):
+    name: str = Field(description="The input that it is for.")
+    dtype: DataType = Field(description="int64, float32 or string.")
+    width: int | None = Field(description="Null: one value. Else a list of at most so many.")
+
+
+class FeatureView(BaseModel):
+    name: str
+    entity: str = Field(description="What its keys are of.")
+    columns: list[ColumnView] = Field(description="What is held of each key.")
+    ttl: str | None = Field(description="How old a value may be; null: any age.")
+    fitted: bool = Field(description="Its values mean something to the version alone: nobody else writes them.")
+    version: int = Field(description="The version that reads it so.")
+    rows: int = Field(description="How many the version was published with.")
+    loaded: bool = Field(description="Whether all of those are in the feature store.")
+
+
+class FeatureViews(BaseModel):
+    views: list[FeatureView] = Field(description="What the serving version, and one that is tried, read.")
+
+
+class HeldRow(BaseModel):
+    version: int | None = Field(description="The version that was published with it; null for what was written to the view.")
+    at: datetime = Field(description="Its event time.")
+    expired: bool = Field(description="Older than it may be: as if absent.")
+    values: _Said = Field(description="Values by column; none are shown of what has expired.")
+
+
+class Held(BaseModel):
+    key: int = Field(description="As it was asked for.")
+    rows: list[HeldRow] = Field(description="The newest first: a column that it lacks is taken from the next.")
+
+
+class RowWrite(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    key: Key = Field(description="The key, such as the user's.")
+    at: AwareDatetime | None = Field(None, description="Since when it is so: the event time; now, if absent.")
+    values: dict[str, Any] = Field(description="Values by column; null is one that isn't known. The row is all that is known then.")
+
+
+class RowWrites(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    rows: Annotated[list[RowWrite], Field(max_length=MOST_AT_ONCE, description="In any order.")]
+
+
+class RowsWritten(BaseModel):
+    accepted: int
+    standing: int = Field(description="How many are now the newest of their key, and weren't before.")
+
+
+class Materialised(BaseModel):
+    views: int = Field(description="How many will be loaded anew.")
+
+
+@room.get("/v1/features/{name}", Role.VIEWER)
+def list_features(parts: With, name: str) -> FeatureViews:
+    """Empty where versions are asked with nothing but keys, items and the request."""
+    found = [_view(parts, name, version, one) for version, views in _views(parts, name).items() for one in views]
+    return FeatureViews(views=found)
+
+
+@room.post("/v1/features/{name}:materialise", Role.OPERATOR)
+def materialise_features(parts: With, who: Who, name: str) -> Materialised:
+    """Loads what is held of it into the feature store anew, while what is there stands: after a store was changed by hand."""
+    parts.recommenders.get(name)
+    return Materialised(views=parts.features.again(name))
+
+
+@room.put("/v1/features/{name}/{view}", Role.OPERATOR)
+def put_features(parts: With, who: Who, name: str, view: ViewPath, body: RowWrites) -> RowsWritten:
+    """Of each key the newest event time counts, in whatever order rows come; sent again they change nothing. All or none is written."""
+    wanted = _writable(_views(parts, name), name, view)
+    now = parts.clock.now()
+    rows = [_row(wanted, number, one, now) for number, one in enumerate(body.rows)]
+    parts.features.history.append(name, view, rows)
+    standing = parts.features.store.write(name, view, rows) if rows else 0
+    metrics.FEATURES_WRITTEN.labels(name, view).inc(len(rows))
+    return RowsWritten(accepted=len(rows), standing=standing)
+
+
+@room.get("/v1/features/{name}/{view}/{key}", Role.OPERATOR)
+def get_features(parts: With, name: str, view: ViewPath, key: KeyPath) -> Held:
+    """What versions are told of the key now, as far as the feature store holds it."""
+    places: dict[str, timedelta | None] = {}
+    for version, views in _views(parts, name).items():
+        for one in views:
+            if one.name == view:
+                places |= {own_place(view, version): one.ttl} | ({} if one.fitted else {view: one.ttl})
+    if not places:
+        raise no_such("view", view)
+    found = parts.features.store.read(name, places, [key], parts.clock.now())
+    held = [_held(place, row.at, row) for (place, _), row in found.rows.items()]
+    held += [_held(place, at, None) for (place, _), at in found.expired.items()]
+    if not held:
+        raise no_such("key", str(key))
+    return Held(key=key, rows=sorted(held, key=lambda one: (one.at, one.version or 0), reverse=True))
+
+
+def _views(parts: Parts, name: str) -> Mapping[int, Sequence[OnlineView]]:
+    """By version, the stable one first."""
+    parts.recommenders.get(name)
+    route = parts.routes.get(name)
+    if route is None:
+        raise Conflict(f"recommender '{name}' serves nothing yet: which views there are is said by a version that serves")
+    return {version: parts.features.views(name, version) for version in sorted(route.named(), key=lambda one: one != route.stable)}
+
+
+def _writable(views: Mapping[int, Sequence[OnlineView]], name: str, view: str) -> View:
+    """With the columns of all versions that read it; where they differ in one's type, the stable version's counts."""
+    found = [one for those in views.values() for one in those if one.name == view]
+    if not found:
+        raise no_such("view", view)
+    if all(one.fitted for one in found):
+        raise Invalid(f"view '{view}' holds values that each version of '{name}' makes for itself: nobody else writes them")
+    columns: dict[str, OnlineColumn] = {}
+    for one in found:
+        if not one.fitted:
+            columns = {column.name: column for column in one.columns} | columns
+    return View(name=view, entity=found[0].entity, columns=tuple(columns.values()))
+
+
+def _row(view: View, number: int, one: RowWrite, now: datetime) -> StoredRow:
+    at = one.at or now
+    if at > now + EARLY:
+        raise Invalid(f"rows.{number}: its time {at.isoformat()} is still to come; nothing of this request was written")
+    try:
+        return view.row(one.key, at, one.values)
+    except Invalid as error:
+        raise Invalid(f"rows.{number}: {error}; nothing of this request was written") from None
+
+
+def _view(parts: Parts, name: str, version: int, one: OnlineView) -> FeatureView:
+    columns = [ColumnView(**column.model_dump()) for column in one.columns]
+    ttl = None if one.ttl is None else write_duration(one.ttl)
+    loaded = parts.features.loaded(name, version)
+    rest = {"name": one.name, "entity": one.entity, "fitted": one.fitted, "rows": one.rows}
+    return FeatureView(columns=columns, ttl=ttl, version=version, loaded=loaded, **rest)
+
+
+def _held(place: str, at: datetime, row: StoredRow | None) -> HeldRow:
+    values = {} if row is None else {name: list(one) if isinstance(one, tuple) else one for name, one in row.values.items()}
+    return HeldRow(version=version_of(place), at=at, expired=row is None, values=values)

@@ -1,0 +1,132 @@
+"""`features`: values of users that versions are asked with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from services.cli import paths
+from services.cli.faults import Guarded, Refused
+from services.cli.session import AsJson, Name, client, show_json, show_table, when
+
+app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help="The feature store: what versions are told of users.")
+
+_AT_ONCE = 5_000
+_BYTES = 900_000
+"""Of one request at most: the platform reads no more than a MiB."""
+
+View = Annotated[
+    str, typer.Argument(metavar="VIEW", callback=paths.checked_view, help="The view's name, such as user.", show_default=False)
+]
+Key = Annotated[int, typer.Argument(metavar="KEY", min=-(2**63), max=2**63 - 1, help="Such as the user's key.", show_default=False)]
+
+
+@app.command("list")
+def list_views(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """List the views that the serving versions read."""
+    found = client(ctx).get(paths.features(name))["views"]
+    if as_json:
+        show_json(found)
+        return
+    rows = [
+        (
+            one["name"],
+            one["version"],
+            one["rows"],
+            "yes" if one["loaded"] else "no",
+            one["ttl"],
+            " ".join(c["name"] for c in one["columns"]),
+        )
+        for one in found
+    ]
+    show_table(("VIEW", "VERSION", "ROWS", "LOADED", "TTL", "COLUMNS"), rows, "the serving versions read nothing out of the feature store")
+
+
+@app.command()
+def get(ctx: typer.Context, name: Name, view: View, key: Key, as_json: AsJson = False) -> None:
+    """Show what is held of a key."""
+    found = client(ctx).get(paths.features(name, view, key))
+    if as_json:
+        show_json(found)
+        return
+    rows = [
+        (
+            "written" if one["version"] is None else f"version {one['version']}",
+            when(one["at"]),
+            "expired" if one["expired"] else json.dumps(one["values"], ensure_ascii=False),
+        )
+        for one in found["rows"]
+    ]
+    show_table(("FROM", "AT", "VALUES"), rows, "nothing is held of it")
+
+
+@app.command()
+def put(
+    ctx: typer.Context,
+    name: Name,
+    view: View,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON Lines: key, values, and optionally at.", show_default=False)],
+) -> None:
+    """Write rows; of each key the newest counts, in whatever order they come. Every line is read before the first one is sent."""
+    http = client(ctx)
+    accepted = standing = 0
+    for batch in _batches(list(_lines(file))):
+        try:
+            answer = http.put(paths.features(name, view), {"rows": batch})
+        except Refused as error:
+            raise Refused(f"{error} (rows are counted from the {accepted + 1}. of {file}; those before are written)", error.code) from None
+        accepted += answer["accepted"]
+        standing += answer["standing"]
+    typer.echo(f"{name}: {accepted} rows written to {view}, {standing} of them are now the newest of their key")
+
+
+@app.command()
+def materialise(ctx: typer.Context, name: Name) -> None:
+    """Load what the serving versions were published with, and what was written since, into the feature store anew."""
+    found = client(ctx).post(f"{paths.features(name)}:materialise")
+    typer.echo(f"{name}: {found['views']} views are loaded anew; follow it with: eyas features list {name}")
+
+
+def _columns(columns: list[dict[str, Any]]) -> str:
+    return " ".join(str(one["name"]) for one in columns)
+
+
+def _lines(file: Path) -> Iterator[dict[str, Any]]:
+    try:
+        with file.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield _row(line, f"{file}:{number}")
+    except OSError as error:
+        raise Refused(f"{file}: {error.strerror or error}", 2) from None
+    except UnicodeDecodeError:
+        raise Refused(f"{file} is not UTF-8 text", 2) from None
+
+
+def _row(line: str, place: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"{place}: not JSON: {error}", 2) from None
+    if not isinstance(found, dict) or not {"key", "values"} <= found.keys():
+        raise Refused(f'{place}: expected a row such as {{"key": 42, "values": {{"age": 30}}}}', 2)
+    if len(line.encode()) > _BYTES:
+        raise Refused(f"{place}: one row of more than {_BYTES} bytes", 2)
+    return found
+
+
+def _batches(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    batch: list[dict[str, Any]] = []
+    size = 0
+    for row in rows:
+        length = len(json.dumps(row).encode()) + 2
+        if batch and (len(batch) == _AT_ONCE or size + length > _BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(row)
+        size += length
+    yield batch
