@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pipelines.evaluation.scorers import unit_scorer
 from pipelines.export import neighbours
 from pipelines.export.card import begin_card
+from pipelines.export.online import newest, write_online
 from pipelines.export.parity import answers, choose_pairs
 from pipelines.export.recommendations import Vectors, write_recommendations
 from pipelines.export.unit import write_unit
@@ -64,6 +65,7 @@ def run(context: Context) -> Outcome:
         FRESH: _array(context, FRESH, _fresh(context, items[graph.item])),
         "users.npy": _array(context, "users.npy", np.sort(graph.key(graph.user).state.values.to_numpy())),
     }
+    files |= write_online(served, raw.users, newest(context.fetcher("etl")), spec.serve.store.ttl, context.out)
     embeddings = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE)).embeddings(codes)
     found: dict[str, float] = {}
     vectors: Vectors | None = None

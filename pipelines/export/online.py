@@ -1,0 +1,50 @@
+"""What training knew of users, by key, for the feature store: `online.json` and its parts, as shared.contracts.online says.
+
+The values are those of the users table as features take it; their event time is the newest moment of the data, so that what anybody
+writes later counts, and what is older doesn't come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from pipelines.features.raw import raw_column
+from shared.contracts.online import ONLINE, Online, OnlineColumn, View
+from shared.domain.stored import instant
+from shared.serving.signature import Signature
+from shared.serving.values_file import PART, Values, write_values
+
+
+def write_online(
+    served: Signature, users: pl.DataFrame | None, at: datetime, ttl: timedelta | None, place: Callable[[str], Path], part: int = PART
+) -> dict[str, Path]:
+    """Nothing where the unit takes nothing out of the store. `place` says where a file of a name goes."""
+    views = []
+    files: dict[str, Path] = {}
+    stored = [one for one in served.inputs if one.origin == "store"]
+    for name in sorted({str(one.view) for one in stored}):
+        inputs = [one for one in stored if one.view == name]
+        columns = tuple(OnlineColumn(name=one.name, dtype=one.dtype, width=one.width) for one in inputs)
+        table = users if users is not None else pl.DataFrame(schema={served.user: pl.Int64()})
+        arrays = {one.name: raw_column(table, one, "the users table") for one in inputs} if len(table) else {}
+        keys = table[served.user].to_numpy().astype(np.int64)
+        values = Values(keys, np.full(len(keys), instant(at)), arrays)
+        view, written = write_values(View(name=name, columns=columns, ttl=ttl), values, place, part)
+        views.append(view)
+        files |= written
+    if views:
+        files[ONLINE] = place(ONLINE)
+        files[ONLINE].write_text(Online(views=tuple(views)).model_dump_json(indent=1))
+    return files
+
+
+def newest(fetch: Callable[[str], Path]) -> datetime:
+    """The last moment of the data; `fetch` gives the files of etl."""
+    times = pl.concat([pl.scan_parquet(fetch(name)).select("time") for name in ("train.parquet", "holdout.parquet")])
+    last = times.select(pl.col("time").max()).collect(engine="streaming").item()
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=float(last or 0.0))
