@@ -41,7 +41,7 @@ def admit(context: Context, source: Source) -> Admitted:
     _tell(context, report)
     refused = refusal(report)
     if refused is not None:
-        raise refused
+        raise BadData(f"{refused}: see {PAGE} of {context.spec.attempt}")
     if judged.profile is None:
         raise BadData(f"{source.name}: no row of it can be used")
     context.out(PROFILE).write_text(judged.profile.model_dump_json(indent=1))

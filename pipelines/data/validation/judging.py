@@ -13,7 +13,7 @@ from pipelines.data.validation.profile import Profile, profile_of
 from pipelines.data.validation.rows import row_rules
 from pipelines.data.validation.sifting import Sifted, sift
 from shared.contracts.spec import RecommenderSpec
-from shared.contracts.validation_report import PAGE, Check, Distribution, Report, Rows
+from shared.contracts.validation_report import Check, Distribution, Report, Rows
 from shared.domain.errors import BadData
 from shared.domain.soundness import worst
 
@@ -69,7 +69,7 @@ def refusal(report: Report) -> BadData | None:
     first = stopped[0]
     most = f"{first.stop:.4g}" if first.unit == "index" else f"{(first.stop or 0) * 100:.6g}%"
     more = f"; {len(stopped) - 1} more" if len(stopped) > 1 else ""
-    return BadData(f"{report.source}: {first.says}; data.validate allows {most}{more}: see {PAGE}")
+    return BadData(f"{report.source}: {first.says}; data.validate allows {most}{more}")
 
 
 def _sifted(source: Source, columns: Columns, spec: RecommenderSpec, now: float, quarantine: Path) -> tuple[Source, Sifted]:

@@ -1,0 +1,88 @@
+"""Validation from the command line: the same checks as in a run, of a spec's data or of any file."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+from pipelines.data.interactions import open_interactions
+from pipelines.data.sources import Reach, open_source
+from pipelines.data.validation.judging import Judged, judge, refusal
+from pipelines.data.validation.page import page
+from pipelines.data.validation.profile import Profile
+from shared.contracts.datatools import Validated, ValidateRequest
+from shared.contracts.sources import Place
+from shared.contracts.spec import RecommenderSpec, parse_spec
+from shared.contracts.strict import read
+from shared.contracts.validation_report import PAGE, PROFILE, QUARANTINE, REPORT
+from shared.domain.errors import Invalid
+
+Column = Literal["user", "item", "time", "label"]
+_SPECS = (".yaml", ".yml", ".json")
+_KNOWN: dict[Column, tuple[str, ...]] = {
+    "user": ("user", "userid", "uid", "customer", "customerid", "visitor", "visitorid"),
+    "item": ("item", "itemid", "movieid", "productid", "articleid", "bookid", "iid"),
+    "time": ("timestamp", "time", "at", "datetime", "date", "ts"),
+    "label": ("rating", "label", "value", "score", "stars"),
+}
+"""What columns are called, in small letters and without underscores, the likeliest first."""
+
+
+def validate(told: Any) -> Validated:
+    request = read(ValidateRequest, told, "the request")
+    with tempfile.TemporaryDirectory(prefix="eyas-validate-") as folder:
+        scratch = Path(folder)
+        reach = Reach(request.roots, scratch / "sources")
+        spec = _spec(request, reach)
+        accepted = _profile(request.against) if request.against else None
+        to = Path(request.folder) if request.folder else scratch
+        judged = judge(open_interactions(spec, reach), spec, accepted, time.time(), to / QUARANTINE)
+        _write(to, judged)
+    refused = refusal(judged.report)
+    return Validated(report=judged.report, refusal=str(refused) if refused else None)
+
+
+def _spec(request: ValidateRequest, reach: Reach) -> RecommenderSpec:
+    path = Path(request.source)
+    if path.suffix.lower() in _SPECS:
+        try:
+            return parse_spec(path.read_text(encoding="utf-8"), path.name)
+        except (OSError, UnicodeDecodeError) as error:
+            raise Invalid(f"{path}: it can't be read: {getattr(error, 'strerror', None) or 'it is no UTF-8 text'}") from None
+    names = open_source(Place(uri=request.source), reach, ()).frame.collect_schema().names()
+    columns = {what: request.columns.get(what) or _found(what, names, request.source) for what in _KNOWN}
+    schema = {**columns, "label": {"column": columns["label"], "positive": request.positive}}
+    items = {"uri": request.source, "key": columns["item"]}
+    document = {"name": "file", "data": {"interactions": {"uri": request.source}, "items": items}, "schema": schema}
+    return read(RecommenderSpec, document, request.source)
+
+
+def _found(what: Column, names: list[str], source: str) -> str:
+    """The column that is called as such columns are."""
+    plain = {name.split(":")[0].replace("_", "").lower(): name for name in reversed(names)}
+    for known in _KNOWN[what]:
+        if known in plain:
+            return plain[known]
+    raise Invalid(f"{source}: which column is the {what}? Say --column {what}=NAME; it has: {', '.join(names[:20])}")
+
+
+def _profile(path: str) -> Profile:
+    try:
+        return read(Profile, json.loads(Path(path).read_text()), path)
+    except (OSError, ValueError) as error:
+        raise Invalid(f"{path}: it is no profile of an accepted batch: {error}") from None
+
+
+def _write(folder: Path, judged: Judged) -> None:
+    texts = {REPORT: judged.report.model_dump_json(indent=1), PAGE: page(judged.report)}
+    if judged.profile is not None:
+        texts[PROFILE] = judged.profile.model_dump_json(indent=1)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text)
+    except OSError as error:
+        raise Invalid(f"{folder}: it can't be written to: {error.strerror}") from None
