@@ -69,6 +69,10 @@ class _Compiler:
             for column, rule, name in self._counted(entry):
                 self.shared.setdefault(name, []).append((column, rule))
 
+    @property
+    def row(self) -> tuple[str, str, str]:
+        return self.tables.user, self.tables.item, self.tables.time
+
     def take(self, entry: said.Any_) -> None:
         for operator in _MAKERS[type(entry)](self, entry):
             self._add(operator)
@@ -189,8 +193,7 @@ class _Compiler:
                 continue
             if target not in self.tables.interactions or not self.tables.interactions[target].is_numeric():
                 raise Invalid(f"features: target_encode: '{target}' is neither 'label' nor a column of numbers of the interactions")
-        row = (self.tables.user, self.tables.item, self.tables.time)
-        return TargetEncode(columns, of.target, of.folds, of.smoothing, row)
+        return TargetEncode(columns, of.target, of.folds, of.smoothing, self.row)
 
     def lag(self, of: said.LagOf) -> Operator:
         self._by_user(of.by, "lag")
@@ -202,7 +205,7 @@ class _Compiler:
             if table != "interactions" or not dtype.is_numeric() or of.of in (self.tables.user, self.tables.item):
                 raise Invalid(f"features: lag takes the time or a number of the interactions; '{of.of}' is none")
             value = Raw(of.of, "int64" if dtype.is_integer() else "float32", side, table=table)
-        return Lag(value, self.key(of.by), of.steps)
+        return Lag(value, self.key(of.by), of.steps, self.row)
 
     def _by_user(self, by: str, what: str) -> None:
         if by != self.tables.user:
@@ -228,7 +231,7 @@ class _Compiler:
             raise Invalid(f"features: sequence.of: it must be '{self.tables.item}', not '{of.of}'")
         if of.of not in self.shared:
             raise Invalid(f"features: sequence: say 'categorify' of '{of.of}' too: the sequence has its codes")
-        return Sequence(self.key(of.of), self.key(of.by), self.words(of.of), of.length, of.liked, of.reverse)
+        return Sequence(self.key(of.of), self.key(of.by), self.words(of.of), of.length, of.liked, of.reverse, self.row)
 
     def _extract(self, entry: said.Extract) -> None:
         of = entry.extract

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from pipelines.features.columns import Raw, Side, Table
 from pipelines.features.compile import Tables, compile_operators
-from pipelines.features.engines.polars import Data, compute, in_order
+from pipelines.features.engines.polars import Data, compute
 from pipelines.features.lowering import IR_VERSION, ML_OPSET, OPSET, Lowering
 from pipelines.features.operators.base import Feature, Mode, Operator, Saved, output_name
 from pipelines.features.operators.categorify import Categorify
@@ -278,8 +278,7 @@ def _with(data: Data, operators: list[Operator]) -> Data:
     """The tables with what those operators make of them."""
     rows = data.interactions
     if any(is_ordered(one) for one in operators):
-        files = pl.concat([in_order(pl.scan_parquet(path), data.row) for path in data.spread])
-        rows = _applied(files, operators, "rows").filter(pl.col(TRAIN))
+        rows = pl.concat([_applied(pl.scan_parquet(path), operators, "rows").filter(pl.col(TRAIN)) for path in data.spread])
     else:
         rows = _applied(rows, operators, "rows")
     items, users = _of(data.items, operators, "item"), _of(data.users, operators, "user")

@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.features.columns import Table
-from pipelines.features.engines.polars import Data, in_order, spread
+from pipelines.features.engines.polars import Data, spread
 from pipelines.features.graph import TRAIN, Graph, Tables, compile_graph, joined
 from pipelines.features.operators.base import plain
 from pipelines.features.operators.target import fold_of
@@ -109,8 +109,7 @@ class Prepared:
         return counts[0], counts[1]
 
     def _ordered(self, path: Path, train: bool) -> pl.LazyFrame:
-        rows = in_order(pl.scan_parquet(path), self.graph.row)
-        return self._featured(rows, train, keep=[TRAIN]).filter(pl.col(TRAIN) == train).drop(TRAIN).sort("time", "user", "item")
+        return self._featured(pl.scan_parquet(path), train, keep=[TRAIN]).filter(pl.col(TRAIN) == train).drop(TRAIN)
 
     def _featured(self, rows: pl.LazyFrame, train: bool, keep: Sequence[str] = ()) -> pl.LazyFrame:
         graph = self.graph

@@ -5,7 +5,7 @@ Rows that must be in order (`lag`, `sequence`) are first spread over files by a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.features.hashing import bucket
-from pipelines.features.operators.ordered import VALUES
+from pipelines.features.operators.ordered import VALUES, in_order
 from pipelines.features.operators.target import fold_of
 from pipelines.features.statistics import (
     FINE,
@@ -59,13 +59,12 @@ def compute(asks: Sequence[Statistic], data: Data) -> Found:
     """All of them, those that can be in one pass."""
     asked = list(dict.fromkeys(asks))
     plans = _Plans(data)
-    wanted = [one for one in asked if not isinstance(one, Newest | Quantiles | Moments)]
-    results = plans.collect(wanted)
+    results = plans.collect(asked)
     results |= _moments([one for one in asked if isinstance(one, Moments)], data)
     for one in asked:
         if isinstance(one, Quantiles):
             results[one] = _quantiles(one, data)
-        if isinstance(one, Newest):
+        if isinstance(one, Newest) and one not in results:
             results[one] = _newest(one, data)
     return results
 
@@ -81,6 +80,8 @@ class _Plans:
         whole = {one: self._widest(one, counts) for one in counts}
         queries: dict[Statistic, pl.LazyFrame] = {one: self._count(one) for one in dict.fromkeys(whole.values())}
         queries |= {one: self._longest(one) for one in asks if isinstance(one, Longest)}
+        latest = [one for one in asks if isinstance(one, Newest) and (one.of, one.count, one.liked) == (self.data.row[2], 1, False)]
+        queries |= {one: self._latest(one) for one in latest}
         found = dict(zip(queries, pl.collect_all(list(queries.values()), engine="streaming"), strict=True)) if queries else {}
         results: dict[Statistic, Any] = {}
         for ask in counts:
@@ -88,7 +89,12 @@ class _Plans:
         for one in asks:
             if isinstance(one, Longest):
                 results[one] = found[one].item()
-        return results
+        return results | {one: found[one].sort(one.by) for one in latest}
+
+    def _latest(self, ask: Newest) -> pl.LazyFrame:
+        """The newest time is the largest: no order is needed."""
+        whole = pl.concat([pl.scan_parquet(path).select(ask.by, ask.of) for path in self.data.spread])
+        return whole.group_by(ask.by).agg(pl.col(ask.of).max().implode().alias(VALUES))
 
     def _widest(self, ask: Counts, others: list[Counts]) -> Counts:
         """With targets, folds and all, where somebody asks for the same keys so."""
@@ -182,22 +188,18 @@ def _quantiles(ask: Quantiles, data: Data) -> tuple[float, ...]:
 
 
 def _newest(ask: Newest, data: Data) -> pl.DataFrame:
+    """File by file: all rows of a user are in one."""
     parts = []
-    for frame in _spread_frames(data):
-        rows = frame.filter(pl.col("label") == 1) if ask.liked else frame
-        newest = rows.group_by(ask.by, maintain_order=True).agg(pl.col(ask.of).tail(ask.count).alias(VALUES))
-        parts.append(newest.collect())
-    return pl.concat(parts).sort(ask.by)
-
-
-def _spread_frames(data: Data) -> Iterator[pl.LazyFrame]:
     for path in data.spread:
-        yield in_order(pl.scan_parquet(path), data.row)
-
-
-def in_order(frame: pl.LazyFrame, row: tuple[str, str, str]) -> pl.LazyFrame:
-    user, item, time = row
-    return frame.sort(user, time, item, maintain_order=True)
+        names = dict.fromkeys((*data.row, ask.of, *(["label"] if ask.liked else [])))
+        frame = pl.scan_parquet(path).select(list(names))
+        rows = (frame.filter(pl.col("label") == 1) if ask.liked else frame).collect()
+        order, users = in_order(rows.to_struct(), data.row)
+        last = np.ones(len(users), bool)
+        last[: len(users) - ask.count] = users[ask.count :] != users[: len(users) - ask.count]
+        newest = rows.select(ask.by, pl.col(ask.of).alias(VALUES))[order[last]]
+        parts.append(newest.group_by(ask.by, maintain_order=True).agg(VALUES))
+    return pl.concat(parts).sort(ask.by)
 
 
 def spread(frame: pl.LazyFrame, row: tuple[str, str, str], folder: Path, rows: int) -> list[Path]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+import numpy as np
 import polars as pl
 
-from pipelines.features.columns import NULL, Column, Raw, Table
+from pipelines.features.columns import NULL, UNKNOWN, Column, Raw, Table
 from pipelines.features.lowering import Lowering
 from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, output_name
+from pipelines.features.operators.keyed import dense
 from pipelines.features.statistics import Counts, Found, Longest, Statistic
 from pipelines.features.vocabulary import Rule, Vocabulary, fit_vocabulary
 from shared.domain.errors import Invalid
@@ -123,9 +125,7 @@ class MultiHot:
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
         assert self.length is not None
         codes = pl.col(self.column.name).list.eval(self.state.encode(pl.element()))
-        padding = pl.lit([NULL] * self.length, dtype=pl.List(pl.Int32))
-        padded = pl.concat_list(codes.fill_null([]), padding).list.head(self.length).list.to_array(self.length)
-        return frame.with_columns(padded.alias(output_name(self.column.name)))
+        return frame.with_columns(padded(codes, self.length).alias(output_name(self.column.name)))
 
     def lower(self, build: Lowering) -> None:
         build.gives(output_name(self.column.name), self.state.lower(build, self.column))
@@ -139,12 +139,33 @@ class MultiHot:
         return replace(self, column=replace(self.column, width=length), vocabulary=restored_words(self.words, saved), length=length)
 
 
+def padded(codes: pl.Expr, length: int) -> pl.Expr:
+    """Lists to rows of one length."""
+    dtype = pl.Array(pl.Int32, length)
+
+    def rows(lists: pl.Series) -> pl.Series:
+        counts = lists.list.len().fill_null(0).to_numpy()
+        values = lists.explode(empty_as_null=False, keep_nulls=False).to_numpy()
+        found = np.full((len(lists), length), NULL, np.int32)
+        if counts.max(initial=0) > length:
+            starts = np.cumsum(counts) - counts
+            keep = np.arange(len(values)) - np.repeat(starts, counts) < length
+            values, counts = values[keep], np.minimum(counts, length)
+        found[np.arange(length) < counts[:, None]] = values
+        return pl.Series(found, dtype=dtype)
+
+    return codes.map_batches(rows, dtype, is_elementwise=True)
+
+
 def encoded(frame: pl.LazyFrame, column: str, vocabulary: Vocabulary, output: str) -> pl.LazyFrame:
     """By a join: what it costs doesn't depend on how many batches the rows come in."""
     if vocabulary.values.is_empty():
         return frame.with_columns(vocabulary.encode(pl.col(column)).alias(output))
-    table = vocabulary.table.rename({"value": column, "code": output}).lazy()
-    joined = frame.join(table, on=column, how="left", maintain_order="left")
+    if vocabulary.buckets is None and (table := dense(vocabulary.values, vocabulary.codes.to_numpy(), UNKNOWN)) is not None:
+        blank = pl.lit(NULL, pl.Int32)
+        return frame.with_columns(pl.when(pl.col(column).is_null()).then(blank).otherwise(table.at(column)).alias(output))
+    known = vocabulary.table.rename({"value": column, "code": output}).lazy()
+    joined = frame.join(known, on=column, how="left", maintain_order="left")
     return joined.with_columns(vocabulary.finish(pl.col(column), pl.col(output)).alias(output))
 
 

@@ -1,7 +1,7 @@
 """What a user did before: the difference to the last interaction, and the sequence of items. In training a row sees what came before it;
 as it is served, all that was known when it was fitted.
 
-In training the rows of a user lie together, the oldest first: the engine sees to it.
+In training all rows of a user are in one frame: the engine sees to it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipelines.features.columns import BLANK, NULL, Column, Raw
 from pipelines.features.lowering import Lowering
 from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, plain
 from pipelines.features.operators.categorify import Words, restored_words, saved_words
-from pipelines.features.operators.keyed import gather, joined, place
+from pipelines.features.operators.keyed import gather, located, place
 from pipelines.features.statistics import Found, Newest, Statistic
 from pipelines.features.vocabulary import Vocabulary
 
@@ -28,6 +28,13 @@ VALUES = "values"
 def is_ordered(operator: object) -> bool:
     """Whether training needs a user's rows together and in order."""
     return isinstance(operator, Lag | Sequence)
+
+
+def in_order(rows: pl.Series, row: tuple[str, str, str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The rows' places by user, then time, then item; and the users in that order."""
+    user, item, time = (rows.struct.field(name).fill_null(-(2**63)).to_numpy() for name in row)
+    order = np.lexsort((item, time, user))
+    return order, user[order]
 
 
 def grown(known: pl.DataFrame | None, found: pl.DataFrame, count: int) -> pl.DataFrame:
@@ -43,6 +50,7 @@ class Lag:
     of: Column
     by: Raw
     steps: int
+    row: tuple[str, str, str]
     newest: pl.DataFrame | None = None
 
     kind: ClassVar[str] = "lag"
@@ -84,11 +92,24 @@ class Lag:
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
         output, value = self.outputs[0].name, pl.col(self.of.name)
         if mode == "rows":
-            same = pl.col(self.by.name) == pl.col(self.by.name).shift(self.steps)
-            return frame.with_columns(pl.when(same).then(value - value.shift(self.steps)).cast(pl.Float32).alias(output))
+            columns = dict.fromkeys((*self.row, self.of.name))
+            return frame.with_columns(pl.struct(list(columns)).map_batches(self._before, pl.Float32).alias(output))
         keys, values = self.last
-        found = joined(frame, (self.by,), keys, {output: values})
-        return found.with_columns((value - pl.col(output)).cast(pl.Float32).alias(output))
+        found = located(frame, (self.by,), keys, _PLACE)
+        last = pl.concat([values, values.clear(1)])
+        dtype = last.dtype
+        back = pl.col(_PLACE).map_batches(last.gather, dtype, is_elementwise=True)
+        return found.with_columns((value - back).cast(pl.Float32).alias(output)).drop(_PLACE)
+
+    def _before(self, rows: pl.Series) -> pl.Series:
+        order, users = in_order(rows, self.row)
+        values = rows.struct.field(self.of.name).gather(order)
+        same = np.zeros(len(rows), bool)
+        same[self.steps :] = users[self.steps :] == users[: max(0, len(users) - self.steps)]
+        apart = (values - values.shift(self.steps)).cast(pl.Float32)
+        found = np.full(len(rows), np.nan, np.float32)
+        found[order] = np.where(same, apart.fill_null(float("nan")).to_numpy(), np.nan)
+        return pl.Series(found).fill_nan(None)
 
     def lower(self, build: Lowering) -> None:
         keys, values = self.last
@@ -120,6 +141,7 @@ class Sequence:
     length: int
     liked: bool
     reverse: bool
+    row: tuple[str, str, str]
     newest: pl.DataFrame | None = None
     vocabulary: Vocabulary | None = None
 
@@ -171,28 +193,26 @@ class Sequence:
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
         output, dtype = self.outputs[0].name, pl.Array(pl.Int32, self.length)
         if mode == "rows":
-            columns = [self.by.name, self.of.name, *(["label"] if self.liked else [])]
+            columns = [*self.row, *(["label"] if self.liked else [])]
             return frame.with_columns(pl.struct(columns).map_batches(self._before, dtype).alias(output))
         keys, rows = self.table
-        found = joined(frame, (self.by,), keys, {_PLACE: pl.int_range(len(keys), dtype=pl.Int64, eager=True)})
-        taken = (
-            pl.col(_PLACE)
-            .fill_null(len(keys))
-            .map_batches(lambda at: pl.Series(rows[at.to_numpy()], dtype=dtype), dtype, is_elementwise=True)
-        )
+        found = located(frame, (self.by,), keys, _PLACE)
+        taken = pl.col(_PLACE).map_batches(lambda at: pl.Series(rows[at.to_numpy()], dtype=dtype), dtype, is_elementwise=True)
         return found.with_columns(taken.alias(output)).drop(_PLACE)
 
     def _before(self, rows: pl.Series) -> pl.Series:
-        """For each row what its user did before; a user's rows lie together."""
-        users, items = rows.struct.field(self.by.name), rows.struct.field(self.of.name)
-        counts = rows.struct.field("label").to_numpy() == 1 if self.liked else np.ones(len(rows), bool)
+        """For each row what its user did before."""
+        order, users = in_order(rows, self.row)
+        counts = rows.struct.field("label").gather(order).to_numpy() == 1 if self.liked else np.ones(len(rows), bool)
         before = np.append(0, np.cumsum(counts))
-        begins = np.append(0, np.flatnonzero((users != users.shift(1)).fill_null(True).to_numpy()))
+        begins = np.append(0, np.flatnonzero(users[1:] != users[:-1]) + 1)
         starts = np.zeros(len(rows), np.int64)
         starts[begins] = begins
-        first = before[np.maximum.accumulate(starts)] if len(rows) else starts
-        codes = self._coded(items)[counts]
-        return pl.Series(_behind(codes, first, before[:-1], self.length, self.reverse), dtype=pl.Array(pl.Int32, self.length))
+        first = before[np.maximum.accumulate(starts)]
+        codes = self._coded(rows.struct.field(self.of.name).gather(order))[counts]
+        found = np.empty((len(rows), self.length), np.int32)
+        found[order] = _behind(codes, first, before[:-1], self.length, self.reverse)
+        return pl.Series(found, dtype=pl.Array(pl.Int32, self.length))
 
     def lower(self, build: Lowering) -> None:
         keys, rows = self.table

@@ -18,7 +18,7 @@ from pipelines.features.columns import Column, joined_side
 from pipelines.features.hashing import hashed
 from pipelines.features.lowering import Lowering
 from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, plain
-from pipelines.features.operators.keyed import gather, joined, place
+from pipelines.features.operators.keyed import gather, located, place, taken
 from pipelines.features.statistics import FOLD, UNIT, Counts, Found, Statistic, rows_of, sum_of, summed
 
 Floats = NDArray[np.float64]
@@ -97,20 +97,18 @@ class TargetEncode:
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
         keys, encodings = self.table
         names = dict(zip(self.targets, (one.name for one in self.outputs), strict=True))
+        found = located(frame, self.columns, keys, _PLACE)
         if mode == "serve":
-            columns = {names[target]: pl.Series(whole[:-1].astype(np.float32)) for target, (whole, _) in encodings.items()}
-            missing = [pl.col(names[target]).fill_null(float(np.float32(whole[-1]))) for target, (whole, _) in encodings.items()]
-            return joined(frame, self.columns, keys, columns).with_columns(missing)
-        found = joined(frame, self.columns, keys, {_PLACE: pl.int_range(len(keys), dtype=pl.Int64, eager=True)})
-        place = (pl.col(_PLACE).fill_null(len(keys)) * self.folds + fold_of(self.row, self.folds)).alias(_PLACE)
-        made = [_taken(place, apart).alias(names[target]) for target, (_, apart) in encodings.items()]
+            made = [taken(_PLACE, whole.astype(np.float32)).alias(names[target]) for target, (whole, _) in encodings.items()]
+        else:
+            found = found.with_columns(pl.col(_PLACE).cast(pl.Int64) * self.folds + fold_of(self.row, self.folds))
+            made = [taken(_PLACE, apart.astype(np.float32).ravel()).alias(names[target]) for target, (_, apart) in encodings.items()]
         return found.with_columns(made).drop(_PLACE)
 
     def by_fold(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """Each output beside itself as `OUTPUT@folds`: what it is out of each fold. For tables of users or items."""
         keys, encodings = self.table
-        found = joined(frame, self.columns, keys, {_PLACE: pl.int_range(len(keys), dtype=pl.Int64, eager=True)})
-        place = pl.col(_PLACE).fill_null(len(keys))
+        found, place = located(frame, self.columns, keys, _PLACE), pl.col(_PLACE)
         made = []
         for one, target in zip(self.outputs, self.targets, strict=True):
             apart = encodings[target][1].astype(np.float32)
@@ -136,11 +134,6 @@ class TargetEncode:
 
 
 _PLACE = "~place"
-
-
-def _taken(place: pl.Expr, table: Floats) -> pl.Expr:
-    flat = table.astype(np.float32).ravel()
-    return place.map_batches(lambda places: pl.Series(flat[places.to_numpy()]), pl.Float32, is_elementwise=True)
 
 
 def _mean(total: NDArray[np.int64], seen: NDArray[np.int64], whole: NDArray[np.int64], rows: NDArray[np.int64], smoothing: float) -> Floats:
@@ -198,9 +191,8 @@ class CountEncode:
 
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
         assert self.counts is not None
-        output = self.outputs[0].name
-        keys = self.counts.select(self.column.name)
-        return joined(frame, (self.column,), keys, {output: pl.Series(self.values[:-1])}).with_columns(pl.col(output).fill_null(0.0))
+        found = located(frame, (self.column,), self.counts.select(self.column.name), _PLACE)
+        return found.with_columns(taken(_PLACE, self.values).alias(self.outputs[0].name)).drop(_PLACE)
 
     def lower(self, build: Lowering) -> None:
         assert self.counts is not None
