@@ -54,7 +54,7 @@ def graph_of(spec: RecommenderSpec, items: pl.DataFrame, users: int) -> Graph:
     rows = max(users, len(items))
     keys = {"user": np.arange(rows) % users + 1, "item": np.arange(rows) % len(items) + 1}
     seen = pl.LazyFrame(keys | {"time": np.zeros(rows), "label": np.ones(rows, np.int8)})
-    return prepare(compile_spec(spec, {}, items.schema, None, {}), items, None, seen).fit(seen, [], None).graph
+    return prepare(compile_spec(spec, {}, items.schema, None, {}), items, None, seen).fit(seen).graph
 
 
 def write(folder: Path, spec: RecommenderSpec, items: int, users: int, seed: int = 1) -> dict[str, Path]:

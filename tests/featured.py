@@ -52,5 +52,4 @@ def fitted(
     extra = {name.removeprefix("x."): dtype for name, dtype in there.items() if name.startswith("x.")}
     graph = unfitted(spec, items.schema, users.schema if users is not None else None, extra)
     ready = prepare(graph, items, users, rows)
-    spreads = ready.spread(rows, rows.clear(), folder) if folder else []
-    return ready.fit(rows, spreads, known)
+    return ready.fit(rows, known, ready.history(rows, rows.clear(), folder) if folder else None)

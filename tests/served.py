@@ -124,9 +124,9 @@ def small(folder: Path) -> Small:
     seen = ratings(2000).select(user="userId", item="movieId", time="at", label=(pl.col("rating") >= 4).cast(pl.Int8)).lazy()
     train, holdout = seen.head(1600), seen.slice(1600)
     ready = prepare(graph_of(wanted, {}, frame.schema, people.schema, {}), frame, people, seen)
-    spreads = ready.spread(train, holdout, folder / "spread")
-    ready = ready.fit(train, spreads, None)
-    ready.write_rows(train, holdout, spreads, (folder / "train.parquet", folder / "holdout.parquet"))
+    history = ready.history(train, holdout, folder / "history")
+    ready = ready.fit(train, None, history)
+    ready.write_rows(train, holdout, history, (folder / "train.parquet", folder / "holdout.parquet"))
     for name, table, side in (("items", ready.items, "item"), ("users", ready.users, "user")):
         assert table is not None
         table.write_parquet(folder / f"{name}.parquet")

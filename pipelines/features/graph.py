@@ -17,11 +17,12 @@ from pydantic import TypeAdapter
 
 from pipelines.features.columns import Raw, Side, Table
 from pipelines.features.compile import Tables, compile_operators
+from pipelines.features.engines.history import History
 from pipelines.features.engines.polars import Data, compute
 from pipelines.features.lowering import IR_VERSION, ML_OPSET, OPSET, Lowering
 from pipelines.features.operators.base import Feature, Mode, Operator, Saved, output_name
 from pipelines.features.operators.categorify import Categorify
-from pipelines.features.operators.ordered import is_ordered
+from pipelines.features.operators.ordered import Lag, Sequence, is_ordered
 from pipelines.features.operators.target import TargetEncode
 from pipelines.features.schemas import read_schema, write_schema
 from pipelines.features.statistics import Found, Statistic
@@ -32,8 +33,6 @@ __all__ = ["FEATURES", "IR_VERSION", "ML_OPSET", "OPSET", "Graph", "Tables", "ch
 
 FEATURES = "features.json"
 VERSION = 2
-TRAIN = "~train"
-"""Of rows that are spread by user: whether they are trained on; what was the newest of a user is asked of all."""
 ALL: tuple[Side, ...] = ("user", "item", "context", "pair")
 _ENTRIES: TypeAdapter[tuple[Any, ...]] = TypeAdapter(tuple[Entry, ...])
 Engine = Callable[[list[Statistic], Data], Found]
@@ -92,8 +91,8 @@ class Graph:
         return {one.name: one.cardinality for one in self.codes if one.cardinality is not None}
 
     @property
-    def is_ordered(self) -> bool:
-        return any(is_ordered(one) for one in self.operators)
+    def ordered(self) -> tuple[Lag | Sequence, ...]:
+        return tuple(one for one in self.operators if is_ordered(one))
 
     @property
     def folds(self) -> tuple[TargetEncode, ...]:
@@ -134,14 +133,13 @@ class Graph:
         return replace(self, operators=tuple(fitted[at] for at in range(len(self.operators))))
 
     def transform(
-        self, frame: pl.LazyFrame, *sides: Side, mode: Mode = "serve", ordered: Mode | None = None, keep: Iterable[str | pl.Expr] = ()
+        self, frame: pl.LazyFrame, *sides: Side, mode: Mode = "serve", history: History | None = None, keep: Iterable[str | pl.Expr] = ()
     ) -> pl.LazyFrame:
-        """The features of some sides (all, if none is said), named as themselves, of prepared columns. `ordered`: the mode of what needs a
-        user's rows in order, where that is another one."""
+        """The features of some sides (all, if none is said), named as themselves, of prepared columns. With their history, rows of the
+        data have what came before them."""
         wanted = [at for at, one in enumerate(self.operators) if {out.side for out in one.outputs} <= set(sides or ALL)]
         before = _makers(wanted, self.operators)
-        for one in (self.operators[at] for at in sorted({*wanted, *before})):
-            frame = one.apply(frame, ordered if ordered and is_ordered(one) else mode)
+        frame = _applied(frame, (self.operators[at] for at in sorted({*wanted, *before})), mode, history)
         return frame.select(*keep, *(_finished(one) for one in self.side(*(sides or ALL))))
 
     def table(self, frame: pl.LazyFrame, side: Side) -> pl.LazyFrame:
@@ -276,18 +274,14 @@ def _makers(level: list[int], operators: tuple[Operator, ...]) -> list[int]:
 
 def _with(data: Data, operators: list[Operator]) -> Data:
     """The tables with what those operators make of them."""
-    rows = data.interactions
-    if any(is_ordered(one) for one in operators):
-        rows = pl.concat([_applied(pl.scan_parquet(path), operators, "rows").filter(pl.col(TRAIN)) for path in data.spread])
-    else:
-        rows = _applied(rows, operators, "rows")
-    items, users = _of(data.items, operators, "item"), _of(data.users, operators, "user")
-    return replace(data, interactions=rows, items=items, users=users)
+    rows = _applied(data.interactions, operators, "rows", data.history)
+    return replace(data, interactions=rows, items=_of(data.items, operators, "item"), users=_of(data.users, operators, "user"))
 
 
-def _applied(frame: pl.LazyFrame, operators: Iterable[Operator], mode: Mode) -> pl.LazyFrame:
+def _applied(frame: pl.LazyFrame, operators: Iterable[Operator], mode: Mode, history: History | None) -> pl.LazyFrame:
+    """`history`: then what looks at a user's rows in order sees those before the row, whatever the mode."""
     for one in operators:
-        frame = one.apply(frame, mode)
+        frame = one.apply(history.added(frame, one), "rows") if history is not None and is_ordered(one) else one.apply(frame, mode)
     return frame
 
 

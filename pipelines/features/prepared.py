@@ -6,15 +6,16 @@ rest is in the tables of users and of items, row by row, so that a negative draw
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
 from pipelines.features.columns import Table
-from pipelines.features.engines.polars import Data, spread
-from pipelines.features.graph import TRAIN, Graph, Tables, compile_graph, joined
+from pipelines.features.engines.history import ROW, History
+from pipelines.features.engines.polars import Data
+from pipelines.features.graph import Graph, Tables, compile_graph, joined
 from pipelines.features.operators.base import plain
 from pipelines.features.operators.target import fold_of
 from shared.contracts.features import mentioned
@@ -65,14 +66,18 @@ class Prepared:
     users: pl.DataFrame | None
     """None where nothing but the key is known of them."""
 
-    def rows(self, frame: pl.LazyFrame) -> pl.LazyFrame:
-        """Normalised interactions as operators take them, joined with the tables."""
+    def rows(self, frame: pl.LazyFrame, start: int = 0) -> pl.LazyFrame:
+        """Normalised interactions as operators take them, numbered, joined with the tables."""
         graph = self.graph
         names = {name.removeprefix(EXTRA): name for name in frame.collect_schema().names() if name.startswith(EXTRA)}
-        there = frame.rename(_ASIDE).with_columns(
-            pl.col(_ASIDE["user"]).alias(graph.user),
-            pl.col(_ASIDE["item"]).alias(graph.item),
-            pl.col(_ASIDE["time"]).floor().cast(pl.Int64).alias(graph.tables.time),
+        there = (
+            frame.rename(_ASIDE)
+            .with_row_index(ROW, start)
+            .with_columns(
+                pl.col(_ASIDE["user"]).alias(graph.user),
+                pl.col(_ASIDE["item"]).alias(graph.item),
+                pl.col(_ASIDE["time"]).floor().cast(pl.Int64).alias(graph.tables.time),
+            )
         )
         renamed = there.with_columns(pl.col(old).alias(new) for new, old in names.items())
         tables: dict[Table, pl.LazyFrame] = {
@@ -83,35 +88,30 @@ class Prepared:
             tables["users"] = self.users.lazy()
         return joined(tables, graph)
 
-    def fit(self, train: pl.LazyFrame, spreads: Sequence[Path], known: Graph | None) -> Prepared:
+    def fit(self, train: pl.LazyFrame, known: Graph | None = None, history: History | None = None) -> Prepared:
         users = None if self.users is None else self.users.lazy()
-        data = Data(self.rows(train), self.items.lazy(), users, self.graph.row, spreads)
+        data = Data(self.rows(train), self.items.lazy(), users, self.graph.row, history)
         return Prepared(self.graph.fit(data, known), self.items, self.users)
 
-    def spread(self, train: pl.LazyFrame, holdout: pl.LazyFrame, folder: Path) -> list[Path]:
-        """All rows by user, if something has to know what came before."""
-        if not self.graph.is_ordered:
-            return []
-        whole = pl.concat([train.with_columns(pl.lit(True).alias(TRAIN)), holdout.with_columns(pl.lit(False).alias(TRAIN))])
-        count = whole.select(pl.len()).collect(engine="streaming").item()
-        return spread(self.rows(whole), self.graph.row, folder, count)
+    def history(self, train: pl.LazyFrame, holdout: pl.LazyFrame, folder: Path) -> History | None:
+        """What came before each row, if something has to know; the holdout's rows are numbered after those to train on."""
+        if not self.graph.ordered:
+            return None
+        count, more = pl.collect_all([train.select(pl.len()), holdout.select(pl.len())], engine="streaming")
+        whole = pl.concat([self.rows(train, 0), self.rows(holdout, count.item())])
+        return History(whole, self.graph.ordered, self.graph.row, folder, count.item() + more.item())
 
-    def write_rows(self, train: pl.LazyFrame, holdout: pl.LazyFrame, spreads: Sequence[Path], paths: tuple[Path, Path]) -> tuple[int, int]:
+    def write_rows(self, train: pl.LazyFrame, holdout: pl.LazyFrame, history: History | None, paths: tuple[Path, Path]) -> tuple[int, int]:
         """The parts as etl publishes them. Returns their rows."""
-        if not spreads:
-            for part, path, is_train in ((train, paths[0], True), (holdout, paths[1], False)):
-                self._featured(self.rows(part), is_train).sink_parquet(path, row_group_size=ROW_GROUP)
-        else:
-            for path, is_train in ((paths[0], True), (paths[1], False)):
-                files = [self._ordered(one, is_train) for one in spreads]
-                pl.concat(files).sink_parquet(path, row_group_size=ROW_GROUP)
-        counts = [int(pl.scan_parquet(path).select(pl.len()).collect().item()) for path in paths]
+        counts: list[int] = []
+        for part, path, is_train in ((train, paths[0], True), (holdout, paths[1], False)):
+            self._featured(self.rows(part, sum(counts)), is_train, history).sink_parquet(
+                path, row_group_size=ROW_GROUP, compression_level=1
+            )
+            counts.append(int(pl.scan_parquet(path).select(pl.len()).collect().item()))
         return counts[0], counts[1]
 
-    def _ordered(self, path: Path, train: bool) -> pl.LazyFrame:
-        return self._featured(pl.scan_parquet(path), train, keep=[TRAIN]).filter(pl.col(TRAIN) == train).drop(TRAIN)
-
-    def _featured(self, rows: pl.LazyFrame, train: bool, keep: Sequence[str] = ()) -> pl.LazyFrame:
+    def _featured(self, rows: pl.LazyFrame, train: bool, history: History | None) -> pl.LazyFrame:
         graph = self.graph
         extra = [name for name in rows.collect_schema().names() if name.startswith(EXTRA)]
         made = graph.key(graph.user).apply(rows, "serve")
@@ -124,9 +124,9 @@ class Prepared:
             columns.append(self._row(self.users, graph.user, "user_row"))
         context = graph.side("context")
         carried = [pl.col(aside).alias(name) for name, aside in _ASIDE.items()]
-        kept = [*carried, *(pl.col(name) for name in ("label", *extra, "user_code", "item_row", *keep))]
+        kept = [*carried, *(pl.col(name) for name in ("label", *extra, "user_code", "item_row"))]
         kept += [pl.col(one.meta.output_name()) for one in columns]
-        made = graph.transform(codes.with_columns(columns), "context", mode="rows" if train else "serve", ordered="rows", keep=kept)
+        made = graph.transform(codes.with_columns(columns), "context", mode="rows" if train else "serve", history=history, keep=kept)
         return made.rename({one.name: f"{FEATURE}{one.name}" for one in context})
 
     @staticmethod

@@ -25,6 +25,7 @@ from pipelines.data.thinning import thin
 from pipelines.data.validate import check_interactions
 from pipelines.data.vectors import open_vectors, with_vectors
 from pipelines.features.columns import Side, Table
+from pipelines.features.engines.history import History
 from pipelines.features.graph import FEATURES, check_same, load_graph
 from pipelines.features.prepared import EXTRA, Prepared, extra_columns, graph_of, prepare
 from pipelines.stages.admission import admit, remembered
@@ -75,13 +76,13 @@ def run(context: Context) -> Outcome:
     if known:
         check_same(graph, known)
     ready = prepare(graph, items, users, frame)
-    spreads = ready.spread(parts.train, parts.holdout, context.scratch / "spread")
-    ready = ready.fit(parts.train, spreads, known)
+    history = ready.history(parts.train, parts.holdout, context.scratch / "history")
+    ready = ready.fit(parts.train, known, history)
     graph = ready.graph
     for column, cardinality in graph.cardinalities().items():
         log.info("feature %s: %s codes", column, f"{cardinality:,}")
 
-    files, rows = _write(context, ready, parts, spreads, known is not None)
+    files, rows = _write(context, ready, parts, history, known is not None)
     files |= remembered(context)
     log.info("%s rows to train on, %s held out", f"{rows['train']:,}", f"{rows['holdout']:,}")
     digests = (*found.digests, *(one.digest() for one in (table, people) if one), *digests)
@@ -181,12 +182,12 @@ def _with_vectors(context: Context, table: pl.DataFrame, side: Literal["item", "
     return table, tuple(digests)
 
 
-def _write(context: Context, ready: Prepared, parts: Parts, spreads: list[Path], warm: bool) -> tuple[dict[str, Path], dict[str, int]]:
+def _write(context: Context, ready: Prepared, parts: Parts, history: History | None, warm: bool) -> tuple[dict[str, Path], dict[str, int]]:
     graph = ready.graph
     files = graph.save(context.output)
     for side in ("train", "holdout"):
         files[f"{side}.parquet"] = context.out(f"{side}.parquet")
-    train, holdout = ready.write_rows(parts.train, parts.holdout, spreads, (files["train.parquet"], files["holdout.parquet"]))
+    train, holdout = ready.write_rows(parts.train, parts.holdout, history, (files["train.parquet"], files["holdout.parquet"]))
     tables: list[tuple[str, pl.DataFrame | None, Side]] = [("items", ready.items, "item"), ("users", ready.users, "user")]
     for name, table, of in tables:
         if table is not None:

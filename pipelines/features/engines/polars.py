@@ -1,20 +1,16 @@
-"""The default engine: polars, streaming. Its memory doesn't depend on how many rows there are, but on how many values columns have.
-
-Rows that must be in order (`lag`, `sequence`) are first spread over files by a hash of the user, so that each fits.
-"""
+"""The default engine: polars, streaming. Its memory doesn't depend on how many rows there are, but on how many values columns have."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from pipelines.features.hashing import bucket
-from pipelines.features.operators.ordered import VALUES, in_order
+from pipelines.features.engines.history import History
+from pipelines.features.operators.ordered import VALUES
 from pipelines.features.operators.target import fold_of
 from pipelines.features.statistics import (
     FINE,
@@ -33,9 +29,6 @@ from pipelines.features.statistics import (
     sum_of,
 )
 
-SPREAD = 400_000
-"""Rows of one file of users, about."""
-
 
 @dataclass(frozen=True)
 class Data:
@@ -46,8 +39,8 @@ class Data:
     users: pl.LazyFrame | None
     row: tuple[str, str, str]
     """User, item, time: what tells one row from another, and orders those of a user."""
-    spread: Sequence[Path] = ()
-    """The interactions' rows by user, each file in order; where something asks for it."""
+    history: History | None = None
+    """What came before each row, where something asks for it."""
 
     def table(self, name: str) -> pl.LazyFrame:
         found = {"interactions": self.interactions, "items": self.items, "users": self.users}[name]
@@ -65,7 +58,8 @@ def compute(asks: Sequence[Statistic], data: Data) -> Found:
         if isinstance(one, Quantiles):
             results[one] = _quantiles(one, data)
         if isinstance(one, Newest) and one not in results:
-            results[one] = _newest(one, data)
+            assert data.history is not None
+            results[one] = data.history.newest(one)
     return results
 
 
@@ -93,7 +87,8 @@ class _Plans:
 
     def _latest(self, ask: Newest) -> pl.LazyFrame:
         """The newest time is the largest: no order is needed."""
-        whole = pl.concat([pl.scan_parquet(path).select(ask.by, ask.of) for path in self.data.spread])
+        assert self.data.history is not None
+        whole = pl.concat([pl.scan_parquet(path).select(ask.by, ask.of) for path in self.data.history.files])
         return whole.group_by(ask.by).agg(pl.col(ask.of).max().implode().alias(VALUES))
 
     def _widest(self, ask: Counts, others: list[Counts]) -> Counts:
@@ -111,7 +106,8 @@ class _Plans:
         columns = [pl.col(name) for name in ask.keys]
         if ask.targets:
             columns.append(fold_of(self.data.row, ask.folds).alias(FOLD))
-            columns += [(pl.col(name).cast(pl.Float64) * UNIT).round().cast(pl.Int64).alias(sum_of(name)) for name in ask.targets]
+            kinds = frame.collect_schema()
+            columns += [_units(name, kinds[name]).alias(sum_of(name)) for name in ask.targets]
             wanted += [pl.col(sum_of(name)).sum() for name in ask.targets]
             wanted += [pl.col(sum_of(name)).count().cast(pl.Int64).alias(rows_of(name)) for name in ask.targets]
         frame = frame.select(columns)
@@ -122,6 +118,13 @@ class _Plans:
 
     def _longest(self, ask: Longest) -> pl.LazyFrame:
         return self.data.table(ask.table).select(pl.col(ask.column).list.len().max().cast(pl.Int64))
+
+
+def _units(name: str, dtype: pl.DataType) -> pl.Expr:
+    """A target as whole numbers."""
+    if dtype.is_integer() or dtype == pl.Boolean:
+        return pl.col(name).cast(pl.Int64) * UNIT
+    return (pl.col(name).cast(pl.Float64) * UNIT).round().cast(pl.Int64)
 
 
 def _narrowed(ask: Counts, found: pl.DataFrame) -> pl.DataFrame:
@@ -185,40 +188,3 @@ def _quantiles(ask: Quantiles, data: Data) -> tuple[float, ...]:
     shares = np.arange(1, ask.parts) / ask.parts * reached[-1]
     found = counted["value"].to_numpy()[np.minimum(np.searchsorted(reached, shares, side="right"), len(reached) - 1)]
     return tuple(float(one) for one in np.unique(found))
-
-
-def _newest(ask: Newest, data: Data) -> pl.DataFrame:
-    """File by file: all rows of a user are in one."""
-    parts = []
-    for path in data.spread:
-        names = dict.fromkeys((*data.row, ask.of, *(["label"] if ask.liked else [])))
-        frame = pl.scan_parquet(path).select(list(names))
-        rows = (frame.filter(pl.col("label") == 1) if ask.liked else frame).collect()
-        order, users = in_order(rows.to_struct(), data.row)
-        last = np.ones(len(users), bool)
-        last[: len(users) - ask.count] = users[ask.count :] != users[: len(users) - ask.count]
-        newest = rows.select(ask.by, pl.col(ask.of).alias(VALUES))[order[last]]
-        parts.append(newest.group_by(ask.by, maintain_order=True).agg(VALUES))
-    return pl.concat(parts).sort(ask.by)
-
-
-def spread(frame: pl.LazyFrame, row: tuple[str, str, str], folder: Path, rows: int) -> list[Path]:
-    """Into files, each with all the rows of its users."""
-    parts = max(1, -(-rows // SPREAD))
-    folder.mkdir(parents=True, exist_ok=True)
-    if parts == 1:
-        path = folder / "0.parquet"
-        frame.sink_parquet(path, compression="lz4", statistics=False)
-        return [path]
-    key = bucket(pl.col(row[0]) % (2**31 - 1), parts)
-    named = frame.with_columns(key.alias(_PART))
-    named.sink_parquet(
-        pl.PartitionBy(folder, key=_PART, include_key=False, approximate_bytes_per_file=None),
-        compression="lz4",
-        statistics=False,
-        mkdir=True,
-    )
-    return sorted(folder.rglob("*.parquet"))
-
-
-_PART = "~part"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -10,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.features.columns import FIRST, NULL, Column, joined_side
-from pipelines.features.hashing import begin, bucket, hashed, mixed
+from pipelines.features.hashing import bucket_of_codes, hashed
 from pipelines.features.lowering import Lowering
 from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, plain
 from pipelines.features.statistics import Found, Statistic
@@ -76,11 +77,12 @@ class Cross:
     def arrays(self, columns: list[NDArray[np.int32]]) -> NDArray[np.int32]:
         """Of codes as arrays, each [rows] or [rows, width]: for what is only known when a batch is made."""
         wide = any(one.ndim == 2 for one in columns)
-        codes = [(one[:, None] if wide and one.ndim == 1 else one).astype(np.int64) for one in columns]
-        found, missing = begin(codes[0]), codes[0] == NULL
-        for code in codes[1:]:
-            found, missing = mixed(found, begin(code)), missing | (code == NULL)
-        return np.where(missing, NULL, bucket(found, self.buckets) + FIRST).astype(np.int32)
+        shaped = [one[:, None] if wide and one.ndim == 1 else one for one in columns]
+        there = functools.reduce(np.logical_and, (one != NULL for one in shaped))
+        codes = [np.broadcast_to(one, there.shape)[there].astype(np.int64) for one in shaped]
+        found = np.full(there.shape, NULL, np.int32)
+        found[there] = bucket_of_codes(codes, self.buckets) + FIRST
+        return found
 
     def lower(self, build: Lowering) -> None:
         wide, null = self.many is not None, build.constant(np.array(NULL, np.int64))

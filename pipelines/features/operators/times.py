@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from pipelines.features.columns import BLANK, FIRST, NULL, Column
 from pipelines.features.lowering import Lowering
@@ -55,6 +57,34 @@ class OfTime:
 
 
 @dataclass(frozen=True)
+class _Wave:
+    """Of seconds within a period; a day and a week have few enough for a table."""
+
+    period: Period
+    wave: Literal["sin", "cos"]
+
+    def __call__(self, within: pl.Series) -> pl.Series:
+        seconds = within.fill_null(0).to_numpy()
+        tabled = PERIODS[self.period][0] <= _TABLED < 4 * len(seconds)
+        found = _table(self.period, self.wave)[seconds] if tabled else _waves(self.period, self.wave, seconds)
+        return pl.Series(found).set(within.is_null(), None) if within.null_count() else pl.Series(found)
+
+
+_TABLED = 7 * DAY
+
+
+@functools.cache
+def _table(period: Period, wave: str) -> NDArray[np.float32]:
+    return _waves(period, wave, np.arange(PERIODS[period][0]))
+
+
+def _waves(period: Period, wave: str, seconds: NDArray[np.int64]) -> NDArray[np.float32]:
+    angle = seconds * (2 * np.pi / PERIODS[period][0])
+    found: NDArray[np.float32] = (np.sin(angle) if wave == "sin" else np.cos(angle)).astype(np.float32)
+    return found
+
+
+@dataclass(frozen=True)
 class Cyclic(OfTime):
     periods: tuple[Period, ...]
 
@@ -73,8 +103,9 @@ class Cyclic(OfTime):
         made, names = [], iter(one.name for one in self.outputs)
         for period in self.periods:
             seconds, added = PERIODS[period]
-            angle = self._within(seconds, added).cast(pl.Float64) * (2 * np.pi / seconds)
-            made += [angle.sin().cast(pl.Float32).alias(next(names)), angle.cos().cast(pl.Float32).alias(next(names))]
+            within = self._within(seconds, added)
+            waves = (_Wave(period, "sin"), _Wave(period, "cos"))
+            made += [within.map_batches(wave, pl.Float32, is_elementwise=True).alias(next(names)) for wave in waves]
         return frame.with_columns(made)
 
     def lower(self, build: Lowering) -> None:
