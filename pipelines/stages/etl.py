@@ -31,6 +31,7 @@ from pipelines.features.prepared import EXTRA, Prepared, extra_columns, graph_of
 from pipelines.stages.admission import admit, remembered
 from pipelines.stages.compact import compact
 from pipelines.stages.runner import Context, Outcome, main
+from pipelines.stages.written import with_written
 from shared.contracts.features import Vector
 from shared.domain.errors import BadData, Invalid
 
@@ -75,7 +76,7 @@ def run(context: Context) -> Outcome:
     graph = graph_of(spec, found.extra, items.schema, users.schema if users is not None else None, names)
     if known:
         check_same(graph, known)
-    ready = prepare(graph, items, users, frame)
+    ready, written = with_written(context, prepare(graph, items, users, frame), frame)
     history = ready.history(parts.train, parts.holdout, context.scratch / "history")
     ready = ready.fit(parts.train, known, history)
     graph = ready.graph
@@ -85,7 +86,7 @@ def run(context: Context) -> Outcome:
     files, rows = _write(context, ready, parts, history, known is not None)
     files |= remembered(context)
     log.info("%s rows to train on, %s held out", f"{rows['train']:,}", f"{rows['holdout']:,}")
-    digests = (*found.digests, *(one.digest() for one in (table, people) if one), *digests)
+    digests = (*found.digests, *(one.digest() for one in (table, people) if one), *digests, *written)
     facts = {
         "snapshot": hashlib.sha256("".join(digests).encode()).hexdigest(),
         "rows": found.facts | {"dropped": dropped} | thinned | {"items": len(items)},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,8 +28,17 @@ class Bases:
     """`code` names the sources that stages run, so that another release never takes this one's output for its own."""
 
     def __init__(
-        self, runs: RunStore, registry: Registry, artifacts: ArtifactStore, outputs: StageOutputs, data: DataSource, code: str
+        self,
+        runs: RunStore,
+        registry: Registry,
+        artifacts: ArtifactStore,
+        outputs: StageOutputs,
+        data: DataSource,
+        code: str,
+        has_values: Callable[[str], bool] = lambda _: False,
     ) -> None:
+        """`has_values`: whether anything was written of a recommender's users."""
+        self._has_values = has_values
         self.runs = runs
         self.registry = registry
         self.artifacts = artifacts
@@ -50,6 +59,8 @@ class Bases:
         if stage == "etl":
             if takes_events(record, spec):
                 return Basis(parts=parts, why="the platform's events are taken anew each time")
+            if spec.data.users is not None and self._has_values(record.recommender):
+                return Basis(parts=parts, why="what was written of users is taken anew each time")
             if any(place.query for place in _places(record, spec)):
                 return Basis(parts=parts, why="a database is asked anew each time")
             if not all(self._data.fingerprint(uri) for uri in _uris(record, spec)):

@@ -154,6 +154,10 @@ class Runs:
         if name == "etl" and takes_events(record, spec):
             assert following.attempt_since is not None
             inputs["events"] = self._snapshot(record, following.attempt_since)
+        if name == "etl" and spec.data.users is not None:
+            assert following.attempt_since is not None
+            values = self._snapshots.values(record.recommender, following.attempt_since)
+            inputs |= {"features": values} if values else {}
         return StageSpec(
             stage=name,
             run=record.id,

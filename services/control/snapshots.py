@@ -1,4 +1,5 @@
-"""The platform's own events as files for a run: closed days as they were compacted, and the rest out of the log.
+"""The platform's own events as files for a run: closed days as they were compacted, and the rest out of the log. And what was written of
+users to the feature store.
 
 A day's files are read only while they hold as many rows as the log has of that day; so what is read is the same whatever was compacted,
 and when.
@@ -11,15 +12,18 @@ from datetime import datetime
 from pathlib import Path
 
 from services.control.archive import Archive, rows_of
+from shared.contracts.online import USERS, history_name
 from shared.contracts.stage import Files
 from shared.domain.archive import Stretch, stretches
-from shared.ports import ArtifactStore, EventDays, EventLog
+from shared.ports import ArtifactStore, EventDays, EventLog, FeatureHistory
 
 EVENTS = "events.csv"
 
 
 class Snapshots:
-    def __init__(self, events: EventLog, days: EventDays, artifacts: ArtifactStore) -> None:
+    def __init__(self, events: EventLog, days: EventDays, artifacts: ArtifactStore, history: FeatureHistory | None = None) -> None:
+        """`history`: None where there is no feature store."""
+        self._history = history
         self._events = events
         self._days = days
         self._artifacts = artifacts
@@ -38,6 +42,18 @@ class Snapshots:
             else:
                 found |= self._exported(recommender, one, EVENTS if (one.since, one.until) == (since, until) else f"{number:05d}.csv")
         return found or self._exported(recommender, Stretch(since, until), EVENTS)
+
+    def has_values(self, recommender: str) -> bool:
+        """Whether anything was ever written of its users."""
+        return self._history is not None and bool(self._history.latest(recommender, USERS, 1))
+
+    def values(self, recommender: str, until: datetime) -> Files:
+        """All that was written of users before that moment; no file where there is nothing."""
+        if self._history is None:
+            return {}
+        with tempfile.TemporaryDirectory(prefix="eyas-features-") as folder:
+            path = Path(folder) / history_name(USERS)
+            return {path.name: self._artifacts.put(path)} if self._history.export(recommender, USERS, until, path) else {}
 
     def _exported(self, recommender: str, one: Stretch, name: str) -> Files:
         with tempfile.TemporaryDirectory(prefix="eyas-events-") as folder:

@@ -75,10 +75,11 @@ class Platform:
         term = functools.partial(replica.term, "serving") if replica else None
         placement = Placement(state.routes, state.rollouts, state.registry, server, clock, warmth(state.recommenders), term)
         data = DataFiles(data_roots)
-        bases = Bases(state.runs, state.registry, state.artifacts, state.outputs, data, code_version(parts.images(settings)))
+        snapshots = Snapshots(state.events, state.days, state.artifacts, state.feature_history)
+        code = code_version(parts.images(settings))
+        bases = Bases(state.runs, state.registry, state.artifacts, state.outputs, data, code, snapshots.has_values)
         stile = None if settings.owns_home else Turnstile(state.leases, secrets.token_hex(8), clock)
         turns, planner = Turns(state.runs, clock, settings.max_runs, stile), Planner(state.runs, bases, clock, settings.max_runs)
-        snapshots = Snapshots(state.events, state.days, state.artifacts)
         runs = Runs(state.rollouts, executor, snapshots, clock, data_roots, bases, turns)
         stores = (state.features, state.feature_history)
         values = Materialiser(placement.desired, state.registry, state.artifacts, state.recommenders, stores, clock)

@@ -18,7 +18,9 @@ from shared.domain.errors import Invalid
 from shared.domain.stored import MOST_BYTES, VIEW, DataType, Stored, StoredRow, take
 
 ONLINE = "online.json"
-MOST_COLUMNS = 256
+USERS = "users"
+"""The view of what is known of users beside their key."""
+MOST_COLUMNS, MOST_WIDTH = 256, 4096
 
 ViewName = Annotated[str, Field(pattern=rf"^{VIEW}$")]
 
@@ -26,7 +28,7 @@ ViewName = Annotated[str, Field(pattern=rf"^{VIEW}$")]
 class OnlineColumn(Strict):
     name: str = Field(min_length=1, max_length=120, description="The input of the served unit that it is for.")
     dtype: DataType = Field(description="int64, float32 or string.")
-    width: int | None = Field(None, ge=1, le=4096, description="None: one value. Else a list of at most so many.")
+    width: int | None = Field(None, ge=1, le=MOST_WIDTH, description="None: one value. Else a list of at most so many.")
 
 
 class View(Strict):
@@ -83,3 +85,8 @@ class Online(Strict):
 
 def part_name(view: str, number: int) -> str:
     return f"online.{view}.{number:04d}.npz"
+
+
+def history_name(view: str) -> str:
+    """The file by which etl is given all that was written to a view: JSON lines of key, at (microseconds since 1970) and values."""
+    return f"{view}.jsonl"

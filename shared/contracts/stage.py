@@ -40,7 +40,8 @@ class StageSpec(Strict):
     recommender: RecommenderSpec
     inputs: dict[str, Files] = Field(
         default_factory=dict,
-        description="By origin: 'etl', 'train', 'evaluate', 'export', 'events', 'parent' (warm start), 'serving' (to compare with), "
+        description="By origin: 'etl', 'train', 'evaluate', 'export', 'events', 'features' (what was written of users), "
+        "'parent' (warm start), 'serving' (to compare with), "
         "'accepted' (what is remembered of the data that the last version learned from); "
         "to compact: 'days' (what is stored) and 'parts' (what of it is written already).",
     )

@@ -11,6 +11,7 @@ from services.sources import code_version
 from shared.contracts.validation_report import ACCEPTED, PROFILE
 from shared.datafiles import DataFiles
 from shared.domain.run import STAGES, StageDone
+from shared.domain.stored import StoredRow
 from shared.launch import new_run
 from tests.unit.control.world import NAME, World, but_the_card
 
@@ -240,6 +241,23 @@ def test_a_database_is_asked_anew_by_every_run(world: World) -> None:
     found = lived(world, "r2")
     assert "etl" not in reused(found)
     assert why(found["etl"]) == "a database is asked anew each time"
+
+
+@pytest.mark.requirement("G-08")
+def test_what_was_written_of_users_is_taken_anew_by_every_run(world: World) -> None:
+    tables = {"interactions": {"uri": "a.csv"}, "items": {"uri": "b.csv", "key": "movieId"}, "users": {"uri": "b.csv", "key": "userId"}}
+    world.apply(data=tables)
+    lived(world, "r1")
+    assert world.executor.given["r1-etl-1"].inputs == {}
+    assert "etl" in reused(lived(world, "r2")), "nothing was written"
+    world.history.append(NAME, "users", [StoredRow(7, world.clock.now(), {"age": 34})])
+    world.clock.pass_by(seconds=1)
+    for id in ("r3", "r4"):
+        found = lived(world, id)
+        assert why(found["etl"]) == "what was written of users is taken anew each time"
+        (file,) = world.executor.given[f"{id}-etl-1"].inputs["features"].items()
+        assert file[0] == "users.jsonl"
+        assert b'"age":34' in world.artifacts.read(file[1]).replace(b" ", b"")
 
 
 def test_data_that_was_replaced_with_its_time_and_its_size_kept_is_other_data(tmp_path: Path) -> None:

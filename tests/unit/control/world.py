@@ -50,6 +50,7 @@ from shared.domain.traffic import Mirror
 from shared.domain.triggers import RetrainerStatus
 from shared.launch import Terms, new_run, retry_run
 from shared.ports import HistoryEntry, ModelServer, Record, Signals, Version
+from shared.testing.fake_features import FakeFeatureHistory
 from shared.testing.fakes import FakeExecutor, FakeModelServer
 
 S = TypeVar("S", bound=HasState)
@@ -198,10 +199,12 @@ class Executor(FakeExecutor):
     def __init__(self) -> None:
         super().__init__()
         self.calls: Counter[str] = Counter()
+        self.given: dict[str, StageSpec] = {}
         self.fate = Fate("none")
 
     def start(self, spec: StageSpec) -> None:
         self.calls[spec.attempt] += 1
+        self.given[spec.attempt] = spec
         super().start(spec)
         self.fate.reach("run", "after the effect")
 
@@ -249,12 +252,13 @@ class Plane:
         parts, clock = world.parts, world.clock
         registry, routes = parts.registry(engine, fate), parts.routes(engine, fate)
         recommenders, kpis = SqlRecommenders(engine), SqlKpis(engine)
-        snapshots = Snapshots(SqlEventLog(engine), SqlEventDays(engine), world.artifacts)
+        snapshots = Snapshots(SqlEventLog(engine), SqlEventDays(engine), world.artifacts, world.history)
         self.runs: Rows[RunStatus] = parts.rows(engine, "run", RunStatus, fate)
         self.rollouts: Rows[RolloutStatus] = parts.rows(engine, "rollout", RolloutStatus, fate)
         self.retrainers: Rows[RetrainerStatus] = parts.rows(engine, "retrainer", RetrainerStatus, fate)
         self.placement = Placement(routes, self.rollouts, registry, world.server, clock, world.keep_warm)
-        bases = self.bases = Bases(self.runs, registry, world.artifacts, SqlStageOutputs(engine), world.data, "1.0 test")
+        outputs = SqlStageOutputs(engine)
+        bases = self.bases = Bases(self.runs, registry, world.artifacts, outputs, world.data, "1.0 test", snapshots.has_values)
         self.turnstile = Turnstile(SqlLeases(engine), f"plane-{world.lives}", clock)
         world.lives += 1
         turns = self.turns = Turns(self.runs, clock, world.max_runs, self.turnstile if world.several else None)
@@ -296,6 +300,7 @@ class World:
         self.writes: list[str] = []
         """Every statement that wrote, or tried to."""
         self.parts = parts or Parts()
+        self.history = FakeFeatureHistory()
         self.values: Any = None
         """Who materialises; nobody."""
         self.clock = Clock()
