@@ -1,35 +1,64 @@
-"""Reads data for the command line: a request on stdin, its answer on stdout. Exit codes: 0 answered, 2 refused in one line, 1 else."""
+"""Works on data for the command line: a request on stdin, its answer on stdout.
+
+What it says of its progress goes to stderr, and only where a person watches.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
-from pipelines.data.validation.command import validate
+from shared.contracts.datatools import Answer
 from shared.contracts.strict import Strict
 from shared.domain.errors import EyasError, Invalid
 
-TOOLS: Mapping[str, Callable[[Any], Strict]] = {"validate": validate}
-"""By the first word of a request, which is a list of it and of what the tool is told."""
+TOOLS: Mapping[str, str] = {
+    "validate": "pipelines.data.validation.command:validate",
+    "synth": "pipelines.data.tools:synth",
+    "download": "pipelines.data.tools:download",
+    "describe": "pipelines.data.tools:describe",
+    "convert": "pipelines.data.tools:convert",
+}
+"""By the first word of a request, which is a list of it and of what the tool is told: where the tool stands. What it imports is its own."""
 
 
 def main() -> int:
     try:
-        name, told = json.load(sys.stdin)
+        answer = _answered(sys.stdin.read())
+    except KeyboardInterrupt:
+        return 130
+    sys.stdout.write(answer.model_dump_json(by_alias=True))
+    return answer.code
+
+
+def _answered(request: str) -> Answer:
+    try:
+        name, told = json.loads(request)
         if name not in TOOLS:
             raise Invalid(f"no tool is called '{name}'; there are {', '.join(TOOLS)}")
-        sys.stdout.write(TOOLS[name](told).model_dump_json(by_alias=True))
+        return Answer(found=_tool(TOOLS[name])(told).model_dump(mode="json", by_alias=True))
     except EyasError as error:
-        sys.stderr.write(" ".join(str(error).split()) + "\n")
-        return 2 if error.status < 500 else 1
+        return Answer(fault=" ".join(str(error).split()), code=2 if error.status < 500 else 1)
+    except ModuleNotFoundError as error:
+        return Answer(fault=f"it needs {error.name}, which is not installed: pip install 'eyas[pipelines]'", code=1)
+    except OSError as error:
+        return Answer(fault=f"{error.filename or 'a file'}: {error.strerror or error}", code=2)
     except Exception as error:
-        traceback.print_exc()
-        sys.stderr.write(f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}\n")
-        return 1
-    return 0
+        if os.environ.get("EYAS_DEBUG"):
+            traceback.print_exc()
+        said = " ".join(str(error).split()) or "no message"
+        return Answer(fault=f"unexpected {type(error).__name__}: {said} (set EYAS_DEBUG=1 to see where)", code=1)
+
+
+def _tool(place: str) -> Callable[[Any], Strict]:
+    module, _, name = place.partition(":")
+    found: Callable[[Any], Strict] = getattr(import_module(module), name)
+    return found
 
 
 if __name__ == "__main__":

@@ -42,6 +42,11 @@ _LOG_PIECE = 1 << 20
 _TAIL = 8192
 
 
+def handed_on() -> dict[str, str]:
+    """What every child gets of this process's surroundings."""
+    return {name: os.environ[name] for name in _HANDED_ON if name in os.environ} | _QUIET
+
+
 class LocalExecutor:
     """Implements the Executor port. `modules` says which module runs a stage; `env` adds to what every child gets, `only` to what one stage
     gets.
@@ -60,7 +65,7 @@ class LocalExecutor:
     ) -> None:
         self._root = root
         self._modules = dict(modules)
-        self._env = {name: os.environ[name] for name in _HANDED_ON if name in os.environ} | _QUIET | dict(env or {})
+        self._env = handed_on() | dict(env or {})
         self._only = {stage: dict(more) for stage, more in (only or {}).items()}
         self._grace = grace
         self._nursery = Nursery()

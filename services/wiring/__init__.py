@@ -1,5 +1,13 @@
 """The one place that reads settings, builds adapters and hands them over: the same parts, as one process or in roles."""
 
-from services.wiring.process import serve
+from collections.abc import Mapping
+from typing import Any
 
 __all__ = ["serve"]
+
+
+def serve(given: Mapping[str, Any]) -> int:
+    """Runs a platform, or a role of one, until it is told to end."""
+    from services.wiring.process import serve as begin
+
+    return begin(given)

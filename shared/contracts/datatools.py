@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -26,3 +26,68 @@ class ValidateRequest(Strict):
 class Validated(Strict):
     report: Report
     refusal: str | None = Field(description="Why a run would stop.")
+
+
+class Synth(Strict):
+    name: str = Field(description="Of the data set whose shape is wanted.")
+    to: str = Field(description="The folder to write to.")
+    rows: int | None = Field(None, description="Of the interactions; as many as the real one has when absent.")
+    seed: int = Field(0, ge=0, description="Another seed, other rows.")
+    parquet: bool = Field(False, description="Parquet in place of the makers' layout.")
+
+
+class Convert(Strict):
+    source: str = Field(description="A file, a folder, a glob, or s3://BUCKET/KEY.")
+    to: str = Field(description="The file to write; the folder, for a data set.")
+    name: str | None = Field(None, description="The data set that the source is.")
+    short: dict[str, str] = Field(default_factory=dict, description="TFRecord: features by column.")
+    batch: int | None = Field(None, ge=1, le=1 << 20, description="TFRecord: rows an Example.")
+    grouped: bool = Field(False, description="TFRecord: columns grouped by type.")
+    narrow: bool = Field(False, description="TFRecord: fractions may lose what float32 doesn't hold.")
+
+
+class Written(Strict):
+    rows: dict[str, int] = Field(description="By file.")
+
+
+class Download(Strict):
+    name: str = Field(description="Of the data set.")
+    to: str = Field(description="The folder to unpack in.")
+
+
+class Downloaded(Strict):
+    folder: str
+    bytes: int
+    sha256: str
+    licence: str
+
+
+class Describe(Strict):
+    uri: str = Field(description="A file, a folder, a glob, or s3://BUCKET/KEY.")
+    top: int = Field(5, ge=0, le=100, description="How many of the most frequent values.")
+
+
+class Described(Strict):
+    class Column(Strict):
+        name: str
+        type: str
+        nulls: int
+        min: Any = None
+        max: Any = None
+        distinct: int | None = Field(None, description="None for what isn't counted: records within records.")
+        estimated: bool = Field(False, description="Whether there are too many to be counted one by one.")
+        shortest: int | None = Field(None, description="Of lists.")
+        longest: int | None = None
+        top: tuple[tuple[Any, int], ...] = Field((), description="The most frequent values, and their rows.")
+
+    uri: str
+    rows: int
+    columns: tuple[Column, ...]
+
+
+class Answer(Strict):
+    """Either what came of it, or the fault in one line: 2 says that the user can mend it, 1 that something else is wrong."""
+
+    found: dict[str, Any] = Field(default_factory=dict)
+    fault: str | None = None
+    code: int = 0

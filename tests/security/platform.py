@@ -171,15 +171,15 @@ def main() -> None:
     for name in ("ratings.csv", "films.csv"):
         (data / name).write_text("one,two\n1,2\n")
     more = {"database_url": given.database} if given.database else {}
-    settings = Settings.read({"home": given.home / "home", "data_roots": [data], **more})
+    settings = Settings.read({"home": given.home / "home", "data_roots": [str(data)], **more})
     logs.configure()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
     def executor(_: Settings, home: Home, state: State, undo: ExitStack) -> Stages:
         return Stages(state.artifacts, given.home)
 
-    parts.executor = executor
-    parts.model_server = lambda *_: Server()  # type: ignore[assignment,return-value]
+    parts.executor = executor  # type: ignore[assignment]
+    parts.model_server = lambda *_: Server()  # type: ignore[assignment]
     try:
         with ExitStack() as undo:
             home = Home(settings.home)

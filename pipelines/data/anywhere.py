@@ -1,0 +1,15 @@
+"""Rows of a place that a person names at the command line: whatever that person may read, there is no operator's list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipelines.data.sources import Reach, Source, open_source
+from shared.contracts.sources import Place
+from shared.datafiles import is_object
+
+
+def open_anywhere(uri: str, scratch: Path) -> Source:
+    if is_object(uri):
+        return open_source(Place(uri=uri), Reach(("s3://" + uri.removeprefix("s3://").split("/")[0],), scratch), ())
+    return open_source(Place(uri=str(Path(uri).absolute())), Reach(("/",), scratch), ())

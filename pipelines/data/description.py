@@ -1,0 +1,62 @@
+"""What is in a data file, column by column, in streaming passes: never the whole of it in memory."""
+
+from __future__ import annotations
+
+import math
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from pipelines.data.anywhere import open_anywhere
+from pipelines.data.sources import readable
+from shared.contracts.datatools import Described
+
+_COUNTED = 1_000_000
+"""Up to so many distinct values are counted one by one; of more the number is an estimate and none is told."""
+
+
+def described(uri: str, top: int, scratch: Path) -> Described:
+    source = open_anywhere(uri, scratch)
+    frame = source.frame
+    with readable(source.name):
+        schema = frame.collect_schema()
+        rows = int(frame.select(pl.len()).collect(engine="streaming").item())
+        columns = [_column(frame.select(name), name, dtype, top) for name, dtype in schema.items()]
+    return Described(uri=uri, rows=rows, columns=tuple(columns))
+
+
+def _column(frame: pl.LazyFrame, name: str, dtype: pl.DataType, top: int) -> Described.Column:
+    column = pl.col(name)
+    lists = isinstance(dtype, pl.List)
+    values = frame.select(column.list.explode(keep_nulls=False, empty_as_null=False)) if lists else frame
+    facts = frame.select(nulls=column.null_count()).collect(engine="streaming").row(0, named=True)
+    found: dict[str, Any] = {"name": name, "type": str(dtype), "nulls": int(facts["nulls"])}
+    if lists:
+        shortest, longest = (
+            frame.select(column.list.len().min().alias("a"), column.list.len().max().alias("b")).collect(engine="streaming").row(0)
+        )
+        found |= {"shortest": shortest, "longest": longest}
+    if dtype.is_nested() and not lists:
+        return Described.Column(**found)
+    low, high, about = (
+        values.select(low=column.min(), high=column.max(), about=column.drop_nulls().approx_n_unique()).collect(engine="streaming").row(0)
+    )
+    found |= {"min": _plain(low), "max": _plain(high), "distinct": about, "estimated": True}
+    if about <= _COUNTED:
+        counted = values.drop_nulls().group_by(name).len("rows").collect(engine="streaming")
+        most = counted.sort(["rows", name], descending=[True, False]).head(top)
+        found |= {"distinct": len(counted), "estimated": False, "top": tuple((_plain(value), rows) for value, rows in most.rows())}
+    return Described.Column(**found)
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it."""
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value[:20].hex()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -1,0 +1,50 @@
+"""What `eyas data` has done beside validation: each tool takes what it is told as JSON and gives its answer."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pipelines.data.conversion import convert_files
+from pipelines.data.description import described
+from pipelines.data.sets.archives import fetch_archive
+from pipelines.data.sets.written import write_twin
+from shared.contracts.datatools import Convert, Describe, Described, Download, Downloaded, Synth, Written
+from shared.contracts.strict import read
+
+
+def synth(told: Any) -> Written:
+    request = read(Synth, told, "the request")
+    return Written(rows=write_twin(request.name, Path(request.to), request.seed, request.rows, parquet=request.parquet, say=_say))
+
+
+def download(told: Any) -> Downloaded:
+    request = read(Download, told, "the request")
+    return fetch_archive(request.name, Path(request.to), _say)
+
+
+def describe(told: Any) -> Described:
+    request = read(Describe, told, "the request")
+    with tempfile.TemporaryDirectory(prefix="eyas-data-") as scratch:
+        return described(request.uri, request.top, Path(scratch))
+
+
+def convert(told: Any) -> Written:
+    request = read(Convert, told, "the request")
+    with tempfile.TemporaryDirectory(prefix=".eyas-data-", dir=_roomy(request.to)) as scratch:
+        return Written(rows=convert_files(request, Path(scratch)))
+
+
+def _roomy(to: str) -> Path | None:
+    """Beside what is written, where there is room for it, rather than in a /tmp of memory."""
+    folder = Path(to).absolute().parent
+    return folder if folder.is_dir() and os.access(folder, os.W_OK) else None
+
+
+def _say(line: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{line}")
+        sys.stderr.flush()

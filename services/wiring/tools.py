@@ -1,0 +1,18 @@
+"""What the command line has others do on this machine, without a platform."""
+
+from __future__ import annotations
+
+import json
+
+from services.executors.tool import run_tool
+from shared.contracts.datatools import MODULE, Answer
+from shared.contracts.strict import Strict
+
+
+def work_on_data(tool: str, request: Strict) -> Answer:
+    """One request of `eyas data`, done by the stages' side."""
+    code, said = run_tool(MODULE, json.dumps([tool, request.model_dump(mode="json", by_alias=True)]))
+    try:
+        return Answer.model_validate_json(said)
+    except ValueError:
+        return Answer(fault=f"python -m {MODULE} ended with code {code} and said nothing more", code=1)
