@@ -23,6 +23,7 @@ TOOLS: Mapping[str, str] = {
     "download": "pipelines.data.tools:download",
     "describe": "pipelines.data.tools:describe",
     "convert": "pipelines.data.tools:convert",
+    "explain": "pipelines.explain.command:explain",
 }
 """By the first word of a request, which is a list of it and of what the tool is told: where the tool stands. What it imports is its own."""
 

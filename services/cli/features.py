@@ -13,7 +13,12 @@ from services.cli import paths
 from services.cli.faults import Guarded, Refused
 from services.cli.session import AsJson, Name, client, show_json, show_table, when
 
-app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help="The feature store: what versions are told of users.")
+app = typer.Typer(
+    cls=Guarded,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="The features of a spec, and the feature store: what versions are told of users.",
+)
 
 _AT_ONCE = 5_000
 _BYTES = 900_000

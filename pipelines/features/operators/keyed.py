@@ -31,7 +31,8 @@ def place(build: Lowering, columns: tuple[Column, ...], keys: pl.DataFrame) -> s
         size = np.array(sizes[at], np.int64)
         found = build.node("Add", build.node("Mul", found, build.constant(size)), numbers[at])
         ours = ours * sizes[at] + _numbers(keys, at)
-    table = {"keys_int64s": ours.tolist(), "values_int64s": list(range(missing)), "default_int64": missing}
+    # A table needs an entry: of no keys at all, one that says what is said of everything else.
+    table = {"keys_int64s": ours.tolist() or [0], "values_int64s": list(range(missing)) or [0], "default_int64": missing}
     return build.node("LabelEncoder", found, domain="ai.onnx.ml", **table)
 
 

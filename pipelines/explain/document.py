@@ -1,0 +1,146 @@
+"""What a spec's features are: the graph, what models get, tables and their sizes, and what the served unit asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from pipelines.explain.fitting import Fitted
+from pipelines.explain.given import Given, given
+from pipelines.explain.sizes import PRECISION, Embedding, embeddings
+from pipelines.features.columns import Column, Raw
+from pipelines.features.graph import Graph
+from pipelines.features.operators.base import Feature, Operator, plain
+from pipelines.features.raw import signature
+from shared.contracts.explanation import (
+    Explanation,
+    FeatureExplained,
+    InputExplained,
+    Node,
+    OperatorExplained,
+    Runtime,
+    Seen,
+    TableExplained,
+    Totals,
+)
+from shared.contracts.spec import RecommenderSpec
+
+RUNTIMES: tuple[Runtime, ...] = ("polars", "onnx")
+"""That every operator has a lowering to."""
+
+
+def explained(spec: RecommenderSpec, fitted: Fitted) -> Explanation:
+    graph, known = fitted.graph, given(fitted.graph)
+    tables = embeddings(fitted, spec.model.params)
+    seen = Seen(rows=fitted.rows, items=fitted.items, users=fitted.users, one_user_in=fitted.every)
+    return Explanation(
+        recommender=spec.name,
+        family=spec.model.family,
+        data=seen if fitted.knows_data else None,
+        nodes=tuple(_nodes(graph)),
+        operators=tuple(_operator(one) for one in graph.operators),
+        features=tuple(_feature(one, fitted, known[one.name], tables) for one in graph.features),
+        tables=tuple(_table(one) for one in tables),
+        totals=_totals(spec.model.train.batch_size, tables),
+        inputs=tuple(_inputs(fitted, known)),
+    )
+
+
+def _nodes(graph: Graph) -> Iterator[Node]:
+    for raw in graph.raws():
+        yield Node(id=raw.name, name=raw.name, side=raw.side, table=raw.table, by="extract" if raw.pattern else None)
+    made = {one.made for one in graph.features}
+    for operator in graph.operators:
+        of = tuple(one.name for one in operator.inputs)
+        for out in operator.outputs:
+            yield Node(id=out.name, name=plain(out), side=out.side, by=operator.kind, of=of, feature=out.name in made)
+
+
+def _operator(operator: Operator) -> OperatorExplained:
+    return OperatorExplained(
+        operator=operator.kind,
+        of=tuple(plain(one) for one in operator.inputs),
+        makes=tuple(plain(one) for one in operator.outputs),
+        side=operator.outputs[0].side,
+        fitted=bool(operator.asks()),
+        files=tuple(sorted(f"{name}.parquet" for name in operator.saved().frames)),
+        runtimes=RUNTIMES,
+    )
+
+
+def _feature(feature: Feature, fitted: Fitted, known: Given, tables: tuple[Embedding, ...]) -> FeatureExplained:
+    graph, sees = fitted.graph, fitted.knows_data
+    column, maker = next((out, one) for one in graph.operators for out in one.outputs if out.name == feature.made)
+    return FeatureExplained(
+        name=feature.name,
+        side=feature.side,
+        kind=feature.kind,
+        several=feature.width is not None,
+        width=feature.width if sees else known.width,
+        width_at_most=known.most,
+        cardinality=feature.cardinality if sees else known.codes,
+        embedding=next((one.width for one in tables if one.feature == feature.name), None),
+        operator=maker.kind,
+        made=_formula(column, graph),
+        columns=graph.sources(feature),
+        runtimes=RUNTIMES,
+    )
+
+
+def _formula(column: Column, graph: Graph) -> str:
+    if isinstance(column, Raw):
+        return f"extract({column.source})" if column.pattern else column.name
+    maker = next(one for one in graph.operators if column in one.outputs)
+    return f"{maker.kind}({', '.join(_formula(one, graph) for one in maker.inputs)})"
+
+
+def _table(one: Embedding) -> TableExplained:
+    return TableExplained(
+        feature=one.feature,
+        codes=one.codes,
+        width=one.width,
+        bytes=one.size,
+        values_per_row=one.values,
+        bytes_per_row=one.lookup,
+        padded_width=one.aligned,
+    )
+
+
+def _totals(batch: int, tables: tuple[Embedding, ...]) -> Totals:
+    size, a_row = _sum(one.size for one in tables), _sum(one.lookup for one in tables)
+    padded = _sum(None if one.codes is None or one.aligned is None else one.codes * one.aligned * PRECISION for one in tables)
+    return Totals(
+        bytes=None if size is None else int(size),
+        bytes_per_row=a_row,
+        batch_size=batch,
+        bytes_per_batch=None if a_row is None else a_row * batch,
+        padded_bytes=None if padded is None else int(padded),
+    )
+
+
+def _sum(parts: Iterable[float | None]) -> float | None:
+    found = 0.0
+    for one in parts:
+        if one is None:
+            return None
+        found += one
+    return found
+
+
+def _inputs(fitted: Fitted, known: Mapping[str, Given]) -> Iterator[InputExplained]:
+    graph = fitted.graph
+    made = {one.name: graph.sources(one) for one in graph.features}
+    for one in signature(graph).inputs:
+        features = tuple(name for name, of in made.items() if one.name in of)
+        lengths = [most for name in features if (most := known[name].most) is not None]
+        told = {
+            "name": one.name,
+            "dtype": one.dtype,
+            "several": one.width is not None,
+            "width": one.width if fitted.knows_data else None,
+            "width_at_most": max(lengths, default=None) if one.width is not None else None,
+            "side": one.side,
+            "from": one.origin,
+            "view": one.view,
+            "features": features,
+        }
+        yield InputExplained.model_validate(told)

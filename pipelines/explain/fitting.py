@@ -1,0 +1,138 @@
+"""The graph of a spec as a run would fit it: on the part of the data that is trained on, or on nothing, for what is known before any data.
+
+Large data is sampled by whole users, so that what is said of a user's rows stays true. Nothing is kept of it but counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from pipelines.data.catalogue import keep_known, open_items, open_users, read_items, read_users
+from pipelines.data.interactions import from_file, latest, open_interactions
+from pipelines.data.sources import Reach, open_source, readable
+from pipelines.data.split import split
+from pipelines.data.thinning import thin
+from pipelines.data.validation.judging import judge
+from pipelines.data.vectors import open_vectors, with_vectors
+from pipelines.features.columns import NULL, Side, Table
+from pipelines.features.graph import Graph
+from pipelines.features.hashing import hashed
+from pipelines.features.prepared import EXTRA, Prepared, extra_columns, graph_of, prepare
+from shared.contracts.features import Vector, VectorOf
+from shared.contracts.spec import RecommenderSpec
+from shared.contracts.spec import Table as Keyed
+
+_NORMAL = pl.Schema({"user": pl.Int64(), "item": pl.Int64(), "time": pl.Float64(), "label": pl.Int8()})
+_KEY, _MET = "~key", "~met"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    graph: Graph
+    rows: int
+    """That it was fitted on: none, where it knows no data."""
+    items: int
+    users: int
+    every: int
+    """One user in so many was looked at."""
+    values: Mapping[str, float]
+    """Of features of lists: how many values a row of the data has, where that was counted."""
+
+    @property
+    def knows_data(self) -> bool:
+        return self.rows > 0
+
+
+def fit_on_data(spec: RecommenderSpec, reach: Reach, most: int) -> Fitted:
+    """`most`: about so many interactions are looked at."""
+    table, people = open_items(spec, reach), open_users(spec, reach)
+    items = _with_vectors(read_items(table, spec), spec, spec.schema_.item, reach)
+    users = _with_vectors(read_users(people, spec), spec, spec.schema_.user, reach) if people else None
+    source = open_interactions(spec, reach)
+    extra = extra_columns(spec, source.frame.collect_schema())
+    source = judge(source, spec, None, time.time(), reach.scratch / "bad.parquet").source
+    frame = from_file(source, spec, {f"{EXTRA}{name}": name for name in extra})
+    if spec.data.interactions.since:
+        frame = latest(frame, spec.data.interactions.since.total_seconds())
+    every = max(1, -(-_count(frame) // most))
+    if every > 1:
+        frame = frame.filter(hashed([pl.col("user").fill_null(0)], every) == 0)
+    frame, _ = keep_known(frame, items, spec.schema_.item, source.name, table.name)
+    with readable(source.name):
+        frame = _laid_down(frame, reach.scratch / "interactions.parquet")
+    frame = _laid_down(thin(frame, spec.data.interactions).frame, reach.scratch / "used.parquet")
+    parts = split(frame, spec.split, source.name)
+    names: dict[Table, str] = {"interactions": source.name, "items": f"the items table {table.name}"}
+    if people is not None:
+        names["users"] = f"the users table {people.name}"
+    graph = graph_of(spec, extra, items.schema, users.schema if users is not None else None, names)
+    ready = prepare(graph, items, users, frame)
+    ready = ready.fit(parts.train, None, ready.history(parts.train, parts.holdout, reach.scratch / "history"))
+    seen = len(ready.users) if ready.users is not None else _count(frame.select("user").unique())
+    return Fitted(ready.graph, _count(parts.train), len(items), seen, every, _values(ready, parts.train))
+
+
+def fit_on_nothing(spec: RecommenderSpec, reach: Reach) -> Fitted:
+    """By the tables' schemas alone."""
+    schema = spec.schema_
+    rows = open_source(spec.data.interactions, reach, (schema.user, schema.item, schema.time)).frame.collect_schema()
+    items = _empty(spec.data.items, schema.item, spec, reach)
+    users = _empty(spec.data.users, schema.user, spec, reach) if spec.data.users else None
+    extra = extra_columns(spec, rows)
+    graph = graph_of(spec, extra, items.schema, users.schema if users is not None else None, {})
+    frame = pl.LazyFrame(schema=_NORMAL | {f"{EXTRA}{name}": dtype for name, dtype in extra.items()})
+    ready = prepare(graph, items, users, frame)
+    ready = ready.fit(frame, None, ready.history(frame, frame, reach.scratch / "history"))
+    return Fitted(ready.graph, 0, 0, 0, 1, {})
+
+
+def _empty(table: Keyed, key: str, spec: RecommenderSpec, reach: Reach) -> pl.DataFrame:
+    there = open_source(table, reach, (table.key,)).frame.collect_schema()
+    columns = {name: dtype for name, dtype in there.items() if name not in (table.key, key)}
+    vectors = {one.output: pl.List(pl.Float32) for one in _vectors(spec, key)}
+    return pl.DataFrame(schema={key: pl.Int64(), **columns, **vectors})
+
+
+def _with_vectors(table: pl.DataFrame, spec: RecommenderSpec, key: str, reach: Reach) -> pl.DataFrame:
+    for of in _vectors(spec, key):
+        table = with_vectors(table, open_vectors(of, reach), of)
+    return table
+
+
+def _vectors(spec: RecommenderSpec, key: str) -> list[VectorOf]:
+    return [one.vector for one in spec.operators() if isinstance(one, Vector) and one.vector.of == key]
+
+
+def _values(ready: Prepared, rows: pl.LazyFrame) -> dict[str, float]:
+    """Of what items and users have several values: how many an interaction meets on average."""
+    found: dict[str, float] = {}
+    tables: tuple[tuple[Side, str, pl.DataFrame | None], ...] = (
+        ("item", ready.graph.item, ready.items),
+        ("user", ready.graph.user, ready.users),
+    )
+    for side, key, table in tables:
+        wanted = [one.name for one in ready.graph.side(side) if one.kind == "code" and one.width is not None]
+        if table is None or not wanted:
+            continue
+        met = rows.group_by(pl.col(side).alias(_KEY)).agg(pl.len().alias(_MET)).collect(engine="streaming")
+        made = ready.graph.transform(table.lazy(), side, keep=[pl.col(key).alias(_KEY)]).collect()
+        times = made.select(_KEY).join(met, on=_KEY, how="left", maintain_order="left")[_MET].fill_null(0).to_numpy()
+        for name in wanted:
+            counts = (made[name].to_numpy() != NULL).sum(axis=1)
+            found[name] = float((counts * times).sum() / max(1, times.sum()))
+    return found
+
+
+def _laid_down(frame: pl.LazyFrame, path: Path) -> pl.LazyFrame:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    frame.sink_parquet(path)
+    return pl.scan_parquet(path)
+
+
+def _count(frame: pl.LazyFrame) -> int:
+    return int(frame.select(pl.len()).collect(engine="streaming").item())

@@ -1,0 +1,51 @@
+"""What is known of features before any data: by what the spec says of each operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pipelines.features.graph import Graph
+from pipelines.features.operators.base import Feature, Operator, plain
+from pipelines.features.operators.bucketise import Bucketise
+from pipelines.features.operators.categorify import MultiHot
+from pipelines.features.operators.codes import Cross, OneHot
+from pipelines.features.operators.ordered import Sequence
+from pipelines.features.operators.times import Calendar
+from pipelines.features.operators.vector import Vector
+
+
+@dataclass(frozen=True)
+class Given:
+    codes: int | None = None
+    width: int | None = None
+    """Of lists and vectors."""
+    most: int | None = None
+    """How long lists get at most, where how long they are is only known once fitted."""
+
+
+def given(graph: Graph) -> Mapping[str, Given]:
+    """By feature; `graph` may be fitted on nothing."""
+    found: dict[str, Given] = {}
+    for operator in graph.operators:
+        found |= {one.name: _given(operator, one, found) for one in operator.features}
+    return found
+
+
+def _given(operator: Operator, feature: Feature, before: Mapping[str, Given]) -> Given:
+    match operator:
+        case Calendar():
+            return Given(codes=feature.cardinality)
+        case Bucketise() if operator.parts is None:
+            return Given(codes=feature.cardinality)
+        case MultiHot():
+            return Given(most=operator.column.max_length)
+        case Cross():
+            several = before[plain(operator.many)] if operator.many else Given()
+            return Given(feature.cardinality, several.width, several.most)
+        case OneHot():
+            return Given(width=before[plain(operator.column)].codes)
+        case Vector() | Sequence():
+            return Given(width=feature.width)
+        case _:
+            return Given()

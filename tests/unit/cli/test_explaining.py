@@ -1,0 +1,86 @@
+"""`eyas features explain`: a real process of pipelines behind it, and one line for what is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from services.cli.drawing import dot, mermaid
+from shared.contracts.explanation import Node
+from tests.unit.pipelines.recommender import spec, write
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    write(tmp_path)
+    path = tmp_path / "films.json"
+    path.write_text(json.dumps(spec(tmp_path).document()))
+    return path
+
+
+def test_it_shows_features_tables_and_inputs(eyas, file):
+    shown = eyas("features", "explain", file)
+    assert shown.exit_code == 0, shown.output
+    lines = [line.split() for line in shown.stdout.splitlines() if line]
+    assert shown.stdout.startswith("films, family mlp: fitted on 160 rows to train on, 20 items, 29 users")
+    assert ["genres", "item", "codes", "x", "3", "5", "multi_hot(genres)"] in lines
+    assert ["genres", "string", "x", "3", "item", "catalogue", "genres"] in lines
+    assert ["userId", "int64", "user", "request", "userId"] in lines
+    assert "in all " in shown.stdout and "polars" in shown.stdout
+
+
+def test_as_json_it_says_the_same_for_machines(eyas, file):
+    found = json.loads(eyas("features", "explain", file, "--json", "--no-data").stdout)
+    assert found["data"] is None
+    assert {one["name"] for one in found["features"]} == {"userId", "movieId", "year", "genres"}
+    assert all({"polars", "onnx"} <= set(one["runtimes"]) for one in found["operators"])
+
+
+@pytest.mark.parametrize("language", ["dot", "mermaid"])
+def test_the_graph_is_drawn_with_every_edge_between_nodes_that_are_there(eyas, file, language):
+    drawn = eyas("features", "explain", file, "--no-data", "--draw", language).stdout
+    nodes = set(re.findall(r"^  (n\d+)[ \[(]+", drawn, re.MULTILINE))
+    edges = re.findall(r"(n\d+) -+> (n\d+)", drawn)
+    assert len(nodes) == 8 and len(edges) == 4
+    assert {end for edge in edges for end in edge} == nodes
+
+
+def test_names_cannot_break_out_of_a_drawing():
+    node = Node(id="a", name='a"]; b\\', side="item", table="items")
+    assert dot([node]).count('"') % 2 == 0 and "a'];" in dot([node])
+    assert '["a\']; b\\\\ (items)"]' in mermaid([node])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"features": [{"categorify": ["userId", "movieId", "yaer"]}]}, "did you mean 'year'"),
+        ({"features": [{"categorify": ["userId", "movieId"]}, {"multi_hot": "genres"}]}, "say its separator"),
+        ({"data": {"interactions": {"uri": "none.csv"}, "items": {"uri": "none.csv", "key": "movieId"}}}, "there is no such file"),
+        ({"model": {"family": "mpl"}}, "did you mean 'mlp'"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_exit_code_two(eyas, file, change, said):
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    shown = eyas("features", "explain", file)
+    assert shown.exit_code == 2
+    assert said in shown.stderr and shown.stderr.count("\n") == 1
+
+
+def test_a_spec_that_is_not_there_is_one_line(eyas, tmp_path):
+    shown = eyas("features", "explain", tmp_path / "none.yaml")
+    assert (shown.exit_code, shown.stderr.count("\n")) == (2, 1)
+
+
+def test_relative_paths_are_looked_for_under_the_roots_that_are_said(eyas, file, tmp_path):
+    document = json.loads(file.read_text())
+    document["data"]["interactions"]["uri"], document["data"]["items"]["uri"] = "ratings.parquet", "films.parquet"
+    file.write_text(json.dumps(document))
+    (tmp_path / "specs").mkdir()
+    file = file.rename(tmp_path / "specs" / "films.json")
+    assert eyas("features", "explain", file, "--no-data").exit_code == 2
+    assert eyas("features", "explain", file, "--no-data", "--data-root", tmp_path).exit_code == 0

@@ -1,0 +1,173 @@
+"""What is said of a spec's features before training is what etl and training then find."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import polars as pl
+import pytest
+
+from pipelines.data.sources import Reach
+from pipelines.explain.document import explained
+from pipelines.explain.fitting import Fitted, fit_on_data, fit_on_nothing
+from pipelines.features.graph import load_graph
+from pipelines.features.raw import signature
+from pipelines.models.tables import plan_tables
+from shared.contracts.spec import RecommenderSpec
+from shared.domain.errors import Invalid
+from tests.unit.pipelines.conftest import Etl
+from tests.unit.pipelines.recommender import films, ratings, spec, write
+
+FEATURES: list[dict[str, Any]] = [
+    {"categorify": ["userId", "movieId", "year", "city"]},
+    {"multi_hot": "genres", "separator": "|", "max_length": 2},
+    {"log": "age"},
+    {"bucketise": "age", "at": [18, 65]},
+    {"bucketise": "year_", "quantiles": 3},
+    {"calendar": {"of": "at", "parts": ["hour"]}},
+    {"cross": ["genres", "hour"], "buckets": 50},
+    {"one_hot": ["hour"]},
+    {"target_encode": {"of": ["movieId"]}},
+    {"target_encode": {"of": ["year", "genres1"]}},
+    {"lag": {"of": "at", "by": "userId"}},
+    {"sequence": {"of": "movieId", "by": "userId", "length": 5}},
+    {"vector": {"of": "movieId", "from": "posters.parquet", "width": 4}},
+]
+
+
+def _all(folder: Path, **changes: Any) -> RecommenderSpec:
+    write(folder, ratings(2_000), films().with_columns(year_=pl.col("year"), genres1=pl.col("genres").str.head(1)))
+    users = pl.DataFrame({"userId": range(1, 25), "city": ["Ulm", "Lyon", None] * 8, "age": range(1, 25)})
+    users.write_parquet(folder / "users.parquet")
+    pl.DataFrame({"movieId": [1, 2], "vector": [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]]}).write_parquet(folder / "posters.parquet")
+    made = spec(folder, features=FEATURES, **changes)
+    data = {**made.document()["data"], "users": {"uri": str(folder / "users.parquet"), "key": "userId"}}
+    return RecommenderSpec.model_validate(made.document() | {"data": data})
+
+
+def _fitted(wish: RecommenderSpec, folder: Path, most: int = 10**9) -> Fitted:
+    scratch = folder / "explain"
+    scratch.mkdir(exist_ok=True)
+    return fit_on_data(wish, Reach((str(folder),), scratch), most)
+
+
+def _nothing(wish: RecommenderSpec, folder: Path) -> Fitted:
+    scratch = folder / "nothing"
+    scratch.mkdir(exist_ok=True)
+    return fit_on_nothing(wish, Reach((str(folder),), scratch))
+
+
+def explain(wish: RecommenderSpec, fitted: Fitted) -> dict[str, Any]:
+    return explained(wish, fitted).model_dump(mode="json", by_alias=True)
+
+
+def test_it_says_the_features_that_etl_then_makes(etl: Etl, tmp_path: Path) -> None:
+    wish = _all(tmp_path)
+    outcome = etl(wish)
+    graph, fitted = load_graph(lambda name: outcome.files[name]), _fitted(wish, tmp_path)
+    assert fitted.graph.describe() == graph.describe()
+    assert fitted.rows == outcome.metrics["rows.train"]
+    found = explain(wish, fitted)
+    assert {one["name"]: one["cardinality"] for one in found["features"] if one["kind"] == "code"} == outcome.facts["cardinalities"]
+    assert [(one["name"], one["from"]) for one in found["inputs"]] == [(one.name, one.origin) for one in signature(graph).inputs]
+
+
+@pytest.mark.requirement("G-21")
+def test_tables_are_those_that_training_plans_and_a_row_reads_what_its_values_read(etl: Etl, tmp_path: Path) -> None:
+    wish = _all(tmp_path)
+    outcome = etl(wish)
+    graph = load_graph(lambda name: outcome.files[name])
+    found = explain(wish, _fitted(wish, tmp_path))
+    planned = {one.column: one for one in plan_tables(graph, None)}
+    assert {one["feature"]: (one["codes"], one["width"], one["bytes"]) for one in found["tables"]} == {
+        name: (one.cardinality, one.width, one.size) for name, one in planned.items()
+    }
+    # Counted by hand: of every training row the genres of its item.
+    rows = pl.read_parquet(outcome.files["train.parquet"])
+    genres = pl.read_parquet(outcome.files["items.features.parquet"])["genres"].to_numpy()[rows["item_row"].to_numpy()]
+    read = (genres != 0).sum() * (planned["genres"].width * 4 + 8) / len(rows)
+    table = next(one for one in found["tables"] if one["feature"] == "genres")
+    assert table["bytes_per_row"] == pytest.approx(read, rel=1e-12)
+    assert found["totals"]["bytes"] == sum(one.size for one in planned.values())
+    assert found["totals"]["bytes_per_batch"] == pytest.approx(4096 * sum(one["bytes_per_row"] for one in found["tables"]))
+    widths = {one["feature"]: one["padded_width"] for one in found["tables"]}
+    assert all(width % 4 == 0 and 0 <= width - planned[name].width < 4 for name, width in widths.items())
+
+
+def test_without_data_it_says_what_the_spec_and_the_schemas_say_and_no_more(tmp_path: Path) -> None:
+    wish = _all(tmp_path)
+    blind, seeing = explain(wish, _nothing(wish, tmp_path)), explain(wish, _fitted(wish, tmp_path))
+    same = ("name", "side", "kind", "several", "operator", "made", "columns")
+    assert [[one[name] for name in same] for one in blind["features"]] == [[one[name] for name in same] for one in seeing["features"]]
+    assert [(one["name"], one["dtype"], one["several"], one["from"]) for one in blind["inputs"]] == [
+        (one["name"], one["dtype"], one["several"], one["from"]) for one in seeing["inputs"]
+    ]
+    pairs = [(one, other) for one, other in zip(blind["features"], seeing["features"], strict=True)]
+    for one, other in pairs:  # what it does say is so
+        assert one["cardinality"] in (None, other["cardinality"]) and one["width"] in (None, other["width"]), one["name"]
+        assert one["embedding"] in (None, other["embedding"])
+        assert not other["several"] or one["width"] is not None or one["width_at_most"] >= other["width"], one["name"]
+    known = {one["name"] for one in blind["features"] if one["cardinality"] is not None}
+    assert known == {"age_bucket", "hour", "genres_x_hour"}
+    assert {one["name"]: one["width"] for one in blind["features"] if one["width"]} == {
+        "hour_hot": 26,
+        "movieId_sequence": 5,
+        "movieId_vector": 4,
+    }
+    assert blind["data"] is None and blind["totals"]["bytes"] is None
+
+
+def test_of_large_data_whole_users_are_looked_at_and_it_says_so(tmp_path: Path) -> None:
+    wish = _all(tmp_path)
+    found = explain(wish, _fitted(wish, tmp_path, most=700))
+    assert found["data"]["one_user_in"] == 3
+    assert 0 < found["data"]["rows"] < 1_200
+    sampled = next(one for one in found["features"] if one["name"] == "userId")["cardinality"]
+    assert 2 < sampled < 29
+
+
+def test_a_family_has_the_tables_that_it_looks_up(tmp_path: Path) -> None:
+    gates = [{"parity": 1e-4}]
+    wish = _all(tmp_path, model={"family": "mf", "params": {"width": 8}}, gates=gates)
+    found = explain(wish, _nothing(wish, tmp_path))
+    assert [(one["feature"], one["codes"], one["width"], one["bytes_per_row"]) for one in found["tables"]] == [
+        ("userId", None, 8, 40.0),
+        ("movieId", None, 8, 40.0),
+    ]
+    wish = _all(tmp_path, model={"family": "popularity"}, gates=gates)
+    assert explain(wish, _fitted(wish, tmp_path))["tables"] == []
+
+
+def test_every_node_is_made_of_nodes_that_come_before_it(tmp_path: Path) -> None:
+    wish = spec(tmp_path, features=[{"categorify": ["userId", "movieId"]}, {"log": "year"}, {"normalise": "year"}, {"fill": "year"}])
+    write(tmp_path)
+    found = explain(wish, _nothing(wish, tmp_path))
+    seen: set[str] = set()
+    for node in found["nodes"]:
+        assert set(node["of"]) <= seen
+        seen.add(node["id"])
+    year = next(one for one in found["features"] if one["name"] == "year")
+    assert year["made"] == "fill(normalise(log(year)))"
+    assert [node["by"] for node in found["nodes"] if node["name"] == "year" and node.get("feature")] == ["fill"]
+
+
+def test_features_that_do_not_fit_are_refused_without_data_too(tmp_path: Path) -> None:
+    write(tmp_path)
+    wish = spec(tmp_path, features=[{"categorify": ["userId", "movieId", "yaer"]}])
+    for look in (_nothing, _fitted):
+        with pytest.raises(Invalid, match="did you mean 'year'"):
+            look(wish, tmp_path)
+
+
+def test_a_table_of_several_keys_that_nobody_has_is_served_as_unknown(tmp_path: Path) -> None:
+    items = films().with_columns(year=pl.lit(None, pl.Int64))
+    write(tmp_path, items=items)
+    features = [{"categorify": ["userId", "movieId"]}, {"target_encode": {"of": ["year", "movieId"]}}]
+    graph = _fitted(spec(tmp_path, features=features), tmp_path).graph
+    session = onnxruntime.InferenceSession(graph.lower().SerializeToString(), providers=["CPUExecutionProvider"])
+    asked = {"userId": np.array([1, 2]), "movieId": np.array([1, 2]), "year": np.array([-(2**63), 1990])}
+    (served,) = session.run(["features/year_movieId_te"], asked)
+    assert served[0] == served[1] == graph.operators[-1].table[1]["label"][0][-1]  # type: ignore[attr-defined]
