@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pipelines.features.graph import Graph
 from pipelines.features.operators.base import Feature, Operator, plain
 from pipelines.features.operators.bucketise import Bucketise
-from pipelines.features.operators.categorify import MultiHot
+from pipelines.features.operators.categorify import Categorify, MultiHot
 from pipelines.features.operators.codes import Cross, OneHot
 from pipelines.features.operators.ordered import Sequence
 from pipelines.features.operators.times import Calendar
@@ -38,8 +38,10 @@ def _given(operator: Operator, feature: Feature, before: Mapping[str, Given]) ->
             return Given(codes=feature.cardinality)
         case Bucketise() if operator.parts is None:
             return Given(codes=feature.cardinality)
+        case Categorify():
+            return Given(codes=_listed(operator, feature))
         case MultiHot():
-            return Given(most=operator.column.max_length)
+            return Given(codes=_listed(operator, feature), most=operator.column.max_length)
         case Cross():
             several = before[plain(operator.many)] if operator.many else Given()
             return Given(feature.cardinality, several.width, several.most)
@@ -49,3 +51,7 @@ def _given(operator: Operator, feature: Feature, before: Mapping[str, Given]) ->
             return Given(width=feature.width)
         case _:
             return Given()
+
+
+def _listed(operator: Categorify | MultiHot, feature: Feature) -> int | None:
+    return None if operator.words.rule.values is None else feature.cardinality

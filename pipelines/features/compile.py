@@ -163,10 +163,10 @@ class _Compiler:
 
     def _counted(self, entry: said.Any_) -> list[tuple[Raw, Rule, str]]:
         if isinstance(entry, said.Categorify):
-            rule = Rule(entry.min_count, entry.max_size, entry.hash_buckets)
+            rule = Rule(entry.min_count, entry.max_size, entry.hash_buckets, entry.values)
             return [(self._with_rule(self.key(name), rule), rule, entry.vocabulary or name) for name in entry.categorify]
         if isinstance(entry, said.MultiHot):
-            rule = Rule(entry.min_count, entry.max_size, entry.hash_buckets)
+            rule = Rule(entry.min_count, entry.max_size, entry.hash_buckets, entry.values)
             return [(self._with_rule(self.lists(entry), rule), rule, entry.vocabulary or entry.multi_hot)]
         return []
 
@@ -175,13 +175,16 @@ class _Compiler:
             raise Invalid(
                 f"features: hash_buckets takes integers; '{column.name}' is text, which the served graph can't hash: choose a min_count"
             )
+        if rule.values and isinstance(rule.values[0], str) != (column.kind == "string"):
+            theirs = "text" if column.kind == "string" else "integers"
+            raise Invalid(f"features: the values of '{column.name}' are {theirs} in the data, and not those that are listed")
         return column
 
     def words(self, name: str) -> Words:
         members = self.shared[name]
         rules, kinds = {rule for _, rule in members}, {column.kind for column, _ in members}
         if len(rules) > 1 or len(kinds) > 1:
-            what = "min_count, max_size and hash_buckets" if len(rules) > 1 else "kind of values"
+            what = "min_count, max_size, hash_buckets and values" if len(rules) > 1 else "kind of values"
             raise Invalid(f"features: columns of the vocabulary '{name}' must have the same {what}")
         tables = tuple(column.table or "interactions" for column, _ in members)
         return Words(name, tuple(column for column, _ in members), members[0][1], tables)

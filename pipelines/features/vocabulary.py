@@ -29,6 +29,8 @@ class Rule:
     min_count: int = 1
     max_size: int | None = None
     hash_buckets: int | None = None
+    values: tuple[int | str, ...] | None = None
+    """What is in it, where that is said."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class Vocabulary:
 
 def fit_vocabulary(counted: pl.DataFrame, dtype: DType, rule: Rule, known: Vocabulary | None = None) -> Vocabulary:
     """Of (value, count), in any order; with `known`, it grows by what `counted` adds."""
+    if rule.values is not None:
+        return _listed(rule.values, counted, dtype, rule, known)
     if known is None:
         empty = pl.DataFrame(schema={"value": polars_type(dtype), "count": pl.Int64})
         kept, waiting = _chosen(counted, rule, rule.max_size)
@@ -99,6 +103,17 @@ def fit_vocabulary(counted: pl.DataFrame, dtype: DType, rule: Rule, known: Vocab
     room = None if rule.max_size is None else max(0, rule.max_size - len(old))
     kept, waiting = _chosen(others, rule, room)
     return _vocabulary(dtype, [grown, kept], waiting, rule)
+
+
+def _listed(values: tuple[int | str, ...], counted: pl.DataFrame, dtype: DType, rule: Rule, known: Vocabulary | None) -> Vocabulary:
+    """The values as they are said, however often they are there; no other ones wait."""
+    listed = pl.DataFrame({"value": pl.Series(values, dtype=polars_type(dtype))})
+    both = [counted.select("value", pl.col("count").cast(pl.Int64))]
+    if known is not None:
+        both.append(pl.DataFrame({"value": known.values, "count": known.counts}))
+    whole = pl.concat(both).group_by("value").agg(pl.col("count").sum())
+    kept = listed.join(whole, on="value", how="left", maintain_order="left").with_columns(pl.col("count").fill_null(0))
+    return _vocabulary(dtype, [kept], whole.clear(), rule)
 
 
 def _chosen(counted: pl.DataFrame, rule: Rule, room: int | None) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -7,9 +7,10 @@ Names are what the data calls them; what is made of one column keeps its name, o
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from collections import Counter
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, StrictInt, StrictStr, model_validator
 
 from shared.contracts.columns import Column
 from shared.contracts.entries import entry
@@ -37,6 +38,27 @@ class _Words(Strict):
         None, ge=1, le=MAX_CODES, description="Values out of vocabulary share so many codes, by a hash, instead of one. Integers alone."
     )
     vocabulary: Column | None = Field(None, description="Columns that say the same name here share one vocabulary.")
+    values: tuple[StrictInt | StrictStr, ...] | None = Field(
+        None, max_length=10_000, description="The vocabulary itself, in the order of its codes: it isn't fitted, and never grows."
+    )
+
+    @model_validator(mode="after")
+    def _listed_once(self) -> Self:
+        if self.values is None:
+            return self
+        if self.min_count > 1 or self.max_size is not None:
+            raise ValueError("values: what is listed is the vocabulary: leave min_count and max_size out")
+        if not self.values and self.hash_buckets is None:
+            raise ValueError("values: it is empty: list some, or say hash_buckets too")
+        if len({type(value) for value in self.values}) > 1:
+            raise ValueError("values: they must be all integers or all text")
+        doubled = next((value for value, count in Counter(self.values).items() if count > 1), None)
+        if doubled is not None:
+            raise ValueError(f"values: {doubled!r} is there twice")
+        for value in self.values:
+            if value == "" or (isinstance(value, int) and not -(2**63) < value < 2**63):
+                raise ValueError(f"values: {value!r} can't be one: blank text and the smallest integer mean null")
+        return self
 
 
 class Categorify(_Words):
