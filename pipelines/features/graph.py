@@ -101,15 +101,13 @@ class Graph:
     def raws(self, *tables: Table) -> tuple[Raw, ...]:
         """The columns that are taken from those tables; keys are the interactions'."""
         found: dict[str, Raw] = {}
-        for operator in self.operators:
-            words = getattr(operator, "words", None)
-            for column in (*operator.inputs, *(words.columns if words else ())):
-                if isinstance(column, Raw) and (not tables or column.table in tables):
-                    before = found.setdefault(column.name, column)
-                    if (before.kind, before.time, before.many) != (column.kind, column.time, column.many):
-                        raise Invalid(
-                            f"features: '{column.name}' is taken as {_taken(before)} and as {_taken(column)}: one of them must go"
-                        )
+        taken = [column for one in self.operators for column in one.inputs]  # these know their width, once fitted
+        counted = [column for one in self.operators if (words := getattr(one, "words", None)) for column in words.columns]
+        for column in (*taken, *counted):
+            if isinstance(column, Raw) and (not tables or column.table in tables):
+                before = found.setdefault(column.name, column)
+                if (before.kind, before.time, before.many) != (column.kind, column.time, column.many):
+                    raise Invalid(f"features: '{column.name}' is taken as {_taken(before)} and as {_taken(column)}: one of them must go")
         return tuple(found.values())
 
     def prepared(self, table: Table) -> list[pl.Expr]:

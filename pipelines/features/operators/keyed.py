@@ -103,7 +103,7 @@ def dense(keys: pl.Series, values: NDArray[np.int32], missing: int) -> Dense | N
     if not keys.dtype.is_integer() or not len(keys):
         return None
     low, high = int(keys.min()), int(keys.max())  # type: ignore[arg-type]
-    if high - low > _APART + 8 * len(keys) or low <= -(2**63) + 1:
+    if high - low > _APART + 8 * len(keys) or low <= -(2**63) + 1 or high >= 2**63 - 2:
         return None
     table = np.full(high - low + 3, missing, np.int32)
     table[keys.to_numpy().astype(np.int64) - (low - 1)] = values
