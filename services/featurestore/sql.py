@@ -99,16 +99,16 @@ def insert(connection: Connection, table: Table) -> Any:
 
 
 def put(connection: Connection, table: Table, recommender: str, view: str, rows: Sequence[StoredRow]) -> int:
-    """In one statement; a row stays where it counts more than the new one. Returns how many were written."""
+    """A row stays where it counts more than the new one. Returns how many were written."""
     values = [
         {"recommender": recommender, "view": view, "entity": row.key, "at": instant(row.at), "digest": row.digest, "body": row.text}
         for row in rows
     ]
-    new = insert(connection, table).values(values)
+    new = insert(connection, table)
     keys = [column.name for column in table.primary_key]
     rest = {column.name: new.excluded[column.name] for column in table.c if column.name not in keys}
     written = new.on_conflict_do_update(index_elements=keys, set_=rest, where=_counts_more(table, new)).returning(table.c.entity)
-    return len(connection.execute(written).all())
+    return len(connection.execute(written, values).all())
 
 
 def by_key(rows: Sequence[StoredRow]) -> list[StoredRow]:

@@ -1,0 +1,127 @@
+"""What it takes to hold and to read users' values: the feature store in SQLite, PostgreSQL and Redis, by how many users a call asks for.
+
+python -m benchmarks.featurestore [--users 160000]
+
+Each user has eight numbers, four words and a list of ten codes, in two views (a version's own, and what somebody wrote of one in ten).
+The feeding of a version is what a gateway adds: the merge of both and the columns. Servers are processes of this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.report import Row, publish
+from services.featurestore.redis import RedisFeatureStore
+from services.featurestore.sql import SqlFeatureStore
+from services.store.engine import open_engine, sqlite_url
+from services.store.migrate import upgrade
+from shared.domain.stored import StoredRow
+from shared.ports import FeatureStore
+from tests.postgres import postgres_server
+from tests.redis import RedisServer
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+TTL = timedelta(days=30)
+CALLS, AT_ONCE = 400, 5_000
+TOGETHER = (1, 16, 64)
+
+
+def rows(users: range, at: datetime) -> list[StoredRow]:
+    chance = np.random.default_rng(users.start)
+    numbers = chance.random((len(users), 8)).astype(np.float32).astype(float)
+    codes = chance.integers(0, 10_000, (len(users), 10))
+    return [
+        StoredRow(
+            user,
+            at,
+            {f"number_{n}": value for n, value in enumerate(mine.tolist())}
+            | {f"word_{n}": f"value-{(user + n) % 100}" for n in range(4)}
+            | {"last": tuple(listed.tolist())},
+        )
+        for user, mine, listed in zip(users, numbers, codes, strict=True)
+    ]
+
+
+def written(store: FeatureStore, users: int) -> tuple[float, float]:
+    """Rows a second, of a first load and of the same again."""
+    batches = [rows(range(start, min(start + AT_ONCE, users)), NOW) for start in range(0, users, AT_ONCE)]
+    took = []
+    for _ in range(2):
+        began = time.perf_counter()
+        for batch in batches:
+            store.write("bench", "users@1", batch)
+        took.append(users / (time.perf_counter() - began))
+    for batch in batches:
+        store.write("bench", "users", [StoredRow(row.key, NOW, {"number_0": 1.0}) for row in batch[::10]])
+    return took[0], took[1]
+
+
+def read(store: FeatureStore, users: int, together: int) -> list[float]:
+    """Milliseconds of each call."""
+    chance = np.random.default_rng(7)
+    found = []
+    for _ in range(CALLS):
+        keys = chance.integers(0, users, together).tolist()
+        began = time.perf_counter()
+        held = store.read("bench", {"users": TTL, "users@1": TTL}, keys, NOW)
+        found.append((time.perf_counter() - began) * 1e3)
+        assert len({key for _, key in held.rows}) == len(set(keys))
+    return found
+
+
+def measured(name: str, store: FeatureStore, users: int) -> Iterator[Row]:
+    first, again = written(store, users)
+    yield Row("load", name, "rows written, alone", "rows/s", [first])
+    yield Row("load", name, "rows written again", "rows/s", [again])
+    for together in TOGETHER:
+        read(store, users, together)
+        times = read(store, users, together)
+        for what, value in (("p50", 50), ("p99", 99)):
+            yield Row(f"{together} users at once", name, f"a read, {what}", "ms", [float(np.percentile(times, value))])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--users", type=int, default=160_000)
+    asked = parser.parse_args()
+    found: list[Row] = []
+    with ExitStack() as undo:
+        folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="eyas-features-")))
+
+        def sql(url: str) -> FeatureStore:
+            engine = open_engine(url)
+            undo.callback(engine.dispose)
+            upgrade(engine)
+            return SqlFeatureStore(engine)
+
+        def redis() -> FeatureStore:
+            server = RedisServer(folder / "redis")
+            server.start()
+            undo.callback(server.kill)
+            store = RedisFeatureStore(server.url)
+            undo.callback(store.close)
+            return store
+
+        def postgres() -> FeatureStore:
+            return sql(undo.enter_context(postgres_server()).new_database())
+
+        contenders: dict[str, Callable[[], FeatureStore]] = {
+            "SQLite": lambda: sql(sqlite_url(folder / "bench.db")),
+            "PostgreSQL": postgres,
+            "Redis": redis,
+        }
+        for name, opened in contenders.items():
+            found += measured(name, opened(), asked.users)
+    publish("featurestore", found)
+
+
+if __name__ == "__main__":
+    main()
