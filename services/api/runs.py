@@ -81,7 +81,7 @@ class Prioritise(BaseModel):
     reason: str = Field("", max_length=500, description="Goes into the history.")
 
 
-class Log(BaseModel):
+class RunLog(BaseModel):
     text: str
     next: int = Field(description="The offset to go on from.")
     stage: str | None = Field(description="Null before the first stage.")
@@ -209,15 +209,15 @@ def get_run_log(
     id: str,
     stage: Annotated[StageName | None, Query(description="The one under way, or the last one, when absent.")] = None,
     offset: Annotated[int, Query(ge=0, lt=2**63)] = 0,
-) -> Log:
+) -> RunLog:
     """What a stage has written from a byte offset on, of its newest attempt."""
     status = who.row("run", parts.runs, id).status
     chosen = stage or newest_stage(status)
     attempt = attempt_of(id, status, chosen) if chosen else None
     if attempt is None:
-        return Log(text="", next=offset, stage=chosen, attempt=None)
+        return RunLog(text="", next=offset, stage=chosen, attempt=None)
     text, following = parts.executor.log(attempt, offset)
-    return Log(text=text, next=following, stage=chosen, attempt=attempt)
+    return RunLog(text=text, next=following, stage=chosen, attempt=attempt)
 
 
 def newest_stage(status: RunStatus) -> str | None:
