@@ -8,7 +8,7 @@ IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-nvtabular demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-drift bench-ann bench-filters bench-events bench-serve bench-faults bench-kpis bench-loop lock doctor clean lint-api security
+.PHONY: help setup setup-nvtabular demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-faults bench-kpis bench-loop lock doctor clean lint-api security
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -100,6 +100,9 @@ bench-filters: setup ## what filters and rules cost, what a catalogue takes, and
 	@$(BIN)/python -m benchmarks.filters
 	@$(BIN)/python -m benchmarks.order
 
+bench-featurestore: setup ## users' values written and read by key: SQLite, PostgreSQL, Redis; needs redis-server
+	@$(BIN)/python -m benchmarks.featurestore
+
 bench-events: setup ## events a second, alone and over HTTP, embedded and behind NATS; compaction; a million answers against a batch count; needs nats-server
 	@$(BIN)/python -m benchmarks.events
 
@@ -121,7 +124,7 @@ bench-drift: setup ## how late drift is found, and how often where there is none
 bench-loop: setup ## 30 simulated days with two shifts of tastes: retrained by triggers, daily, or never
 	@$(BIN)/python -m benchmarks.closed_loop
 
-bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-events bench-serve bench-faults bench-kpis bench-etl bench-drift bench-loop ## every benchmark
+bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-faults bench-kpis bench-etl bench-drift bench-loop ## every benchmark
 
 doctor: setup ## what this machine has and lacks
 	@$(BIN)/eyas doctor
