@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -96,6 +97,7 @@ def run(context: Context) -> Outcome:
     }
     if found.validation is not None:
         facts["validation"] = found.validation
+    shutil.rmtree(_reach(context).scratch, ignore_errors=True)  # a second copy of what was fetched and laid down
     return Outcome(files, {f"rows.{side}": float(count) for side, count in rows.items()} | {"rows.items": float(len(items))}, facts)
 
 

@@ -25,6 +25,7 @@ CASES: dict[str, dict[str, Any]] = {
         "token": {"existingSecret": "first", "key": "value"},
         "database": {"existingSecret": "postgres"},
         "features": {"existingSecret": "redis"},
+        "data": {"roots": ["s3://lake/films", "s3://pond"], "existingSecret": "s3", "databases": "shops"},
         "volume": {"existingClaim": "mine"},
         "control": {"replicas": 3},
         "gateway": {"replicas": 2},
@@ -110,7 +111,7 @@ def test_the_platform_understands_the_settings_of_its_jobs(case: str, tmp_path: 
     assert (settings.identity.user, settings.identity.group) == (pod["securityContext"]["runAsUser"], pod["securityContext"]["fsGroup"])
     assert settings.owner is not None
     assert settings.owner.name in kinds(objects, "Deployment")
-    (volume,) = settings.volumes
+    (volume,) = [one for one in settings.volumes if one.name == "state"]
     (state,) = [one for one in pod["volumes"] if one["name"] == "state"]
     assert volume.mount == "/var/lib/eyas"
     assert volume.host_path == state.get("hostPath", {}).get("path")
@@ -190,9 +191,28 @@ def test_passwords_come_by_reference_alone() -> None:
     assert kinds(template(), "Deployment")["eyas-control"]["spec"]["strategy"]["type"] == "Recreate"
 
 
+@pytest.mark.requirement("G-29")
+def test_object_stores_and_databases_are_named_to_the_control_plane_and_the_jobs(tmp_path: Path) -> None:
+    objects = template(data=CASES["all said"]["data"])
+    control = pods(objects)["eyas-control"]["containers"][0]
+    env = {one["name"]: one.get("value") for one in control["env"]}
+    assert env["EYAS_DATA_ROOTS"] == "/var/lib/eyas/data:s3://lake/films:s3://pond"
+    assert control["envFrom"] == [{"secretRef": {"name": "s3"}}]
+    (tmp_path / "jobs.yaml").write_text(kinds(objects, "ConfigMap")["eyas-jobs"]["data"]["jobs.yaml"])
+    jobs = read_settings(tmp_path / "jobs.yaml")
+    assert jobs.secrets == ("s3",)
+    assert jobs.environment["EYAS_DATABASES"] == env["EYAS_DATABASES"] == "/run/eyas/databases/databases.yaml"
+    assert [(one.mount, one.secret) for one in jobs.volumes if one.secret] == [("/run/eyas/databases", "shops")]
+    for part in ("eyas-gateway", "eyas-triton"):
+        assert "s3" not in str([container.get("envFrom") for container in pods(objects)[part]["containers"]])
+    plain = pods(template())["eyas-control"]["containers"][0]
+    assert "envFrom" not in plain
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
+        ({"data": {"roots": ["/srv/data"]}}, "roots"),
         ({"imagee": {}}, "imagee"),
         ({"control": {"replica": 2}}, "replica"),
         ({"identity": {"user": 0}}, "user"),
