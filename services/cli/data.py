@@ -93,7 +93,7 @@ def validate(
     """Check interactions as a run would. Exit code 0: they may be used; 1: a run would stop; 2: something is wrong with the question."""
     request = {
         "source": source,
-        "roots": [*(data_root or ()), str(Path.cwd()), str(Path(source).absolute().parent), "/"],
+        "roots": [*(data_root or ()), *_roots(source)],
         "columns": dict(_pair(one) for one in column or ()),
         "positive": positive,
         "against": None if against is None else str(against.absolute()),
@@ -163,6 +163,13 @@ def _pairs(given: list[str]) -> dict[str, str]:
             raise Refused(f"--short {one}: expected COLUMN=FEATURE", 2)
         found[column] = feature
     return found
+
+
+def _roots(source: str) -> list[str]:
+    """Whoever asks may read all that he may read: there is no operator's list."""
+    if source.startswith("s3://"):
+        return ["s3://" + source.removeprefix("s3://").split("/")[0]]
+    return [str(Path.cwd()), str(Path(source).absolute().parent), "/"]
 
 
 def _absolute(path: Path) -> str:

@@ -228,6 +228,15 @@ def test_a_source_outside_the_data_roots_is_refused_at_once(world, client, docum
     assert world.runs.rows == {}
 
 
+def test_a_database_that_the_operator_has_not_given_is_a_warning(client, document, monkeypatch):
+    monkeypatch.delenv("EYAS_DATABASES", raising=False)
+    data = {**document["data"], "users": {"query": "SELECT * FROM users", "from": "shop", "key": "id"}}
+    found = client.post("/v1/recommenders:validate", json={**document, "data": data}).json()
+    assert found["warnings"][-1].startswith("data.users: from: the operator has given no database 'shop' (known: none")
+    data["users"]["query"] = "DELETE FROM users"
+    assert client.post("/v1/recommenders:validate", json={**document, "data": data}).status_code == 422
+
+
 def test_a_file_that_is_not_there_now_is_a_warning(client, document):
     found = client.post("/v1/recommenders:validate", json=document).json()
     assert found["valid"] is True
