@@ -92,7 +92,7 @@ class Scoring:
             return (_unscored(pick, unit, None) for pick in picks)
         good = False
         try:
-            found = scored(self._server, self._feeding, picks, unit)
+            found = scored(self._server, self._feeding, picks, unit, laps)
             good = not all(isinstance(one.scores, Exception) for one in found)
         finally:
             (self._breaker.answered if good else self._breaker.failed)(key)
@@ -133,7 +133,7 @@ class Scored:
     """None where there was nothing to ask for."""
 
 
-def scored(server: Scorer, feeding: Feeding, picks: Sequence[Candidates], unit: Unit) -> list[Scored]:
+def scored(server: Scorer, feeding: Feeding, picks: Sequence[Candidates], unit: Unit, laps: Laps | None = None) -> list[Scored]:
     """In the order of the picks; as few calls as their rows allow."""
     found: list[Scored] = []
     asking = [pick for pick in picks if len(pick.rows)]
@@ -142,6 +142,8 @@ def scored(server: Scorer, feeding: Feeding, picks: Sequence[Candidates], unit: 
     except Exception as error:
         found = [Scored(error)] * len(asking)
         asking = []
+    if laps is not None and unit.views:
+        laps.lap("features")
     for some in _calls(asking, unit):
         part = slice(len(found), len(found) + len(some))
         found += _scored(server, some, unit, {name: values[part] for name, values in asked.items()})

@@ -15,7 +15,7 @@ REQUEST_SECONDS = Histogram(
 )
 ANSWER_STAGE_SECONDS = Histogram(
     "eyas_recommend_stage_seconds",
-    "Time of each stage of the requests that are answered together: seen, retrieve, filter, score, order, log.",
+    "Time of each stage of the requests that are answered together: seen, retrieve, filter, features, score, order, log.",
     ["recommender", "stage"],
     buckets=(0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2),
 )

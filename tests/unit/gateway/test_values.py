@@ -151,6 +151,13 @@ class TestHowItIsAsked:
         told(world, gateway, 2)
         assert world.features.reads == 2
 
+    def test_the_time_that_it_takes_is_said_apart(self, world: Any, tmp_path: Path) -> None:
+        version(world, tmp_path)
+        gateway = opened(world)
+        answer = gateway.submit(Question("m", 1, explain=True)).result(10)
+        assert answer.explained is not None
+        assert "features" in answer.explained.seconds
+
     def test_a_version_without_such_inputs_asks_for_nothing(self, world: Any) -> None:
         opened(world).recommend("m", 1)
         assert world.features.reads == 0
