@@ -66,6 +66,8 @@ class Features:
     """Whether all that the version was published with is in the store."""
     again: Callable[[str], int]
     """Loads all of a recommender's anew; returns of how many views."""
+    drop: Callable[[str], None]
+    """All that was held or written of a recommender that was deleted."""
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,7 @@ def delete_recommender(parts: With, who: Who, name: str) -> None:
     spec of that name makes a new one, whose generations go on.
     """
     parts.recommenders.delete(name, parts.clock.now())
+    parts.features.drop(name)
     for gauge in (metrics.SERVING, metrics.WEIGHT):
         gauge.remove(name)
     parts.wake()

@@ -58,6 +58,7 @@ class Materialiser:
         self._views: dict[Key, tuple[OnlineView, ...]] = {}
         self._faults: dict[Key, str] = {}
         self._trimmed: dict[str, datetime] = {}
+        self._looked_at: datetime | None = None
 
     def step(self) -> None:
         """One part of each version that lacks some. A fault of one version holds up no other."""
@@ -106,6 +107,15 @@ class Materialiser:
         for view in found:
             self._store.mark(recommender, view, 0)
         return len(found)
+
+    def drop(self, recommender: str) -> None:
+        """All that was held or written of it: it was deleted. What can't be dropped now goes with a later step."""
+        try:
+            self._history.forget(recommender)
+            for view in [view for name, view in self._store.marks() if name == recommender]:
+                self._store.forget(recommender, view)
+        except Unavailable as error:
+            log.warning("features of %s, which was deleted, are dropped later: %s", recommender, error)
 
     def _version(self, recommender: str, version: int, marks: Mapping[tuple[str, str], int]) -> int:
         """Returns how many parts are still to be loaded."""
@@ -167,13 +177,20 @@ class Materialiser:
         self._store.mark(recommender, view, REPLAYED)
 
     def _forget(self, desired: Mapping[str, frozenset[int]], marks: Mapping[tuple[str, str], int]) -> None:
-        gone = self._gone({name for name, _ in marks})
+        for recommender in self._gone({name for name, _ in marks} | self._written()):
+            self.drop(recommender)
         for recommender, view in marks:
             version = version_of(view)
-            if recommender in gone or (version is not None and version not in desired.get(recommender, ())):
+            if version is not None and version not in desired.get(recommender, ()):
                 self._store.forget(recommender, view)
-        for recommender in gone:
-            self._history.forget(recommender)
+
+    def _written(self) -> set[str]:
+        """The recommenders that anything was written of; looked up now and then."""
+        now = self._clock.now()
+        if self._looked_at is not None and now - self._looked_at < TRIM_EVERY:
+            return set()
+        self._looked_at = now
+        return {name for name, _ in self._history.views()}
 
     def _gone(self, names: Iterable[str]) -> set[str]:
         found = set()

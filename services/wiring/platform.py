@@ -122,7 +122,7 @@ class Platform:
             registry=state.registry,
             routes=state.routes,
             catalogue=state.catalogue,
-            features=Features(*stores, values.views, values.loaded, values.again),
+            features=Features(*stores, values.views, values.loaded, values.again, values.drop),
             executor=executor,
             artifacts=state.artifacts,
             server=server,

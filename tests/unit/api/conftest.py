@@ -320,8 +320,9 @@ class World:
         self.registry, self.routes, self.server, self.gateway, self.executor = Registry(), Routes(), Server(), Gateway(), Executor()
         self.manifests, self.blobs = {}, {}
         self.catalogue = FakeCatalogue()
-        self.views, self.unloaded, self.asked_again = {}, set(), []
-        self.features = Features(FakeFeatureStore(), FakeFeatureHistory(), self.views_of, self.is_loaded, self.load_again)
+        self.views, self.unloaded, self.asked_again, self.dropped = {}, set(), [], []
+        stores = (FakeFeatureStore(), FakeFeatureHistory())
+        self.features = Features(*stores, self.views_of, self.is_loaded, self.load_again, self.dropped.append)
         self.tokens, self.audit, self.answers = FakeTokens(), FakeAudit(), FakeAnswers()
         self.waiting = []
         self.swept = []

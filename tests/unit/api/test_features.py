@@ -171,3 +171,8 @@ def test_all_is_loaded_anew_when_it_is_asked_for(world, client):
     response = client.post("/v1/features/m:materialise")
     assert (response.status_code, response.json()) == (200, {"views": 2})
     assert world.asked_again == ["m"]
+
+
+def test_with_a_recommender_its_users_values_go(world, client):
+    assert client.delete("/v1/recommenders/m").status_code == 204
+    assert world.dropped == ["m"]

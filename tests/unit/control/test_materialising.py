@@ -50,6 +50,15 @@ class Mortal(FakeFeatureStore):
         return found
 
 
+class Away(FakeFeatureStore):
+    away = False
+
+    def marks(self) -> Any:
+        if self.away:
+            raise Unavailable("Redis doesn't answer")
+        return super().marks()
+
+
 class Case:
     def __init__(self, world: World, store: FakeFeatureStore | None = None) -> None:
         self.world = world
@@ -171,6 +180,26 @@ def test_with_the_recommender_all_of_it_goes(case: Case) -> None:
     assert list(case.history.views()) == []
 
 
+def test_a_history_that_outlived_its_recommender_goes_too(case: Case) -> None:
+    case.history.append("gone", "user", [row(1, age=5)])
+    case.made.step()
+    assert list(case.history.views()) == []
+
+
+def test_a_store_that_is_away_when_a_recommender_is_deleted_is_cleared_later(world: World, tmp_path: Path) -> None:
+    version(world, tmp_path)
+    store = Away()
+    case = Case(world, store)
+    case.settle()
+    store.away = True
+    case.made.drop("m")
+    store.away = False
+    del world.specs["m"]
+    case.wanted = {}
+    case.settle()
+    assert store.marks() == {}
+
+
 def test_history_is_trimmed_to_what_the_spec_keeps(case: Case) -> None:
     case.world.specs["m"] = spec(serve={"store": {"keep": "7d"}})
     case.history.append("m", "user", [row(1, NOW - n * DAY, age=n) for n in (20, 10, 8, 2)])
@@ -209,15 +238,6 @@ def test_a_version_that_can_never_be_loaded_says_why_and_holds_up_no_other(
     assert said in (case.made.fault("m", 1) or "")
     assert case.made.fault("m", 2) is None
     assert sum("can't be loaded" in one.message for one in caplog.records) == 1
-
-
-class Away(FakeFeatureStore):
-    away = False
-
-    def marks(self) -> Any:
-        if self.away:
-            raise Unavailable("Redis doesn't answer")
-        return super().marks()
 
 
 def test_without_the_store_nothing_is_ready_and_it_goes_on_afterwards(world: World, tmp_path: Path) -> None:
