@@ -68,7 +68,7 @@ install-check: setup ## the control side alone, in an environment of its own: no
 
 image: ## the platform's image: IMAGE names it, BASE what it is built on, IMAGE_BUILD the builder
 	@rm -rf var/image && mkdir -p var/image/images && cp images/Containerfile .dockerignore pyproject.toml README.md LICENSE var/image/
-	@cp images/requirements.lock var/image/images/ && cp -r shared services pipelines var/image/ && find var/image -name __pycache__ -prune -exec rm -rf {} +
+	@cp images/*.lock var/image/images/ && cp -r shared services pipelines var/image/ && find var/image -name __pycache__ -prune -exec rm -rf {} +
 	@$(IMAGE_BUILD) $(IMAGE) var/image --build-arg BASE=$(BASE)
 
 chart: setup ## lints and renders the chart by a real Helm (HELM names it, or PATH)

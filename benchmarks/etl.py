@@ -1,4 +1,4 @@
-"""Features of MovieLens-shaped rows, written to Parquet: NVTabular, DuckDB and polars as people write them by hand.
+"""Features of MovieLens-shaped rows, written to Parquet: both engines, and NVTabular, DuckDB and polars as people write them by hand.
 
     python -m benchmarks.etl [--rows 4000000] [--grown 16000000] [--runs 3] [--only NAME ...]
 
@@ -55,8 +55,10 @@ class Run:
 
 
 CONTENDERS = (
+    Contender("eyas: polars", lambda: [sys.executable, "-m", "benchmarks.etl_eyas", "polars"]),
     Contender("polars by hand", lambda: [sys.executable, str(PEERS / "etl_polars.py")]),
     Contender("duckdb", lambda: [_duckdb(), str(PEERS / "etl_duckdb.py")]),
+    Contender("eyas: nvtabular", lambda: [_nvtabular(), "-m", "benchmarks.etl_eyas", "nvtabular"], slow=True),
     Contender("nvtabular by hand", lambda: [_nvtabular(), str(PEERS / "etl_nvtabular.py")], (WORKERS,), slow=True),
 )
 REFERENCE = "polars by hand"
@@ -116,7 +118,7 @@ def compared(folder: Path, names: Sequence[str]) -> dict[str, list[str]]:
 
 def watched(command: list[str]) -> Run:
     """The work's seconds as the process says them, and the sum of the highest that it and each of its children held."""
-    env = {**os.environ, "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(Path.cwd())}
+    env = {**os.environ, "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(Path.cwd()), "EYAS_DASK": WORKERS}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True) as process:  # noqa: S603
         highest: dict[int, float] = {}
         while process.poll() is None:

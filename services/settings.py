@@ -27,7 +27,13 @@ _REPLICA = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _SECRETS = frozenset({"database_url", "database_password", "events", "features"})
 _NATS = re.compile(r"(nats|tls)://[^\s/,]+")
 _REDIS = re.compile(r"rediss?://[^\s/,]+(/[0-9]{1,4})?")
-_OTHERS = frozenset(_PREFIX + name for name in ("URL", "TOKEN", "DEBUG", "SCALE", "CASES", "RANK", "WORLD_SIZE", "MASTER", "MASTER_PORT"))
+_OTHERS = frozenset(
+    _PREFIX + name
+    for name in (
+        *("URL", "TOKEN", "DEBUG", "SCALE", "CASES", "RANK", "WORLD_SIZE", "MASTER", "MASTER_PORT"),
+        *("DASK", "NVTABULAR_DEVICE"),
+    )
+)
 """Read by the command line, the benchmarks, and stages."""
 _ELSEWHERE = (f"{_PREFIX}TEST_", f"{_PREFIX}CRASH_")
 
@@ -124,6 +130,10 @@ class Settings(BaseSettings):
     triton_home: Path | None = Field(
         None,
         description="The folder with the model repository (with several Tritons: a folder for each in it); triton/ in the home if absent.",
+    )
+    nvtabular_python: Path | None = Field(
+        None,
+        description="NVTabular's interpreter, for specs that choose that engine; that of .venv-nvtabular if there is one.",
     )
     token_file: Path | None = Field(None, description="A file with the API's first token; made in the home if absent.")
     replica: Annotated[str, AfterValidator(_replica)] | None = Field(

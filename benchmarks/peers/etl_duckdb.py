@@ -40,7 +40,7 @@ copy (
         coded(genres) as genres,
         encoded.te as movieId_te,
         users.rows as userId_count,
-        (r."timestamp" - lag(r."timestamp") over (partition by r.userId order by r."timestamp"))::float as timestamp_lag,
+        coalesce(r."timestamp" - lag(r."timestamp") over (partition by r.userId order by r."timestamp"), 0)::float as timestamp_lag,
         list_transform(coded(genres), lambda code: (bucket(mixed(code::bigint, r."timestamp" // 3600 % 24 + 2), 10000) + 2)::int)
             as genres_x_hour,
         sin(wave(r."timestamp", 0, 86400))::float as timestamp_day_sin,

@@ -44,7 +44,7 @@ def graph(folder: Path):  # type: ignore[no-untyped-def]
     genres = ["genres"] >> ops.Categorify(out_path=str(folder / "genres"), dtype="int32")
     encoded = ["movieId"] >> ops.TargetEncoding(label, kfold=5, p_smooth=20, out_path=str(folder / "target"), out_dtype="float32")
     counts = ["userId"] >> ops.JoinGroupby(cont_cols=["timestamp"], stats=["count"], out_path=str(folder / "counts"))
-    lag = ["timestamp"] >> ops.DifferenceLag("userId")
+    lag = ["timestamp"] >> ops.DifferenceLag("userId") >> ops.FillMissing(0)
     cross = genres >> ops.LambdaOp(crossed, dependency=["timestamp"], dtype="int32") >> ops.Rename(postfix="_x_hour")
     waves = [
         ["timestamp"] >> ops.LambdaOp(wave(of, length, added), dtype="float32") >> ops.Rename(postfix=f"_{name}_{of.__name__}")

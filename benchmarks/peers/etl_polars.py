@@ -50,6 +50,7 @@ def main() -> None:
             ),
             (pl.col("timestamp") - pl.col("timestamp").shift(1).over("userId", order_by="timestamp"))
             .cast(pl.Float32)
+            .fill_null(0.0)
             .alias("timestamp_lag"),
             *waves("timestamp_day", pl.col("timestamp") % DAY, DAY),
             *waves("timestamp_week", (pl.col("timestamp") % (7 * DAY) + 3 * DAY) % (7 * DAY), 7 * DAY),

@@ -135,10 +135,13 @@ class Graph:
     ) -> pl.LazyFrame:
         """The features of some sides (all, if none is said), named as themselves, of prepared columns. With their history, rows of the
         data have what came before them."""
+        frame = _applied(frame, self.needed(*sides), mode, history)
+        return frame.select(*keep, *(finished(one) for one in self.side(*(sides or ALL))))
+
+    def needed(self, *sides: Side) -> list[Operator]:
+        """What makes the features of some sides, in order."""
         wanted = [at for at, one in enumerate(self.operators) if {out.side for out in one.outputs} <= set(sides or ALL)]
-        before = _makers(wanted, self.operators)
-        frame = _applied(frame, (self.operators[at] for at in sorted({*wanted, *before})), mode, history)
-        return frame.select(*keep, *(_finished(one) for one in self.side(*(sides or ALL))))
+        return [self.operators[at] for at in sorted({*wanted, *_makers(wanted, self.operators)})]
 
     def table(self, frame: pl.LazyFrame, side: Side) -> pl.LazyFrame:
         """The features of users or of items, row by row; beside what a target's mean is, `NAME@folds`: what it is out of each fold."""
@@ -294,7 +297,7 @@ def _of(frame: pl.LazyFrame | None, operators: Iterable[Operator], side: Side) -
     return frame
 
 
-def _finished(feature: Feature) -> pl.Expr:
+def finished(feature: Feature) -> pl.Expr:
     value = pl.col(feature.made)
     if feature.kind == "float32" and feature.width is None:
         value = value.fill_nan(0.0).fill_null(0.0)

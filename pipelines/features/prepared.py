@@ -7,16 +7,17 @@ rest is in the tables of users and of items, row by row, so that a negative draw
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
 
 from pipelines.features.columns import Table
+from pipelines.features.engines.choice import Engine, PolarsEngine
 from pipelines.features.engines.history import ROW, History
 from pipelines.features.engines.polars import Data
 from pipelines.features.graph import Graph, Tables, compile_graph, joined
-from pipelines.features.operators.base import plain
+from pipelines.features.operators.base import Mode, plain
 from pipelines.features.operators.target import fold_of
 from shared.contracts.features import mentioned
 from shared.contracts.spec import RecommenderSpec
@@ -26,6 +27,8 @@ EXTRA = "x."
 """Begins the names of further columns of the interactions, as etl carries them."""
 FEATURE, FOLD = "f.", "fold."
 """Begin the names of an interaction's own features, and of its fold by how many there are."""
+MODES: dict[bool, Mode] = {True: "rows", False: "serve"}
+"""By whether rows are trained on."""
 ROW_GROUP = 65_536
 _ASIDE = {"user": "~user", "item": "~item", "time": "~time"}
 """Etl's own columns, while the data's may be called the same."""
@@ -65,6 +68,7 @@ class Prepared:
     items: pl.DataFrame
     users: pl.DataFrame | None
     """None where nothing but the key is known of them."""
+    engine: Engine = field(default_factory=PolarsEngine)
 
     def rows(self, frame: pl.LazyFrame, start: int = 0) -> pl.LazyFrame:
         """Normalised interactions as operators take them, numbered, joined with the tables."""
@@ -91,7 +95,7 @@ class Prepared:
     def fit(self, train: pl.LazyFrame, known: Graph | None = None, history: History | None = None) -> Prepared:
         users = None if self.users is None else self.users.lazy()
         data = Data(self.rows(train), self.items.lazy(), users, self.graph.row, history)
-        return Prepared(self.graph.fit(data, known), self.items, self.users)
+        return replace(self, graph=self.graph.fit(data, known, self.engine.compute))
 
     def history(self, train: pl.LazyFrame, holdout: pl.LazyFrame, folder: Path) -> History | None:
         """What came before each row, if something has to know; the holdout's rows are numbered after those to train on."""
@@ -126,7 +130,8 @@ class Prepared:
         carried = [pl.col(aside).alias(name) for name, aside in _ASIDE.items()]
         kept = [*carried, *(pl.col(name) for name in ("label", *extra, "user_code", "item_row"))]
         kept += [pl.col(one.meta.output_name()) for one in columns]
-        made = graph.transform(codes.with_columns(columns), "context", mode="rows" if train else "serve", history=history, keep=kept)
+        rows, mode = codes.with_columns(columns), MODES[train]
+        made = self.engine.transform(graph, rows, "context", mode=mode, history=history, keep=kept)
         return made.rename({one.name: f"{FEATURE}{one.name}" for one in context})
 
     @staticmethod
@@ -136,14 +141,15 @@ class Prepared:
         )
 
 
-def prepare(graph: Graph, items: pl.DataFrame, users: pl.DataFrame | None, rows: pl.LazyFrame) -> Prepared:
-    """`rows` tells who is in the data."""
+def prepare(graph: Graph, items: pl.DataFrame, users: pl.DataFrame | None, rows: pl.LazyFrame, engine: Engine | None = None) -> Prepared:
+    """`rows` tells who is in the data; polars is the engine if none is given."""
+    engine = engine or PolarsEngine()
     catalogue = items.with_columns(graph.prepared("items"))
     key = graph.key(graph.user).outputs[0]
     if users is None and all(out == key for one in graph.operators for out in one.outputs if out.side == "user"):
-        return Prepared(graph, catalogue, None)
+        return Prepared(graph, catalogue, None, engine)
     known = rows.select(pl.col("user").alias(graph.user)).unique().collect(engine="streaming")
     people = (
         known if users is None else users.select(graph.user, *graph.prepared("users")).join(known, on=graph.user, how="full", coalesce=True)
     )
-    return Prepared(graph, catalogue, people.sort(graph.user))
+    return Prepared(graph, catalogue, people.sort(graph.user), engine)

@@ -26,6 +26,7 @@ from pipelines.data.thinning import thin
 from pipelines.data.validate import check_interactions
 from pipelines.data.vectors import open_vectors, with_vectors
 from pipelines.features.columns import Side, Table
+from pipelines.features.engines.choice import Engine, engine
 from pipelines.features.engines.history import History
 from pipelines.features.graph import FEATURES, check_same, load_graph
 from pipelines.features.prepared import EXTRA, Prepared, extra_columns, graph_of, prepare
@@ -57,6 +58,11 @@ class Interactions:
 def run(context: Context) -> Outcome:
     if context.spec.mode == "compact":
         return compact(context)
+    with engine(context.spec.recommender.resources.etl.engine, context.scratch) as chosen:
+        return _run(context, chosen)
+
+
+def _run(context: Context, chosen: Engine) -> Outcome:
     spec, log = context.spec.recommender, context.log
     table, people = open_items(spec, _reach(context)), open_users(spec, _reach(context))
     items = read_items(table, spec)
@@ -77,7 +83,7 @@ def run(context: Context) -> Outcome:
     graph = graph_of(spec, found.extra, items.schema, users.schema if users is not None else None, names)
     if known:
         check_same(graph, known)
-    ready, written = with_written(context, prepare(graph, items, users, frame), frame)
+    ready, written = with_written(context, prepare(graph, items, users, frame, chosen), frame)
     history = ready.history(parts.train, parts.holdout, context.scratch / "history")
     ready = ready.fit(parts.train, known, history)
     graph = ready.graph

@@ -20,8 +20,10 @@ from shared.contracts.yaml12 import load
 from shared.domain.errors import Invalid
 
 STAGES: tuple[StageName, ...] = ("etl", "train", "evaluate", "export", "verify")
-ENGINES = ("default", "polars", "tensorflow", "triton")
-"""What an image may be made for; `default` serves every engine that has none of its own."""
+ENGINES = ("default", "polars", "tensorflow", "triton", "nvtabular")
+"""What an image may be made for; `default` serves every engine that has none of its own, but for those apart."""
+APART = frozenset({"default", "nvtabular"})
+"""Not everybody's: these need no image unless a spec asks for them."""
 TAKEN = frozenset({"scratch", "tmp", "shm", "cache"})
 
 
@@ -136,7 +138,7 @@ class JobSettings(Strict):
                 raise unknown_name("engine", engine, ENGINES)
             if not image or image != image.strip() or " " in image:
                 raise ValueError(f"images: '{engine}' needs an image's name, got {image!r}")
-        missing = [engine for engine in ENGINES[1:] if engine not in self.images]
+        missing = [engine for engine in ENGINES if engine not in self.images and engine not in APART]
         if missing and "default" not in self.images:
             raise ValueError(f"images: there is none for {', '.join(missing)}; name it, or a 'default'")
         _once("volumes", [volume.name for volume in self.volumes])
@@ -145,7 +147,10 @@ class JobSettings(Strict):
         return self
 
     def image(self, engine: str) -> str:
-        return self.images.get(engine) or self.images["default"]
+        found = self.images.get(engine)
+        if found is None and engine in APART:
+            raise Invalid(f"resources.etl.engine: '{engine}' has an image of its own; the operator names it in the Jobs' images")
+        return found or self.images["default"]
 
     def of(self, stage: StageName) -> StageDefaults:
         return self.stages.get(stage, StageDefaults())

@@ -75,6 +75,8 @@ def needs(spec: StageSpec, settings: JobSettings) -> Needs:
 
 def engine(spec: StageSpec) -> str:
     """What the stage runs on, which chooses its image."""
+    if spec.stage == "etl" and spec.mode == "compact":
+        return "polars"
     if spec.stage == "etl":
         return spec.recommender.resources.etl.engine
     return "triton" if spec.stage == "verify" else spec.recommender.model.framework

@@ -38,6 +38,7 @@ _HANDED_ON = (
     "OMP_NUM_THREADS",
 )
 _QUIET = {"PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+DEFAULT_ENGINE = "polars"
 _LOG_PIECE = 1 << 20
 _TAIL = 8192
 
@@ -49,7 +50,7 @@ def handed_on() -> dict[str, str]:
 
 class LocalExecutor:
     """Implements the Executor port. `modules` says which module runs a stage; `env` adds to what every child gets, `only` to what one stage
-    gets.
+    gets; `engines` are the interpreters of those that don't live in this one's environment.
 
     A child gets an allow-listed environment: the platform's secrets stay with the platform.
     """
@@ -61,12 +62,14 @@ class LocalExecutor:
         env: Mapping[str, str] | None = None,
         *,
         only: Mapping[str, Mapping[str, str]] | None = None,
+        engines: Mapping[str, Path] | None = None,
         grace: float = 5.0,
     ) -> None:
         self._root = root
         self._modules = dict(modules)
         self._env = handed_on() | dict(env or {})
         self._only = {stage: dict(more) for stage, more in (only or {}).items()}
+        self._engines = dict(engines or {})
         self._grace = grace
         self._nursery = Nursery()
         self._children: dict[str, Child] = {}
@@ -83,13 +86,26 @@ class LocalExecutor:
                 raise Unavailable(f"{spec.attempt} was not started: the executor is closed")
             if folder.exists():
                 return
+            python = self._python(spec)
             folder.mkdir(parents=True)
             _write(folder / "spec.json", spec.model_dump_json(by_alias=True, indent=1))
-            command = [sys.executable, "-P", "-m", module, "--spec", str((folder / "spec.json").absolute())]
+            command = [python, "-P", "-m", module, "--spec", str((folder / "spec.json").absolute())]
             env = self._env | self._only.get(spec.stage, {})
             child = self._nursery.spawn(command, folder, env, folder / "log.txt")
             self._children[spec.attempt] = child
         child.reap(lambda code: self._ended(spec.attempt, code))
+
+    def _python(self, spec: StageSpec) -> str:
+        """An engine may have an environment of its own."""
+        engine = spec.recommender.resources.etl.engine if spec.stage == "etl" and spec.mode != "compact" else DEFAULT_ENGINE
+        if engine == DEFAULT_ENGINE:
+            return sys.executable
+        found = self._engines.get(engine)
+        if found is None or not os.access(found, os.X_OK):
+            where = "is not set" if found is None else f"is {found}, which is no program"
+            setting = f"EYAS_{engine.upper()}_PYTHON"
+            raise Invalid(f"resources.etl.engine: {engine}'s environment is missing: make setup-{engine} ({setting} {where})")
+        return str(found.absolute())
 
     def observe(self, attempt: str) -> Job | None:
         folder = self._folder(attempt)

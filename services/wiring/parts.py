@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from pathlib import Path
 
 from services.control.collect import Collector
 from services.executors.local import LocalExecutor
@@ -42,9 +43,20 @@ def executor(settings: Settings, home: Home, state: State, undo: ExitStack) -> E
         found = KubernetesExecutor(cluster, cluster.with_owner(jobs), state.artifacts, STAGES)
         undo.callback(found.close)
         return found
-    local = LocalExecutor(home.work, STAGES, only={"etl": _of_sources(settings)})
+    local = LocalExecutor(home.work, STAGES, only={"etl": _of_sources(settings) | _of_engines()}, engines=_engines(settings))
     undo.callback(local.close)
     return local
+
+
+def _engines(settings: Settings) -> dict[str, Path]:
+    usual = Path(".venv-nvtabular/bin/python")
+    chosen = settings.nvtabular_python or (usual if usual.exists() else None)
+    return {} if chosen is None else {"nvtabular": chosen.absolute()}
+
+
+def _of_engines() -> dict[str, str]:
+    """Where NVTabular computes; of no interest to anything else."""
+    return {name: os.environ[name] for name in ("EYAS_DASK", "EYAS_NVTABULAR_DEVICE") if name in os.environ}
 
 
 def _of_sources(settings: Settings) -> dict[str, str]:

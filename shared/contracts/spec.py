@@ -143,12 +143,6 @@ class StageResources(Strict):
     )
 
 
-def _engine(value: Any) -> Any:
-    if value != "polars":
-        raise unknown_name("engine", str(value), ["polars"], {"nvtabular"})
-    return value
-
-
 def _processes(value: int) -> int:
     if value > 1:
         raise unknown_name("number of processes", str(value), ["1"], {str(value)})
@@ -156,8 +150,10 @@ def _processes(value: int) -> int:
 
 
 class EtlResources(StageResources):
-    engine: Annotated[Literal["polars"], BeforeValidator(_engine)] = Field(
-        "polars", description="What computes the features; chooses the image."
+    engine: Literal["polars", "nvtabular"] = Field(
+        "polars",
+        description="What computes the features: the same state and the same features by either. `nvtabular`: on Dask, on a CPU or on "
+        "GPUs; it needs an environment, or an image, of its own.",
     )
 
 

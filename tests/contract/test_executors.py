@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from services.executors.local import LocalExecutor
+from shared.contracts.stage import StageSpec
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.run import Job
 from shared.testing.executor_suite import Behaviour, ExecutorSuite, ended, stage_spec
@@ -233,3 +234,34 @@ def test_the_shim_starts_nothing_for_a_parent_that_is_gone() -> None:
     found = subprocess.run([sys.executable, "-I", shim, str(os.getpid() + 1), "true"], capture_output=True, text=True, check=False)
     assert found.returncode == 1
     assert "parent is gone" in found.stderr
+
+
+def test_an_engine_has_the_interpreter_that_the_operator_names_for_it_and_for_etl_alone(local: LocalBench, tmp_path: Path) -> None:
+    python = tmp_path / "other-python"
+    python.write_text('#!/bin/sh\necho "it is $0, told $3"\n')
+    python.chmod(0o755)
+    executor = LocalExecutor(local.root, {"etl": "tiny_stage", "train": "tiny_stage"}, local.env, engines={"nvtabular": python})
+    local.others.append(executor)
+    executor.start(_by_nvtabular("r1-etl-1"))
+    assert wait_for(lambda: executor.observe("r1-etl-1") == Job("succeeded"))
+    assert executor.log("r1-etl-1")[0] == f"it is {python}, told tiny_stage\n"
+    executor.start(_by_nvtabular("r1-train-1", stage="train"))
+    assert wait_for(lambda: local.starts("r1-train-1") == 1)
+
+
+@pytest.mark.parametrize(
+    ("engines", "why"), [({}, "is not set"), ({"nvtabular": Path("/nowhere/python")}, "is /nowhere/python, which is no")]
+)
+def test_an_engine_whose_environment_is_missing_is_refused_by_one_line(local: LocalBench, engines: dict[str, Path], why: str) -> None:
+    executor = LocalExecutor(local.root, {"etl": "tiny_stage"}, local.env, engines=engines)
+    local.others.append(executor)
+    with pytest.raises(Invalid, match=f"nvtabular's environment is missing: make setup-nvtabular .EYAS_NVTABULAR_PYTHON {why}"):
+        executor.start(_by_nvtabular("r1-etl-1"))
+    assert executor.observe("r1-etl-1") is None
+
+
+def _by_nvtabular(attempt: str, stage: str = "etl") -> StageSpec:
+    spec = stage_spec(attempt, stage=stage)
+    resources = spec.recommender.resources
+    engine = resources.model_copy(update={"etl": resources.etl.model_copy(update={"engine": "nvtabular"})})
+    return spec.model_copy(update={"recommender": spec.recommender.model_copy(update={"resources": engine})})

@@ -139,7 +139,7 @@ def _moments(asks: list[Moments], data: Data) -> dict[Statistic, Any]:
     results: dict[Statistic, Any] = {}
     for table in dict.fromkeys(one.table for one in asks):
         of_table = [one for one in asks if one.table == table]
-        frame = data.table(table).select(pl.col(one.column).cast(pl.Float32).fill_nan(None) for one in of_table)
+        frame = data.table(table).select(number_of(one.column) for one in of_table)
         bounds = [
             part.alias(f"{name}.{at}")
             for at, one in enumerate(of_table)
@@ -152,7 +152,7 @@ def _moments(asks: list[Moments], data: Data) -> dict[Statistic, Any]:
         edges = frame.select(bounds).collect(engine="streaming").row(0, named=True)
         sums = []
         for at, one in enumerate(of_table):
-            scale = max(abs(edges[f"low.{at}"] or 0.0), abs(edges[f"high.{at}"] or 0.0)) or 1.0
+            scale = scale_of(edges[f"low.{at}"], edges[f"high.{at}"])
             parts = (pl.col(one.column).cast(pl.Float64) / scale * FINE).round().cast(pl.Int64)
             squares = parts * parts
             sums += [
@@ -162,29 +162,47 @@ def _moments(asks: list[Moments], data: Data) -> dict[Statistic, Any]:
             ]
         totals = frame.select(sums).collect(engine="streaming").row(0, named=True)
         for at, one in enumerate(of_table):
-            results[one] = _summary(edges, totals, at)
+            found = (
+                *(edges[f"{name}.{at}"] for name in ("count", "low", "high")),
+                *(totals[f"{name}.{at}"] for name in ("sum", "high", "low")),
+            )
+            results[one] = summary_of(*found)
     return results
 
 
-def _summary(edges: dict[str, Any], totals: dict[str, Any], at: int) -> Summary:
-    count, low, high = edges[f"count.{at}"], edges[f"low.{at}"], edges[f"high.{at}"]
-    if not count:
+def number_of(column: str) -> pl.Expr:
+    return pl.col(column).cast(pl.Float32).fill_nan(None)
+
+
+def scale_of(low: float | None, high: float | None) -> float:
+    """What numbers are measured in parts of."""
+    return max(abs(low or 0.0), abs(high or 0.0)) or 1.0
+
+
+def summary_of(count: int, low: float | None, high: float | None, total: int, above: int, below: int) -> Summary:
+    """Of sums in parts of the scale: of the parts, and of their squares by whole and remaining `FINE`. No bound is a negative zero."""
+    if not count or low is None or high is None:
         return NONE
-    scale = max(abs(low), abs(high)) or 1.0
-    total, squares = totals[f"sum.{at}"], totals[f"high.{at}"] * FINE + totals[f"low.{at}"]
+    squares = above * FINE + below
     apart = squares * count - total * total  # of whole numbers, exactly
-    unit = scale / FINE
-    return Summary(count, total / count * unit, max(0, apart) / count * unit * unit, float(low), float(high))
+    unit = scale_of(low, high) / FINE
+    return Summary(count, total / count * unit, max(0, apart) / count * unit * unit, float(low) + 0.0, float(high) + 0.0)
+
+
+DIGITS = 6
 
 
 def _quantiles(ask: Quantiles, data: Data) -> tuple[float, ...]:
     """Of the values' first six digits: there are never too many of them."""
-    value = pl.col(ask.column).cast(pl.Float32).fill_nan(None).drop_nulls().round_sig_figs(6).alias("value")
-    values = data.table(ask.table).select(value)
-    counted = values.group_by("value").agg(pl.len().alias("count")).sort("value").collect(engine="streaming")
+    values = data.table(ask.table).select(number_of(ask.column).drop_nulls().round_sig_figs(DIGITS).alias("value"))
+    return quantiles_of(values.group_by("value").agg(pl.len().alias("count")).sort("value").collect(engine="streaming"), ask.parts)
+
+
+def quantiles_of(counted: pl.DataFrame, parts: int) -> tuple[float, ...]:
+    """Of (value, count), by value. None is a negative zero."""
     if not len(counted):
         return (0.0,)
     reached = counted["count"].cum_sum().to_numpy()
-    shares = np.arange(1, ask.parts) / ask.parts * reached[-1]
+    shares = np.arange(1, parts) / parts * reached[-1]
     found = counted["value"].to_numpy()[np.minimum(np.searchsorted(reached, shares, side="right"), len(reached) - 1)]
-    return tuple(float(one) for one in np.unique(found))
+    return tuple(float(one) + 0.0 for one in np.unique(found))

@@ -249,7 +249,6 @@ def test_what_no_validator_foresaw_is_a_fault_of_the_text(monkeypatch: pytest.Mo
         "model: {family: neumf}",
         "model: {framework: torch}",
         "model: {train: {mixed_precision: true}}",
-        "resources: {etl: {engine: nvtabular}}",
         "resources: {train: {processes: 2}}",
         "gates: [{metric: hr@10, slice: cold, min: 0.1}]",
         "serve: {retrieve: {fallback: popular}}",

@@ -146,6 +146,13 @@ def test_the_image_follows_the_engine() -> None:
     assert container_of(made("etl"))["image"] == "eyas:1"
 
 
+def test_nvtabular_has_an_image_of_its_own_and_nothing_else_stands_for_it() -> None:
+    wanted = {"engine": "nvtabular"}
+    assert container_of(made("etl", resources=wanted, images={"default": "eyas:1", "nvtabular": "nvt:1"}))["image"] == "nvt:1"
+    with pytest.raises(Invalid, match="'nvtabular' has an image of its own"):
+        made("etl", resources=wanted, images={"default": "eyas:1"})
+
+
 @pytest.mark.parametrize("value", [SETTINGS, FULL], ids=["least", "full"])
 def test_pods_are_as_restricted_as_kubernetes_knows(value: dict[str, Any]) -> None:
     pod = pod_of(made(value=value))

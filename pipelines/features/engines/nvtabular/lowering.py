@@ -1,0 +1,301 @@
+"""Each operator as NVTabular computes it. Arrays are numpy's or cupy's; fitted state is moved to the device where it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pipelines.features.columns import BLANK, FIRST, NULL, UNKNOWN, Column
+from pipelines.features.engines.nvtabular.plain import parts
+from pipelines.features.engines.nvtabular.steps import Build, Rows
+from pipelines.features.hashing import begin, bucket, hashed, mixed
+from pipelines.features.operators.base import Mode, Operator
+from pipelines.features.operators.bucketise import Bucketise
+from pipelines.features.operators.categorify import Categorify, MultiHot
+from pipelines.features.operators.codes import Cross, OneHot
+from pipelines.features.operators.numbers import Clip, Fill, Log, Normalise
+from pipelines.features.operators.ordered import Lag, Sequence, before_name
+from pipelines.features.operators.target import CountEncode, TargetEncode
+from pipelines.features.operators.times import PARTS, PERIODS, Calendar, Cyclic
+from pipelines.features.operators.vector import Vector
+from shared.domain.errors import Invalid
+
+_WIDTHS = (MultiHot, Sequence, Cross, OneHot, Vector)
+
+
+class Lowering:
+    def __init__(self, build: Build, mode: Mode, with_history: bool) -> None:
+        self.build, self.mode, self.with_history = build, mode, with_history
+        self.widths: dict[str, int | None] = {}
+        """Of the values that were made."""
+
+    def add(self, operator: Operator) -> None:
+        lower = _LOWERINGS.get(type(operator))
+        if lower is None:
+            raise Invalid(f"features: NVTabular has no way to do '{operator.kind}': choose resources.etl.engine: polars")
+        for out in operator.outputs:
+            self.widths[out.name] = _width(operator)
+        lower(self, operator)
+
+    def made(self, operator: Operator, function: Callable[[Rows], Any | list[Any]]) -> None:
+        """A step that gives the operator's outputs."""
+        dtype = {"code": "int32", "float32": "float32"}
+        names = {out.name: parts(out.name, self.widths[out.name]) for out in operator.outputs}
+        types = {one: dtype[out.kind] for out in operator.outputs for one in names[out.name]}
+
+        def columns(rows: Rows) -> dict[str, Any]:
+            found = function(rows)
+            made: dict[str, Any] = {}
+            for whole, (name, spread) in zip(found if isinstance(found, list) else [found], names.items(), strict=True):
+                made |= {name: whole} if spread == [name] and whole.ndim == 1 else {one: whole[:, at] for at, one in enumerate(spread)}
+            return made
+
+        self.build.step(types, columns)
+
+    def keyed(self, columns: tuple[Column, ...], keys: pl.DataFrame) -> Callable[[Rows], Any]:
+        """The row of `keys` that a row has, as many as there are for what isn't there."""
+        missing = len(keys)
+        if len(columns) == 1:
+            return self._numbered(columns[0], keys.to_series(0))
+        uniques = [keys[name].unique().sort() for name in keys.columns]
+        numbered = [self._numbered(column, values) for column, values in zip(columns, uniques, strict=True)]
+        sizes = [len(values) + 1 for values in uniques]
+        ours = np.zeros(missing, np.int64)
+        for name, values, size in zip(keys.columns, uniques, sizes, strict=True):
+            ours = ours * size + values.search_sorted(keys[name]).to_numpy().astype(np.int64)
+        order = np.argsort(ours, kind="stable")
+        table, places = ours[order], np.append(order, missing)
+
+        def find(rows: Rows) -> Any:
+            xp, found = rows.xp, 0
+            for number, size in zip(numbered, sizes, strict=True):
+                found = found * size + number(rows)
+            if not missing:
+                return xp.zeros(len(rows.frame), "int64")
+            at = xp.minimum(xp.searchsorted(xp.asarray(table), found), missing - 1)
+            return xp.asarray(places)[xp.where(xp.asarray(table)[at] == found, at, missing)]
+
+        return find
+
+    def _numbered(self, column: Column, values: pl.Series) -> Callable[[Rows], Any]:
+        if column.kind != "code":
+            place = self.build.place(column, values)
+            return lambda rows: rows.get(place)
+        codes, missing = values.to_numpy(), len(values)
+        table = np.full(int(codes.max(initial=0)) + 2, missing, np.int64)
+        table[codes] = np.arange(missing)
+        return lambda rows: rows.xp.asarray(table)[rows.xp.minimum(rows.get(column), len(table) - 1)]
+
+
+def _codes(rows: Rows, column: Column, place: str, size: int, buckets: int | None, width: int | None = None) -> Any:
+    """Of places in a vocabulary of that size."""
+    xp, found = rows.xp, rows.get(place, width)
+    unknown: Any = UNKNOWN
+    if buckets is not None:
+        unknown = hashed([rows.get(column, width)], buckets) + FIRST + size
+    return xp.where(rows.blank(column, width), NULL, xp.where(found == size, unknown, found + FIRST))
+
+
+def _width(operator: Operator) -> int | None:
+    """Of its outputs, as columns side by side."""
+    if isinstance(operator, _WIDTHS):
+        return operator.features[0].width
+    return None
+
+
+def _categorify(to: Lowering, op: Categorify) -> None:
+    place = to.build.place(op.column, op.state.values)
+    column, size, buckets = op.column, len(op.state.values), op.state.buckets
+    to.made(op, lambda rows: _codes(rows, column, place, size, buckets))
+
+
+def _multi_hot(to: Lowering, op: MultiHot) -> None:
+    place = to.build.place(op.column, op.state.values, op.length)
+    column, size, buckets, width = op.column, len(op.state.values), op.state.buckets, op.length
+    to.made(op, lambda rows: _codes(rows, column, place, size, buckets, width))
+
+
+def _normalise(to: Lowering, op: Normalise) -> None:
+    away, by = op.terms
+    to.made(op, lambda rows: (rows.number(op.source) - away) / by)
+
+
+def _log(to: Lowering, op: Log) -> None:
+    def log(rows: Rows) -> Any:
+        value = rows.number(op.source)
+        return rows.xp.log(rows.xp.where(value < 0, np.float32(0), value).astype("float64") + 1.0)
+
+    to.made(op, log)
+
+
+def _clip(to: Lowering, op: Clip) -> None:
+    def clip(rows: Rows) -> Any:
+        value = rows.number(op.source)
+        if op.low is not None:
+            value = rows.xp.where(value < np.float32(op.low), np.float32(op.low), value)
+        if op.high is not None:
+            value = rows.xp.where(value > np.float32(op.high), np.float32(op.high), value)
+        return value
+
+    to.made(op, clip)
+
+
+def _fill(to: Lowering, op: Fill) -> None:
+    def fill(rows: Rows) -> list[Any]:
+        value = rows.number(op.source)
+        missing = rows.xp.isnan(value)
+        return [rows.xp.where(missing, op.value, value), *([missing] if op.flag is not None else [])]
+
+    to.made(op, fill)
+
+
+def _bucketise(to: Lowering, op: Bucketise) -> None:
+    bounds = op.bounds
+
+    def codes(rows: Rows) -> Any:
+        xp, value = rows.xp, rows.number(op.source)
+        missing = xp.isnan(value)
+        found = xp.searchsorted(xp.asarray(bounds), xp.where(missing, np.float32(0), value), side="right") + 1
+        return xp.where(missing, NULL, found)
+
+    to.made(op, codes)
+
+
+def _target(to: Lowering, op: TargetEncode) -> None:
+    keys, encodings = op.table
+    place, mode, row, folds = to.keyed(op.columns, keys), to.mode, op.row, op.folds
+    tables = [(whole.astype(np.float32), apart.astype(np.float32)) for whole, apart in (encodings[target] for target in op.targets)]
+
+    def encode(rows: Rows) -> list[Any]:
+        xp, at = rows.xp, place(rows)
+        if mode == "serve":
+            return [xp.asarray(whole)[at] for whole, _ in tables]
+        values = [rows.get(name) for name in row]
+        fold = hashed([xp.where(value == BLANK["int64"], 0, value) for value in values], folds)
+        return [xp.asarray(apart)[at, fold] for _, apart in tables]
+
+    to.made(op, encode)
+
+
+def _count(to: Lowering, op: CountEncode) -> None:
+    assert op.counts is not None
+    place = to.keyed((op.column,), op.counts.select(op.column.name))
+    values = op.values
+    to.made(op, lambda rows: rows.xp.asarray(values)[place(rows)])
+
+
+def _cyclic(to: Lowering, op: Cyclic) -> None:
+    def waves(rows: Rows) -> list[Any]:
+        xp, blank, found = rows.xp, rows.blank(op.column), []
+        for period in op.periods:
+            seconds, added = PERIODS[period]
+            angle = _within(rows, op.column, seconds, added).astype("float64") * (2 * np.pi / seconds)
+            found += [xp.where(blank, xp.nan, wave(angle)) for wave in (xp.sin, xp.cos)]
+        return found
+
+    to.made(op, waves)
+
+
+def _calendar(to: Lowering, op: Calendar) -> None:
+    def codes(rows: Rows) -> list[Any]:
+        blank, found = rows.blank(op.column), []
+        for part in op.parts:
+            seconds, added, of = PARTS[part]
+            found.append(rows.xp.where(blank, NULL, _within(rows, op.column, seconds, added) // of + FIRST))
+        return found
+
+    to.made(op, codes)
+
+
+def _within(rows: Rows, column: Column, seconds: int, added: int) -> Any:
+    return (rows.get(column) % seconds + added) % seconds
+
+
+def _cross(to: Lowering, op: Cross) -> None:
+    widths = [to.widths[one.name] for one in op.columns]
+
+    def cross(rows: Rows) -> Any:
+        codes = [rows.get(one, width).astype("int64") for one, width in zip(op.columns, widths, strict=True)]
+        wide = any(code.ndim == 2 for code in codes)
+        codes = [code[:, None] if wide and code.ndim == 1 else code for code in codes]
+        found, missing = begin(codes[0]), codes[0] == NULL
+        for code in codes[1:]:
+            found, missing = mixed(found, begin(code)), missing | (code == NULL)
+        return rows.xp.where(missing, NULL, bucket(found, op.buckets) + FIRST)
+
+    to.made(op, cross)
+
+
+def _one_hot(to: Lowering, op: OneHot) -> None:
+    width = to.widths[op.column.name]
+
+    def hot(rows: Rows) -> Any:
+        xp, codes = rows.xp, rows.get(op.column, width).reshape(len(rows.frame), -1)
+        found = xp.zeros((len(codes), op.width), "float32")
+        found[xp.arange(len(codes))[:, None], codes] = 1.0
+        found[:, NULL] = 0.0
+        return found
+
+    to.made(op, hot)
+
+
+def _vector(to: Lowering, op: Vector) -> None:
+    def unit(rows: Rows) -> Any:
+        xp = rows.xp
+        found = xp.nan_to_num(rows.get(op.column, op.width).astype("float64"))
+        length = xp.sqrt((found * found).sum(axis=1, keepdims=True))
+        return found / xp.where(length > 0, length, 1)
+
+    to.made(op, unit)
+
+
+def _lag(to: Lowering, op: Lag) -> None:
+    of, before = op.of, before_name(op.name)
+    if to.with_history:
+        to.made(op, lambda rows: rows.get(before))
+        return
+    keys, values = op.last
+    place, missing = to.keyed((op.by,), keys), len(keys)
+    table = np.append(values.to_numpy(), 0).astype(np.int64 if of.kind == "int64" else np.float32)
+
+    def served(rows: Rows) -> Any:
+        at, value = place(rows), rows.get(of)
+        nothing = at == missing
+        if of.kind == "int64":
+            nothing = nothing | (value == BLANK["int64"])
+        return rows.xp.where(nothing, np.float32(np.nan), (value - rows.xp.asarray(table)[at]).astype("float32"))
+
+    to.made(op, served)
+
+
+def _sequence(to: Lowering, op: Sequence) -> None:
+    before, length = before_name(op.name), op.length
+    if to.with_history:
+        to.made(op, lambda rows: rows.get(before, length))
+        return
+    keys, table = op.table
+    place = to.keyed((op.by,), keys)
+    to.made(op, lambda rows: rows.xp.asarray(table)[place(rows)])
+
+
+_LOWERINGS: dict[type[Any], Callable[[Lowering, Any], None]] = {
+    Categorify: _categorify,
+    MultiHot: _multi_hot,
+    Normalise: _normalise,
+    Log: _log,
+    Clip: _clip,
+    Fill: _fill,
+    Bucketise: _bucketise,
+    TargetEncode: _target,
+    CountEncode: _count,
+    Cyclic: _cyclic,
+    Calendar: _calendar,
+    Cross: _cross,
+    OneHot: _one_hot,
+    Vector: _vector,
+    Lag: _lag,
+    Sequence: _sequence,
+}

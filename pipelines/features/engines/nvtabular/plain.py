@@ -1,0 +1,72 @@
+"""Prepared columns as NVTabular is handed them: plain ones, without nulls.
+
+pandas and cuDF treat nulls and lists differently, and pandas turns an int64 with a null into a float, which can't hold it. So a null is
+what it is at the served unit (the smallest int64, blank text, NaN), and a list is as many columns as it may have values: `genres#0`,
+`genres#1` and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import polars as pl
+
+from pipelines.features.columns import BLANK, Column, Raw
+from shared.domain.errors import Invalid
+
+NAN = float("nan")
+KEPT = "~kept."
+"""Begins the names of columns that only pass through."""
+
+
+def parts(name: str, width: int | None) -> list[str]:
+    """The columns that a value is in."""
+    return [name] if width is None else [f"{name}#{at}" for at in range(width)]
+
+
+def width_of(column: Column) -> int | None:
+    if not column.many:
+        return None
+    assert isinstance(column, Raw) and column.width is not None, f"how long '{column.name}' is must be known"
+    return column.width
+
+
+def plain(column: Column, width: int | None) -> list[pl.Expr]:
+    """The expressions that hand over a prepared column."""
+    source, blank = pl.col(column.name), BLANK.get(column.kind, NAN)
+    typed = source.cast(pl.Float32) if column.kind == "float32" and not column.many else source
+    if width is None:
+        return [typed.fill_null(blank).alias(column.name)]
+    dtype = {"int64": pl.Int64, "string": pl.String, "float32": pl.Float32}[column.kind]
+    return [
+        source.list.get(at, null_on_oob=True).cast(dtype).fill_null(blank).alias(name) for at, name in enumerate(parts(column.name, width))
+    ]
+
+
+def passing(frame: pl.LazyFrame, keep: Iterable[str | pl.Expr]) -> tuple[list[pl.Expr], pl.Schema]:
+    """Columns that only pass through, and what they were."""
+    exprs = [pl.col(one) if isinstance(one, str) else one for one in keep]
+    schema = frame.select(exprs).collect_schema()
+    handed = []
+    for expr, (name, dtype) in zip(exprs, schema.items(), strict=True):
+        if isinstance(dtype, pl.List | pl.Array):
+            raise Invalid(f"features: NVTabular can't keep '{name}', a column of lists, as it is")
+        blank = blank_of(dtype)
+        handed.append((expr if blank is None else expr.fill_null(blank)).alias(f"{KEPT}{name}"))
+    return handed, schema
+
+
+def blank_of(dtype: pl.DataType) -> Any:
+    if dtype == pl.String:
+        return BLANK["string"]
+    return BLANK["int64"] if dtype == pl.Int64 else None
+
+
+def restored(schema: pl.Schema) -> list[pl.Expr]:
+    """Columns that passed through, with their nulls and names."""
+    found = []
+    for name, dtype in schema.items():
+        column, blank = pl.col(f"{KEPT}{name}").cast(dtype), blank_of(dtype)
+        found.append((column if blank is None else column.replace(blank, None)).alias(name))
+    return found

@@ -1,0 +1,97 @@
+"""Where NVTabular computes: in this process, on as many of this machine's processes as are asked for, or on a Dask cluster by its address.
+
+Its own files (statistics between its tasks) lie in a folder that goes with the session; nothing of it is ever published or loaded again.
+On a cluster that folder must be one that every worker sees.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+
+from shared.domain.errors import Invalid
+
+DASK = "EYAS_DASK"
+DEVICE = "EYAS_NVTABULAR_DEVICE"
+ROWS = 500_000
+"""Of one partition, at most."""
+
+
+@dataclass(frozen=True)
+class Session:
+    folder: Path
+    cpu: bool
+    _numbers: count[int] = field(default_factory=count)
+
+    def new(self, what: str) -> Path:
+        """A folder of its own: NVTabular names its files by columns alone, so two of its operators must never share one."""
+        path = self.folder / f"{what}-{next(self._numbers)}"
+        path.mkdir()
+        return path
+
+    def write(self, frame: pl.LazyFrame) -> Path | None:
+        """A file for NVTabular; none where there are no rows."""
+        path = self.new("rows") / "rows.parquet"
+        frame.sink_parquet(path, compression="lz4", statistics=False, row_group_size=ROWS)
+        return path if pl.scan_parquet(path).select(pl.len()).collect().item() else None
+
+    def dataset(self, path: Path) -> Any:
+        """A partition is a group of rows."""
+        import nvtabular
+
+        return nvtabular.Dataset(str(path), engine="parquet", row_groups_per_part=1, cpu=self.cpu)
+
+
+@contextmanager
+def session(parent: Path | None = None) -> Iterator[Session]:
+    cpu = _cpu()
+    folder = Path(tempfile.mkdtemp(prefix="nvtabular-", dir=parent)).absolute()
+    try:
+        with _computing(folder), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of libraries that are old by now, and that nobody here can mend
+            yield Session(folder, cpu)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _cpu() -> bool:
+    wanted: Literal["cpu", "gpu"] | str = os.environ.get(DEVICE, "auto")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from merlin.core.compat import HAS_GPU, cudf
+    there = bool(HAS_GPU and cudf is not None)
+    if wanted not in ("auto", "cpu", "gpu"):
+        raise Invalid(f"{DEVICE} is '{wanted}': expected auto, cpu or gpu")
+    if wanted == "gpu" and not there:
+        raise Invalid(f"{DEVICE} is gpu, but this environment has no {'cuDF' if HAS_GPU else 'GPU'}")
+    return wanted == "cpu" or not there
+
+
+@contextmanager
+def _computing(folder: Path) -> Iterator[None]:
+    """`EYAS_DASK`: an address such as tcp://scheduler:8786, or how many processes of this machine; this one alone if it isn't set."""
+    where = os.environ.get(DASK, "")
+    if not where:
+        yield
+        return
+    from dask.distributed import Client
+
+    options: dict[str, Any] = {"address": where, "timeout": 10}
+    if where.isdecimal():
+        options = {"n_workers": int(where), "threads_per_worker": 1, "dashboard_address": None, "local_directory": str(folder)}
+    try:
+        client = Client(**options, set_as_default=True)
+    except OSError as error:
+        raise Invalid(f"{DASK} is {where}: no Dask scheduler answers there ({error})") from None
+    with client:
+        yield

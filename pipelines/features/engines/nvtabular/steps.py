@@ -1,0 +1,151 @@
+"""Builds the workflow of NVTabular: what is looked up is its Categorify's, the rest are steps over whole columns, by numpy or by cupy.
+
+Categorify is handed our vocabularies. NVTabular's other operators agree with serving only nearly (Normalize and LogOp work in another
+precision, DifferenceLag in floats, hashes differ between its CPU and its GPU), so steps of ours stand for them, in the same words for
+both devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import polars as pl
+from merlin.dag import BaseOperator, ColumnSelector
+from nvtabular import ops
+
+from pipelines.features.columns import BLANK, Column
+from pipelines.features.engines.nvtabular.plain import parts
+from pipelines.features.engines.nvtabular.session import Session
+
+_FIRST = 3
+"""Of Categorify's codes, that of the first value; 2 is what isn't there."""
+
+
+class Rows:
+    """A partition, as an operator sees it: columns as arrays, one of [rows] or of [rows, width]."""
+
+    def __init__(self, frame: Any, xp: Any) -> None:
+        self.frame, self.xp = frame, xp
+
+    def get(self, column: Column | str, width: int | None = None) -> Any:
+        name = column if isinstance(column, str) else column.name
+        if width is None:
+            return self.frame[name].values
+        return self.xp.stack([self.frame[one].values for one in parts(name, width)], axis=1)
+
+    def blank(self, column: Column, width: int | None = None) -> Any:
+        """Where there is nothing."""
+        blank = BLANK[column.kind]
+        found = [(self.frame[one] == blank).values for one in parts(column.name, width)]
+        return found[0] if width is None else self.xp.stack(found, axis=1)
+
+    def number(self, column: Column) -> Any:
+        """In the precision of the served unit; null is NaN."""
+        values = self.get(column)
+        found = values.astype("float32")
+        if column.kind == "int64":
+            found[values == BLANK["int64"]] = self.xp.nan
+        return found
+
+
+Function = Callable[[Rows], Mapping[str, Any]]
+
+
+class Step(BaseOperator):  # type: ignore[misc]
+    """Adds columns to those that are there."""
+
+    def __init__(self, made: Mapping[str, str], function: Function, only: list[str] | None = None) -> None:
+        super().__init__()
+        self.made, self.function, self.only = dict(made), function, only
+
+    def transform(self, col_selector: ColumnSelector, transformable: Any) -> Any:
+        xp = _library(transformable)
+        found = self.function(Rows(transformable, xp))
+        columns = {name: found[name].astype(dtype) for name, dtype in self.made.items()}
+        added = type(transformable)(columns, index=transformable.index)
+        before = list(transformable.columns)
+        return _beside(transformable[before], added)
+
+    def column_mapping(self, col_selector: ColumnSelector) -> dict[str, list[str]]:
+        names = col_selector.names
+        return {name: [name] for name in names} | {name: [names[0]] for name in self.made}
+
+    def _compute_dtype(self, col_schema: Any, input_schema: Any) -> Any:
+        if col_schema.name in self.made:
+            return col_schema.with_dtype(self.made[col_schema.name])
+        return super()._compute_dtype(col_schema, input_schema)
+
+
+def _library(frame: Any) -> Any:
+    if type(frame).__module__.startswith("cudf"):
+        import cupy
+
+        return cupy
+    import numpy
+
+    return numpy
+
+
+def _beside(frame: Any, added: Any) -> Any:
+    from merlin.core.dispatch import concat_columns
+
+    return concat_columns([frame, added])
+
+
+class Build:
+    """A workflow in the making: the raw columns, places in tables that were looked up, and steps behind one another."""
+
+    def __init__(self, session: Session, raws: list[str]) -> None:
+        self._session = session
+        self._raws = raws
+        self._places: list[Any] = []
+        self._found: dict[tuple[str, int], str] = {}
+        self._keep: list[pl.Series] = []
+        self._steps: list[Step] = []
+
+    def place(self, column: Column, values: pl.Series, width: int | None = None) -> str:
+        """The row of `values` that each value of a raw column is in, as many as there are for what isn't: the name to get it by."""
+        known = (column.name, id(values))
+        if known not in self._found:
+            self._keep.append(values)  # so that nothing else takes its id
+            name = self._found[known] = f"~place{len(self._found)}"
+            if len(values):
+                self._look_up(parts(column.name, width), parts(name, width), values)
+            else:
+                self._nothing(parts(name, width))
+        return self._found[known]
+
+    def _look_up(self, columns: list[str], names: list[str], values: pl.Series) -> None:
+        import pandas as pd
+
+        known = pd.Series(values.to_list(), dtype="int64" if values.dtype != pl.String else "object")
+        op = ops.Categorify(vocabs={"values": known}, out_path=str(self._session.new("values")), dtype="int64")
+        op.storage_name = dict.fromkeys(columns, "values")
+        missing = len(values)
+
+        def placed(rows: Rows) -> dict[str, Any]:
+            found = {}
+            for column, name in zip(columns, names, strict=True):
+                code = rows.get(column)
+                found[name] = rows.xp.where(code < _FIRST, missing, code - _FIRST)
+            return found
+
+        node = columns >> op >> Step(dict.fromkeys(names, "int64"), placed)
+        self._places.append(node[names])
+
+    def _nothing(self, names: list[str]) -> None:
+        self.step(dict.fromkeys(names, "int64"), lambda rows: {name: rows.xp.zeros(len(rows.frame), "int64") for name in names})
+
+    def step(self, made: Mapping[str, str], function: Function) -> None:
+        self._steps.append(Step(made, function))
+
+    def workflow(self, wanted: list[str]) -> Any:
+        import nvtabular
+
+        whole: Any = ColumnSelector(self._raws)
+        for node in self._places:
+            whole = whole + node
+        for step in self._steps:
+            whole = whole >> step
+        return nvtabular.Workflow(whole[wanted] if self._steps or self._places else ColumnSelector(wanted) >> ops.Rename(postfix=""))
