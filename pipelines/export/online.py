@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from pipelines.features.raw import raw_column
+from pipelines.features.raw import FITTED, raw_column
 from shared.contracts.online import ONLINE, Online, OnlineColumn, View
 from shared.domain.stored import instant
 from shared.serving.signature import Signature
@@ -34,13 +34,18 @@ def write_online(
         arrays = {one.name: raw_column(table, one, "the users table") for one in inputs} if len(table) else {}
         keys = table[served.user].to_numpy().astype(np.int64)
         values = Values(keys, np.full(len(keys), instant(at)), arrays)
-        view, written = write_values(View(name=name, columns=columns, ttl=ttl), values, place, part)
+        view, written = write_values(_view(name, columns, ttl), values, place, part)
         views.append(view)
         files |= written
     if views:
         files[ONLINE] = place(ONLINE)
         files[ONLINE].write_text(Online(views=tuple(views)).model_dump_json(indent=1))
     return files
+
+
+def _view(name: str, columns: tuple[OnlineColumn, ...], ttl: timedelta | None) -> View:
+    """What the version itself has worked out doesn't grow old."""
+    return View(name=name, columns=columns, fitted=True) if name == FITTED else View(name=name, columns=columns, ttl=ttl)
 
 
 def newest(fetch: Callable[[str], Path]) -> datetime:

@@ -20,11 +20,11 @@ LARGEST = 2**31 - 1
 _PREFIX = "model/"
 
 
-def write_unit(graph: Graph, model: Trained, path: Path) -> Path:
+def write_unit(graph: Graph, model: Trained, path: Path, limit: int | None = None) -> Path:
     """Names stay as they are in the data, `movieId` as `movieId`; the number of rows is free."""
     import onnx
 
-    unit = merge(graph.lower(), model.lower())
+    unit = merge(graph.lower(limit), model.lower())
     size = unit.ByteSize()
     if size > LARGEST:
         raise Invalid(f"model.onnx would take {size / 1e9:.2f} GB; a graph holds 2.14 GB: choose a smaller width or a larger min_count")

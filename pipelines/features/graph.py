@@ -26,6 +26,8 @@ from pipelines.features.operators.ordered import Lag, Sequence, is_ordered
 from pipelines.features.operators.target import TargetEncode
 from pipelines.features.schemas import read_schema, write_schema
 from pipelines.features.statistics import Found, Statistic
+from pipelines.features.stored import Stored, stored
+from pipelines.features.stored import lower as lower_stored
 from shared.contracts.features import Operator as Entry
 from shared.domain.errors import BadData, Invalid
 
@@ -160,12 +162,22 @@ class Graph:
         import numpy as np
 
         build = Lowering()
+        for key in (self.user, self.item):
+            build.value(self.key(key).column)  # the unit takes them, whatever looks at them
+        instead = self.stored(limit)
         for one in self.operators:
-            one.lower(build)
+            if taken := tuple(cut for cut in instead if cut.operator is one):
+                lower_stored(build, taken)
+            else:
+                one.lower(build)
         for feature in self.numbers:
             value = build.tensor(feature.made)
             build.gives(feature.made, build.node("Where", build.node("IsNaN", value), build.constant(np.array(0, np.float32)), value))
         return build
+
+    def stored(self, limit: int | None = None) -> tuple[Stored, ...]:
+        """What the served unit takes in place of tables with more rows than that."""
+        return stored(self.operators, limit)
 
     def describe(self) -> list[dict[str, Any]]:
         makers = {feature.name: one for one in self.operators for feature in one.features}

@@ -10,24 +10,28 @@ from numpy.typing import NDArray
 
 from pipelines.features.columns import Raw, polars_type
 from pipelines.features.graph import Graph
+from pipelines.features.stored import Stored
 from shared.contracts.serving import Serve
 from shared.domain.errors import Invalid
 from shared.serving.signature import BLANK, Feature, Input, Signature
 
 VIEW = "users"
 """The feature store's view of what is known of users."""
+FITTED = "fitted"
+"""And of what a version has worked out of them in place of tables too large for its graph."""
 
 
-def inputs(graph: Graph) -> tuple[Raw, ...]:
-    """The columns that the graph in the served unit takes, the keys first."""
-    taken = {one.name for one in graph.lowering().inputs}
+def inputs(graph: Graph, limit: int | None = None) -> tuple[Raw, ...]:
+    """The raw columns that the graph in the served unit takes, the keys first."""
+    taken = {one.name for one in graph.lowering(limit).inputs}
     return tuple(sorted((one for one in graph.raws() if one.name in taken), key=lambda one: one.name not in (graph.user, graph.item)))
 
 
 def signature(graph: Graph, serve: Serve | None = None) -> Signature:
     """`serve`: how it is to be served, where that is of interest."""
     serve = serve or Serve()
-    taken = inputs(graph)
+    limit = serve.vocabulary_limit
+    taken = inputs(graph, limit)
     features = tuple(
         Feature(column=one.name, output=one.output, dtype=_TYPES[one.kind], width=one.width, of=graph.sources(one))
         for one in graph.features
@@ -36,7 +40,7 @@ def signature(graph: Graph, serve: Serve | None = None) -> Signature:
         user=graph.user,
         item=graph.item,
         time=next((one.name for one in taken if one.name == graph.tables.time), None),
-        inputs=tuple(_input(one, graph) for one in taken),
+        inputs=(*(_input(one, graph) for one in taken), *(_stored(one) for one in graph.stored(limit))),
         features=features,
         instances=serve.instances,
         warm_up=serve.warm_up,
@@ -52,6 +56,12 @@ def _input(column: Raw, graph: Graph) -> Input:
         {"name": column.name, "dtype": column.kind, "width": column.width, "side": column.side}
         | ({"source": "store", "view": VIEW} if stored else {})
     )
+
+
+def _stored(one: Stored) -> Input:
+    """What only this version's tables give a meaning."""
+    of_user = {"source": "store", "view": FITTED} if one.side == "user" else {}
+    return Input.model_validate({"name": one.name, "dtype": one.kind, "width": one.width, "side": one.side} | of_user)
 
 
 def item_columns(items: pl.DataFrame, served: Signature) -> dict[str, NDArray[Any]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
 import polars as pl
 
 from pipelines.features.columns import BLANK, FIRST, NULL, UNKNOWN, Column, polars_type
@@ -75,15 +76,17 @@ class Vocabulary:
 
     def lower(self, build: Lowering, column: Column) -> str:
         """int32 codes."""
-        import numpy as np
-
         if self.buckets is None:
             return build.cast(build.look_up(column, self.values, FIRST, NULL, UNKNOWN), "INT32")
         found = build.look_up(column, self.values, FIRST, NULL, -1)
-        start = build.constant(np.array(FIRST + len(self.values), np.int64))
-        behind = build.node("Add", build.hashed([build.value(column)], self.buckets), start)
         unknown = build.node("Equal", found, build.constant(np.array(-1, np.int64)))
-        return build.cast(build.node("Where", unknown, behind, found), "INT32")
+        return build.cast(build.node("Where", unknown, self.lower_unknown(build, column), found), "INT32")
+
+    def lower_unknown(self, build: Lowering, column: Column) -> str:
+        """The bucket of each value, int64."""
+        assert self.buckets is not None
+        start = build.constant(np.array(FIRST + len(self.values), np.int64))
+        return build.node("Add", build.hashed([build.value(column)], self.buckets), start)
 
 
 def fit_vocabulary(counted: pl.DataFrame, dtype: DType, rule: Rule, known: Vocabulary | None = None) -> Vocabulary:

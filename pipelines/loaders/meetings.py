@@ -18,6 +18,7 @@ from pipelines.features.columns import Raw
 from pipelines.features.graph import Graph
 from pipelines.features.prepared import EXTRA, FEATURE
 from pipelines.features.raw import item_columns, raw_column
+from pipelines.features.stored import with_values
 from pipelines.loaders.tables import Array, Catalogue, Codes, Users, array, crossed, dtype_of, read_table, read_users
 from shared.serving.signature import Signature
 
@@ -100,6 +101,17 @@ class RawColumns:
     items: pl.DataFrame
     users: pl.DataFrame | None
     moments: Moments
+
+    def stored(self, graph: Graph, limit: int) -> RawColumns:
+        """With what the served unit takes in place of large tables."""
+        taken = graph.stored(limit)
+        items, users = (tuple(one for one in taken if one.side == side) for side in ("item", "user"))
+        people = self.users
+        if users and people is None:
+            people = pl.DataFrame({graph.user: graph.key(graph.user).state.values.sort()})
+        return RawColumns(
+            with_values(self.items, items), with_values(people, users) if people is not None and users else people, self.moments
+        )
 
     def of(self, served: Signature) -> Callable[[Ints, Ints], dict[str, Array]]:
         """Invalid where the unit asks for what isn't there, or is of another kind by now."""

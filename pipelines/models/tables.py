@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from pipelines.features.graph import Graph
+from pipelines.features.stored import LIMIT
 from shared.domain.errors import Invalid
 
 # ONNX files are protobuf messages, which end at 2 GiB (2,147 MB): the graph itself gets the rest.
@@ -52,7 +53,7 @@ def plan_tables(graph: Graph, width: int | None, parent: Mapping[str, int] | Non
 
 def check_size(graph: Graph, weights: int) -> None:
     """Before training: whether the vocabularies and so many bytes of weights will fit into one exported graph."""
-    words = sum(_size(frame) for one in graph.operators for frame in one.saved().frames.values())
+    words = sum(_size(frame) for one in graph.operators for frame in one.saved().frames.values() if len(frame) <= LIMIT)
     if weights + words > EXPORT_LIMIT:
         raise Invalid(
             f"model.params: the model's weights take {weights / 1e9:.1f} GB and its vocabularies {words / 1e9:.1f} GB; one exported graph"

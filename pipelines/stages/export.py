@@ -43,12 +43,12 @@ def run(context: Context) -> Outcome:
     log, started, spec = context.log, time.monotonic(), context.spec.recommender
     graph = load_graph(context.fetcher("etl"))
     meetings = read_meetings(context.fetcher("etl"), context.has("etl", USERS), graph)
-    raw = read_raw(context.fetcher("etl"), context.has("etl", USERS), meetings)
+    raw = read_raw(context.fetcher("etl"), context.has("etl", USERS), meetings).stored(graph, spec.serve.vocabulary_limit)
     items, codes = raw.items, meetings.items.columns
     model = load_model(context.fetcher("train"))
     served = signature(graph, spec.serve)
 
-    files: dict[str, Path] = {served.file: write_unit(graph, model, context.out(served.file))}
+    files: dict[str, Path] = {served.file: write_unit(graph, model, context.out(served.file), spec.serve.vocabulary_limit)}
     size = files[served.file].stat().st_size
     log.info("%s written, %.1f MB", served.file, size / 1e6)
     columns = item_columns(items, served)

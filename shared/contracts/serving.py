@@ -96,6 +96,12 @@ class Serve(Strict):
     instances: int = Field(
         1, ge=1, le=16, description="Of each version on each server: so many calls are computed at once, each with the model's memory."
     )
+    vocabulary_limit: int = Field(
+        1_000_000,
+        ge=0,
+        description="Fitted tables (vocabularies, means, counts by key) with more rows than this aren't in the served graph: what they say "
+        "of users is looked up in the feature store, of items in the catalogue.",
+    )
     warm_up: int = Field(
         0,
         ge=0,

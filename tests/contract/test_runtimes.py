@@ -25,8 +25,10 @@ from pipelines.features.engines.history import ROW, History
 from pipelines.features.engines.polars import Data
 from pipelines.features.graph import Graph, Tables, compile_graph, joined, load_graph
 from pipelines.features.raw import raw_column, signature
+from pipelines.features.stored import with_values
 from shared.contracts import features as contract
 from shared.contracts.features import Operator
+from shared.contracts.serving import Serve
 
 EXAMPLES = int(os.environ.get("EYAS_CASES", "25"))
 _ENTRIES: TypeAdapter[tuple[Any, ...]] = TypeAdapter(tuple[Operator, ...])
@@ -132,9 +134,11 @@ def test_onnx_makes_of_rows_what_polars_makes_of_them(case: str) -> None:
         known = [one for one in seen if one["item"] < 4] or [seen[0] | {"item": 0}]
         graph = fitted(compile_graph(entries, TABLES), _rows(known), films[:4])
         rows = prepared(graph, _rows([*seen, *new]), films).collect()
-        ours, theirs = graph.transform(rows.lazy()).collect(), by_onnx(graph, rows)
-        for feature in graph.features:
-            compare(feature.name, feature.kind, ours[feature.name].to_numpy(), theirs[feature.name])
+        ours = graph.transform(rows.lazy()).collect()
+        for limit in (None, 0):  # tables in the graph, and beside it
+            theirs = by_onnx(graph, rows, limit)
+            for feature in graph.features:
+                compare(feature.name, feature.kind, ours[feature.name].to_numpy(), theirs[feature.name])
 
     agree()
 
@@ -176,12 +180,20 @@ def prepared(graph: Graph, rows: pl.DataFrame, films: list[dict[str, Any]]) -> p
     return joined({"interactions": plain, "items": _items(graph, films).lazy()}, graph)
 
 
-def by_onnx(graph: Graph, rows: pl.DataFrame) -> dict[str, np.ndarray[Any, Any]]:
-    session = onnxruntime.InferenceSession(graph.lower().SerializeToString(), providers=["CPUExecutionProvider"])
-    served = signature(graph)
+def by_onnx(graph: Graph, rows: pl.DataFrame, limit: int | None = None) -> dict[str, np.ndarray[Any, Any]]:
+    session = onnxruntime.InferenceSession(graph.lower(limit).SerializeToString(), providers=["CPUExecutionProvider"])
+    served = signature(graph, Serve() if limit is None else Serve(vocabulary_limit=limit))
+    rows = without_strangers(graph, with_values(rows, graph.stored(limit)), limit)
     feed = {one.name: raw_column(rows, one, "rows") for one in served.inputs}
     feed = {name: column.astype(np.object_) if column.dtype.kind == "U" else column for name, column in feed.items()}
     return dict(zip([one.name for one in graph.features], session.run([one.output for one in graph.features], feed), strict=True))
+
+
+def without_strangers(graph: Graph, rows: pl.DataFrame, limit: int | None) -> pl.DataFrame:
+    """Nothing is stored of users who weren't there; all items are in the catalogue."""
+    known = pl.col(graph.user).is_in(graph.key(graph.user).state.values.implode())
+    names = [one.name for one in graph.stored(limit) if one.side == "user"]
+    return rows.with_columns(pl.when(known).then(pl.col(name)).alias(name) for name in names)
 
 
 def compare(name: str, kind: str, ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import polars as pl
 import pytest
@@ -18,6 +19,7 @@ from pipelines.export import neighbours
 from pipelines.stages import export
 from pipelines.stages.runner import Context
 from shared.artifacts.store import FsspecArtifacts
+from shared.contracts.online import ONLINE, Online
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, Manifest, StageSpec
 from shared.serving.index_file import unpack
@@ -142,6 +144,38 @@ def test_everything_the_gateway_needs_lies_beside_the_unit(platform: Platform, f
     assert sorted(popular.tolist()) == list(range(ITEMS)) and popular.dtype == np.int64
     assert users.tolist() == list(range(USERS)) and users.dtype == np.int64
     assert json.loads(platform.fetch(export, "model_card.json").read_text())["recommender"] == "films"
+
+
+@pytest.mark.requirement("G-24", "G-08", "T-13")
+def test_tables_too_large_for_the_graph_are_looked_up_by_key(platform: Platform) -> None:
+    """Of users in the feature store, of items in the catalogue; the answers are the same."""
+    features = [
+        {"categorify": ["userId", "movieId"]},
+        {"target_encode": {"of": "movieId"}},
+        {"count_encode": "userId"},
+        {"lag": {"of": "at", "by": "userId"}},
+        {"sequence": {"of": "movieId", "by": "userId", "length": 3}},
+    ]
+    changes = {"features": features, "model": {"family": "mf"}, "serve": {"vocabulary_limit": 10}, "gates": [{"parity": 1e-4}]}
+    made = platform.run("large", {}, recommender=platform.recommender | changes)
+    export = made["export"]
+    assert export.metrics["export.parity"] < 1e-5
+    signature = Signature.model_validate_json(platform.fetch(export, "signature.json").read_text())
+    beside = {one.name: (one.side, one.origin) for one in signature.inputs if one.name.endswith("@stored")}
+    assert beside == {
+        "userId@stored": ("user", "store"),
+        "movieId@stored": ("item", "catalogue"),
+        "movieId_te@stored": ("item", "catalogue"),
+        "userId_count@stored": ("user", "store"),
+        "at_lag@stored": ("user", "store"),
+        "movieId_sequence@stored": ("user", "store"),
+    }
+    (view,) = Online.model_validate_json(platform.fetch(export, ONLINE).read_text()).views
+    assert view.fitted and {one.name for one in view.columns} == {name for name, (side, _) in beside.items() if side == "user"}
+    with np.load(platform.fetch(export, "catalogue.npz"), allow_pickle=False) as stored:
+        assert {name for name in stored.files if name.endswith("@stored")} == {"movieId@stored", "movieId_te@stored"}
+    graph = onnx.load(str(platform.fetch(export, "model.onnx"))).graph
+    assert not [node for node in graph.node if node.op_type == "LabelEncoder"]
 
 
 @pytest.mark.requirement("G-01")

@@ -134,15 +134,16 @@ class Lag:
 
     def lower(self, build: Lowering) -> None:
         keys, values = self.last
-        whole = self.of.kind == "int64"
-        blank = BLANK["int64"] if whole else np.nan
         rows = place(build, (self.by,), keys)
-        table = np.append(values.to_numpy(), 0).astype(np.int64 if whole else np.float32)
-        missing = build.node("Equal", rows, build.constant(np.array(len(keys), np.int64)))
+        table = np.append(values.to_numpy(), 0).astype(np.int64 if self.of.kind == "int64" else np.float32)
+        self.lower_last(build, gather(build, rows, table), build.node("Equal", rows, build.constant(np.array(len(keys), np.int64))))
+
+    def lower_last(self, build: Lowering, last: str, missing: str) -> None:
+        """From the value so many interactions back."""
         value = build.value(self.of)
-        difference = build.node("Sub", value, gather(build, rows, table))
-        if whole:
-            missing = build.node("Or", missing, build.node("Equal", value, build.constant(np.array(blank, np.int64))))
+        difference = build.node("Sub", value, last)
+        if self.of.kind == "int64":
+            missing = build.node("Or", missing, build.node("Equal", value, build.constant(np.array(BLANK["int64"], np.int64))))
             difference = build.cast(difference, "FLOAT")
         build.gives(self.outputs[0].name, build.node("Where", missing, build.constant(np.array(np.nan, np.float32)), difference))
 

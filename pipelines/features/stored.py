@@ -1,0 +1,104 @@
+"""Features whose fitted tables are too large for the served graph: worked out beforehand, by key, by the same graph.
+
+The graph takes the feature itself as an input then: of users it comes from the feature store, of items from the catalogue. Who isn't there
+has what the table would have said of a stranger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from pipelines.features.columns import BLANK, NULL, UNKNOWN, Kind
+from pipelines.features.lowering import Lowering
+from pipelines.features.operators.base import Feature, Operator
+from pipelines.features.operators.categorify import Categorify, MultiHot
+from pipelines.features.operators.ordered import Lag, Sequence
+from pipelines.features.operators.target import CountEncode, TargetEncode
+
+LIMIT = 1_000_000
+"""Rows of a table in the served graph, unless the spec says otherwise."""
+STORED = "@stored"
+Cut = Categorify | MultiHot | TargetEncode | CountEncode | Lag | Sequence
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An input of the served unit in place of a table."""
+
+    operator: Cut
+    feature: Feature
+    name: str
+    kind: Kind
+    side: Literal["user", "item"]
+    width: int | None
+
+
+def stored(operators: tuple[Operator, ...], limit: int | None) -> tuple[Stored, ...]:
+    """Of users and of items alone: what depends on the moment has no key to be looked up by."""
+    return tuple(one for operator in operators for one in _of(operator, limit if limit is not None else LIMIT))
+
+
+def _of(operator: Operator, limit: int) -> list[Stored]:
+    if not isinstance(operator, Cut) or max((len(frame) for frame in operator.saved().frames.values()), default=0) <= limit:
+        return []
+    if isinstance(operator, Lag | Sequence):
+        (feature,) = operator.features
+        kind = operator.of.kind if isinstance(operator, Lag) else "int64"
+        return [Stored(operator, feature, feature.name + STORED, kind, "user", feature.width)]
+    found = []
+    for feature in operator.features:
+        if feature.side in ("user", "item"):
+            kind = "int64" if feature.kind == "code" else "float32"
+            found.append(Stored(operator, feature, feature.name + STORED, kind, feature.side, feature.width))
+    return found
+
+
+def lower(build: Lowering, taken: tuple[Stored, ...]) -> None:
+    """One operator's outputs out of its inputs."""
+    for one in taken:
+        build.take(one.name, one.kind, one.width)
+        if isinstance(one.operator, Lag):
+            blank = build.node("IsNaN", one.name) if one.kind == "float32" else build.node("Equal", one.name, _blank(build))
+            one.operator.lower_last(build, one.name, blank)
+        elif one.kind == "float32":
+            default = build.constant(np.array(_stranger(one), np.float32))
+            build.gives(one.feature.made, build.node("Where", build.node("IsNaN", one.name), default, one.name))
+        else:
+            blank, default = build.node("Equal", one.name, _blank(build)), build.constant(np.array(_stranger(one), np.int64))
+            if isinstance(one.operator, Categorify) and (vocabulary := one.operator.state).buckets is not None:
+                default = vocabulary.lower_unknown(build, one.operator.column)
+            build.gives(one.feature.made, build.cast(build.node("Where", blank, default, one.name), "INT32"))
+
+
+def with_values(frame: pl.DataFrame, taken: tuple[Stored, ...]) -> pl.DataFrame:
+    """A prepared table of users or items with the values of those inputs."""
+    for one in taken:
+        operator = one.operator
+        if isinstance(operator, Lag):
+            keys, last = operator.last
+            known = keys.with_columns(last.alias(one.name))
+            frame = frame.join(known, on=operator.by.name, how="left", maintain_order="left")
+        else:
+            made = operator.apply(frame.lazy(), "serve").select(one.feature.made).collect().to_series()
+            if one.kind == "int64":
+                made = made.cast(pl.Int64 if one.width is None else pl.Array(pl.Int64, one.width))
+            frame = frame.with_columns((made if one.width is None else made.arr.to_list()).alias(one.name))
+    return frame
+
+
+def _blank(build: Lowering) -> str:
+    return build.constant(np.array(BLANK["int64"], np.int64))
+
+
+def _stranger(one: Stored) -> float:
+    operator = one.operator
+    if isinstance(operator, TargetEncode):
+        target = operator.targets[[out.name for out in operator.outputs].index(one.feature.made)]
+        return float(operator.table[1][target][0][-1])
+    if isinstance(operator, CountEncode):
+        return float(operator.values[-1])
+    return UNKNOWN if isinstance(operator, Categorify) else NULL
