@@ -2,6 +2,7 @@
 
 python -m benchmarks.featurestore [--users 160000]
 
+At the end a control plane loads what a version was published with into Redis: rows a second, and the memory that it takes on top.
 Each user has eight numbers, four words and a list of ten codes, in two views (a version's own, and what somebody wrote of one in ten).
 The feeding of a version is what a gateway adds: the merge of both and the columns. Servers are processes of this machine.
 """
@@ -15,16 +16,25 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import psutil
 
 from benchmarks.report import Row, publish
+from services.control.materialising import Materialiser
 from services.featurestore.redis import RedisFeatureStore
 from services.featurestore.sql import SqlFeatureStore
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
-from shared.domain.stored import StoredRow
+from shared.artifacts import FsspecArtifacts
+from shared.contracts.online import ONLINE, Online, OnlineColumn, View
+from shared.contracts.serving import Serve
+from shared.domain.stored import StoredRow, instant
 from shared.ports import FeatureStore
+from shared.serving.values_file import Values, write_values
+from shared.testing.fake_features import FakeFeatureHistory
 from tests.postgres import postgres_server
 from tests.redis import RedisServer
 
@@ -88,6 +98,37 @@ def measured(name: str, store: FeatureStore, users: int) -> Iterator[Row]:
             yield Row(f"{together} users at once", name, f"a read, {what}", "ms", [float(np.percentile(times, value))])
 
 
+def published(folder: Path, users: int) -> dict[str, Path]:
+    """The files of a version, as export writes them."""
+    chance = np.random.default_rng(9)
+    columns = tuple(OnlineColumn(name=f"number_{n}", dtype="float32") for n in range(8))
+    columns += (OnlineColumn(name="last", dtype="int64", width=10),)
+    arrays = {f"number_{n}": chance.random(users).astype(np.float32) for n in range(8)} | {"last": chance.integers(0, 10_000, (users, 10))}
+    values = Values(np.arange(users), np.full(users, instant(NOW)), arrays)
+    view, files = write_values(View(name="users", columns=columns), values, lambda name: folder / name)
+    files[ONLINE] = folder / ONLINE
+    files[ONLINE].write_text(Online(views=(view,)).model_dump_json())
+    return files
+
+
+def materialised(store: FeatureStore, folder: Path, users: int) -> Iterator[Row]:
+    artifacts = FsspecArtifacts(str(folder / "artifacts"))
+    files = {name: artifacts.put(path) for name, path in published(folder, users).items()}
+    registry = SimpleNamespace(get=lambda *_: SimpleNamespace(files=files))
+    recommenders = SimpleNamespace(get=lambda _: SimpleNamespace(spec=SimpleNamespace(serve=Serve())))
+    clock = SimpleNamespace(now=lambda: NOW)
+    known: Any = (registry, artifacts, recommenders, (store, FakeFeatureHistory()), clock)
+    made = Materialiser(lambda: {"bench": frozenset({2})}, *known)
+    process = psutil.Process()
+    before = most = process.memory_info().rss
+    began = time.perf_counter()
+    while not made.loaded("bench", 2):
+        made.step()
+        most = max(most, process.memory_info().rss)
+    yield Row("a version's values loaded", "Redis", "rows", "rows/s", [users / (time.perf_counter() - began)])
+    yield Row("a version's values loaded", "Redis", "memory on top", "MiB", [(most - before) / (1 << 20)])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--users", type=int, default=160_000)
@@ -119,7 +160,9 @@ def main() -> None:
             "Redis": redis,
         }
         for name, opened in contenders.items():
-            found += measured(name, opened(), asked.users)
+            store = opened()
+            found += measured(name, store, asked.users)
+        found += materialised(store, folder, asked.users)
     publish("featurestore", found)
 
 
