@@ -97,7 +97,7 @@ def test_random_labels_can_not_be_told_by_it_out_of_fold() -> None:
     assert np.mean(whole) > 0.55
 
 
-@pytest.mark.requirement("G-14", "N-04")
+@pytest.mark.requirement("G-14")
 def test_in_training_a_negative_has_its_items_value_out_of_its_positives_fold(tmp_path: Path) -> None:
     wanted: RecommenderSpec = spec(
         tmp_path, features=[{"categorify": ["userId", "movieId"]}, {"target_encode": {"of": "movieId", "folds": 3}}]
