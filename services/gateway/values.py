@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 
 from services.gateway.breaker import Breaker
 from services.gateway.units import Unit
-from shared.contracts.online import OnlineView
+from shared.contracts.online import AWAY, OnlineView
 from shared.domain.errors import EyasError
 from shared.domain.stored import Stored, StoredRow, is_over, own_place
 from shared.ports import FeatureStore, Found
@@ -153,7 +153,7 @@ def _of_user(found: Found, unit: Unit, user: int, until: float) -> _Known:
 
 def _outcome(known: _Known | None, view: OnlineView, held: Sequence[StoredRow], good: Sequence[StoredRow]) -> str:
     if known is None:
-        return "away"
+        return AWAY
     if good:
         return "hit"
     return "expired" if held or view.name in known.expired else "missing"

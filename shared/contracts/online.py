@@ -20,6 +20,8 @@ from shared.domain.stored import MOST_BYTES, VIEW, DataType, Stored, StoredRow, 
 ONLINE = "online.json"
 USERS = "users"
 """The view of what is known of users beside their key."""
+AWAY = "away"
+"""Of a read that the store didn't answer in time, as the metric says it."""
 MOST_COLUMNS, MOST_WIDTH = 256, 4096
 
 ViewName = Annotated[str, Field(pattern=rf"^{VIEW}$")]

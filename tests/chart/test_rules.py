@@ -14,6 +14,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
 from shared.contracts.events import NO_SCORES
+from shared.contracts.online import AWAY
 from shared.domain import rollout, run
 from shared.telemetry import metrics
 from tests.chart.helm import CHART, template
@@ -65,7 +66,7 @@ def test_every_series_of_a_rule_is_exported_or_recorded_before(name: str) -> Non
 def test_values_of_labels_are_those_that_the_platform_says() -> None:
     said = {value for one in EXPRESSIONS.values() for value in re.findall(r'="([^"]*)"', one)}
     states = set(run.MACHINE.states) | set(rollout.MACHINE.states)
-    assert said <= states | {NO_SCORES, "error", "waiting"}
+    assert said <= states | {NO_SCORES, AWAY, "error", "waiting"}
     assert {"failed", "rolled_back", NO_SCORES} <= said
 
 
