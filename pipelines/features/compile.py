@@ -120,9 +120,9 @@ class _Compiler:
             raise Invalid(f"features: {what} takes a time, as seconds since 1970 or a timestamp; '{name}' is {dtype}")
         return Raw(name, "int64", side, table=table, time=True)
 
-    def number(self, name: str) -> tuple[Column, Column, Table]:
+    def number(self, name: str, plainly: bool = False) -> tuple[Column, Column, Table]:
         """A number to be changed in place: the feature of that name as it is by now, else the raw column."""
-        before = self.features.get(name)
+        before = None if plainly and self._is_raw(name) else self.features.get(name)
         if before is not None and before.kind == "float32":
             maker = next(one for one in reversed(self.made) if before in one.outputs)
             table: Table = maker.table if hasattr(maker, "table") else "interactions"
@@ -292,7 +292,7 @@ def _fill(compiler: _Compiler, entry: said.Fill) -> Iterator[Operator]:
 
 def _bucketise(compiler: _Compiler, entry: said.Bucketise) -> Iterator[Operator]:
     for name in entry.bucketise:
-        source, _, table = compiler.number(name)
+        source, _, table = compiler.number(name, plainly=True)
         yield Bucketise(source, table, entry.at, entry.quantiles)
 
 

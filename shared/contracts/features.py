@@ -115,7 +115,8 @@ class Fill(Strict):
 
 
 class Bucketise(Strict):
-    """Numbers to codes by bounds: 0 is null, 1 is below the first bound, and one more from each bound on. Makes `COLUMN_bucket`."""
+    """Numbers to codes by bounds: 0 is null, 1 is below the first bound, and one more from each bound on. Of a column as the data has it,
+    whatever else is made of it. Makes `COLUMN_bucket`."""
 
     bucketise: Columns = Field(description="Columns of numbers.")
     at: tuple[float, ...] | None = Field(None, min_length=1, max_length=1000, description="The bounds, rising.")

@@ -124,3 +124,10 @@ def test_a_warm_run_with_other_features_is_refused(tmp_path: Path) -> None:
 def test_features_that_do_not_fit_the_table_are_refused(features: list[object], message: str, tmp_path: Path) -> None:
     with pytest.raises(Invalid, match=message):
         unfitted(spec(tmp_path, features=features), films().schema)
+
+
+def test_bounds_are_of_the_data_whatever_else_is_made_of_it(tmp_path: Path) -> None:
+    features = [{"categorify": ["userId", "movieId"]}, {"normalise": "year"}, {"bucketise": "year", "at": [1991]}]
+    ready = _fitted(films(), tmp_path, features=features)
+    made = ready.graph.transform(ready.items.lazy(), "item").collect()["year_bucket"].to_list()
+    assert made == [0 if year is None else 1 + (year >= 1991) for year in films()["year"]]
