@@ -18,7 +18,7 @@ from shared.contracts.serving import Store
 from shared.contracts.strict import read
 from shared.domain.errors import Damaged, EyasError, Invalid, NotFound, Unavailable, Unreadable
 from shared.domain.stored import own_place, version_of
-from shared.ports import ArtifactStore, Clock, FeatureHistory, FeatureStore, RecommenderStore, Registry
+from shared.ports import ArtifactStore, Clock, FeatureHistory, FeatureStore, RecommenderStore, Registry, RolloutStore, RouteStore
 from shared.serving.values_file import Values, read_values
 from shared.telemetry import metrics
 
@@ -37,6 +37,16 @@ Key = tuple[str, int]
 Desired = Callable[[], Mapping[str, frozenset[int]]]
 
 
+def named(routes: RouteStore, rollouts: RolloutStore) -> Mapping[str, frozenset[int]]:
+    """The versions that a route names, and those of rollouts under way."""
+    found: dict[str, set[int]] = {}
+    for record in rollouts.list(active=True, limit=100_000):  # first: a rollout puts its route before it ends
+        found.setdefault(record.recommender, set()).add(int(record.spec["version"]))
+    for name, route in routes.all().items():
+        found.setdefault(name, set()).update(route.named())
+    return {name: frozenset(versions) for name, versions in found.items()}
+
+
 class Materialiser:
     """One of several control planes does `step`; all may ask `loaded`, which the marks answer."""
 
@@ -48,8 +58,12 @@ class Materialiser:
         recommenders: RecommenderStore,
         stores: tuple[FeatureStore, FeatureHistory],
         clock: Clock,
+        named: Desired | None = None,
     ) -> None:
+        """`desired`: the versions that the model server is to have, which takes many questions; `named`: those that are routed or on their
+        way, which takes two."""
         self._desired = desired
+        self._named = named or desired
         self._registry = registry
         self._artifacts = artifacts
         self._recommenders = recommenders
@@ -62,17 +76,17 @@ class Materialiser:
 
     def step(self) -> None:
         """One part of each version that lacks some. A fault of one version holds up no other."""
-        desired = self._desired()
+        named = self._named()
         marks = self._store.marks()
         waiting, fault = 0, None
-        for key in [(name, version) for name, versions in desired.items() for version in sorted(versions)]:
+        for key in [(name, version) for name, versions in named.items() for version in sorted(versions)]:
             try:
                 waiting += self._version(*key, marks)
             except Unavailable as error:  # said when all others had their turn
                 fault = error
         metrics.FEATURE_PARTS_WAITING.set(waiting)
-        self._forget(desired, marks)
-        self._trim(desired)
+        self._forget(named, marks)
+        self._trim(named)
         if fault is not None:
             raise fault
 
@@ -176,12 +190,14 @@ class Materialiser:
             after = rows[-1].key
         self._store.mark(recommender, view, REPLAYED)
 
-    def _forget(self, desired: Mapping[str, frozenset[int]], marks: Mapping[tuple[str, str], int]) -> None:
+    def _forget(self, named: Mapping[str, frozenset[int]], marks: Mapping[tuple[str, str], int]) -> None:
         for recommender in self._gone({name for name, _ in marks} | self._written()):
             self.drop(recommender)
-        for recommender, view in marks:
-            version = version_of(view)
-            if version is not None and version not in desired.get(recommender, ()):
+        of_versions = [(*place, version) for place in marks if (version := version_of(place[1])) is not None]
+        doubted = [one for one in of_versions if one[2] not in named.get(one[0], ())]
+        desired = self._desired() if doubted else {}
+        for recommender, view, version in doubted:
+            if version not in desired.get(recommender, ()):
                 self._store.forget(recommender, view)
 
     def _written(self) -> set[str]:
@@ -203,9 +219,9 @@ class Materialiser:
                 continue
         return found
 
-    def _trim(self, desired: Mapping[str, frozenset[int]]) -> None:
+    def _trim(self, recommenders: Iterable[str]) -> None:
         now = self._clock.now()
-        for recommender in desired:
+        for recommender in recommenders:
             if now - self._trimmed.get(recommender, now - TRIM_EVERY) >= TRIM_EVERY:
                 self._trimmed[recommender] = now
                 self._history.trim(recommender, now - self._keep(recommender))

@@ -12,7 +12,7 @@ from services.api.parts import Door, Features, Parts
 from services.control.bases import Bases
 from services.control.compaction import Compactor
 from services.control.loop import Loop
-from services.control.materialising import Materialiser
+from services.control.materialising import Materialiser, named
 from services.control.placement import Placement, warmth
 from services.control.planning import Planner
 from services.control.reconcile import Reconciler
@@ -82,7 +82,8 @@ class Platform:
         turns, planner = Turns(state.runs, clock, settings.max_runs, stile), Planner(state.runs, bases, clock, settings.max_runs)
         runs = Runs(state.rollouts, executor, snapshots, clock, data_roots, bases, turns)
         stores = (state.features, state.feature_history)
-        values = Materialiser(placement.desired, state.registry, state.artifacts, state.recommenders, stores, clock)
+        routed = functools.partial(named, state.routes, state.rollouts)
+        values = Materialiser(placement.desired, state.registry, state.artifacts, state.recommenders, stores, clock, routed)
         sources = Sources(state.kpis, state.mirrors)
         rollouts = Rollouts(state.rollouts, state.routes, state.registry, server, sources, placement, clock, values)
         retrainers = Retrainers(state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes, monitor, clock)

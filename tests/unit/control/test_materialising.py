@@ -7,13 +7,15 @@ import json
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from services.control.materialising import Materialiser
+from services.control.materialising import Materialiser, named
 from shared.contracts.online import ONLINE
 from shared.domain.errors import Unavailable
+from shared.domain.route import Route
 from shared.domain.stored import StoredRow
 from shared.testing.fake_features import FakeFeatureHistory, FakeFeatureStore
 from tests.unit.gateway.conftest import NOW, World, spec
@@ -170,6 +172,28 @@ def test_what_no_version_needs_any_more_is_forgotten_and_what_others_wrote_stays
     assert case.held("user") == {1: {"age": 5}}
 
 
+def test_a_version_that_is_kept_warm_keeps_its_values_and_only_then_is_that_asked(case: Case, tmp_path: Path) -> None:
+    version(case.world, tmp_path, 2)
+    asked: list[int] = []
+    warm: dict[str, frozenset[int]] = {"m": frozenset({1, 2})}
+
+    def desired() -> dict[str, frozenset[int]]:
+        asked.append(1)
+        return warm
+
+    world: Any = case.world
+    case.made = Materialiser(desired, world, world.artifacts, world, (case.store, case.history), world.clock, lambda: case.wanted)
+    case.settle()
+    assert asked == []
+    case.wanted = {"m": frozenset({2})}
+    case.settle()
+    assert sorted(view for _, view in case.store.marks()) == ["user", "user@1", "user@2"]
+    assert asked
+    warm["m"] = frozenset({2})
+    case.settle()
+    assert sorted(view for _, view in case.store.marks()) == ["user", "user@2"]
+
+
 def test_with_the_recommender_all_of_it_goes(case: Case) -> None:
     case.history.append("m", "user", [row(1, age=5)])
     case.settle()
@@ -253,3 +277,9 @@ def test_without_the_store_nothing_is_ready_and_it_goes_on_afterwards(world: Wor
     case.made.step()
     assert case.made.loaded("m", 1)
     assert json.loads(world.artifacts.read(world.versions["m", 1].files[ONLINE]))["views"][0]["rows"] == 3
+
+
+def test_a_version_on_its_way_is_loaded_and_so_is_what_serves() -> None:
+    rollouts: Any = SimpleNamespace(list=lambda **_: [SimpleNamespace(recommender="m", spec={"version": 3})])
+    routes: Any = SimpleNamespace(all=lambda: {"m": Route(1, 2, 0.1, "r", 0), "n": Route(7)})
+    assert named(routes, rollouts) == {"m": frozenset({1, 2, 3}), "n": frozenset({7})}
