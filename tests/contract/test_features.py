@@ -70,6 +70,13 @@ class TestRedisFeatureStore(FeatureStoreSuite):
         assert store.write("films", "user", [row(1, a=1)]) == 1
         assert len(store.read("films", {"user": None}, [1, 2], NOW).rows) == 2
 
+    def test_one_that_was_never_there_is_unavailable_when_it_is_asked(self, redis: RedisServer) -> None:
+        redis.kill()
+        store = RedisFeatureStore(redis.url, patience=0.2)
+        with pytest.raises(Unavailable, match="doesn't answer as it should"):
+            store.marks()
+        store.close()
+
     def test_one_that_is_away_or_hangs_is_unavailable_and_found_again(self, redis: RedisServer) -> None:
         store = RedisFeatureStore(redis.url, patience=0.2)
         store.write("films", "user", [row(1, a=1)])
