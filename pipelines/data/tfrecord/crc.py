@@ -6,6 +6,7 @@ A CRC is linear: that of a block is the exclusive or of what each byte contribut
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +18,29 @@ _BLOCKS = 256
 _ALL = 0xFFFFFFFF
 
 
-def masked_crc(data: bytes) -> int:
-    """As it stands in a file: turned by 15 bits and moved, so that the CRC of data that holds CRCs is still one."""
-    crc = crc32c(data)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & _ALL
+def masked_crcs(data: Sequence[bytes]) -> list[int]:
+    """As they stand in a file: turned by 15 bits and moved, so that the CRC of data that holds CRCs is still one."""
+    return [((crc >> 15 | crc << 17) + 0xA282EAD8) & _ALL for crc in crcs(data)]
+
+
+def crcs(data: Sequence[bytes]) -> list[int]:
+    """Of many at once: short ones of one length, of which a file has many, together."""
+    found = [0] * len(data)
+    same: dict[int, list[int]] = {}
+    for place, one in enumerate(data):
+        if 4 <= len(one) < _BLOCK:
+            same.setdefault(len(one), []).append(place)
+        else:
+            found[place] = crc32c(one)
+    for size, places in same.items():
+        start = _after_zeros(_ALL, size) ^ _ALL
+        for first in range(0, len(places), _BLOCKS):
+            some = places[first : first + _BLOCKS]
+            rows = np.frombuffer(b"".join([data[place] for place in some]), np.uint8).reshape(-1, size)
+            own = np.bitwise_xor.reduce(np.take(_table(), rows + _places()[_BLOCK - size :]), axis=1)
+            for place, crc in zip(some, own.tolist(), strict=True):
+                found[place] = crc ^ start
+    return found
 
 
 def crc32c(data: bytes) -> int:

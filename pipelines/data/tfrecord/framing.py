@@ -4,60 +4,91 @@ from __future__ import annotations
 
 import functools
 import gzip
+import itertools
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from pipelines.data.tfrecord.crc import masked_crc
+from pipelines.data.tfrecord.crc import masked_crcs
 from shared.domain.errors import BadData
 
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 _LONGEST = 1 << 30
+_TOGETHER, _MUCH = 4_096, 1 << 20
 
 
 def records(path: Path) -> Iterator[bytes]:
-    """A file's records; damage and a lost end are named with the record and its place."""
-    with _opened(path) as stream:
-        place = 0
-        for number in range(1, 1 << 62):
-            try:
-                head = stream.read(12)
-                if not head:
-                    return
-                if len(head) < 12:
-                    raise _ends(path, number)
-                (length,), (checksum,) = _LENGTH.unpack_from(head), _CHECKSUM.unpack_from(head, 8)
-                if _of_length(head[:8]) != checksum or length > _LONGEST:
-                    what = "this is no TFRecord" if number == 1 else "its length doesn't match its checksum: the file is damaged"
-                    raise BadData(f"{path}: record {number} at byte {place}: {what}")
-                data, foot = stream.read(length), stream.read(4)
-            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                raise BadData(f"{path}: record {number}: it can't be unpacked: {error}") from None
-            if len(data) < length or len(foot) < 4:
-                raise _ends(path, number)
-            if masked_crc(data) != _CHECKSUM.unpack(foot)[0]:
+    """A file's records; damage and a lost end are named with the record and its place. Many are looked at together."""
+    number, place = 1, 0
+    for some in _framed(path):
+        for (data, checksum), found in zip(some, masked_crcs([data for data, _ in some]), strict=True):
+            if found != checksum:
                 raise BadData(f"{path}: record {number} at byte {place}: its data don't match their checksum: the file is damaged")
             yield data
-            place += 16 + length
+            number, place = number + 1, place + 16 + len(data)
 
 
 def write_records(data: Iterable[bytes], path: Path) -> int:
     """How many there were."""
-    count = 0
+    count, rest = 0, iter(data)
     with _made(path) as stream:
-        for one in data:
-            head = _LENGTH.pack(len(one))
-            stream.write(b"".join((head, _CHECKSUM.pack(_of_length(head)), one, _CHECKSUM.pack(masked_crc(one)))))
-            count += 1
+        while some := list(itertools.islice(rest, _TOGETHER)):
+            for one, checksum in zip(some, masked_crcs(some), strict=True):
+                head = _LENGTH.pack(len(one))
+                stream.write(b"".join((head, _CHECKSUM.pack(_of_length(head)), one, _CHECKSUM.pack(checksum))))
+            count += len(some)
     return count
+
+
+def _framed(path: Path) -> Iterator[list[tuple[bytes, int]]]:
+    """Records with their checksums, up to a MiB of them together. What stood before damage is handed on before the damage is told."""
+    some: list[tuple[bytes, int]] = []
+    number, place, size = 0, 0, 0
+    with _opened(path) as stream:
+        while True:
+            number += 1
+            try:
+                one = _next(stream, path, number, place)
+            except BadData:
+                if some:
+                    yield some
+                raise
+            if one is None:
+                break
+            some.append(one)
+            size, place = size + len(one[0]), place + 16 + len(one[0])
+            if len(some) == _TOGETHER or size > _MUCH:
+                yield some
+                some, size = [], 0
+    if some:
+        yield some
+
+
+def _next(stream: BinaryIO, path: Path, number: int, place: int) -> tuple[bytes, int] | None:
+    try:
+        head = stream.read(12)
+        if not head:
+            return None
+        if len(head) < 12:
+            raise _ends(path, number)
+        (length,), (checksum,) = _LENGTH.unpack_from(head), _CHECKSUM.unpack_from(head, 8)
+        if _of_length(head[:8]) != checksum or length > _LONGEST:
+            what = "this is no TFRecord" if number == 1 else "its length doesn't match its checksum: the file is damaged"
+            raise BadData(f"{path}: record {number} at byte {place}: {what}")
+        data, foot = stream.read(length), stream.read(4)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise BadData(f"{path}: record {number}: it can't be unpacked: {error}") from None
+    if len(data) < length or len(foot) < 4:
+        raise _ends(path, number)
+    return data, _CHECKSUM.unpack(foot)[0]
 
 
 @functools.lru_cache(maxsize=65_536)
 def _of_length(head: bytes) -> int:
     """Records of a file have few lengths."""
-    return masked_crc(head)
+    return masked_crcs([head])[0]
 
 
 def _opened(path: Path) -> BinaryIO:

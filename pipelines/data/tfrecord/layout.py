@@ -76,7 +76,7 @@ class Layout(Strict):
         for what, names in (("column", [one.name for one in self.columns]), ("feature", features)):
             doubled = sorted({name for name in names if names.count(name) > 1})
             if doubled:
-                raise ValueError(f"columns: two of them are of the {what} '{doubled[0]}'")
+                raise ValueError(f"columns: two of them are of the {what} '{doubled[0]}': give one another short name")
         return self
 
     def groups(self) -> dict[str, tuple[TfColumn, ...]]:

@@ -13,6 +13,7 @@ from pipelines.data.tfrecord.columns import FILLER, plain_values
 from pipelines.data.tfrecord.example import example_class
 from pipelines.data.tfrecord.framing import write_records
 from pipelines.data.tfrecord.layout import TYPES, Layout, TfColumn, beside
+from shared.contracts.strict import read
 from shared.domain.errors import BadData
 
 _NAMES = {dtype: name for name, (dtype, _) in TYPES.items()}
@@ -56,7 +57,7 @@ def _layout(frame: pl.LazyFrame, path: Path, short: Mapping[str, str], batch: in
         columns.append(
             TfColumn(name=name, short=short.get(name, name), type=_NAMES[one], lists=isinstance(dtype, pl.List), nulls=nulls[name] > 0)
         )
-    return Layout(batch=batch, grouped=grouped, columns=tuple(columns))
+    return read(Layout, {"batch": batch, "grouped": grouped, "columns": tuple(columns)}, str(path))
 
 
 def _casted(name: str, dtype: pl.DataType) -> pl.Expr:

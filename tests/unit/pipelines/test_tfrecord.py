@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from pipelines.data.tfrecord.crc import crc32c
+from pipelines.data.tfrecord.crc import crc32c, crcs
 from pipelines.data.tfrecord.framing import records, write_records
 from pipelines.data.tfrecord.layout import beside, read_layout
 from pipelines.data.tfrecord.reader import scan_tfrecord
@@ -86,7 +86,7 @@ def test_any_rows_come_back(tmp_path_factory: pytest.TempPathFactory, rows: list
     folder = tmp_path_factory.mktemp("any")
     schema = {"a": pl.Int64, "b": pl.Float64, "c": pl.String, "d": pl.List(pl.String)}
     wanted = pl.DataFrame(rows, schema=schema, orient="row")
-    write_tfrecord(wanted.lazy(), folder / "x.tfrecord", {"a": "i2"}, **way)
+    write_tfrecord(wanted.lazy(), folder / "x.tfrecord", {"b": "r"}, **way)
     assert_frame_equal(back(folder / "x.tfrecord", folder / "s"), wanted)
 
 
@@ -191,6 +191,11 @@ def test_the_checksum_is_that_of_castagnoli(data: bytes) -> None:
     assert crc32c(data) == state ^ 0xFFFFFFFF
 
 
+@given(st.lists(st.binary(max_size=1500) | st.sampled_from([b"12345678", b"abcdefgh", b"", b"abc"]), max_size=20))
+def test_the_checksums_of_many_are_those_of_each(data: list[bytes]) -> None:
+    assert crcs(data) == [crc32c(one) for one in data]
+
+
 def test_the_checksum_of_much_data_is_that_of_its_pieces() -> None:
     assert crc32c(b"123456789") == 0xE3069283
     long = bytes(n * n % 251 for n in range(700_001))
@@ -223,6 +228,15 @@ def test_what_no_feature_holds_is_refused_and_nothing_written(bad: pl.DataFrame,
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(BadData, match="there is no column 'z' to shorten"):
         write_tfrecord(frame(3).lazy(), tmp_path / "x.tfrecord", {"z": "y"})
+
+
+def test_a_column_that_is_called_as_a_group_needs_another_short_name(tmp_path: Path) -> None:
+    some = pl.LazyFrame({"i": [1, None], "n": [1, 2]})
+    with pytest.raises(Invalid, match="two of them are of the feature 'i': give one another short name") as caught:
+        write_tfrecord(some, tmp_path / "x.tfrecord", {}, grouped=True)
+    assert "\n" not in str(caught.value)
+    write_tfrecord(some, tmp_path / "x.tfrecord", {"i": "maybe"}, grouped=True)
+    assert_frame_equal(back(tmp_path / "x.tfrecord", tmp_path / "s"), some.collect())
 
 
 def test_fractions_may_be_allowed_to_lose_digits(tmp_path: Path) -> None:
