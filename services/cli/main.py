@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from services.cli import access, data, doctor, explaining, features, items, kpis, online, recommenders, registry, rollouts, runs
+from services.cli import access, converting, data, doctor, explaining, features, items, kpis, online, recommenders, registry, rollouts, runs
 from services.cli.faults import Guarded
 from services.cli.home import default_home
 from services.cli.session import Session
@@ -113,6 +113,7 @@ for command in _COMMANDS:
 app.add_typer(rollouts.app, name="rollout")
 app.add_typer(items.app, name="items")
 features.app.command()(explaining.explain)
+features.app.command()(converting.convert)
 app.add_typer(features.app, name="features")
 app.add_typer(data.app, name="data")
 app.add_typer(access.app, name="tokens")

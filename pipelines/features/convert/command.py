@@ -1,0 +1,28 @@
+"""What `eyas features convert` asks for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pipelines.features.convert import from_document
+from shared.contracts.conversion import Conversion, ConvertRequest
+from shared.contracts.strict import read
+from shared.domain.errors import Invalid
+
+_MOST = 64 << 20
+
+
+def convert(told: Any) -> Conversion:
+    path = Path(read(ConvertRequest, told, "eyas features convert").file)
+    if path.stat().st_size > _MOST:
+        raise Invalid(f"{path}: it is larger than 64 MiB: is it a model's configuration?")
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise Invalid(f"{path}: it is not UTF-8 text: Keras writes JSON by model.to_json(), not by model.save()") from None
+    except (ValueError, RecursionError) as error:
+        raise Invalid(f"{path}: it is not JSON: {error}") from None
+    found = from_document(document, path.parent, str(path))
+    return Conversion(features=tuple(dict(one) for one in found.features), notes=found.notes)

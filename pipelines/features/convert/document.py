@@ -1,0 +1,63 @@
+"""The kinds of documents: a mapping of columns to layers, a model, a FeatureSpace, feature columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipelines.features.convert.columns import convert_column, is_column
+from pipelines.features.convert.draft import Cannot, Converted, Draft, Entry, Value
+from pipelines.features.convert.layers import LAYERS, REFUSED, convert_layer
+from pipelines.features.convert.models import MODELS, convert_model, convert_space
+from shared.domain.errors import Invalid
+
+Chains = Iterable[tuple[tuple[str, ...], list[Entry]]]
+"""Columns, and the layers that they go through."""
+
+
+def from_document(document: Any, folder: Path | None = None, source: str = "the document") -> Converted:
+    """`folder`: where vocabulary files may lie."""
+    draft = Draft()
+    try:
+        with draft.trying("it"):
+            _convert(draft, document, folder, source)
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        raise Invalid(f"{source}: it isn't what Keras or TensorFlow write: {type(error).__name__} {error}") from None
+    except RecursionError:
+        raise Invalid(f"{source}: it is nested too deeply") from None
+    return draft.converted(source)
+
+
+def _convert(draft: Draft, document: Any, folder: Path | None, source: str) -> None:
+    if is_column(document) or (isinstance(document, list) and document and all(is_column(one) for one in document)):
+        for one in document if isinstance(document, list) else [document]:
+            convert_column(draft, one, folder)
+    elif isinstance(document, Mapping) and document.get("class_name") in MODELS:
+        convert_model(draft, document)
+    elif isinstance(document, Mapping) and document.get("class_name") == "FeatureSpace":
+        convert_space(draft, document["config"])
+    elif isinstance(document, Mapping) and isinstance(document.get("features"), Mapping) and "output_mode" in document:
+        convert_space(draft, document)
+    elif isinstance(document, Mapping) and document and "class_name" not in document:
+        convert_chains(draft, [((str(column),), one if isinstance(one, list) else [one]) for column, one in document.items()])
+    else:
+        raise Invalid(
+            f"{source}: expected a Keras model (model.to_json()), a FeatureSpace (get_config()), feature columns"
+            " (serialize_feature_column), or a mapping of columns to layers (keras.saving.serialize_keras_object)"
+        )
+
+
+def convert_chains(draft: Draft, chains: Chains) -> None:
+    for columns, layers in chains:
+        values = [Value("raw", column) for column in columns]
+        for layer in layers:
+            kind = str(layer.get("class_name"))
+            where = f"{kind} of {' and '.join(map(repr, columns))}"
+            with draft.trying(where):
+                if kind not in LAYERS and kind not in REFUSED:
+                    raise Cannot(f"it is no preprocessing layer; those are {', '.join(sorted(set(LAYERS) - {'TFDIdentity'}))}")
+                config = {**layer["config"], "class_name": kind}
+                values = [convert_layer(draft, kind, where, config, values)]
+                continue
+            break

@@ -1,0 +1,74 @@
+"""Of layers and columns as Python has them. An adapted layer knows its vocabulary, which its file doesn't: it is written down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines.features.convert.document import Chains, convert_chains, from_document
+from pipelines.features.convert.draft import Converted, Draft, Entry
+from shared.domain.errors import Invalid
+
+Columns = str | tuple[str, ...]
+
+
+def from_keras(layers: Any) -> Converted:
+    """Of a mapping of columns (several: a tuple) to a layer or a list of them, of a model, or of a keras.utils.FeatureSpace."""
+    if not isinstance(layers, Mapping):
+        return from_document(_model(layers), source=type(layers).__name__)
+    draft = Draft()
+    chains: Chains = [(_names(columns), [_written(one) for one in _several(chain)]) for columns, chain in layers.items()]
+    convert_chains(draft, chains)
+    return draft.converted("the layers")
+
+
+def from_feature_columns(columns: Sequence[Any], folder: Path | None = None) -> Converted:
+    """`folder`: where vocabulary files may lie."""
+    from tensorflow.python.feature_column.serialization import serialize_feature_column
+
+    return from_document([serialize_feature_column(one) for one in columns], folder, "the feature columns")
+
+
+def _model(model: Any) -> Any:
+    import keras
+
+    if isinstance(model, keras.utils.FeatureSpace):
+        written = json.loads(json.dumps(model.get_config()))
+        for name, feature in written["features"].items():
+            feature["config"]["preprocessor"]["config"] |= _learned(model.preprocessors[name])
+        return written
+    if not isinstance(model, keras.Model):
+        raise Invalid("from_keras takes a mapping of columns to layers, a Keras model or a keras.utils.FeatureSpace")
+    written = json.loads(model.to_json())
+    layers = {layer.name: layer for layer in model.layers}
+    for one in written["config"]["layers"]:
+        if one["config"].get("name") in layers:
+            one["config"] |= _learned(layers[one["config"]["name"]])
+    return written
+
+
+def _written(layer: Any) -> Entry:
+    import keras
+
+    if isinstance(layer, Mapping):
+        return dict(layer)
+    written: dict[str, Any] = keras.saving.serialize_keras_object(layer)
+    return {**written, "config": {**written.get("config", {}), **_learned(layer)}}
+
+
+def _learned(layer: Any) -> dict[str, Any]:
+    """What adapting has found."""
+    if type(layer).__name__ not in ("StringLookup", "IntegerLookup") or layer.get_config()["vocabulary"] is not None:
+        return {}
+    words = layer.get_vocabulary(include_special_tokens=False)
+    return {"vocabulary": [one if isinstance(one, str) else int(one) for one in words]} if words else {}
+
+
+def _names(columns: Columns) -> tuple[str, ...]:
+    return (columns,) if isinstance(columns, str) else tuple(columns)
+
+
+def _several(chain: Any) -> list[Any]:
+    return list(chain) if isinstance(chain, list | tuple) else [chain]

@@ -1,0 +1,132 @@
+"""Keras models and FeatureSpaces: which column each preprocessing layer takes. What comes behind the preprocessing is the model's, not the
+features', and isn't looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pipelines.features.convert.draft import Cannot, Draft, Entry, Value
+from pipelines.features.convert.layers import LAYERS, REFUSED, convert_layer, plain
+
+MODELS = frozenset({"Functional", "Model", "Sequential"})
+_PASSING = frozenset({"Reshape", "Flatten", "Identity", "Squeeze", "ExpandDims", "Dropout"})
+"""The values stay the same."""
+
+
+def convert_model(draft: Draft, document: Entry) -> None:
+    config = document["config"]
+    layers = [one for one in config.get("layers", ()) if isinstance(one, Mapping)]
+    if document.get("class_name") == "Sequential":
+        layers = list(_chained(layers))
+    values: dict[tuple[str, int], Value] = {}
+    for layer in layers:
+        _convert(draft, layer, values)
+
+
+def _chained(layers: list[Any]) -> Iterator[Entry]:
+    """A Sequential's layers with what each takes, as a functional model has it."""
+    if not layers or layers[0].get("class_name") != "InputLayer":
+        raise Cannot("a Sequential model doesn't say which column it takes: begin it with keras.Input(shape, name=COLUMN)")
+    before = None
+    for layer in layers:
+        name = layer.get("config", {}).get("name", "")
+        history: list[Any] = [{"args": [{"config": {"keras_history": [before, 0, 0]}}]}] if before else []
+        yield {**layer, "name": name, "inbound_nodes": history}
+        before = name
+
+
+def _convert(draft: Draft, layer: Entry, values: dict[tuple[str, int], Value]) -> None:
+    kind, config = str(layer.get("class_name")), layer.get("config") or {}
+    name = str(layer.get("name") or config.get("name"))
+    if kind == "InputLayer":
+        values[name, 0] = _input(name, config)
+        return
+    where = f"{kind} '{name}'"
+    calls = [[values[one] for one in _taken(node) if one in values] for node in layer.get("inbound_nodes", ())]
+    shared = len(calls) > 1 and kind in ("StringLookup", "IntegerLookup") and config.get("vocabulary") is None
+    for number, inputs in enumerate(calls):
+        values[name, number] = Value("broken", name)
+        with draft.trying(where):
+            values[name, number] = _result(draft, kind, name, where, config, inputs)
+    if shared:
+        draft.faults.append(f"{where}: it is called on {len(calls)} columns: say 'vocabulary' in their entries by hand, with one name")
+
+
+def _result(draft: Draft, kind: str, name: str, where: str, config: Entry, inputs: list[Value]) -> Value:
+    if kind in MODELS:
+        raise Cannot("it is a model within the model: convert it by itself")
+    if kind in LAYERS or kind in REFUSED:
+        return convert_layer(draft, kind, where, {**config, "class_name": kind}, inputs)
+    if kind in _PASSING and len(inputs) == 1:
+        return inputs[0]
+    for value in inputs:
+        if value.kind == "raw":
+            _used(draft, kind, where, config, value)
+    if kind == "Embedding" and config.get("output_dim"):
+        draft.note(
+            where, f"its width {config['output_dim']} isn't a feature's: model.params.width says one for all, or widths follow a rule"
+        )
+    return Value("left", name)
+
+
+def _used(draft: Draft, kind: str, where: str, config: Entry, value: Value) -> None:
+    """A column that goes into the model without preprocessing."""
+    if kind == "Embedding":
+        draft.note(where, f"those numbers that the data has in '{value.name}' get codes")
+        draft.codes(value, {"max_size": config["input_dim"]} if config.get("input_dim") else {})
+    elif value.dtype == "string":
+        raise Cannot(f"it takes the text of '{value.name}' as it is")
+    elif value.several:
+        raise Cannot(f"it takes {value.length or 'several'} numbers a row of '{value.name}': give each a column, or take them by 'vector'")
+    else:
+        plain(draft, value)
+
+
+def _input(name: str, config: Entry) -> Value:
+    shape = list(config.get("batch_shape") or config.get("batch_input_shape") or [None, 1])[1:]
+    several = bool(shape) and shape != [1]
+    dtype = config.get("dtype")
+    length = shape[-1] if several and isinstance(shape[-1], int) else None
+    return Value("raw", name, dtype if isinstance(dtype, str) else None, several, length)
+
+
+def _taken(node: Any) -> Iterator[tuple[str, int]]:
+    """The layers whose tensors a call takes."""
+    if isinstance(node, Mapping):
+        history = node.get("keras_history")
+        if isinstance(history, list) and len(history) == 3:
+            yield str(history[0]), int(history[1])
+        for part in node.values():
+            yield from _taken(part)
+    elif isinstance(node, list):
+        for part in node:
+            yield from _taken(part)
+
+
+def convert_space(draft: Draft, document: Entry) -> None:
+    """A keras.utils.FeatureSpace."""
+    codes: dict[str, Value] = {}
+    for column, feature in document["features"].items():
+        config = feature.get("config", feature)
+        preprocessor = config.get("preprocessor") or {}
+        kind, layer = str(preprocessor.get("class_name")), preprocessor.get("config") or {}
+        where = f"{kind} of '{column}'"
+        codes[column] = Value("broken", column)
+        with draft.trying(where):
+            if kind not in LAYERS and kind not in REFUSED:
+                raise Cannot("it has no counterpart: write its column into the data as it should be")
+            value = Value("raw", column, config.get("dtype"))
+            made = convert_layer(draft, kind, where, {**layer, "class_name": kind, "output_mode": "int"}, [value])
+            codes[column] = made
+            if made.kind == "codes" and config.get("output_mode") == "one_hot":
+                draft.hot(made)
+    for cross in document.get("crosses") or ():
+        config = cross.get("config", cross)
+        names = list(config["feature_names"])
+        where = f"the cross of {' and '.join(map(repr, names))}"
+        with draft.trying(where):
+            if missing := [name for name in names if name not in codes]:
+                raise Cannot(f"there is no feature '{missing[0]}'")
+            layer = {"num_bins": config.get("crossing_dim"), "output_mode": config.get("output_mode", "int")}
+            convert_layer(draft, "HashedCrossing", where, layer, [codes[name] for name in names])
