@@ -11,6 +11,7 @@ from pipelines.features.columns import Column, Raw
 from pipelines.features.graph import Graph
 from pipelines.features.operators.base import Feature, Operator, plain
 from pipelines.features.raw import signature
+from pipelines.features.stored import STORED
 from shared.contracts.explanation import (
     Explanation,
     FeatureExplained,
@@ -24,7 +25,7 @@ from shared.contracts.explanation import (
 )
 from shared.contracts.spec import RecommenderSpec
 
-RUNTIMES: tuple[Runtime, ...] = ("polars", "onnx")
+RUNTIMES: tuple[Runtime, ...] = ("polars", "nvtabular", "onnx")
 """That every operator has a lowering to."""
 
 
@@ -41,7 +42,7 @@ def explained(spec: RecommenderSpec, fitted: Fitted) -> Explanation:
         features=tuple(_feature(one, fitted, known[one.name], tables) for one in graph.features),
         tables=tuple(_table(one) for one in tables),
         totals=_totals(spec.model.train.batch_size, tables),
-        inputs=tuple(_inputs(fitted, known)),
+        inputs=tuple(_inputs(spec, fitted, known)),
     )
 
 
@@ -126,11 +127,11 @@ def _sum(parts: Iterable[float | None]) -> float | None:
     return found
 
 
-def _inputs(fitted: Fitted, known: Mapping[str, Given]) -> Iterator[InputExplained]:
+def _inputs(spec: RecommenderSpec, fitted: Fitted, known: Mapping[str, Given]) -> Iterator[InputExplained]:
     graph = fitted.graph
     made = {one.name: graph.sources(one) for one in graph.features}
-    for one in signature(graph).inputs:
-        features = tuple(name for name, of in made.items() if one.name in of)
+    for one in signature(graph, spec.serve).inputs:
+        features = tuple(name for name, of in made.items() if one.name in (*of, name + STORED))
         lengths = [most for name in features if (most := known[name].most) is not None]
         told = {
             "name": one.name,

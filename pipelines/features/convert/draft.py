@@ -89,7 +89,9 @@ class Draft:
         column = _column(value.name)
         entry: Entry = {"bucketise": column, **how}
         if value.kind != "raw":
-            raise Cannot(f"it cuts what was made of '{column}': here buckets are of the data as it is, so say its bounds in the data's own terms")
+            raise Cannot(
+                f"it cuts what was made of '{column}': here buckets are of the data as it is, so say its bounds in the data's own terms"
+            )
         _put(self._buckets, column, entry, f"'{column}' is cut into buckets in two ways")
         return Value("codes", f"{column}_bucket")
 

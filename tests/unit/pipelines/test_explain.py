@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,13 @@ import pytest
 from pipelines.data.sources import Reach
 from pipelines.explain.document import explained
 from pipelines.explain.fitting import Fitted, fit_on_data, fit_on_nothing
+from pipelines.features import compile
 from pipelines.features.graph import load_graph
 from pipelines.features.raw import signature
 from pipelines.models.tables import plan_tables
+from shared.contracts import features
 from shared.contracts.spec import RecommenderSpec
+from shared.contracts.yaml12 import load
 from shared.domain.errors import Invalid
 from tests.unit.pipelines.conftest import Etl
 from tests.unit.pipelines.recommender import films, ratings, spec, write
@@ -120,6 +125,24 @@ def test_without_data_it_says_what_the_spec_and_the_schemas_say_and_no_more(tmp_
     assert blind["data"] is None and blind["totals"]["bytes"] is None
 
 
+def test_tables_that_are_too_large_for_the_graph_are_asked_for_by_key(tmp_path: Path) -> None:
+    wish = _all(tmp_path, serve={"vocabulary_limit": 25})
+    found = {one["name"]: one for one in explain(wish, _fitted(wish, tmp_path))["inputs"]}
+    assert found["userId@stored"]["from"] == "store" and found["userId@stored"]["features"] == ["userId"]
+
+
+def test_every_operator_has_a_lowering_to_each_runtime_that_it_names(tmp_path: Path) -> None:
+    """NVTabular's can't be imported without NVTabular."""
+    wish = _all(tmp_path)
+    text = (Path(__file__).parents[3] / "pipelines/features/engines/nvtabular/lowering.py").read_text()
+    table = next(one for one in ast.parse(text).body if isinstance(one, ast.AnnAssign) and ast.unparse(one.target) == "_LOWERINGS")
+    assert isinstance(table.value, ast.Dict)
+    there = {ast.unparse(key) for key in table.value.keys if key}
+    operators = {one.__name__ for one in vars(compile).values() if isinstance(one, type) and hasattr(one, "lower")} - {"Operator"}
+    assert len(operators) == 16 and operators == there
+    assert explain(wish, _nothing(wish, tmp_path))["operators"][0]["runtimes"] == ["polars", "nvtabular", "onnx"]
+
+
 def test_of_large_data_whole_users_are_looked_at_and_it_says_so(tmp_path: Path) -> None:
     wish = _all(tmp_path)
     found = explain(wish, _fitted(wish, tmp_path, most=700))
@@ -171,3 +194,10 @@ def test_a_table_of_several_keys_that_nobody_has_is_served_as_unknown(tmp_path: 
     asked = {"userId": np.array([1, 2]), "movieId": np.array([1, 2]), "year": np.array([-(2**63), 1990])}
     (served,) = session.run(["features/year_movieId_te"], asked)
     assert served[0] == served[1] == graph.operators[-1].table[1]["label"][0][-1]  # type: ignore[attr-defined]
+
+
+def test_the_how_to_has_an_example_of_every_operator_and_each_is_read(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[3] / "docs/how-to/making-features.md").read_text()
+    entries = load(text.split("```yaml\n")[1].split("```")[0], "the how-to")["features"]
+    read = spec(tmp_path, features=entries).operators()
+    assert {type(one) for one in read} == set(typing.get_args(features.Any_))
