@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,13 @@ import polars as pl
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipelines.features.columns import UNKNOWN
 from pipelines.features.graph import Graph
 from pipelines.features.prepared import FEATURE, FOLD
-from pipelines.loaders.tables import Array, Catalogue, Codes, array, crossed
+from pipelines.loaders.tables import Array, Catalogue, Codes, array, crossed, stranger
 
 COLUMNS = ["user_code", "item_row", "label"]
 POOL_GROUPS = 4
-# This share of rows is shown under the code of unknown users, and another one of unknown items: their vectors learn what holds on average.
+# This share of rows is shown as of unknown users, and another one as of unknown items: a model learns what holds on average.
 UNKNOWN_SHARE = 0.02
 
 
@@ -115,10 +115,17 @@ class Batches:
             columns |= self.users.take(data["user_row"], folds)
         columns[graph.user] = data["user_code"]
         if self.unknown_share:
-            for key in (graph.user, graph.item):
-                hidden = random.random(len(rows)) < self.unknown_share
-                columns[key] = np.where(hidden, np.int32(UNKNOWN), columns[key])
+            for stranger in self._strangers:
+                hidden = np.flatnonzero(random.random(len(rows)) < self.unknown_share)
+                for name, value in stranger.items():
+                    columns[name] = columns[name].copy()  # it may be the pool's own
+                    columns[name][hidden] = value
         return Batch(crossed(graph, columns), data["label"])
+
+    @cached_property
+    def _strangers(self) -> tuple[dict[str, Array], ...]:
+        """What there is of an unknown user, and of an unknown item: of every feature that is made of the key."""
+        return tuple(stranger(self.graph, key) for key in (self.graph.user, self.graph.item))
 
     @property
     def catalogue(self) -> int:

@@ -94,6 +94,18 @@ def read_users(fetch: Callable[[str], Path], there: bool, graph: Graph) -> Users
     return Users(graph, read_table(fetch(USERS), graph, "user"), keys)
 
 
+def stranger(graph: Graph, key: str) -> Codes:
+    """What features have of a key that nobody knows, as far as they are made of keys and the moment: one row's values."""
+    made_of = {graph.user, graph.item, graph.tables.time}
+    names = [one for one in graph.features if one.side != "pair" and key in (of := set(graph.sources(one))) and of <= made_of]
+    blank = {one.name: pl.Series([None], dtype=dtype_of(one)) for one in graph.raws()}
+    known = graph.key(key).state.values
+    unknown = int(known.max() or 0) + 1 if (known.max() or 0) < 2**63 - 1 else int(known.min()) - 1  # type: ignore[arg-type, operator]
+    frame = pl.DataFrame(blank | {key: pl.Series([unknown], dtype=pl.Int64)})
+    made = graph.transform(frame.lazy(), *{one.side for one in names}).collect()
+    return {one.name: array(made[one.name], one.kind)[0] for one in names}
+
+
 def crossed(graph: Graph, columns: Codes) -> Codes:
     """With the crosses of users or moments with items: of their codes as they are here."""
     found = dict(columns)

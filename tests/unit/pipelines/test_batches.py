@@ -9,9 +9,11 @@ import polars as pl
 import pytest
 
 from pipelines.features.columns import UNKNOWN
+from pipelines.features.prepared import graph_of, prepare
 from pipelines.loaders.batches import Batch, Batches
-from pipelines.loaders.tables import Catalogue
+from pipelines.loaders.tables import Catalogue, read_table
 from tests.featured import of_keys
+from tests.unit.pipelines.recommender import films, ratings, spec
 
 ROWS, ITEMS = 10_000, 50
 
@@ -75,3 +77,25 @@ def test_without_shuffling_rows_come_as_they_lie(path: Path) -> None:
 def test_a_share_of_rows_is_shown_as_unknown(path: Path) -> None:
     users = np.array(_users(list(_batches(path, unknown_share=0.1).epoch(0))))
     assert 0.08 < (users == UNKNOWN).mean() < 0.12
+
+
+def test_who_is_shown_as_unknown_has_nothing_that_is_made_of_the_key(tmp_path: Path) -> None:
+    features = [{"categorify": ["userId", "movieId"]}, {"count_encode": ["userId", "movieId"]}, {"lag": {"of": "at", "by": "userId"}}]
+    rows = ratings(400).select(user="userId", item="movieId", time="at", label=(pl.col("rating") >= 4).cast(pl.Int8)).lazy()
+    ready = prepare(graph_of(spec(tmp_path, features=features), {}, films().schema, None, {}), films(), None, rows)
+    history = ready.history(rows, rows.head(1), tmp_path / "history")
+    ready = ready.fit(rows, None, history)
+    ready.write_rows(rows, rows.head(1), history, (tmp_path / "train.parquet", tmp_path / "holdout.parquet"))
+    assert ready.users is not None
+    tables = {}
+    for name, table, side in (("items", ready.items, "item"), ("users", ready.users, "user")):
+        ready.graph.table(table.lazy(), side).collect().write_parquet(tmp_path / name)  # type: ignore[arg-type]
+        tables[name] = read_table(tmp_path / name, ready.graph, side)  # type: ignore[arg-type]
+    batches = Batches(tmp_path / "train.parquet", ready.graph, tables["items"], tables["users"], 64, 1, 3, True, 0.3)
+    whole = [batch.columns for batch in batches.epoch(0)]
+    found = {name: np.concatenate([one[name] for one in whole]) for name in whole[0]}
+    for key, made in (("userId", ("userId_count", "at_lag")), ("movieId", ("movieId_count",))):
+        hidden = found[key] == UNKNOWN
+        assert 0.2 < hidden.mean() < 0.4
+        for name in made:
+            assert (found[name][hidden] == 0).all() and (found[name][~hidden] > 0).mean() > 0.9
