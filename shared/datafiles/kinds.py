@@ -26,8 +26,12 @@ MAGIC = frozenset("*?[")
 
 
 def kind_of(name: str) -> Kind | None:
-    """None for what is no data file; hidden ones and those that begin with an underscore are none, as Spark and Hive have it."""
+    """None for what is no data file."""
     last = name.rsplit("/", 1)[-1].lower()
-    if last.startswith((".", "_")):
-        return None
     return next((kind for ending, kind in _KINDS.items() if last.endswith(ending) and last != ending), None)
+
+
+def of_a_folder(name: str) -> bool:
+    """Whether what lies in a folder belongs to its data. What begins with '.' or '_', or lies in such a folder, doesn't, as Spark and Hive have it;
+    named by itself it would."""
+    return kind_of(name) is not None and not any(part.startswith((".", "_")) for part in name.split("/"))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from shared.datafiles.kinds import ENDINGS, MAGIC, kind_of
+from shared.datafiles.kinds import ENDINGS, MAGIC, kind_of, of_a_folder
 from shared.domain.errors import BadData, Invalid, Unsupported
 
 
@@ -33,7 +33,7 @@ def data_files(uri: str, roots: Sequence[str]) -> list[Path]:
 
 def _of_folder(folder: Path, uri: str, allowed: Sequence[str]) -> list[Path]:
     """All data files in it and below; what is no data file stands beside them undisturbed."""
-    found = sorted(path for path in folder.rglob("*") if kind_of(str(path.relative_to(folder))) and path.is_file())
+    found = sorted(path for path in folder.rglob("*") if of_a_folder(path.relative_to(folder).as_posix()) and path.is_file())
     for path in found:
         _check_allowed(str(path), uri, allowed)
     if not found:

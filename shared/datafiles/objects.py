@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shared.datafiles.kinds import ENDINGS, LAYOUT, MAGIC, kind_of
+from shared.datafiles.kinds import ENDINGS, LAYOUT, MAGIC, kind_of, of_a_folder
 from shared.datafiles.s3 import S3, Listed
 from shared.domain.errors import BadData, Invalid, Unsupported
 
@@ -70,7 +70,7 @@ def data_objects(uri: str, roots: Sequence[str], store: S3) -> list[DataObject]:
     exact = [one for one in listed if one.key == key]
     if exact:
         return [_checked(bucket, exact[0])]
-    below = [one for one in listed if one.key.startswith(folder) and kind_of(one.key) is not None]
+    below = [one for one in listed if one.key.startswith(folder) and of_a_folder(one.key.removeprefix(folder))]
     if below:
         return [_checked(bucket, one) for one in below]
     if any(one.key.startswith(folder) for one in listed):

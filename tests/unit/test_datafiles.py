@@ -31,11 +31,12 @@ def test_what_cannot_be_read_has_no_state(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("G-29")
 def test_a_folder_means_all_data_files_in_it_and_below(tmp_path: Path) -> None:
-    for name in ("b.csv", "a.parquet", "deep/er/c.TSV", "_SUCCESS", ".hidden.csv", "_temporary.parquet", "README.txt"):
+    for name in ("b.csv", "a.parquet", "deep/er/c.TSV", "_SUCCESS", ".hidden.csv", "_temporary/0/d.parquet", "README.txt"):
         (tmp_path / "days" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "days" / name).write_text("1")
     found = data_files("days", [str(tmp_path)])
     assert [str(path.relative_to(tmp_path.resolve())) for path in found] == ["days/a.parquet", "days/b.csv", "days/deep/er/c.TSV"]
+    assert [path.name for path in data_files("days/.hidden.csv", [str(tmp_path)])] == [".hidden.csv"]
 
 
 def test_a_folder_without_data_files_and_a_link_out_of_it_are_refused(tmp_path: Path) -> None:
