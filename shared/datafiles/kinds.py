@@ -32,6 +32,6 @@ def kind_of(name: str) -> Kind | None:
 
 
 def of_a_folder(name: str) -> bool:
-    """Whether what lies in a folder belongs to its data. What begins with '.' or '_', or lies in such a folder, doesn't, as Spark and Hive have it;
-    named by itself it would."""
+    """Whether what lies in a folder belongs to its data. What begins with '.' or '_', or lies in such a folder, doesn't, as Spark and Hive
+    have it; named by itself it would."""
     return kind_of(name) is not None and not any(part.startswith((".", "_")) for part in name.split("/"))

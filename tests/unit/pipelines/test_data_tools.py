@@ -232,9 +232,7 @@ def test_one_request_one_answer(tmp_path: Path) -> None:
     assert (code, answer.found["rows"], said) == (0, 5, "")
     code, answer, said = told(json.dumps(["describe", {"uri": str(tmp_path / "b.parquet")}]))
     assert (code, answer.fault, said) == (2, f"{tmp_path}/b.parquet: there is no such file", "")
-    assert (
-        told(json.dumps(["descibe", {}]))[1].fault == "no tool is called 'descibe'; there are validate, synth, download, describe, convert"
-    )
+    assert str(told(json.dumps(["descibe", {}]))[1].fault).startswith("no tool is called 'descibe'; there are validate, synth, ")
     assert "unknown field 'url': did you mean 'uri'?" in str(told(json.dumps(["describe", {"url": "x"}]))[1].fault)
     code, answer, said = told("[1]")
     assert (code, said) == (1, "")
