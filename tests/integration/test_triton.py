@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +28,7 @@ from services.triton.model_server import TritonServer
 from services.triton.repository import ModelRepository
 from services.triton.wheel import find_wheel
 from shared.artifacts import FsspecArtifacts
-from shared.domain.errors import Unavailable
+from shared.domain.errors import EyasError, Unavailable
 from shared.testing.askers import FEED, Askers, scores
 from shared.testing.model_server_suite import tiny_model, tiny_unit
 from shared.testing.waiting import wait_for
@@ -256,3 +260,32 @@ def test_a_port_that_was_taken_meanwhile_is_replaced(tmp_path: Path, monkeypatch
         triton.start()
         assert triton.address == f"127.0.0.1:{free[0]}"
         triton.stop(grace=0)
+
+
+def test_a_stub_that_is_loading_ends_with_its_server(tmp_path: Path) -> None:
+    """At any moment of it: left alone, one in four of them never did."""
+    store, luck = FsspecArtifacts(str(tmp_path / "artifacts")), random.Random(2)
+    for number in range(5):
+        triton = EmbeddedTriton(tmp_path / f"server-{number}")
+        triton.start()
+        server = TritonServer(triton, ModelRepository(triton.home, store))
+        placing = threading.Thread(target=_place, args=(server, tiny_unit(store, "movies", 1)))
+        placing.start()
+        try:
+            assert triton.pid
+            process = psutil.Process(triton.pid)
+            wait_for(process.children)
+            time.sleep(luck.random())  # the moment is what is tried
+            stubs = process.children()
+            os.kill(triton.pid, signal.SIGKILL)
+            wait_for(lambda triton=triton: not triton.alive)
+            _, outlived = psutil.wait_procs(stubs, timeout=30)
+            assert not outlived
+        finally:
+            triton.stop()
+            placing.join()
+
+
+def _place(server: TritonServer, unit: Any) -> None:
+    with contextlib.suppress(EyasError):
+        server.place("movies", [unit])
