@@ -72,6 +72,32 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         }
     },
     "get_run_log": {"answer": {"text": "read 12000 rows\n", "next": 16, "stage": "etl", "attempt": "r01kdwpg6a0x5m2qf-etl-1"}},
+    "get_run_validation": {
+        "answer": {
+            "version": 1,
+            "recommender": "movies",
+            "source": "ratings/*.parquet",
+            "verdict": "warn",
+            "rows": {"read": 12000, "kept": 11970, "quarantined": 30},
+            "reasons": {"userId: missing": 30},
+            "files": ["part-0.parquet"],
+            "faulty": [],
+            "checks": [
+                {
+                    "name": "bad rows",
+                    "column": None,
+                    "verdict": "warn",
+                    "figure": 0.0025,
+                    "unit": "share",
+                    "warn": 0.001,
+                    "stop": 0.05,
+                    "says": "30 of 12,000 rows are quarantined",
+                }
+            ],
+            "compared": True,
+            "distributions": [{"column": "rating", "bars": [{"name": "up to 4", "now": 7000, "before": 6900}]}],
+        }
+    },
     "steer_rollout": {"body": _WHY},
     "retrain": {"body": {"reason": "a new catalogue"}},
     "get_kpis": {"answer": {"window": "1h", "versions": [_EARNED]}},

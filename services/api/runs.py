@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from services.api.paging import Page, Pages, Paging
 from services.api.parts import Parts, With
 from services.api.views import EventView, RunView
 from shared.contracts.stage import StageName
+from shared.contracts.strict import read
+from shared.contracts.validation_report import REPORT, Report
 from shared.domain.access import Role
 from shared.domain.errors import Conflict, Damaged, Malformed, NotFound
 from shared.domain.ids import attempt_name, new_id
@@ -218,6 +221,16 @@ def get_run_log(
         return RunLog(text="", next=offset, stage=chosen, attempt=None)
     text, following = parts.executor.log(attempt, offset)
     return RunLog(text=text, next=following, stage=chosen, attempt=attempt)
+
+
+@room.get("/v1/runs/{id}/validation", Role.VIEWER)
+def get_run_validation(parts: With, who: Who, id: str) -> Report:
+    """What the checks of its interactions found, whether it went on or stopped."""
+    attempt = attempt_of(id, who.row("run", parts.runs, id).status, "etl")
+    manifest = parts.artifacts.manifest(attempt) if attempt else None
+    if manifest is None or REPORT not in manifest.files:
+        raise NotFound(f"run {id} has no report: a warm run learns from events alone, and others have one when etl has judged their data")
+    return read(Report, json.loads(parts.artifacts.read(manifest.files[REPORT])), f"{REPORT} of {attempt}")
 
 
 def newest_stage(status: RunStatus) -> str | None:

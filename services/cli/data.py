@@ -9,10 +9,10 @@ import typer
 
 from services.cli.datatools import asked
 from services.cli.faults import Guarded, Refused
+from services.cli.report import show_report
 from services.cli.session import AsJson, show_json, show_table
 from shared.contracts.datatools import Convert, Describe, Described, Download, Downloaded, Synth, Validated, ValidateRequest, Written
 from shared.contracts.strict import read
-from shared.contracts.validation_report import Check
 from shared.domain.errors import Invalid
 
 app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help="Data, before a platform sees it.")
@@ -103,26 +103,10 @@ def validate(
     if as_json:
         show_json(found.report.model_dump(mode="json"))
     else:
-        _show(found)
+        show_report(found.report)
+        typer.echo(f"stop: {found.refusal}" if found.refusal else f"{found.report.verdict}: a run would use it")
     if found.refusal is not None:
         raise typer.Exit(1)
-
-
-def _show(found: Validated) -> None:
-    report, rows = found.report, found.report.rows
-    typer.echo(f"{report.source}: {rows.read:,} rows read, {rows.kept:,} kept, {rows.quarantined:,} quarantined")
-    ordered = [*report.crossed("stop"), *report.crossed("warn"), *report.crossed("pass")]
-    lines = [(one.verdict, one.name, one.column or "", _figure(one, one.figure), _figure(one, one.stop), one.says) for one in ordered]
-    show_table(("VERDICT", "CHECK", "COLUMN", "FIGURE", "ALLOWED", "WHAT WAS SEEN"), lines, "nothing was checked")
-    for file in report.faulty:
-        typer.echo(f"not read: {file.name} ({file.size:,} bytes, sha256 {file.sha256[:16]}): {file.fault}")
-    typer.echo(f"stop: {found.refusal}" if found.refusal else f"{report.verdict}: a run would use it")
-
-
-def _figure(one: Check, value: float | None) -> str:
-    if value is None:
-        return "any"
-    return f"{value:.3f}" if one.unit == "index" else f"{value:.2%}"
 
 
 def _pair(written: str) -> tuple[str, str]:

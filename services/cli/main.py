@@ -8,7 +8,22 @@ from typing import Annotated, Literal
 
 import typer
 
-from services.cli import access, converting, data, doctor, explaining, features, items, kpis, online, recommenders, registry, rollouts, runs
+from services.cli import (
+    access,
+    converting,
+    data,
+    doctor,
+    explaining,
+    features,
+    items,
+    kpis,
+    online,
+    recommenders,
+    registry,
+    report,
+    rollouts,
+    runs,
+)
 from services.cli.faults import Guarded
 from services.cli.home import default_home
 from services.cli.session import Session
@@ -88,6 +103,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     runs.compare,
     runs.watch,
     runs.logs,
+    report.validation,
     registry.versions,
     registry.card,
     registry.tag,

@@ -425,9 +425,10 @@ class World:
     def add_retrainer(self, state="watching", **status):
         return self.retrainers.create(Record("m", "m", {}, RetrainerStatus(state=state, **status), NOW, NOW), "eyas")
 
-    def add_manifest(self, attempt, **metrics):
+    def add_manifest(self, attempt, files=None, **metrics):
         run, stage, _ = attempt.split("-")
-        self.manifests[attempt] = Manifest(stage=stage, run=run, attempt=attempt, started=NOW, ended=NOW, metrics=metrics)
+        made = {"stage": stage, "run": run, "attempt": attempt, "started": NOW, "ended": NOW}
+        self.manifests[attempt] = Manifest(**made, files=files or {}, metrics=metrics)
 
     def route(self, stable=1, **fields):
         self.routes.rows["m"] = Route(stable, **{"generation": 3, "since": NOW, **fields})

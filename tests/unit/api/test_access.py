@@ -11,6 +11,7 @@ from services.api.app import ROOMS
 from services.api.auth import OPEN
 from services.api.examples import EXAMPLES
 from shared.contracts.stage import File
+from shared.contracts.validation_report import REPORT
 from shared.domain.access import Role, Token
 from shared.domain.catalogue import ItemWrite
 from shared.domain.stored import StoredRow
@@ -78,7 +79,9 @@ def _flat(routes):
 def world(world):
     world.add_recommender()
     world.add_run("r0", "cancelled")
-    world.add_run("r1", "train")
+    world.add_run("r1", "train", stages=("etl",))
+    world.blobs["b" * 64] = json.dumps(EXAMPLES["get_run_validation"]["answer"]).encode()
+    world.add_manifest("r1-etl-1", files={REPORT: File(sha256="b" * 64, size=9)})
     world.add_rollout()
     world.add_retrainer()
     world.tokens.add(Token("t0", "shop", "", Role.CLIENT, frozenset({"m"}), NOW, "owner"))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from services.api.examples import EXAMPLES
+from shared.contracts.stage import File
+from shared.contracts.validation_report import REPORT
 from shared.domain import rollout as rollouts
 from shared.domain import run as runs
 from shared.domain.analysis import Check, ShadowReport, StepReport
@@ -157,7 +161,9 @@ def test_the_history_says_who_did_what(world, client, path):
     assert entry == {"at": "2026-01-01T00:00:00Z", "source": "", "target": "pending", "reason": "created", "actor": "operator"}
 
 
-@pytest.mark.parametrize("path", ["/v1/runs/x", "/v1/runs/x/events", "/v1/runs/x/logs", "/v1/rollouts/x", "/v1/rollouts/x/events"])
+@pytest.mark.parametrize(
+    "path", ["/v1/runs/x", "/v1/runs/x/events", "/v1/runs/x/logs", "/v1/runs/x/validation", "/v1/rollouts/x", "/v1/rollouts/x/events"]
+)
 def test_what_nobody_knows_is_not_found(client, problem, path):
     assert "'x'" in problem(client.get(path), 404, "not-found")
 
@@ -184,6 +190,17 @@ def test_logs_are_those_of_the_stage_under_way_or_of_the_one_named(world, client
 def test_logs_of_a_run_that_has_ended_are_those_of_the_stage_that_it_ended_in(world, client, state, stages, attempt, named):
     world.add_run(state=state, stages=stages, attempt=attempt)
     assert client.get("/v1/runs/r1/logs").json()["attempt"] == named
+
+
+def test_the_report_of_a_runs_data_is_shown_whether_it_went_on_or_not(world, client, problem):
+    report = EXAMPLES["get_run_validation"]["answer"]
+    file = File(sha256="a" * 64, size=1)
+    world.blobs[file.sha256] = json.dumps(report).encode()
+    for id, state, stages, attempt in (("r1", "train", ("etl",), 1), ("r2", "failed", (), 2)):
+        world.add_run(id, state=state, stages=stages, attempt=attempt)
+        assert "no report" in problem(client.get(f"/v1/runs/{id}/validation"), 404, "not-found")
+        world.add_manifest(f"{id}-etl-{attempt}", files={REPORT: file})
+        assert client.get(f"/v1/runs/{id}/validation").json() == report
 
 
 # The queue

@@ -416,3 +416,28 @@ def test_a_comparison_shows_what_differs_and_what_it_made_of_the_numbers(platfor
         ["etl", "reused", "2"],
     ):
         assert line in lines
+
+
+@pytest.mark.requirement("G-05")
+def test_the_report_of_a_runs_data_is_shown_the_worst_first(platform, eyas):
+    check = {"unit": "share", "warn": 0.0, "stop": 0.05}
+    report = {
+        "recommender": "m",
+        "source": "ratings/*.parquet",
+        "verdict": "stop",
+        "rows": {"read": 10, "kept": 7, "quarantined": 3},
+        "reasons": {"userId: missing": 3},
+        "files": ["a.parquet"],
+        "faulty": [{"name": "b.parquet", "size": 12, "sha256": "c" * 64, "fault": "it can't be read"}],
+        "checks": [
+            {**check, "name": "files", "verdict": "warn", "figure": 0.01, "says": "1 file can't be read: b.parquet"},
+            {**check, "name": "missing", "column": "userId", "verdict": "stop", "figure": 0.3, "says": "column 'userId' has 3 nulls"},
+        ],
+        "compared": False,
+    }
+    platform.says("GET /v1/runs/r1/validation", report)
+    lines = eyas("validation", "r1").stdout.splitlines()
+    assert lines[0] == "ratings/*.parquet: 10 rows read, 7 kept, 3 quarantined"
+    assert [line.split()[:2] for line in lines[2:4]] == [["stop", "missing"], ["warn", "files"]]
+    assert "30.00%  5.00%" in lines[2]
+    assert lines[4].startswith("not read: b.parquet (12 bytes, sha256 cccccccccccccccc): it can't be read")
