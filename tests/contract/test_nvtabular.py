@@ -23,9 +23,12 @@ from pipelines.features.engines.polars import Data
 from pipelines.features.graph import Graph, Tables, compile_graph, joined, load_graph
 from pipelines.features.operators.base import Mode
 from shared.contracts.features import Operator
+from tests.contract import test_runtimes as runtimes
 from tests.nvtabular import Worker, environment, python, worker
 
 EXAMPLES = int(os.environ.get("EYAS_CASES", "8"))
+EACH = max(2, EXAMPLES // 4)
+"""Of each operator alone."""
 ENTRIES = TypeAdapter(tuple[Operator, ...]).validate_python(
     [
         {"categorify": ["user", "item"]},
@@ -108,14 +111,17 @@ def world(folder: Path, rows: list[dict[str, Any]], items: list[dict[str, Any]],
     frame = pl.DataFrame(rows, schema=ROW_TYPES)
     table = pl.DataFrame([{"item": at, **one} for at, one in enumerate(items)], schema={"item": pl.Int64} | ITEM_TYPES)
     schema = pl.Schema({name: dtype for name, dtype in table.schema.items() if name != "item"})
-    unfitted = compile_graph(entries, Tables("user", "item", "time", frame.drop("label").schema, schema))
+    return fitted(folder, compile_graph(entries, Tables("user", "item", "time", frame.drop("label").schema, schema)), frame, table)
+
+
+def fitted(folder: Path, unfitted: Graph, frame: pl.DataFrame, table: pl.DataFrame) -> World:
     table.select("item", *unfitted.prepared("items")).write_parquet(folder / "items.parquet")
     prepared = pl.scan_parquet(folder / "items.parquet")
     whole = joined({"interactions": frame.lazy().with_columns(unfitted.prepared("interactions")), "items": prepared}, unfitted)
     whole.collect().with_row_index(ROW).write_parquet(folder / "rows.parquet")
     numbered = pl.scan_parquet(folder / "rows.parquet")
     (folder / "history").mkdir()
-    history = History(numbered, unfitted.ordered, unfitted.row, folder / "history", len(rows)) if unfitted.ordered else None
+    history = History(numbered, unfitted.ordered, unfitted.row, folder / "history", len(frame)) if unfitted.ordered else None
     data = Data(numbered, prepared, None, unfitted.row, history)
     found = World(folder, unfitted, data, unfitted.fit(data))
     (folder / "polars").mkdir()
@@ -143,6 +149,28 @@ def test_every_operator_fits_the_same_state_and_makes_the_same_features(
     featured_alike(nvtabular, made, "rows", made.data.interactions)
     unseen = world(tmp_path_factory.mktemp("unseen"), rows[::-1], more)
     featured_alike(nvtabular, made, "serve", unseen.data.interactions)
+
+
+@pytest.mark.requirement("C-10")
+@pytest.mark.parametrize("case", runtimes.CASES)
+def test_each_operator_by_the_rules_of_the_other_runtimes(case: str, tmp_path_factory: pytest.TempPathFactory, nvtabular: Worker) -> None:
+    entries = TypeAdapter(tuple[Operator, ...]).validate_python([runtimes.KEYS, *runtimes.CASES[case]])
+
+    @settings(max_examples=EACH, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(rows=st.lists(runtimes.ROW_OF, min_size=3, max_size=25), films=st.lists(runtimes.ITEM, min_size=6, max_size=6))
+    def agree(rows: list[dict[str, Any]], films: list[dict[str, Any]]) -> None:
+        # Films 4 and 5 come later than the fit: their values may be unknown.
+        frame = pl.DataFrame(rows, schema=runtimes.SCHEMA)
+        table = pl.DataFrame([{"item": at} | one for at, one in enumerate(films)], schema={"item": pl.Int64()} | runtimes.ITEMS)
+        unfitted = compile_graph(entries, runtimes.TABLES)
+        known = frame.filter(pl.col("item") < 4)
+        made = fitted(tmp_path_factory.mktemp("known"), unfitted, known if len(known) else frame, table[:4])
+        fitted_alike(nvtabular, made)
+        featured_alike(nvtabular, made, "rows", made.data.interactions)
+        later = fitted(tmp_path_factory.mktemp("later"), unfitted, frame, table)
+        featured_alike(nvtabular, made, "serve", later.data.interactions)
+
+    agree()
 
 
 def fitted_alike(nvtabular: Worker, made: World) -> None:

@@ -6,6 +6,7 @@ On a cluster that folder must be one that every worker sees.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -89,6 +90,7 @@ def _computing(folder: Path) -> Iterator[None]:
     options: dict[str, Any] = {"address": where, "timeout": 10}
     if where.isdecimal():
         options = {"n_workers": int(where), "threads_per_worker": 1, "dashboard_address": None, "local_directory": str(folder)}
+        options["silence_logs"] = logging.ERROR
     try:
         client = Client(**options, set_as_default=True)
     except OSError as error:

@@ -89,7 +89,7 @@ class _Counting:
         self.by = [f"{FOLD}{ask.folds}", *ask.keys] if ask.targets else list(ask.keys)
         folder = str(session.new("counts"))
         if ask.targets or len(ask.keys) > 1:
-            sums = [part(target) for target in ask.targets for part in (sum_of, rows_of)]
+            sums = [part(target) for part in (sum_of, rows_of) for target in ask.targets]
             self.op = ops.JoinGroupby(cont_cols=sums or [_ONE], stats=["count", "sum"] if sums else ["count"], out_path=folder)
             self.node = [tuple(self.by) if len(self.by) > 1 else self.by[0]] >> self.op
         else:
@@ -105,7 +105,7 @@ class _Counting:
             found = pl.read_parquet(path).select(pl.col(name).alias(ask.keys[0]), pl.col(f"{name}_size").alias("count"))
         else:
             stem = "_".join(self.by)
-            sums = [part(target) for target in ask.targets for part in (sum_of, rows_of)]
+            sums = [part(target) for part in (sum_of, rows_of) for target in ask.targets]
             columns = [pl.col(f"{stem}_{one}_sum").cast(pl.Int64).alias(one) for one in sums]
             fold = [pl.col(self.by[0]).cast(pl.Int8).alias(FOLD)] if ask.targets else []
             found = pl.read_parquet(path).select(*ask.keys, *fold, pl.col(f"{stem}_count").alias("count"), *columns)
