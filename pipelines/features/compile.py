@@ -232,9 +232,11 @@ class _Compiler:
         self._by_user(of.by, "sequence")
         if of.of != self.tables.item:
             raise Invalid(f"features: sequence.of: it must be '{self.tables.item}', not '{of.of}'")
+        window, gap = (None if one is None else int(one.total_seconds()) for one in (of.window, of.gap))
         if of.of not in self.shared:
             raise Invalid(f"features: sequence: say 'categorify' of '{of.of}' too: the sequence has its codes")
-        return Sequence(self.key(of.of), self.key(of.by), self.words(of.of), of.length, of.liked, of.reverse, self.row)
+        words, time = self.words(of.of), self.time(self.tables.time, "sequence")
+        return Sequence(self.key(of.of), self.key(of.by), words, of.length, of.liked, of.reverse, self.row, time, window, gap)
 
     def _extract(self, entry: said.Extract) -> None:
         of = entry.extract

@@ -43,6 +43,8 @@ def stored(operators: tuple[Operator, ...], limit: int | None) -> tuple[Stored, 
 
 
 def _of(operator: Operator, limit: int) -> list[Stored]:
+    if isinstance(operator, Sequence) and operator.bounded:
+        return []  # the moment says what belongs to it
     if not isinstance(operator, Cut) or max((len(frame) for frame in operator.saved().frames.values()), default=0) <= limit:
         return []
     if isinstance(operator, Lag | Sequence):

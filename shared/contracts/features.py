@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, StrictInt, StrictStr, model_validat
 
 from shared.contracts.columns import Column
 from shared.contracts.entries import entry
+from shared.contracts.quantities import Duration
 from shared.contracts.strict import Strict
 
 MAX_CODES = 2**31 - 8
@@ -257,6 +258,8 @@ class SequenceOf(Strict):
     length: int = Field(20, ge=1, le=500, description="The newest so many.")
     liked: bool = Field(False, description="Only what was liked.")
     reverse: bool = Field(False, description="The newest first, instead of the oldest.")
+    window: Duration | None = Field(None, description="Only what happened so long before, such as `30d`.")
+    gap: Duration | None = Field(None, description="Only the session: a longer pause than this, such as `30m`, begins another one.")
 
 
 class Sequence(Strict):

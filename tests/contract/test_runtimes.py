@@ -71,6 +71,11 @@ CASES: Mapping[str, list[dict[str, Any]]] = {
     "extract: a pattern": [{"extract": {"of": "text", "pattern": r"(\d+) mm", "as": "lens"}}, {"multi_hot": "lens"}],
     "vector": [{"vector": {"of": "item", "from": "posters.parquet", "width": 3}}],
     "sequence": [{"sequence": {"of": "item", "by": "user", "length": 3}}],
+    "sequence: window": [{"sequence": {"of": "item", "by": "user", "length": 3, "window": "3s"}}],
+    "sequence: session, newest first": [{"sequence": {"of": "item", "by": "user", "length": 4, "gap": "1s", "reverse": True}}],
+    "sequence: session, window, liked": [
+        {"sequence": {"of": "item", "by": "user", "length": 4, "gap": "1h", "window": "30d", "liked": True}}
+    ],
     "sequence: liked, newest first": [{"sequence": {"of": "item", "by": "user", "length": 4, "liked": True, "reverse": True}}],
 }
 

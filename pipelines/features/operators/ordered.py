@@ -173,14 +173,25 @@ class Sequence:
     liked: bool
     reverse: bool
     row: tuple[str, str, str]
+    time: Raw
+    window: int | None = None
+    gap: int | None = None
+    """Seconds."""
     newest: pl.DataFrame | None = None
     vocabulary: Vocabulary | None = None
+    times: pl.DataFrame | None = None
+    """Of those newest, where they matter."""
 
     kind: ClassVar[str] = "sequence"
 
     @property
     def inputs(self) -> tuple[Column, ...]:
-        return (self.by,)
+        return (self.by, self.time) if self.bounded else (self.by,)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the moment of the request says what belongs to it."""
+        return self.window is not None or self.gap is not None
 
     @property
     def name(self) -> str:
@@ -195,16 +206,19 @@ class Sequence:
         assert self.vocabulary is not None
         return (Feature(self.name, "code", "context", self.length, self.vocabulary.cardinality),)
 
-    def _ask(self) -> Newest:
-        return Newest(self.of.name, self.by.name, self.length, self.liked)
+    def _ask(self, of: str) -> Newest:
+        return Newest(of, self.by.name, self.length, self.liked)
 
     def asks(self) -> tuple[Statistic, ...]:
-        return (*self.words.asks(), self._ask())
+        return (*self.words.asks(), self._ask(self.of.name), *([self._ask(self.time.name)] if self.bounded else []))
 
     def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
         vocabulary = self.words.fitted(found, known.vocabulary if known else None)
-        newest = grown(known.newest if known else None, found[self._ask()], self.length)
-        return replace(self, newest=newest, vocabulary=vocabulary)
+        newest = grown(known.newest if known else None, found[self._ask(self.of.name)], self.length)
+        if not self.bounded:
+            return replace(self, newest=newest, vocabulary=vocabulary)
+        times = grown(known.times if known else None, found[self._ask(self.time.name)], self.length)
+        return replace(self, newest=newest, vocabulary=vocabulary, times=times)
 
     @cached_property
     def table(self) -> tuple[pl.DataFrame, NDArray[np.int32]]:
@@ -214,8 +228,33 @@ class Sequence:
         codes = self._coded(lists.explode(empty_as_null=False)) if len(lists) else np.empty(0, np.int32)
         ends = np.append(0, np.cumsum(lists.list.len().to_numpy())).astype(np.int64)
         rows = np.zeros((len(lists) + 1, self.length), np.int32)
-        rows[:-1] = _behind(codes, ends[:-1], ends[1:], self.length, self.reverse)
+        rows[:-1] = _behind(codes, ends[:-1], ends[1:], self.length, self.reverse or self.bounded)
         return self.newest.select(self.by.name), rows
+
+    @cached_property
+    def moments(self) -> NDArray[np.int64]:
+        """When each of the table's codes happened: where that matters, the newest come first."""
+        assert self.times is not None
+        lists = self.times[VALUES]
+        seconds = lists.explode(empty_as_null=False).fill_null(_NEVER).to_numpy() if len(lists) else np.empty(0, np.int64)
+        ends = np.append(0, np.cumsum(lists.list.len().to_numpy())).astype(np.int64)
+        rows = np.full((len(lists) + 1, self.length), _NEVER, np.int64)
+        rows[:-1] = _behind(seconds, ends[:-1], ends[1:], self.length, True, _NEVER)
+        return rows
+
+    def within(self, codes: Any, times: Any, now: Any, xp: Any = np) -> Any:
+        """Of codes and their times, the newest first, those that belong to the moment; in the spec's order."""
+        kept = (times != _NEVER) & (now != _NEVER)[:, None]
+        if self.window is not None:
+            kept = kept & (now[:, None] - times <= self.window)
+        if self.gap is not None:
+            later = xp.concatenate([now[:, None], times[:, :-1]], axis=1)
+            kept = kept & (xp.cumsum((later - times > self.gap).astype("int64"), axis=1) == 0)
+        if self.reverse:
+            return xp.where(kept, codes, NULL)
+        count = kept.sum(axis=1)[:, None]
+        steps = xp.arange(self.length)[None, :]
+        return xp.where(steps < count, xp.take_along_axis(codes, xp.maximum(count - 1 - steps, 0), axis=1), NULL)
 
     def _coded(self, items: pl.Series) -> NDArray[np.int32]:
         assert self.vocabulary is not None
@@ -227,8 +266,16 @@ class Sequence:
             return frame.with_columns(pl.col(before_name(self.name)).alias(output))
         keys, rows = self.table
         found = located(frame, (self.by,), keys, _PLACE)
-        taken = pl.col(_PLACE).map_batches(lambda at: pl.Series(rows[at.to_numpy()], dtype=dtype), dtype, is_elementwise=True)
-        return found.with_columns(taken.alias(output)).drop(_PLACE)
+
+        def taken(some: pl.Series) -> pl.Series:
+            at, now = some.struct.field(_PLACE).to_numpy(), some.struct.field(self.time.name).fill_null(_NEVER).to_numpy()
+            return pl.Series(self.within(rows[at], self.moments[at], now).astype(np.int32), dtype=dtype)
+
+        if self.bounded:
+            made = pl.struct(_PLACE, self.time.name).map_batches(taken, dtype, is_elementwise=True)
+        else:
+            made = pl.col(_PLACE).map_batches(lambda at: pl.Series(rows[at.to_numpy()], dtype=dtype), dtype, is_elementwise=True)
+        return found.with_columns(made.alias(output)).drop(_PLACE)
 
     def before(self, rows: pl.Series) -> NDArray[np.int32]:
         """Of all rows of some users, as a struct: for each row its codes."""
@@ -241,17 +288,51 @@ class Sequence:
         first = before[np.maximum.accumulate(starts)]
         codes = self._coded(rows.struct.field(self.of.name).gather(order))[counts]
         found = np.empty((len(rows), self.length), np.int32)
-        found[order] = _behind(codes, first, before[:-1], self.length, self.reverse)
+        if not self.bounded:
+            found[order] = _behind(codes, first, before[:-1], self.length, self.reverse)
+            return found
+        now = rows.struct.field(self.time.name).gather(order).fill_null(_NEVER).to_numpy()
+        some = max(1, _CELLS // self.length)
+        for at in range(0, len(rows), some):
+            part = slice(at, at + some)
+            bounds = first[part], before[:-1][part], self.length, True
+            kept = self.within(_behind(codes, *bounds), _behind(now[counts], *bounds, _NEVER), now[part])
+            found[order[part]] = kept
         return found
 
     def lower(self, build: Lowering) -> None:
         keys, rows = self.table
-        build.gives(self.outputs[0].name, gather(build, place(build, (self.by,), keys), rows))
+        at = place(build, (self.by,), keys)
+        codes = gather(build, at, rows)
+        build.gives(self.outputs[0].name, self._lower_within(build, codes, gather(build, at, self.moments)) if self.bounded else codes)
+
+    def _lower_within(self, build: Lowering, codes: str, times: str) -> str:
+        """As `within`."""
+
+        def const(value: object) -> str:
+            return build.constant(np.array(value, np.int64))
+
+        now = build.node("Unsqueeze", build.value(self.time), const([1]))
+        gone = build.node("Or", build.node("Equal", times, const(_NEVER)), build.node("Equal", now, const(_NEVER)))
+        if self.window is not None:
+            gone = build.node("Or", gone, build.node("Greater", build.node("Sub", now, times), const(self.window)))
+        if self.gap is not None:
+            before = build.node("Slice", times, const([0]), const([self.length - 1]), const([1]))
+            pauses = build.node("Sub", build.node("Concat", now, before, axis=1), times)
+            long = build.cast(build.node("Greater", pauses, const(self.gap)), "INT64")
+            gone = build.node("Or", gone, build.node("Greater", build.node("CumSum", long, const(1)), const(0)))
+        null = build.constant(np.array(NULL, np.int32))
+        if self.reverse:
+            return build.node("Where", gone, null, codes)
+        count = build.node("ReduceSum", build.cast(build.node("Not", gone), "INT64"), const([1]), keepdims=1)
+        steps = const(np.arange(self.length)[None, :])
+        places = build.node("Max", build.node("Sub", build.node("Sub", count, const(1)), steps), const(0))
+        return build.node("Where", build.node("Less", steps, count), build.node("GatherElements", codes, places, axis=1), null)
 
     @property
     def needs(self) -> tuple[str, ...]:
         """The columns that `before` takes."""
-        return (*self.row, *(["label"] if self.liked else []))
+        return tuple(dict.fromkeys((*self.row, self.time.name, *(["label"] if self.liked else []))))
 
     @property
     def shape(self) -> tuple[type[np.int32], tuple[int, ...]]:
@@ -259,20 +340,24 @@ class Sequence:
 
     def saved(self) -> Saved:
         assert self.newest is not None and self.vocabulary is not None
-        frames = saved_words(self.words, self.vocabulary).frames
-        return Saved({}, {**frames, f"newest.{self.name}": self.newest})
+        frames = {**saved_words(self.words, self.vocabulary).frames, f"newest.{self.name}": self.newest}
+        return Saved({}, frames if self.times is None else {**frames, f"times.{self.name}": self.times})
 
     def restored(self, saved: Saved, made: Made) -> Self:
-        return replace(self, newest=saved.frames[f"newest.{self.name}"], vocabulary=restored_words(self.words, saved))
+        times = saved.frames[f"times.{self.name}"] if self.bounded else None
+        return replace(self, newest=saved.frames[f"newest.{self.name}"], vocabulary=restored_words(self.words, saved), times=times)
 
 
 _PLACE = "~place"
+_NEVER = -(2**63)
+_CELLS = 1 << 22
 
 
-def _behind(codes: NDArray[np.int32], first: NDArray[Any], end: NDArray[Any], length: int, reverse: bool) -> NDArray[np.int32]:
+def _behind(codes: NDArray[Any], first: NDArray[Any], end: NDArray[Any], length: int, reverse: bool, nothing: int = NULL) -> NDArray[Any]:
     """For each [first, end) its last `length` codes, padded behind."""
     count = np.minimum(end - first, length)[:, None]
     steps = np.arange(length)[None, :]
     at = end[:, None] - 1 - steps if reverse else end[:, None] - count + steps
-    padded = np.append(codes, NULL)
-    return np.where(steps < count, padded[np.clip(at, 0, len(padded) - 1)], NULL).astype(np.int32)
+    padded = np.append(codes, nothing).astype(codes.dtype)
+    found: NDArray[Any] = np.where(steps < count, padded[np.clip(at, 0, len(padded) - 1)], nothing).astype(codes.dtype)
+    return found

@@ -278,7 +278,13 @@ def _sequence(to: Lowering, op: Sequence) -> None:
         return
     keys, table = op.table
     place = to.keyed((op.by,), keys)
-    to.made(op, lambda rows: rows.xp.asarray(table)[place(rows)])
+
+    def served(rows: Rows) -> Any:
+        at = place(rows)
+        codes = rows.xp.asarray(table)[at]
+        return op.within(codes, rows.xp.asarray(op.moments)[at], rows.get(op.time), rows.xp) if op.bounded else codes
+
+    to.made(op, served)
 
 
 _LOWERINGS: dict[type[Any], Callable[[Lowering, Any], None]] = {
