@@ -24,6 +24,7 @@ MOST_DISTINCT = 100_000
 LONGEST_VALUE = 200
 SAMPLED_KEYS = 2048
 SAMPLED_ROWS = 500_000
+_ROW = "profile.row"
 TENTHS = 10
 SIZES = 32
 """Rows per key in powers of two: the last one holds all that have more."""
@@ -55,7 +56,7 @@ class Profile(Strict):
     rows: int
     oldest: float
     newest: float
-    disorder: float = Field(description="The share of rows that are older than the row before them.")
+    disorder: float = Field(description="The share of the first rows that are older than the row before them.")
     positives: float = Field(description="The share of them.")
     repeats: float = Field(description="The share of rows that repeat another one's user, item and time.")
     keys: Mapping[str, Keys]
@@ -148,8 +149,10 @@ def _is_drawn(key: pl.Expr, shift: int) -> pl.Expr:
 
 
 def _disorder(frame: pl.LazyFrame, time: pl.Expr, rows: int) -> float:
-    earlier = frame.select((time.diff() < 0).sum()).collect(engine="streaming").item()
-    return round(int(earlier or 0) / rows, 6)
+    """Of the first rows: a batch that is in order begins so."""
+    seen = min(rows, SAMPLED_ROWS)
+    earlier = frame.head(seen).select((time.diff() < 0).sum()).collect(engine="streaming").item()
+    return round(int(earlier or 0) / seen, 6)
 
 
 def _repeats(frame: pl.LazyFrame, columns: Columns, rows: int) -> float:
@@ -176,7 +179,8 @@ def _column(frame: pl.LazyFrame, name: str, dtype: pl.DataType, rows: int) -> Nu
 def _numbers(frame: pl.LazyFrame, name: str, rows: int) -> Numbers:
     """Tenths of every n-th row; what lies in them is counted of all rows."""
     value = pl.col(name).cast(pl.Float64).fill_nan(None)
-    few = frame.select(value).gather_every(max(1, rows // SAMPLED_ROWS)).drop_nulls().collect(engine="streaming")[name]
+    every_nth = pl.col(_ROW) % max(1, rows // SAMPLED_ROWS) == 0
+    few = frame.select(value).with_row_index(_ROW).filter(every_nth).drop_nulls().collect(engine="streaming")[name]
     edges = sorted({float(edge) for n in range(1, TENTHS) if (edge := few.quantile(n / TENTHS, "lower")) is not None})
     counts = counted(frame, name, tuple(edges))
     return Numbers(nulls=rows - sum(counts), edges=tuple(edges), counts=counts)
