@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -314,3 +316,19 @@ def test_a_profile_of_another_release_is_told_and_not_compared_with(tmp_path: Pa
     with caplog.at_level(logging.WARNING, "test"):
         outcome = _etl(tmp_path, wishing(tmp_path), **{ACCEPTED: {PROFILE: file}})
     assert outcome.facts["validation"]["compared"] is None and "nothing to compare with" in caplog.text
+
+
+def test_a_run_that_stops_leaves_its_report_and_its_bad_rows_with_its_refusal(tmp_path: Path) -> None:
+    write(tmp_path, ratings(2000).with_columns(some("userId", None, every=10)))
+    context = _context(tmp_path, wishing(tmp_path), "r-etl-1")
+    path = context.scratch / "spec.json"
+    path.write_text(context.spec.model_dump_json(by_alias=True))
+    done = subprocess.run([sys.executable, "-m", "pipelines.stages.etl", "--spec", str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    manifest = context.store.manifest("r-etl-1")
+    assert manifest is not None and manifest.failure is not None and manifest.failure.kind == "data"
+    assert "column 'userId' has 200 nulls or NaN" in manifest.failure.message
+    assert manifest.failure.message.endswith("see validation.html of r-etl-1")
+    assert set(manifest.files) == {REPORT, PAGE, QUARANTINE}
+    apart = pl.read_parquet(context.store.fetch(manifest.files[QUARANTINE], tmp_path / "fetched.parquet"))
+    assert len(apart) == 200 and apart["reason"].unique().to_list() == ["userId: missing"]
