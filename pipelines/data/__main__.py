@@ -24,6 +24,7 @@ TOOLS: Mapping[str, str] = {
     "describe": "pipelines.data.tools:describe",
     "convert": "pipelines.data.tools:convert",
     "explain": "pipelines.explain.command:explain",
+    "encode": "pipelines.encoding.command:encode",
     "convert_features": "pipelines.features.convert.command:convert",
 }
 """By the first word of a request, which is a list of it and of what the tool is told: where the tool stands. What it imports is its own."""

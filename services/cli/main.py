@@ -13,6 +13,7 @@ from services.cli import (
     converting,
     data,
     doctor,
+    encoding,
     explaining,
     features,
     items,
@@ -130,6 +131,7 @@ app.add_typer(rollouts.app, name="rollout")
 app.add_typer(items.app, name="items")
 features.app.command()(explaining.explain)
 features.app.command()(converting.convert)
+features.app.command()(encoding.encode)
 app.add_typer(features.app, name="features")
 app.add_typer(data.app, name="data")
 app.add_typer(access.app, name="tokens")

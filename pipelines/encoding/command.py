@@ -1,0 +1,60 @@
+"""What `eyas features encode` asks for."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from pipelines.data.sources import Reach, open_source, readable
+from pipelines.data.validate import check_table
+from pipelines.encoding.encoders import Encoder, open_encoder
+from pipelines.encoding.inputs import Images, Texts, Words
+from pipelines.encoding.work import Reader, Work, digest
+from shared.contracts.encoding import Encoded, EncodeRequest
+from shared.contracts.sources import Place
+from shared.contracts.strict import read
+from shared.domain.errors import BadData, Invalid
+
+
+def encode(told: Any) -> Encoded:
+    request = read(EncodeRequest, told, "eyas features encode")
+    out = Path(request.out)
+    if out.suffix != ".parquet" or not out.parent.is_dir():
+        raise Invalid(f"--out: {out}: expected a .parquet in a folder that is there")
+    rows = _rows(request)
+    path = Path(request.encoder)
+    encoder = open_encoder(path)
+    ways = request.model_dump(mode="json", include={"column", "images", "size", "pixels", "tokens", "words"})
+    how = f"{digest(path)} {sorted(ways.items())}"
+    work = Work(encoder, _reader(request, encoder), request.key, request.column, out, request.batch, how)
+
+    def told_of(done: int) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[K{min(done, len(rows)):,} of {len(rows):,} rows encoded")
+            sys.stderr.flush()
+
+    count, width, before, left = work.run(rows, told_of)
+    return Encoded(rows=count, width=width, before=before, left_out=left.count, reasons=tuple(left.reasons))
+
+
+def _rows(request: EncodeRequest) -> pl.DataFrame:
+    """Key and value."""
+    with tempfile.TemporaryDirectory(prefix="eyas-encode-") as scratch:
+        source = open_source(Place(uri=request.table), Reach(("/",), Path(scratch)), (request.key, request.column))
+        check_table(source, request.key)
+        dtype = source.frame.collect_schema()[request.column]
+        if dtype != pl.String:
+            raise BadData(f"{source.name}: column '{request.column}' is {dtype}: files of images, or texts, are text")
+        with readable(source.name):
+            return source.frame.select(pl.col(request.key).cast(pl.Int64), request.column).collect(engine="streaming")
+
+
+def _reader(request: EncodeRequest, encoder: Encoder) -> Reader:
+    takes = encoder.takes
+    if takes.kind == "images":
+        return Images(Path(request.images or Path(request.table).parent), takes, request.size, request.pixels)
+    return Texts(takes) if takes.kind == "text" else Words(takes, request.tokens, request.words)

@@ -1,0 +1,103 @@
+"""Encoders by path: ONNX, and Keras without code in it. Each says what it takes, and gives a vector a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.domain.errors import BadData, Invalid, Unsupported
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Takes:
+    """`images` [N, height, width, 3], or with the channels first; `words` [N, tokens]; `text` [N] or [N, 1]. None: any."""
+
+    kind: Literal["images", "words", "text"]
+    dtype: str
+    shape: tuple[int | None, ...]
+    """Without the rows."""
+
+    @property
+    def channels_first(self) -> bool:
+        return self.kind == "images" and self.shape[-1] != 3 and self.shape[0] == 3
+
+
+class Encoder(Protocol):
+    takes: Takes
+
+    def encode(self, batch: Array) -> Array:
+        """Rows of numbers, as many as came."""
+
+
+def open_encoder(path: Path) -> Encoder:
+    if not path.is_file():
+        raise Invalid(f"{path}: there is no such encoder")
+    if path.suffix == ".onnx":
+        return _Onnx(path)
+    if path.suffix == ".keras":
+        return _Keras(path)
+    raise Unsupported(f"{path}: an encoder is an .onnx or a .keras file")
+
+
+class _Onnx:
+    def __init__(self, path: Path) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        try:
+            self._session = onnxruntime.InferenceSession(str(path), options, providers=onnxruntime.get_available_providers())
+        except Exception as error:
+            raise BadData(f"{path}: it can't be loaded as ONNX: {' '.join(str(error).split())[:200]}") from None
+        inputs = self._session.get_inputs()
+        if len(inputs) != 1:
+            raise Unsupported(f"{path}: an encoder has one input; this one has {', '.join(one.name for one in inputs)}")
+        self._input = inputs[0].name
+        self._output = self._session.get_outputs()[0].name
+        dtype = inputs[0].type.removeprefix("tensor(").removesuffix(")").replace("float", "float32").replace("float3216", "float16")
+        self.takes = _takes(path, dtype, [one if isinstance(one, int) and one > 0 else None for one in inputs[0].shape])
+
+    def encode(self, batch: Array) -> Array:
+        found = self._session.run([self._output], {self._input: batch})[0]
+        return np.asarray(found)
+
+
+class _Keras:
+    def __init__(self, path: Path) -> None:
+        from pipelines.models.runtime import load_keras
+
+        keras = load_keras()
+        try:
+            self._model = keras.saving.load_model(path, compile=False, safe_mode=True)
+        except Exception as error:
+            reason = " ".join(str(error).split())[:200]
+            raise BadData(f"{path}: it can't be loaded as a Keras model without code of its own: {reason}") from None
+        inputs = self._model.inputs
+        if len(inputs) != 1:
+            raise Unsupported(f"{path}: an encoder has one input; this one has {len(inputs)}")
+        self.takes = _takes(path, str(inputs[0].dtype), list(inputs[0].shape))
+
+    def encode(self, batch: Array) -> Array:
+        import tensorflow as tf
+
+        return np.asarray(self._model(tf.constant(batch.tolist()) if batch.dtype == object else batch, training=False))
+
+
+def _takes(path: Path, dtype: str, shape: list[int | None]) -> Takes:
+    rest = tuple(shape[1:])
+    if dtype == "string" and rest in ((), (1,)):
+        return Takes("text", dtype, rest)
+    if dtype in ("int32", "int64") and len(rest) == 1:
+        return Takes("words", dtype, rest)
+    if dtype in ("float32", "float16", "uint8") and len(rest) == 3 and 3 in (rest[0], rest[2]):
+        return Takes("images", dtype, rest)
+    raise Unsupported(
+        f"{path}: it takes {dtype} of the shape {['rows', *rest]}; an encoder takes images (three channels), words (int64 [rows, words])"
+        " or text"
+    )

@@ -1,0 +1,67 @@
+"""`features encode`: vectors of images or texts, by whatever encoder is given, for the operator `vector`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from services.cli.datatools import asked
+from services.cli.faults import Refused
+from services.cli.session import AsJson, show_json
+from shared.contracts.encoding import Encoded, EncodeRequest
+from shared.contracts.strict import read
+
+_OPTIONS = ("size", "pixels", "tokens", "words", "batch")
+
+
+def encode(
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="Items, or users: one row a key.", show_default=False)],
+    encoder: Annotated[Path, typer.Option(help="An .onnx or a .keras file.", show_default=False)],
+    key: Annotated[str, typer.Option(help="The key's column.", show_default=False)],
+    column: Annotated[str, typer.Option(help="Of images: their files. Of texts: the text.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="The Parquet that is written.", show_default=False)],
+    images: Annotated[Path | None, typer.Option(help="The folder of the images; the table's if absent.")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Repeatable. size=224x224 of images where the encoder takes any; pixels=unit (0 to 1), signed, bytes or imagenet; "
+            "tokens=64 words of a text and words=30000 known ones, where the encoder takes numbers; batch=32 rows at a time.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Encode images or texts of a table. Interrupted, the same command goes on where it ended."""
+    request = {
+        "encoder": str(encoder.absolute()),
+        "table": str(table.absolute()),
+        "key": key,
+        "column": column,
+        "out": str(out.absolute()),
+        "images": None if images is None else str(images.absolute()),
+        **dict(_chosen(one) for one in option or ()),
+    }
+    found = asked("encode", read(EncodeRequest, request, "eyas features encode"), Encoded)
+    if as_json:
+        show_json(found.model_dump(mode="json"))
+        return
+    again = f", {found.before:,} of them by an earlier try" if found.before else ""
+    typer.echo(f"{out}: {found.rows:,} vectors of {found.width} numbers{again}; {found.left_out:,} rows have none")
+    for reason in found.reasons:
+        typer.echo(f"left out: {reason}")
+    typer.echo(f"in a spec: vector: {{of: {key}, from: {out}, width: {found.width}}}")
+
+
+def _chosen(written: str) -> tuple[str, Any]:
+    name, equals, value = written.partition("=")
+    if not equals or name not in _OPTIONS:
+        raise Refused(f"--option: expected one of {', '.join(f'{one}=...' for one in _OPTIONS)}, got {written!r}", 2)
+    if name != "size":
+        return name, value
+    found = re.fullmatch(r"([1-9]\d{0,3})x([1-9]\d{0,3})", value)
+    if found is None:
+        raise Refused(f"--option size: expected HEIGHTxWIDTH such as 224x224, got {value!r}", 2)
+    return name, (int(found[1]), int(found[2]))
