@@ -10,7 +10,7 @@ from pipelines.features.operators.base import Feature, Operator, plain
 from pipelines.features.operators.bucketise import Bucketise
 from pipelines.features.operators.categorify import Categorify, MultiHot
 from pipelines.features.operators.codes import Cross, OneHot
-from pipelines.features.operators.ordered import Sequence
+from pipelines.features.operators.sequence import Sequence
 from pipelines.features.operators.times import Calendar
 from pipelines.features.operators.vector import Vector
 

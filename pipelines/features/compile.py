@@ -15,8 +15,9 @@ from pipelines.features.operators.bucketise import Bucketise
 from pipelines.features.operators.categorify import Categorify, MultiHot, Words
 from pipelines.features.operators.codes import Cross, OneHot
 from pipelines.features.operators.keyed import key_kinds
+from pipelines.features.operators.lag import Lag
 from pipelines.features.operators.numbers import Clip, Fill, Log, Normalise
-from pipelines.features.operators.ordered import Lag, Sequence
+from pipelines.features.operators.sequence import Sequence
 from pipelines.features.operators.target import CountEncode, TargetEncode
 from pipelines.features.operators.times import Calendar, Cyclic
 from pipelines.features.operators.vector import Vector

@@ -22,7 +22,7 @@ from pipelines.features.engines.polars import Data, compute
 from pipelines.features.lowering import IR_VERSION, ML_OPSET, OPSET, Lowering
 from pipelines.features.operators.base import Feature, Mode, Operator, Saved, output_name
 from pipelines.features.operators.categorify import Categorify
-from pipelines.features.operators.ordered import Lag, Sequence, is_ordered
+from pipelines.features.operators.kinds import Ordered, is_ordered
 from pipelines.features.operators.target import TargetEncode
 from pipelines.features.schemas import read_schema, write_schema
 from pipelines.features.statistics import Found, Statistic
@@ -93,7 +93,7 @@ class Graph:
         return {one.name: one.cardinality for one in self.codes if one.cardinality is not None}
 
     @property
-    def ordered(self) -> tuple[Lag | Sequence, ...]:
+    def ordered(self) -> tuple[Ordered, ...]:
         return tuple(one for one in self.operators if is_ordered(one))
 
     @property

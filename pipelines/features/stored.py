@@ -16,7 +16,8 @@ from pipelines.features.columns import BLANK, NULL, UNKNOWN, Kind
 from pipelines.features.lowering import Lowering
 from pipelines.features.operators.base import Feature, Operator
 from pipelines.features.operators.categorify import Categorify, MultiHot
-from pipelines.features.operators.ordered import Lag, Sequence
+from pipelines.features.operators.lag import Lag
+from pipelines.features.operators.sequence import Sequence
 from pipelines.features.operators.target import CountEncode, TargetEncode
 
 LIMIT = 1_000_000

@@ -15,7 +15,8 @@ import numpy as np
 import polars as pl
 
 from pipelines.features.hashing import PRIME, bucket
-from pipelines.features.operators.ordered import VALUES, Lag, Sequence, before_name, in_order
+from pipelines.features.operators.kinds import Ordered
+from pipelines.features.operators.ordered import VALUES, before_name, in_order
 from pipelines.features.statistics import Newest
 
 ROW = "~row"
@@ -28,15 +29,13 @@ _PART = "~part"
 class History:
     """Of rows with their numbers, from 0 on."""
 
-    def __init__(
-        self, frame: pl.LazyFrame, operators: Iterable[Lag | Sequence], row: tuple[str, str, str], folder: Path, rows: int
-    ) -> None:
+    def __init__(self, frame: pl.LazyFrame, operators: Iterable[Ordered], row: tuple[str, str, str], folder: Path, rows: int) -> None:
         names = dict.fromkeys((*row, *(name for one in operators for name in one.needs), ROW))
         self.row, self._folder, self._rows = row, folder, rows
         self.files = _spread(frame.select(list(names)), row[0], folder / "users", max(1, math.ceil(rows / SPREAD)))
         self._made: dict[str, np.memmap[Any, Any]] = {}
 
-    def added(self, frame: pl.LazyFrame, operator: Lag | Sequence) -> pl.LazyFrame:
+    def added(self, frame: pl.LazyFrame, operator: Ordered) -> pl.LazyFrame:
         """The frame, which has the rows' numbers, with what came before them."""
         values = self._values(operator)
         dtype = pl.Series(np.zeros((0, *operator.shape[1]), operator.shape[0])).dtype
@@ -46,7 +45,7 @@ class History:
 
         return frame.with_columns(pl.col(ROW).map_batches(taken, dtype, is_elementwise=True).alias(before_name(operator.name)))
 
-    def _values(self, operator: Lag | Sequence) -> np.memmap[Any, Any]:
+    def _values(self, operator: Ordered) -> np.memmap[Any, Any]:
         if operator.name not in self._made:
             dtype, shape = operator.shape
             path = self._folder / f"{len(self._made)}.npy"

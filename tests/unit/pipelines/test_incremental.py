@@ -13,9 +13,9 @@ from pipelines.features.engines.history import ROW, History
 from pipelines.features.engines.polars import Data
 from pipelines.features.graph import Graph, Tables, compile_graph
 from pipelines.features.operators.categorify import Categorify, MultiHot
+from pipelines.features.operators.lag import Lag
 from pipelines.features.operators.numbers import Fill, Normalise
-from pipelines.features.operators.ordered import Lag
-from pipelines.features.operators.ordered import Sequence as History_
+from pipelines.features.operators.sequence import Sequence
 from pipelines.features.operators.target import CountEncode, TargetEncode
 from tests.contract.test_runtimes import _ENTRIES
 
@@ -100,7 +100,7 @@ def test_sums_counts_and_what_was_newest_are_the_same_exactly(both: tuple[Graph,
     grown, whole, _ = both
     seen = 0
     for ours, theirs in zip(grown.operators, whole.operators, strict=True):
-        if isinstance(ours, TargetEncode | CountEncode | Lag | History_):
+        if isinstance(ours, TargetEncode | CountEncode | Lag | Sequence):
             frames = [{name: frame for name, frame in one.saved().frames.items() if "vocabulary" not in name} for one in (ours, theirs)]
             assert frames[0].keys() == frames[1].keys() and frames[0]
             for name, frame in frames[0].items():

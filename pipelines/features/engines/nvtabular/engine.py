@@ -19,8 +19,10 @@ from pipelines.features.engines.nvtabular.steps import Build
 from pipelines.features.engines.polars import Data
 from pipelines.features.graph import ALL, Graph, finished
 from pipelines.features.operators.base import Mode, Operator
-from pipelines.features.operators.ordered import Lag, before_name, is_ordered
-from pipelines.features.operators.ordered import Sequence as Sequenced
+from pipelines.features.operators.kinds import is_ordered
+from pipelines.features.operators.lag import Lag
+from pipelines.features.operators.ordered import before_name
+from pipelines.features.operators.sequence import Sequence as Sequenced
 from pipelines.features.operators.target import TargetEncode
 from pipelines.features.statistics import Found, Statistic
 

@@ -16,8 +16,10 @@ from pipelines.features.operators.base import Mode, Operator
 from pipelines.features.operators.bucketise import Bucketise
 from pipelines.features.operators.categorify import Categorify, MultiHot
 from pipelines.features.operators.codes import Cross, OneHot
+from pipelines.features.operators.lag import Lag
 from pipelines.features.operators.numbers import Clip, Fill, Log, Normalise
-from pipelines.features.operators.ordered import Lag, Sequence, before_name
+from pipelines.features.operators.ordered import before_name
+from pipelines.features.operators.sequence import Sequence
 from pipelines.features.operators.target import CountEncode, TargetEncode
 from pipelines.features.operators.times import PARTS, PERIODS, Calendar, Cyclic
 from pipelines.features.operators.vector import Vector

@@ -1,0 +1,118 @@
+"""Lag: the difference to an interaction before. As it is served, to what was newest when it was fitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipelines.features.columns import BLANK, Column, Raw
+from pipelines.features.lowering import Lowering
+from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, plain
+from pipelines.features.operators.keyed import gather, located, place
+from pipelines.features.operators.ordered import VALUES, before_name, grown, in_order
+from pipelines.features.statistics import Found, Newest, Statistic
+
+_PLACE = "~place"
+
+
+@dataclass(frozen=True)
+class Lag:
+    of: Column
+    by: Raw
+    steps: int
+    row: tuple[str, str, str]
+    newest: pl.DataFrame | None = None
+
+    kind: ClassVar[str] = "lag"
+
+    @property
+    def inputs(self) -> tuple[Column, ...]:
+        return (self.of, self.by)
+
+    @property
+    def name(self) -> str:
+        return f"{plain(self.of)}_lag" + (f"_{self.steps}" if self.steps > 1 else "")
+
+    @property
+    def outputs(self) -> tuple[Column, ...]:
+        return (made(self.name, "float32", "context"),)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        return (Feature(self.name, "float32", "context", None),)
+
+    def _ask(self) -> Newest:
+        return Newest(self.of.name, self.by.name, self.steps)
+
+    def asks(self) -> tuple[Statistic, ...]:
+        return (self._ask(),)
+
+    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
+        return replace(self, newest=grown(known.newest if known else None, found[self._ask()], self.steps))
+
+    @cached_property
+    def last(self) -> tuple[pl.DataFrame, pl.Series]:
+        """The keys that have as many interactions, and the value so many interactions back."""
+        assert self.newest is not None
+        enough = self.newest.filter(pl.col(VALUES).list.len() >= self.steps)
+        values = enough[VALUES].list.get(-self.steps)
+        there = values.is_not_null()
+        return enough.filter(there).select(self.by.name), values.filter(there)
+
+    def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
+        output, value = self.outputs[0].name, pl.col(self.of.name)
+        if mode == "rows":
+            return frame.with_columns(pl.col(before_name(self.name)).fill_nan(None).alias(output))
+        keys, values = self.last
+        found = located(frame, (self.by,), keys, _PLACE)
+        last = pl.concat([values, values.clear(1)])
+        dtype = last.dtype
+        back = pl.col(_PLACE).map_batches(last.gather, dtype, is_elementwise=True)
+        return found.with_columns((value - back).cast(pl.Float32).alias(output)).drop(_PLACE)
+
+    def before(self, rows: pl.Series) -> NDArray[np.float32]:
+        """Of all rows of some users, as a struct: for each row; NaN where there is nothing."""
+        order, users = in_order(rows, self.row)
+        values = rows.struct.field(self.of.name).gather(order)
+        same = np.zeros(len(rows), bool)
+        same[self.steps :] = users[self.steps :] == users[: max(0, len(users) - self.steps)]
+        apart = (values - values.shift(self.steps)).cast(pl.Float32)
+        found = np.full(len(rows), np.nan, np.float32)
+        found[order] = np.where(same, apart.fill_null(float("nan")).to_numpy(), np.nan)
+        return found
+
+    def lower(self, build: Lowering) -> None:
+        keys, values = self.last
+        rows = place(build, (self.by,), keys)
+        table = np.append(values.to_numpy(), 0).astype(np.int64 if self.of.kind == "int64" else np.float32)
+        self.lower_last(build, gather(build, rows, table), build.node("Equal", rows, build.constant(np.array(len(keys), np.int64))))
+
+    def lower_last(self, build: Lowering, last: str, missing: str) -> None:
+        """From the value so many interactions back."""
+        value = build.value(self.of)
+        difference = build.node("Sub", value, last)
+        if self.of.kind == "int64":
+            missing = build.node("Or", missing, build.node("Equal", value, build.constant(np.array(BLANK["int64"], np.int64))))
+            difference = build.cast(difference, "FLOAT")
+        build.gives(self.outputs[0].name, build.node("Where", missing, build.constant(np.array(np.nan, np.float32)), difference))
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The columns that `before` takes."""
+        return tuple(dict.fromkeys((*self.row, self.of.name)))
+
+    @property
+    def shape(self) -> tuple[type[np.float32], tuple[int, ...]]:
+        return np.float32, ()
+
+    def saved(self) -> Saved:
+        assert self.newest is not None
+        return Saved({}, {f"newest.{self.name}": self.newest})
+
+    def restored(self, saved: Saved, made: Made) -> Self:
+        return replace(self, newest=saved.frames[f"newest.{self.name}"])

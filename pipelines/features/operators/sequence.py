@@ -1,0 +1,209 @@
+"""Sequence: the items of a user before a row, within a window of time, or of the session. As it is served, those that were known when it
+was fitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipelines.features.columns import NULL, Column, Raw
+from pipelines.features.lowering import Lowering
+from pipelines.features.operators.base import Feature, Made, Mode, Saved, made
+from pipelines.features.operators.categorify import Words, restored_words, saved_words
+from pipelines.features.operators.keyed import gather, located, place
+from pipelines.features.operators.ordered import NEVER, VALUES, before_name, behind, grown, in_order
+from pipelines.features.statistics import Found, Newest, Statistic
+from pipelines.features.vocabulary import Vocabulary
+
+_PLACE = "~place"
+_CELLS = 1 << 22
+"""Worked out at a time, at most."""
+
+
+@dataclass(frozen=True)
+class Sequence:
+    of: Raw
+    by: Raw
+    words: Words
+    length: int
+    liked: bool
+    reverse: bool
+    row: tuple[str, str, str]
+    time: Raw
+    window: int | None = None
+    gap: int | None = None
+    """Seconds."""
+    newest: pl.DataFrame | None = None
+    vocabulary: Vocabulary | None = None
+    times: pl.DataFrame | None = None
+    """Of those newest, where they matter."""
+
+    kind: ClassVar[str] = "sequence"
+
+    @property
+    def inputs(self) -> tuple[Column, ...]:
+        return (self.by, self.time) if self.bounded else (self.by,)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the moment of the request says what belongs to it."""
+        return self.window is not None or self.gap is not None
+
+    @property
+    def name(self) -> str:
+        return f"{self.of.name}_sequence"
+
+    @property
+    def outputs(self) -> tuple[Column, ...]:
+        return (made(self.name, "code", "context", many=True),)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        assert self.vocabulary is not None
+        return (Feature(self.name, "code", "context", self.length, self.vocabulary.cardinality),)
+
+    def _ask(self, of: str) -> Newest:
+        return Newest(of, self.by.name, self.length, self.liked)
+
+    def asks(self) -> tuple[Statistic, ...]:
+        return (*self.words.asks(), self._ask(self.of.name), *([self._ask(self.time.name)] if self.bounded else []))
+
+    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
+        vocabulary = self.words.fitted(found, known.vocabulary if known else None)
+        newest = grown(known.newest if known else None, found[self._ask(self.of.name)], self.length)
+        if not self.bounded:
+            return replace(self, newest=newest, vocabulary=vocabulary)
+        times = grown(known.times if known else None, found[self._ask(self.time.name)], self.length)
+        return replace(self, newest=newest, vocabulary=vocabulary, times=times)
+
+    @cached_property
+    def table(self) -> tuple[pl.DataFrame, NDArray[np.int32]]:
+        """The keys, and a row of codes for each, one more for what isn't there."""
+        assert self.newest is not None and self.vocabulary is not None
+        lists = self.newest[VALUES]
+        codes = self._coded(lists.explode(empty_as_null=False)) if len(lists) else np.empty(0, np.int32)
+        ends = np.append(0, np.cumsum(lists.list.len().to_numpy())).astype(np.int64)
+        rows = np.zeros((len(lists) + 1, self.length), np.int32)
+        rows[:-1] = behind(codes, ends[:-1], ends[1:], self.length, self.reverse or self.bounded)
+        return self.newest.select(self.by.name), rows
+
+    @cached_property
+    def moments(self) -> NDArray[np.int64]:
+        """When each of the table's codes happened: where that matters, the newest come first."""
+        assert self.times is not None
+        lists = self.times[VALUES]
+        seconds = lists.explode(empty_as_null=False).fill_null(NEVER).to_numpy() if len(lists) else np.empty(0, np.int64)
+        ends = np.append(0, np.cumsum(lists.list.len().to_numpy())).astype(np.int64)
+        rows = np.full((len(lists) + 1, self.length), NEVER, np.int64)
+        rows[:-1] = behind(seconds, ends[:-1], ends[1:], self.length, True, NEVER)
+        return rows
+
+    def within(self, codes: Any, times: Any, now: Any, xp: Any = np) -> Any:
+        """Of codes and their times, the newest first, those that belong to the moment; in the spec's order."""
+        kept = (times != NEVER) & (now != NEVER)[:, None]
+        if self.window is not None:
+            kept = kept & (now[:, None] - times <= self.window)
+        if self.gap is not None:
+            later = xp.concatenate([now[:, None], times[:, :-1]], axis=1)
+            kept = kept & (xp.cumsum((later - times > self.gap).astype("int64"), axis=1) == 0)
+        if self.reverse:
+            return xp.where(kept, codes, NULL)
+        count = kept.sum(axis=1)[:, None]
+        steps = xp.arange(self.length)[None, :]
+        return xp.where(steps < count, xp.take_along_axis(codes, xp.maximum(count - 1 - steps, 0), axis=1), NULL)
+
+    def _coded(self, items: pl.Series) -> NDArray[np.int32]:
+        assert self.vocabulary is not None
+        return pl.DataFrame({"item": items}).select(self.vocabulary.encode(pl.col("item"))).to_series().to_numpy().astype(np.int32)
+
+    def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
+        output, dtype = self.outputs[0].name, pl.Array(pl.Int32, self.length)
+        if mode == "rows":
+            return frame.with_columns(pl.col(before_name(self.name)).alias(output))
+        keys, rows = self.table
+        found = located(frame, (self.by,), keys, _PLACE)
+
+        def taken(some: pl.Series) -> pl.Series:
+            at, now = some.struct.field(_PLACE).to_numpy(), some.struct.field(self.time.name).fill_null(NEVER).to_numpy()
+            return pl.Series(self.within(rows[at], self.moments[at], now).astype(np.int32), dtype=dtype)
+
+        if self.bounded:
+            made = pl.struct(_PLACE, self.time.name).map_batches(taken, dtype, is_elementwise=True)
+        else:
+            made = pl.col(_PLACE).map_batches(lambda at: pl.Series(rows[at.to_numpy()], dtype=dtype), dtype, is_elementwise=True)
+        return found.with_columns(made.alias(output)).drop(_PLACE)
+
+    def before(self, rows: pl.Series) -> NDArray[np.int32]:
+        """Of all rows of some users, as a struct: for each row its codes."""
+        order, users = in_order(rows, self.row)
+        counts = rows.struct.field("label").gather(order).to_numpy() == 1 if self.liked else np.ones(len(rows), bool)
+        before = np.append(0, np.cumsum(counts))
+        begins = np.append(0, np.flatnonzero(users[1:] != users[:-1]) + 1)
+        starts = np.zeros(len(rows), np.int64)
+        starts[begins] = begins
+        first = before[np.maximum.accumulate(starts)]
+        codes = self._coded(rows.struct.field(self.of.name).gather(order))[counts]
+        found = np.empty((len(rows), self.length), np.int32)
+        if not self.bounded:
+            found[order] = behind(codes, first, before[:-1], self.length, self.reverse)
+            return found
+        now = rows.struct.field(self.time.name).gather(order).fill_null(NEVER).to_numpy()
+        some = max(1, _CELLS // self.length)
+        for at in range(0, len(rows), some):
+            part = slice(at, at + some)
+            bounds = first[part], before[:-1][part], self.length, True
+            kept = self.within(behind(codes, *bounds), behind(now[counts], *bounds, NEVER), now[part])
+            found[order[part]] = kept
+        return found
+
+    def lower(self, build: Lowering) -> None:
+        keys, rows = self.table
+        at = place(build, (self.by,), keys)
+        codes = gather(build, at, rows)
+        build.gives(self.outputs[0].name, self._lower_within(build, codes, gather(build, at, self.moments)) if self.bounded else codes)
+
+    def _lower_within(self, build: Lowering, codes: str, times: str) -> str:
+        """As `within`."""
+
+        def const(value: object) -> str:
+            return build.constant(np.array(value, np.int64))
+
+        now = build.node("Unsqueeze", build.value(self.time), const([1]))
+        gone = build.node("Or", build.node("Equal", times, const(NEVER)), build.node("Equal", now, const(NEVER)))
+        if self.window is not None:
+            gone = build.node("Or", gone, build.node("Greater", build.node("Sub", now, times), const(self.window)))
+        if self.gap is not None:
+            before = build.node("Slice", times, const([0]), const([self.length - 1]), const([1]))
+            pauses = build.node("Sub", build.node("Concat", now, before, axis=1), times)
+            long = build.cast(build.node("Greater", pauses, const(self.gap)), "INT64")
+            gone = build.node("Or", gone, build.node("Greater", build.node("CumSum", long, const(1)), const(0)))
+        null = build.constant(np.array(NULL, np.int32))
+        if self.reverse:
+            return build.node("Where", gone, null, codes)
+        count = build.node("ReduceSum", build.cast(build.node("Not", gone), "INT64"), const([1]), keepdims=1)
+        steps = const(np.arange(self.length)[None, :])
+        places = build.node("Max", build.node("Sub", build.node("Sub", count, const(1)), steps), const(0))
+        return build.node("Where", build.node("Less", steps, count), build.node("GatherElements", codes, places, axis=1), null)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The columns that `before` takes."""
+        return tuple(dict.fromkeys((*self.row, self.time.name, *(["label"] if self.liked else []))))
+
+    @property
+    def shape(self) -> tuple[type[np.int32], tuple[int, ...]]:
+        return np.int32, (self.length,)
+
+    def saved(self) -> Saved:
+        assert self.newest is not None and self.vocabulary is not None
+        frames = {**saved_words(self.words, self.vocabulary).frames, f"newest.{self.name}": self.newest}
+        return Saved({}, frames if self.times is None else {**frames, f"times.{self.name}": self.times})
+
+    def restored(self, saved: Saved, made: Made) -> Self:
+        times = saved.frames[f"times.{self.name}"] if self.bounded else None
+        return replace(self, newest=saved.frames[f"newest.{self.name}"], vocabulary=restored_words(self.words, saved), times=times)
