@@ -37,6 +37,12 @@ CASES: Mapping[str, list[dict[str, Any]]] = {
     "categorify": [{"categorify": ["word", "number"]}],
     "categorify: rare, few": [{"categorify": ["word", "number"], "min_count": 2, "max_size": 3}],
     "categorify: hash buckets": [{"categorify": "number", "max_size": 2, "hash_buckets": 7}],
+    "categorify: listed": [
+        {"categorify": "word", "values": ["b", "ü", "日本"]},
+        {"categorify": "number", "values": [0, -1, 2**63 - 1, 2**53 + 1]},
+    ],
+    "categorify: everything hashed": [{"categorify": "number", "values": [], "hash_buckets": 5}],
+    "multi_hot: listed": [{"multi_hot": "tags", "values": ["b", "日本", "a"]}],
     "categorify: shared": [{"categorify": ["word", "other"], "vocabulary": "words"}, {"multi_hot": "tags", "vocabulary": "words"}],
     "multi_hot: lists of text": [{"multi_hot": "tags", "max_length": 3}],
     "multi_hot: lists of integers": [{"multi_hot": "ids", "min_count": 2}],

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from services.cli.drawing import dot, mermaid
@@ -84,3 +86,20 @@ def test_relative_paths_are_looked_for_under_the_roots_that_are_said(eyas, file,
     file = file.rename(tmp_path / "specs" / "films.json")
     assert eyas("features", "explain", file, "--no-data").exit_code == 2
     assert eyas("features", "explain", file, "--no-data", "--data-root", tmp_path).exit_code == 0
+
+
+def test_a_query_is_asked_of_the_database_that_the_environment_names(eyas, file, tmp_path, monkeypatch):
+    with sqlite3.connect(tmp_path / "shop.db") as database:
+        database.execute("create table ratings (userId integer, movieId integer, rating real, at real)")
+        rows = pl.read_parquet(tmp_path / "ratings.parquet").select("userId", "movieId", "rating", "at").rows()
+        database.executemany("insert into ratings values (?, ?, ?, ?)", rows)
+    (tmp_path / "databases").write_text(f"shop: sqlite:///{tmp_path / 'shop.db'}\n")
+    (tmp_path / "databases").chmod(0o600)
+    document = json.loads(file.read_text())
+    document["data"]["interactions"] = {"query": "SELECT * FROM ratings", "from": "shop"}
+    file.write_text(json.dumps(document))
+    assert eyas("features", "explain", file).exit_code == 2
+    monkeypatch.setenv("EYAS_DATABASES", str(tmp_path / "databases"))
+    shown = eyas("features", "explain", file)
+    assert shown.exit_code == 0, shown.output
+    assert "fitted on 160 rows" in shown.stdout
