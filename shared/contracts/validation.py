@@ -51,7 +51,7 @@ _NUMBER = {"type": ["number", "null"]}
 Bounds = Annotated[
     tuple[float | None, float | None],
     AfterValidator(_in_order),
-    WithJsonSchema({"type": "array", "prefixItems": [_NUMBER, _NUMBER], "minItems": 2, "maxItems": 2, "examples": [[0.5, 5]]}),
+    WithJsonSchema({"type": "array", "items": _NUMBER, "minItems": 2, "maxItems": 2, "examples": [[0.5, 5]]}),
 ]
 
 

@@ -59,7 +59,7 @@ class Distribution(Strict):
 
 
 class Report(Strict):
-    version: Literal[1] = 1
+    version: int = Field(1, ge=1, le=1, description="Of this format.")
     recommender: str
     source: str
     verdict: Verdict
