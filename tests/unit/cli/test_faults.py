@@ -122,6 +122,7 @@ NAMED = [
     ["compare", "*", "r1"],
     ["compare", "r1", "*"],
     ["logs", "*"],
+    ["validation", "*"],
     ["watch", "*"],
     ["tokens", "revoke", "*"],
     ["items", "put", "*", "/dev/null"],
