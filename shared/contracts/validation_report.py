@@ -18,58 +18,58 @@ ACCEPTED = "accepted"
 class Check(Strict):
     """One thing that was looked at. `figure` is what `warn` and `stop` are held against: more than one of them crosses it."""
 
-    name: str
-    column: str | None = None
-    verdict: Verdict
-    figure: float
+    name: str = Field(description="What was looked at, such as bad_rows or drift.")
+    column: str | None = Field(None, description="The column that was looked at, where it is one.")
+    verdict: Verdict = Field(description="What the thresholds say of the figure.")
+    figure: float = Field(description="What was found.")
     unit: Literal["share", "index"] = Field("share", description="A share of the whole; or an index, such as a population stability index.")
-    warn: float | None = None
-    stop: float | None = None
+    warn: float | None = Field(None, description="A figure beyond this is warned of; null: none is.")
+    stop: float | None = Field(None, description="A figure beyond this stops the run; null: none does.")
     says: str = Field(description="A sentence for people.")
 
 
 class FaultyFile(Strict):
     """A file of several that can't be read: nothing of it is used, and it stays where it is."""
 
-    name: str
-    size: int
-    sha256: str
-    fault: str
+    name: str = Field(description="The file's name.")
+    size: int = Field(description="In bytes.")
+    sha256: str = Field(description="Of its content.")
+    fault: str = Field(description="Why it can't be read.")
 
 
 class Rows(Strict):
     """`read` is always `kept` and `quarantined` together. Rows of faulty files can't be counted."""
 
-    read: int
-    kept: int
-    quarantined: int
+    read: int = Field(description="Rows that were read.")
+    kept: int = Field(description="Rows that are good.")
+    quarantined: int = Field(description="Rows that were set aside with their reasons.")
 
 
 class Bar(Strict):
     """A part of a column's values: how often it was there in the last accepted batch, and now."""
 
-    name: str
-    now: int
-    before: int | None = None
+    name: str = Field(description="The value, or the range of values.")
+    now: int = Field(description="How often it is there now.")
+    before: int | None = Field(None, description="How often it was there in the last accepted batch; null without one.")
 
 
 class Distribution(Strict):
-    column: str
-    bars: tuple[Bar, ...]
+    column: str = Field(description="The column.")
+    bars: tuple[Bar, ...] = Field(description="Its parts, in order.")
 
 
 class Report(Strict):
     version: int = Field(1, ge=1, le=1, description="Of this format.")
-    recommender: str
-    source: str
-    verdict: Verdict
-    rows: Rows
+    recommender: str = Field(description="The recommender's name.")
+    source: str = Field(description="Where the interactions are from.")
+    verdict: Verdict = Field(description="The worst of its checks.")
+    rows: Rows = Field(description="How many rows were read, kept and quarantined.")
     reasons: dict[str, int] = Field(description="Quarantined rows by what is wrong with them; a row may have several faults.")
     files: tuple[str, ...] = Field(description="By name; the first hundred.")
-    faulty: tuple[FaultyFile, ...] = ()
-    checks: tuple[Check, ...]
+    faulty: tuple[FaultyFile, ...] = Field((), description="Files that can't be read.")
+    checks: tuple[Check, ...] = Field(description="Each check with its figure and its sentence.")
     compared: bool = Field(description="Whether there was an accepted batch to compare with.")
-    distributions: tuple[Distribution, ...] = ()
+    distributions: tuple[Distribution, ...] = Field((), description="Of each column that was compared.")
 
     def crossed(self, verdict: Verdict) -> tuple[Check, ...]:
         return tuple(one for one in self.checks if one.verdict == verdict)
