@@ -63,14 +63,25 @@ class Raw(Column):
         if self.many:
             return self._listed(column.cast(pl.String).str.split(self.separator) if self.separator else column).alias(self.name)
         typed = column.cast(polars_type(self.kind))
-        return typed.replace(BLANK[self.kind], None).alias(self.name) if self.kind in BLANK else typed.fill_nan(None).alias(self.name)
+        known = (
+            pl.when(typed != pl.lit(BLANK[self.kind], polars_type(self.kind))).then(typed) if self.kind in BLANK else typed.fill_nan(None)
+        )
+        return known.alias(self.name)
 
     def _listed(self, lists: pl.Expr) -> pl.Expr:
         typed = lists.cast(pl.List(polars_type(self.kind)))
         if self.kind == "float32":
             return typed
-        kept = typed.list.eval(pl.element().filter(pl.element().is_not_null() & (pl.element() != BLANK[self.kind])))
-        return (kept if self.max_length is None else kept.list.head(self.max_length)).fill_null([])
+        return typed.map_batches(self._without_blanks, pl.List(polars_type(self.kind)), is_elementwise=True)
+
+    def _without_blanks(self, lists: pl.Series) -> pl.Series:
+        """Of one batch: polars' own evaluation of lists would hold the whole frame in memory."""
+        values = lists.explode(empty_as_null=False, keep_nulls=False)
+        column = pl.col(lists.name)
+        if values.null_count() or (values == BLANK[self.kind]).any():
+            column = column.list.eval(pl.element().filter(pl.element().is_not_null() & (pl.element() != BLANK[self.kind])))
+        kept = column if self.max_length is None else column.list.head(self.max_length)
+        return lists.to_frame().select(kept.fill_null([])).to_series()
 
 
 def polars_type(kind: Kind) -> pl.DataType:

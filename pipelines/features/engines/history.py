@@ -24,6 +24,8 @@ ROW = "~row"
 SPREAD = 400_000
 """Rows of one file of users, about."""
 _PART = "~part"
+_ROW_GROUP = 16_384
+"""Small: each file's next one is held in memory."""
 
 
 class History:
@@ -79,5 +81,5 @@ def _spread(frame: pl.LazyFrame, user: str, folder: Path, parts: int) -> list[Pa
         return [folder / "0.parquet"]
     named = frame.with_columns(bucket(pl.col(user) % PRIME, parts).alias(_PART))
     target = pl.PartitionBy(folder, key=_PART, include_key=False, approximate_bytes_per_file=None)
-    named.sink_parquet(target, compression="lz4", statistics=False, mkdir=True)
+    named.sink_parquet(target, compression="lz4", statistics=False, mkdir=True, row_group_size=_ROW_GROUP)
     return sorted(folder.rglob("*.parquet"))

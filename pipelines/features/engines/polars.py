@@ -63,6 +63,10 @@ def compute(asks: Sequence[Statistic], data: Data) -> Found:
     return results
 
 
+_APART = pl.QueryOptFlags(comm_subplan_elim=False)
+"""What queries have in common would be held in memory whole, to be read once."""
+
+
 class _Plans:
     """Counts of the same keys are one pass: the one with folds and targets tells the others."""
 
@@ -76,7 +80,11 @@ class _Plans:
         queries |= {one: self._longest(one) for one in asks if isinstance(one, Longest)}
         latest = [one for one in asks if isinstance(one, Newest) and (one.of, one.count, one.liked) == (self.data.row[2], 1, False)]
         queries |= {one: self._latest(one) for one in latest}
-        found = dict(zip(queries, pl.collect_all(list(queries.values()), engine="streaming"), strict=True)) if queries else {}
+        found = (
+            dict(zip(queries, pl.collect_all(list(queries.values()), engine="streaming", optimizations=_APART), strict=True))
+            if queries
+            else {}
+        )
         results: dict[Statistic, Any] = {}
         for ask in counts:
             results[ask] = _narrowed(ask, found[whole[ask]])

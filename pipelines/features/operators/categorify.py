@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from pipelines.features.columns import NULL, UNKNOWN, Column, Raw, Table
 from pipelines.features.lowering import Lowering
@@ -124,8 +125,8 @@ class MultiHot:
 
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
         assert self.length is not None
-        codes = pl.col(self.column.name).list.eval(self.state.encode(pl.element()))
-        return frame.with_columns(padded(codes, self.length).alias(output_name(self.column.name)))
+        codes = padded(pl.col(self.column.name), self.state, self.length)
+        return frame.with_columns(codes.alias(output_name(self.column.name)))
 
     def lower(self, build: Lowering) -> None:
         build.gives(output_name(self.column.name), self.state.lower(build, self.column))
@@ -139,14 +140,14 @@ class MultiHot:
         return replace(self, column=replace(self.column, width=length), vocabulary=restored_words(self.words, saved), length=length)
 
 
-def padded(codes: pl.Expr, length: int) -> pl.Expr:
-    """Lists to rows of one length."""
+def padded(lists: pl.Expr, vocabulary: Vocabulary, length: int) -> pl.Expr:
+    """Lists of values to rows of as many codes. By batches: polars' own evaluation of lists would hold the whole frame in memory."""
     dtype = pl.Array(pl.Int32, length)
 
-    def rows(lists: pl.Series) -> pl.Series:
-        counts = lists.list.len().fill_null(0).to_numpy()
-        values = lists.explode(empty_as_null=False, keep_nulls=False).to_numpy()
-        found = np.full((len(lists), length), NULL, np.int32)
+    def rows(some: pl.Series) -> pl.Series:
+        counts = some.list.len().fill_null(0).to_numpy()
+        values = _coded(some.explode(empty_as_null=False, keep_nulls=False), vocabulary)
+        found = np.full((len(some), length), NULL, np.int32)
         if counts.max(initial=0) > length:
             starts = np.cumsum(counts) - counts
             keep = np.arange(len(values)) - np.repeat(starts, counts) < length
@@ -154,7 +155,12 @@ def padded(codes: pl.Expr, length: int) -> pl.Expr:
         found[np.arange(length) < counts[:, None]] = values
         return pl.Series(found, dtype=dtype)
 
-    return codes.map_batches(rows, dtype, is_elementwise=True)
+    return lists.map_batches(rows, dtype, is_elementwise=True)
+
+
+def _coded(values: pl.Series, vocabulary: Vocabulary) -> NDArray[np.int32]:
+    found: NDArray[np.int32] = values.to_frame("value").select(vocabulary.encode(pl.col("value"))).to_series().to_numpy()
+    return found
 
 
 def encoded(frame: pl.LazyFrame, column: str, vocabulary: Vocabulary, output: str) -> pl.LazyFrame:
