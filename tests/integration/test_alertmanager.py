@@ -134,6 +134,7 @@ def parts(world: World, tokens: SqlTokens) -> Parts:
         series=unused,
         collect=unused,
         turns=unused,
+        features=unused,
         plan=unused,
         watch=look,
         check_place=lambda place: None,
