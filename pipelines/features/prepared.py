@@ -35,9 +35,10 @@ _ASIDE = {"user": "~user", "item": "~item", "time": "~time"}
 
 
 def extra_columns(spec: RecommenderSpec, interactions: pl.Schema) -> dict[str, pl.DataType]:
-    """The columns of the interactions, beyond those of the spec's schema, that features are made of."""
+    """The columns of the interactions, beyond those of the spec's schema, that features are made of. `label` always
+    means what was judged."""
     schema = spec.schema_
-    names = {name for entry in spec.operators() for name in mentioned(entry)} - {schema.user, schema.item, schema.time}
+    names = {name for entry in spec.operators() for name in mentioned(entry)} - {schema.user, schema.item, schema.time, "label"}
     return {name: dtype for name, dtype in interactions.items() if name in names}
 
 

@@ -12,7 +12,7 @@ import pytest
 from pipelines.features.columns import BLANK
 from pipelines.features.graph import Graph, check_same, load_graph
 from pipelines.features.operators.categorify import Categorify, MultiHot
-from pipelines.features.prepared import Prepared
+from pipelines.features.prepared import EXTRA, Prepared, extra_columns, graph_of, prepare
 from pipelines.features.raw import item_columns, signature
 from pipelines.loaders.tables import Users
 from shared.domain.errors import Invalid
@@ -131,3 +131,17 @@ def test_bounds_are_of_the_data_whatever_else_is_made_of_it(tmp_path: Path) -> N
     ready = _fitted(films(), tmp_path, features=features)
     made = ready.graph.transform(ready.items.lazy(), "item").collect()["year_bucket"].to_list()
     assert made == [0 if year is None else 1 + (year >= 1991) for year in films()["year"]]
+
+
+def test_a_label_column_that_is_called_label_stays_what_was_judged_of_it(tmp_path: Path) -> None:
+    schema = {"user": "userId", "item": "movieId", "time": "at", "label": {"column": "label", "positive": ">= 4"}}
+    features = [{"categorify": ["userId", "movieId"]}, {"target_encode": {"of": "movieId", "smoothing": 0}}]
+    wanted = spec(tmp_path, schema=schema, features=features)
+    there = pl.Schema({"userId": pl.Int64(), "movieId": pl.Int64(), "at": pl.Float64(), "label": pl.Float64()})
+    extra = extra_columns(wanted, there)
+    rows = pl.LazyFrame({"user": [1, 1, 2], "item": [1, 2, 1], "time": [0.0, 1.0, 2.0], "label": [1, 0, 1]})
+    carried = rows.with_columns(pl.lit(5.0).alias(f"{EXTRA}{name}") for name in extra)
+    ready = prepare(graph_of(wanted, extra, films().schema, None, {}), films(), None, carried).fit(carried)
+    ready.write_rows(carried, carried, None, (tmp_path / "train.parquet", tmp_path / "holdout.parquet"))
+    assert pl.read_parquet(tmp_path / "train.parquet")["label"].to_list() == [1, 0, 1]
+    assert ready.graph.transform(ready.items.lazy(), "item").collect()["movieId_te"][:2].to_list() == [1.0, 0.0]
