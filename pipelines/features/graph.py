@@ -29,7 +29,7 @@ from pipelines.features.statistics import Found, Statistic
 from pipelines.features.stored import Stored, stored
 from pipelines.features.stored import lower as lower_stored
 from shared.contracts.features import Operator as Entry
-from shared.domain.errors import BadData, Invalid
+from shared.domain.errors import Invalid
 
 __all__ = ["FEATURES", "IR_VERSION", "ML_OPSET", "OPSET", "Graph", "Tables", "check_same", "compile_graph", "load_graph"]
 
@@ -318,10 +318,3 @@ def finished(feature: Feature) -> pl.Expr:
 
 def _taken(column: Raw) -> str:
     return "a time" if column.time else "a list" if column.many else {"int64": "an integer", "string": "text"}.get(column.kind, "a number")
-
-
-def check_columns(frame: pl.LazyFrame, names: Iterable[str], table: str) -> None:
-    """That a table still has what the graph takes."""
-    there = set(frame.collect_schema().names())
-    if missing := [name for name in names if name not in there]:
-        raise BadData(f"{table}: column '{missing[0]}' is missing; the features take it")

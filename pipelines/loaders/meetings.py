@@ -19,7 +19,7 @@ from pipelines.features.graph import Graph
 from pipelines.features.prepared import EXTRA, FEATURE
 from pipelines.features.raw import item_columns, raw_column
 from pipelines.features.stored import with_values
-from pipelines.loaders.tables import Array, Catalogue, Codes, Users, array, crossed, dtype_of, read_table, read_users
+from pipelines.loaders.tables import Array, Catalogue, Codes, Users, array, crossed, dtype_of, placed, read_table, read_users
 from shared.serving.signature import Signature
 
 Ints = NDArray[np.int64]
@@ -144,14 +144,6 @@ class RawColumns:
         if self.moments.raw.width:
             parts.append(self.moments.raw[self.moments.places(users)])
         return pl.concat(parts, how="horizontal")
-
-
-def placed(keys: Ints, wanted: Ints) -> Ints:
-    """Where each is among sorted keys; behind them what isn't there."""
-    if not len(keys):
-        return np.zeros(len(wanted), np.int64)
-    found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[found] == wanted, found, len(keys))
 
 
 def read_raw(fetch: Callable[[str], Path], has_users: bool, meetings: Meetings) -> RawColumns:

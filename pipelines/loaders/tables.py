@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.features.columns import Side
+from pipelines.features.columns import Raw, Side, polars_type
 from pipelines.features.graph import Graph
 from pipelines.features.operators.base import output_name
 from pipelines.features.operators.codes import Cross
@@ -66,8 +66,9 @@ class Users:
     def of(self, keys: NDArray[np.int64]) -> Codes:
         if self.table is None or self._keys is None or not len(self._keys):
             return self._made(keys)
-        places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        found, there = self.table.take(places), self._keys[places] == keys
+        places = placed(self._keys, keys)
+        there = places < len(self._keys)
+        found = self.table.take(np.where(there, places, 0))
         if not there.all():
             for name, column in self._made(keys[~there]).items():
                 found[name][~there] = column
@@ -81,9 +82,15 @@ class Users:
         return {one.name: array(made[one.name], one.kind)[inverse] for one in self.graph.side("user")}
 
 
-def dtype_of(column: Any) -> pl.DataType:
-    from pipelines.features.columns import polars_type
+def placed(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each is among sorted keys; behind them what isn't there."""
+    if not len(keys):
+        return np.zeros(len(wanted), np.int64)
+    found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[found] == wanted, found, len(keys))
 
+
+def dtype_of(column: Raw) -> pl.DataType:
     return pl.List(polars_type(column.kind)) if column.many else polars_type(column.kind)
 
 

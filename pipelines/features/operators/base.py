@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, Self
@@ -82,6 +83,35 @@ class Operator(Protocol):
     def saved(self) -> Saved: ...
 
     def restored(self, saved: Saved, made: Made) -> Self: ...
+
+
+class Stateless:
+    """Of an operator that has to know nothing of the data."""
+
+    def asks(self) -> tuple[Statistic, ...]:
+        return ()
+
+    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
+        return self
+
+    def saved(self) -> Saved:
+        return Saved()
+
+    def restored(self, saved: Saved, made: Made) -> Self:
+        return self
+
+
+class Linked(ABC, Stateless):
+    """Of one that has to know of the features that it takes alone."""
+
+    @abstractmethod
+    def linked(self, made: Made) -> Self: ...
+
+    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
+        return self.linked(made)
+
+    def restored(self, saved: Saved, made: Made) -> Self:
+        return self.linked(made)
 
 
 def output_name(name: str) -> str:

@@ -40,12 +40,12 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Categorify:
+class Worded:
+    """What both have in common: a column, a vocabulary, and a feature under the column's name."""
+
     column: Raw
     words: Words
     vocabulary: Vocabulary | None = None
-
-    kind: ClassVar[str] = "categorify"
 
     @property
     def state(self) -> Vocabulary:
@@ -59,20 +59,17 @@ class Categorify:
 
     @property
     def outputs(self) -> tuple[Column, ...]:
-        return (made(self.column.name, "code", self.column.side),)
+        return (made(self.column.name, "code", self.column.side, many=self.column.many),)
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        return (Feature(self.column.name, "code", self.column.side, None, self.state.cardinality),)
+        return (Feature(self.column.name, "code", self.column.side, self.column.width, self.state.cardinality),)
 
     def asks(self) -> tuple[Statistic, ...]:
         return self.words.asks()
 
     def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
         return replace(self, vocabulary=self.words.fitted(found, known.vocabulary if known else None))
-
-    def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
-        return encoded(frame, self.column.name, self.state, output_name(self.column.name))
 
     def lower(self, build: Lowering) -> None:
         build.gives(output_name(self.column.name), self.state.lower(build, self.column))
@@ -85,59 +82,47 @@ class Categorify:
 
 
 @dataclass(frozen=True)
-class MultiHot:
-    column: Raw
-    words: Words
-    vocabulary: Vocabulary | None = None
-    length: int | None = None
+class Categorify(Worded):
+    kind: ClassVar[str] = "categorify"
+
+    def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
+        return encoded(frame, self.column.name, self.state, output_name(self.column.name))
+
+
+@dataclass(frozen=True)
+class MultiHot(Worded):
+    """Its column knows how many values a row has, once fitted."""
 
     kind: ClassVar[str] = "multi_hot"
 
     @property
-    def state(self) -> Vocabulary:
-        if self.vocabulary is None:
-            raise RuntimeError(f"the feature '{self.column.name}' is not fitted yet")
-        return self.vocabulary
+    def length(self) -> int | None:
+        return self.column.width
 
-    @property
-    def inputs(self) -> tuple[Column, ...]:
-        return (self.column,)
-
-    @property
-    def outputs(self) -> tuple[Column, ...]:
-        return (made(self.column.name, "code", self.column.side, many=True),)
-
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        return (Feature(self.column.name, "code", self.column.side, self.length, self.state.cardinality),)
+    def _ask(self) -> Longest:
+        assert self.column.table is not None
+        return Longest(self.column.name, self.column.table)
 
     def asks(self) -> tuple[Statistic, ...]:
-        assert self.column.table is not None
-        return (*self.words.asks(), Longest(self.column.name, self.column.table))
+        return (*super().asks(), self._ask())
 
     def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
         """Grown, a row is at least as long as before."""
-        assert self.column.table is not None and self.column.max_length is not None
-        longest = found[Longest(self.column.name, self.column.table)] or 1
+        assert self.column.max_length is not None
+        longest = found[self._ask()] or 1
         length = min(self.column.max_length, max(longest, known.length or 1 if known else 1))
-        vocabulary = self.words.fitted(found, known.vocabulary if known else None)
-        return replace(self, column=replace(self.column, width=length), vocabulary=vocabulary, length=length)
+        return replace(super().fitted(found, known, made), column=replace(self.column, width=length))
 
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
         assert self.length is not None
         codes = padded(pl.col(self.column.name), self.state, self.length)
         return frame.with_columns(codes.alias(output_name(self.column.name)))
 
-    def lower(self, build: Lowering) -> None:
-        build.gives(output_name(self.column.name), self.state.lower(build, self.column))
-
     def saved(self) -> Saved:
-        saved = saved_words(self.words, self.state)
-        return Saved({"length": self.length}, saved.frames)
+        return Saved({"length": self.length}, super().saved().frames)
 
     def restored(self, saved: Saved, made: Made) -> Self:
-        length = saved.facts["length"]
-        return replace(self, column=replace(self.column, width=length), vocabulary=restored_words(self.words, saved), length=length)
+        return replace(super().restored(saved, made), column=replace(self.column, width=saved.facts["length"]))
 
 
 def padded(lists: pl.Expr, vocabulary: Vocabulary, length: int) -> pl.Expr:

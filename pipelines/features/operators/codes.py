@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from pipelines.features.columns import FIRST, NULL, Column, joined_side
 from pipelines.features.hashing import bucket_of_codes, hashed
 from pipelines.features.lowering import Lowering
-from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, plain
-from pipelines.features.statistics import Found, Statistic
+from pipelines.features.operators.base import Feature, Linked, Made, Mode, made, plain
 from shared.domain.errors import Invalid
 
 
 @dataclass(frozen=True)
-class Cross:
+class Cross(Linked):
     """Null where one of them is; else a bucket of the codes' hash. Where one has several values a row, so has the cross."""
 
     columns: tuple[Column, ...]
@@ -49,13 +48,7 @@ class Cross:
     def features(self) -> tuple[Feature, ...]:
         return (Feature(self.name, "code", self.outputs[0].side, self.width, self.buckets + FIRST),)
 
-    def asks(self) -> tuple[Statistic, ...]:
-        return ()
-
-    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
-        return self._linked(made)
-
-    def _linked(self, made: Made) -> Self:
+    def linked(self, made: Made) -> Self:
         return replace(self, width=None if self.many is None else made[self.many.name].width)
 
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
@@ -95,15 +88,9 @@ class Cross:
         code = build.node("Add", build.hashed(codes, self.buckets), build.constant(np.array(FIRST, np.int64)))
         build.gives(self.outputs[0].name, build.cast(build.node("Where", missing, null, code), "INT32"))
 
-    def saved(self) -> Saved:
-        return Saved()
-
-    def restored(self, saved: Saved, made: Made) -> Self:
-        return self._linked(made)
-
 
 @dataclass(frozen=True)
-class OneHot:
+class OneHot(Linked):
     """One place a code; null and padding have none."""
 
     column: Column
@@ -129,13 +116,7 @@ class OneHot:
     def features(self) -> tuple[Feature, ...]:
         return (Feature(self.name, "float32", self.column.side, self.width),)
 
-    def asks(self) -> tuple[Statistic, ...]:
-        return ()
-
-    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
-        return self._linked(made)
-
-    def _linked(self, made: Made) -> Self:
+    def linked(self, made: Made) -> Self:
         width = made[self.column.name].cardinality
         assert width is not None
         if width > self.max_width:
@@ -168,9 +149,3 @@ class OneHot:
         if self.column.many:
             equal = build.node("ReduceMax", equal, axes=[1], keepdims=0)
         build.gives(self.outputs[0].name, equal)
-
-    def saved(self) -> Saved:
-        return Saved()
-
-    def restored(self, saved: Saved, made: Made) -> Self:
-        return self._linked(made)

@@ -10,12 +10,12 @@ import polars as pl
 
 from pipelines.features.columns import Column, Table, number
 from pipelines.features.lowering import Lowering
-from pipelines.features.operators.base import Feature, Made, Mode, Saved, plain
+from pipelines.features.operators.base import Feature, Made, Mode, Saved, Stateless, plain
 from pipelines.features.statistics import NONE, Found, Moments, Statistic, Summary
 
 
 @dataclass(frozen=True)
-class OneNumber:
+class OneNumber(Stateless):
     """What they have in common: one number in, one out, under the name of what came in."""
 
     source: Column
@@ -34,18 +34,6 @@ class OneNumber:
     @property
     def features(self) -> tuple[Feature, ...]:
         return (Feature(plain(self.output), "float32", self.output.side, None, value=self.output.name),)
-
-    def asks(self) -> tuple[Statistic, ...]:
-        return ()
-
-    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
-        return self
-
-    def saved(self) -> Saved:
-        return Saved()
-
-    def restored(self, saved: Saved, made: Made) -> Self:
-        return self
 
 
 @dataclass(frozen=True)

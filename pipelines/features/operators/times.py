@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import numpy as np
 import polars as pl
@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from pipelines.features.columns import BLANK, FIRST, NULL, Column
 from pipelines.features.lowering import Lowering
-from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, plain
-from pipelines.features.statistics import Found, Statistic
+from pipelines.features.operators.base import Feature, Mode, Stateless, made, plain
 
 Period = Literal["day", "week", "year"]
 Part = Literal["hour", "weekday"]
@@ -25,24 +24,12 @@ PARTS: dict[Part, tuple[int, int, int]] = {"hour": (DAY, 0, 3600), "weekday": (7
 
 
 @dataclass(frozen=True)
-class OfTime:
+class OfTime(Stateless):
     column: Column
 
     @property
     def inputs(self) -> tuple[Column, ...]:
         return (self.column,)
-
-    def asks(self) -> tuple[Statistic, ...]:
-        return ()
-
-    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
-        return self
-
-    def saved(self) -> Saved:
-        return Saved()
-
-    def restored(self, saved: Saved, made: Made) -> Self:
-        return self
 
     def _within(self, seconds: int, added: int) -> pl.Expr:
         return (pl.col(self.column.name) % seconds + added) % seconds

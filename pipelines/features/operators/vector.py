@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
 
 from pipelines.features.columns import Column, Raw
 from pipelines.features.lowering import Lowering
-from pipelines.features.operators.base import Feature, Made, Mode, Saved, made
-from pipelines.features.statistics import Found, Statistic
+from pipelines.features.operators.base import Feature, Mode, Stateless, made
 
 
 @dataclass(frozen=True)
-class Vector:
+class Vector(Stateless):
     column: Raw
     """Lists of numbers."""
     name: str
@@ -39,12 +38,6 @@ class Vector:
     def features(self) -> tuple[Feature, ...]:
         return (Feature(self.name, "float32", self.column.side, self.width),)
 
-    def asks(self) -> tuple[Statistic, ...]:
-        return ()
-
-    def fitted(self, found: Found, known: Self | None, made: Made) -> Self:
-        return self
-
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
         width, dtype = self.width, pl.Array(pl.Float32, self.width)
         missing = pl.lit([None] * width, dtype=pl.List(pl.Float32))
@@ -65,9 +58,3 @@ class Vector:
         length = build.node("Sqrt", build.node("ReduceSum", build.node("Mul", rows, rows), axis, keepdims=1))
         whole = build.node("Where", build.node("Greater", length, zero), length, one)
         build.gives(self.outputs[0].name, build.cast(build.node("Div", rows, whole), "FLOAT"))
-
-    def saved(self) -> Saved:
-        return Saved()
-
-    def restored(self, saved: Saved, made: Made) -> Self:
-        return self
