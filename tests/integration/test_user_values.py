@@ -77,6 +77,12 @@ def scores(platform: PlatformProcess, user: int) -> dict[int, float]:
     return {one["item"]: one["score"] for one in found["items"]}
 
 
+def by_more_than_the_clock(before: dict[int, float], after: dict[int, float]) -> dict[int, float] | None:
+    """How far each film's score moved; None where it is no more than a moment of the day that has passed between the two."""
+    moved = {film: after[film] - before[film] for film in before}
+    return moved if max(map(abs, moved.values())) > 1e-3 else None
+
+
 def reads(platform: PlatformProcess, outcome: str) -> float:
     text = platform.client.get(platform.metrics_url).text
     lines = [line for line in text.splitlines() if line.startswith("eyas_feature_reads_total{") and f'outcome="{outcome}"' in line]
@@ -103,8 +109,7 @@ def test_a_version_is_asked_with_what_is_known_of_users_now(home: Path) -> None:
         written = platform.client.put(f"/v1/features/{NAME}/users", json={"rows": [{"key": 7, "values": {"town": "town-0"}}]})
         assert written.json() == {"accepted": 1, "standing": 1}
         assert held(platform, 7) == [(None, {"town": "town-0"}), (1, {"age": 27.0, "town": "town-1"})]
-        after = until("the newer value counts", lambda: (found := scores(platform, 7)) != before and found)
-        moved = {film: after[film] - before[film] for film in range(FILMS)}
+        moved = until("the newer value counts", lambda: by_more_than_the_clock(before, scores(platform, 7)))
         even = sum(moved[film] for film in range(0, FILMS, 2))
         odd = sum(moved[film] for film in range(1, FILMS, 2))
         assert even > odd, "who moves to the other town is told more of its films"
