@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from pipelines.models.family import Task, Trained
 from pipelines.models.popularity import fit_popularity
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.models import Model
+from shared.contracts.serving import Serve
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files
 from shared.serving.signature import Signature
@@ -63,6 +64,7 @@ class Small:
     ready: Prepared
     catalogue: Catalogue
     meetings: Meetings
+    serve: Serve = field(default_factory=Serve)
 
     @property
     def items(self) -> pl.DataFrame:
@@ -88,14 +90,14 @@ class Small:
 
     @property
     def signature(self) -> Signature:
-        return signature(self.graph)
+        return signature(self.graph, self.serve)
 
     def rows(self, model: Trained) -> dict[str, Any]:
         users, rows = choose_pairs(self.graph, lambda name: self.folder / name, len(self.items), seed=1)
         return answers(self.graph, model, self.raw, users, rows, self.signature)
 
     def unit(self, model: Trained, skew: Skew | None = None, column: str = "") -> bytes:
-        features = self.graph.lower()
+        features = self.graph.lower(lists=self.serve.lists)
         if skew is not None:
             skew(features, self.graph, column)
         return bytes(merge(features, model.lower()).SerializeToString())

@@ -13,6 +13,7 @@ from pipelines.loaders.meetings import Meetings, RawColumns
 from pipelines.loaders.tables import Codes
 from pipelines.models.popularity import Popularity
 from shared.serving.signature import OUTPUT, Signature
+from shared.serving.tensors import tensors
 
 Ints = NDArray[np.int64]
 Scores = NDArray[Any]
@@ -39,8 +40,7 @@ def unit_scorer(model: Path, served: Signature, raw_columns: RawColumns) -> Scor
     ask = raw_columns.of(served)
 
     def score(users: Ints, rows: Ints) -> Scores:
-        raw = ask(users, rows)
-        scores: Scores = session.run([OUTPUT], raw)[0]
+        scores: Scores = session.run([OUTPUT], tensors(served, ask(users, rows)))[0]
         return scores
 
     return score

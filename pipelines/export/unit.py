@@ -12,6 +12,7 @@ from typing import Any
 from pipelines.features.graph import IR_VERSION, Graph
 from pipelines.features.operators.base import output_name
 from pipelines.models.family import Trained
+from shared.contracts.serving import Lists
 from shared.domain.errors import Invalid
 from shared.serving.signature import OUTPUT
 
@@ -20,11 +21,11 @@ LARGEST = 2**31 - 1
 _PREFIX = "model/"
 
 
-def write_unit(graph: Graph, model: Trained, path: Path, limit: int | None = None) -> Path:
+def write_unit(graph: Graph, model: Trained, path: Path, limit: int | None = None, lists: Lists = "padded") -> Path:
     """Names stay as they are in the data, `movieId` as `movieId`; the number of rows is free."""
     import onnx
 
-    unit = merge(graph.lower(limit), model.lower())
+    unit = merge(graph.lower(limit, lists), model.lower())
     size = unit.ByteSize()
     if size > LARGEST:
         raise Invalid(f"model.onnx would take {size / 1e9:.2f} GB; a graph holds 2.14 GB: choose a smaller width or a larger min_count")

@@ -29,6 +29,7 @@ from pipelines.features.statistics import Found, Statistic
 from pipelines.features.stored import Stored, stored
 from pipelines.features.stored import lower as lower_stored
 from shared.contracts.features import Operator as Entry
+from shared.contracts.serving import Lists
 from shared.domain.errors import Invalid
 
 __all__ = ["FEATURES", "IR_VERSION", "ML_OPSET", "OPSET", "Graph", "Tables", "check_same", "compile_graph", "load_graph"]
@@ -154,14 +155,14 @@ class Graph:
         made = self.transform(frame, side, keep=apart)
         return made.rename({name: name.removeprefix(output_name("")) for name in apart})
 
-    def lower(self, limit: int | None = None) -> Any:
+    def lower(self, limit: int | None = None, lists: Lists = "padded") -> Any:
         """The ONNX model from raw columns to features."""
-        return self.lowering(limit).model([(one.output, one.made, one.kind, one.width) for one in self.features])
+        return self.lowering(limit, lists).model([(one.output, one.made, one.kind, one.width) for one in self.features])
 
-    def lowering(self, limit: int | None = None) -> Lowering:
+    def lowering(self, limit: int | None = None, lists: Lists = "padded") -> Lowering:
         import numpy as np
 
-        build = Lowering()
+        build = Lowering(lists)
         for key in (self.user, self.item):
             build.value(self.key(key).column)  # the unit takes them, whatever looks at them
         instead = self.stored(limit)

@@ -9,15 +9,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.features.columns import BLANK, Column, Kind, Raw
+from shared.contracts.serving import Lists
+from shared.serving.signature import OFFSETS, VALUES
 
 IR_VERSION, OPSET, ML_OPSET = 8, 17, 2
 _TENSORS: dict[Kind, str] = {"int64": "INT64", "string": "STRING", "float32": "FLOAT", "code": "INT32"}
 
 
 class Lowering:
-    """Values by the name of their column, as the names of tensors."""
+    """Values by the name of their column, as the names of tensors. `lists`: how the graph is given lists; operators see them padded."""
 
-    def __init__(self) -> None:
+    def __init__(self, lists: Lists = "padded") -> None:
+        self._lists = lists
+        self.taken: list[str] = []
+        """The columns that are inputs."""
         self.nodes: list[Any] = []
         self.inputs: list[Any] = []
         self.weights: list[Any] = []
@@ -31,15 +36,36 @@ class Lowering:
         if column.name not in self._values:
             if not isinstance(column, Raw):
                 raise RuntimeError(f"'{column.name}' is asked for before it is made")
-            self.take(column.name, column.kind, column.width if column.many else None)
-            self._values[column.name] = column.name
+            self._values[column.name] = self.take(column.name, column.kind, column.width if column.many else None)
         return self._values[column.name]
 
-    def take(self, name: str, kind: Kind, width: int | None) -> None:
+    def take(self, name: str, kind: Kind, width: int | None) -> str:
+        """A column as an input, or two: one value a row, or `width` of them, blank where there are no more."""
+        self.taken.append(name)
+        if width is not None and self._lists == "offsets":
+            self._input(name + VALUES, kind, [f"V {name}"])
+            self._input(name + OFFSETS, "int64", ["N + 1"])
+            self._pad(name, kind, width)
+        else:
+            self._input(name, kind, ["N"] if width is None else ["N", width])
+        return name
+
+    def _input(self, name: str, kind: Kind, shape: list[Any]) -> None:
         from onnx import TensorProto, helper
 
-        shape = ["N"] if width is None else ["N", width]
         self.inputs.append(helper.make_tensor_value_info(name, getattr(TensorProto, _TENSORS[kind]), shape))
+
+    def _pad(self, name: str, kind: Kind, width: int) -> None:
+        """Rows of `width` out of values and offsets: the place of each value, and behind a list's end that of a blank behind them all."""
+        values, offsets = name + VALUES, name + OFFSETS
+        columns, first, last = (self.constant(np.array([at], np.int64)) for at in (1, 0, -1))
+        starts = self.node("Unsqueeze", self.node("Slice", offsets, first, last), columns)
+        ends = self.node("Unsqueeze", self.node("Slice", offsets, columns, self.constant(np.array([2**63 - 1], np.int64))), columns)
+        places = self.node("Add", starts, self.constant(np.arange(width, dtype=np.int64)))
+        found = self.node("Where", self.node("Less", places, ends), places, self.node("Shape", values))
+        blank = np.array([BLANK.get(kind, np.nan)], {"int64": np.int64, "string": np.object_}.get(kind, np.float32))
+        self.node("Gather", self.node("Concat", values, self.constant(blank), axis=0), found)
+        self.nodes[-1].output[0] = name
 
     def gives(self, name: str, tensor: str) -> None:
         self._values[name] = tensor

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pipelines.features.columns import Raw, polars_type
 from pipelines.features.graph import Graph
 from pipelines.features.stored import Stored
-from shared.contracts.serving import Serve
+from shared.contracts.serving import Lists, Serve
 from shared.domain.errors import Invalid
 from shared.serving.signature import BLANK, Feature, Input, Signature
 
@@ -23,7 +23,7 @@ FITTED = "fitted"
 
 def inputs(graph: Graph, limit: int | None = None) -> tuple[Raw, ...]:
     """The raw columns that the graph in the served unit takes, the keys first."""
-    taken = {one.name for one in graph.lowering(limit).inputs}
+    taken = graph.lowering(limit).taken
     return tuple(sorted((one for one in graph.raws() if one.name in taken), key=lambda one: one.name not in (graph.user, graph.item)))
 
 
@@ -40,7 +40,7 @@ def signature(graph: Graph, serve: Serve | None = None) -> Signature:
         user=graph.user,
         item=graph.item,
         time=next((one.name for one in taken if one.name == graph.tables.time), None),
-        inputs=(*(_input(one, graph) for one in taken), *(_stored(one) for one in graph.stored(limit))),
+        inputs=(*(_input(one, graph, serve.lists) for one in taken), *(_stored(one, serve.lists) for one in graph.stored(limit))),
         features=features,
         instances=serve.instances,
         warm_up=serve.warm_up,
@@ -50,18 +50,24 @@ def signature(graph: Graph, serve: Serve | None = None) -> Signature:
 _TYPES: dict[str, Any] = {"code": "int32", "float32": "float32"}
 
 
-def _input(column: Raw, graph: Graph) -> Input:
+def _input(column: Raw, graph: Graph, lists: Lists) -> Input:
     stored = column.side == "user" and column.name != graph.user
     return Input.model_validate(
         {"name": column.name, "dtype": column.kind, "width": column.width, "side": column.side}
+        | _layout(column.width, lists)
         | ({"source": "store", "view": VIEW} if stored else {})
     )
 
 
-def _stored(one: Stored) -> Input:
+def _stored(one: Stored, lists: Lists) -> Input:
     """What only this version's tables give a meaning."""
     of_user = {"source": "store", "view": FITTED} if one.side == "user" else {}
-    return Input.model_validate({"name": one.name, "dtype": one.kind, "width": one.width, "side": one.side} | of_user)
+    said = {"name": one.name, "dtype": one.kind, "width": one.width, "side": one.side}
+    return Input.model_validate(said | _layout(one.width, lists) | of_user)
+
+
+def _layout(width: int | None, lists: Lists) -> dict[str, Any]:
+    return {} if width is None else {"lists": lists}
 
 
 def item_columns(items: pl.DataFrame, served: Signature) -> dict[str, NDArray[Any]]:

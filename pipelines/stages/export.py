@@ -48,7 +48,8 @@ def run(context: Context) -> Outcome:
     model = load_model(context.fetcher("train"))
     served = signature(graph, spec.serve)
 
-    files: dict[str, Path] = {served.file: write_unit(graph, model, context.out(served.file), spec.serve.vocabulary_limit)}
+    unit = write_unit(graph, model, context.out(served.file), spec.serve.vocabulary_limit, spec.serve.lists)
+    files: dict[str, Path] = {served.file: unit}
     size = files[served.file].stat().st_size
     log.info("%s written, %.1f MB", served.file, size / 1e6)
     columns = item_columns(items, served)

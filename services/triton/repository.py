@@ -135,7 +135,7 @@ def _file(unit: ServedUnit, name: str) -> File:
 
 def model_name(recommender: str, signature: Signature) -> str:
     """Whatever config.pbtxt says beside the versions is in the name, so that versions of one model agree on it."""
-    tensors = [[one.name, one.dtype, one.width] for one in signature.inputs]
+    tensors = [[one.name, one.dtype, one.width] for one in signature.tensors]
     parts: list[Any] = [tensors, signature.output]
     extras = signature.model_dump(mode="json", include={"file", "backend", "features", "instances", "warm_up"}, exclude_defaults=True)
     if extras:

@@ -1,4 +1,4 @@
-"""Columns as Triton takes them: numpy arrays to input tensors, by the signature of the unit."""
+"""Tensors as Triton takes them over the wire: what shared.serving.tensors makes of columns, packed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from tritonclient.grpc import InferInput
 
-from shared.domain.errors import Invalid
-from shared.serving.signature import Input, Signature
+from shared.serving.signature import Signature, Tensor
+from shared.serving.tensors import tensors as made_of
 
 Feed = Mapping[str, np.ndarray[Any, Any]]
 _NAMES = {"int64": "INT64", "float32": "FP32", "string": "BYTES"}
@@ -34,7 +34,8 @@ _packed = _Packed()
 
 
 def tensors(signature: Signature, feed: Feed) -> list[InferInput]:
-    return [_tensor(one, feed) for one in signature.inputs]
+    arrays = made_of(signature, feed)
+    return [_packed_tensor(one, arrays[one.name]) for one in signature.tensors]
 
 
 def dummy(signature: Signature, rows: int = 1) -> dict[str, np.ndarray[Any, Any]]:
@@ -60,13 +61,7 @@ def _join(array: np.ndarray[Any, Any]) -> bytes:
     return b"".join([_packed[text] for text in array.ravel().tolist()])
 
 
-def _tensor(one: Input, feed: Feed) -> InferInput:
-    if one.name not in feed:
-        raise Invalid(f"score: input '{one.name}' is missing; the unit takes it")
-    array = feed[one.name]
-    if array.ndim != (1 if one.width is None else 2) or (one.width is not None and array.shape[1] != one.width):
-        wanted = "(rows,)" if one.width is None else f"(rows, {one.width})"
-        raise Invalid(f"score: input '{one.name}' has the shape {array.shape}, expected {wanted}")
+def _packed_tensor(one: Tensor, array: np.ndarray[Any, Any]) -> InferInput:
     tensor = InferInput(one.name, list(array.shape), _NAMES[one.dtype])
     if one.dtype == "string":
         tensor._raw_content = _pack(array)  # the same format as the client's own packing, which takes milliseconds on a catalogue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -17,6 +17,8 @@ from shared.domain.errors import Invalid
 from shared.domain.expression_kinds import check_kinds
 from shared.domain.expression_text import parse_expression
 from shared.domain.expressions import Expression
+
+Lists = Literal["padded", "offsets"]
 
 _SEEN: Mapping[str, list[dict[str, Any]]] = {"drop": [{"not_seen": EVER}, {"available": True}], "keep": [{"available": True}]}
 
@@ -101,6 +103,11 @@ class Serve(Strict):
         ge=0,
         description="Fitted tables (vocabularies, means, counts by key) with more rows than this aren't in the served graph: what they say "
         "of users is looked up in the feature store, of items in the catalogue.",
+    )
+    lists: Lists = Field(
+        "padded",
+        description="How the served graph takes a column of lists: as one tensor of rows as long as the longest list, `padded`; "
+        "or as two, all values one after the other and where each row's begin (`offsets`), named `NAME__values` and `NAME__offsets`.",
     )
     warm_up: int = Field(
         0,

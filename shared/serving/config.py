@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shared.serving.pbtext import Message, Value, Word, write
-from shared.serving.signature import DataType, FeatureType, Signature
+from shared.serving.signature import DataType, FeatureType, Signature, Tensor
 
 _TYPES: dict[DataType | FeatureType, Word] = {
     "int64": Word("TYPE_INT64"),
@@ -18,23 +18,6 @@ _TYPES: dict[DataType | FeatureType, Word] = {
     "float32": Word("TYPE_FP32"),
     "string": Word("TYPE_STRING"),
 }
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """`width`: None for one value a row."""
-
-    name: str
-    dtype: DataType | FeatureType
-    width: int | None = None
-
-    def message(self, batched: bool) -> Message:
-        base: Message = {"name": self.name, "data_type": _TYPES[self.dtype]}
-        if not batched:
-            return {**base, "dims": [-1] if self.width is None else [-1, self.width]}
-        if self.width is None:  # Triton knows no tensor without a dimension: [rows, 1] outside, [rows] inside
-            return {**base, "dims": [1], "reshape": {"shape": []}}
-        return {**base, "dims": [self.width]}
 
 
 @dataclass(frozen=True)
@@ -58,15 +41,15 @@ class WarmUp:
     count: int = 1
 
     def message(self, inputs: Iterable[Tensor], batched: bool) -> Message:
-        shapes = {one.name: [] if one.width is None else [one.width] for one in inputs}
         values: list[Message] = [
-            {"key": one.name, "value": {"data_type": _TYPES[one.dtype], "dims": self._dims(shapes[one.name], batched), "zero_data": True}}
+            {"key": one.name, "value": {"data_type": _TYPES[one.dtype], "dims": self._dims(one, batched), "zero_data": True}}
             for one in inputs
         ]
         return {"name": "first", "batch_size": self.rows if batched else 0, "inputs": values, "count": self.count}
 
-    def _dims(self, inner: list[int], batched: bool) -> list[int]:
-        return (inner or [1]) if batched else [self.rows, *inner]
+    def _dims(self, one: Tensor, batched: bool) -> list[int]:
+        inner = [] if one.width is None else [one.width]
+        return (inner or [1]) if batched else [one.count(self.rows), *inner]
 
 
 @dataclass(frozen=True)
@@ -86,13 +69,15 @@ class ModelConfig:
 
     def text(self) -> str:
         batched = self.batching is not None
+        if batched and (odd := [one.name for one in self.inputs if one.each != "row"]):
+            raise ValueError(f"batching: '{odd[0]}' has no value a row; a model that batches takes lists padded")
         message: dict[str, Value] = {
             "name": self.name,
             "backend": self.backend,
             **({"default_model_filename": self.file} if self.file else {}),
             "max_batch_size": self.batching.rows if self.batching else 0,
-            "input": [one.message(batched) for one in self.inputs],
-            "output": [one.message(batched) for one in self.outputs],
+            "input": [_message(one, batched) for one in self.inputs],
+            "output": [_message(one, batched) for one in self.outputs],
             "instance_group": {"count": self.instances, "kind": Word("KIND_CPU")},
             "version_policy": {"specific": {"versions": sorted(set(self.versions))}},
         }
@@ -109,7 +94,7 @@ def model_config(name: str, signature: Signature, versions: Iterable[int]) -> Mo
     return ModelConfig(
         name=name,
         backend=signature.backend,
-        inputs=tuple(Tensor(one.name, one.dtype, one.width) for one in signature.inputs),
+        inputs=signature.tensors,
         outputs=(
             Tensor(signature.output, "float32"),
             *(Tensor(one.output, one.dtype, one.width) for one in signature.features),
@@ -118,3 +103,12 @@ def model_config(name: str, signature: Signature, versions: Iterable[int]) -> Mo
         instances=signature.instances,
         warm_up=WarmUp(signature.warm_up) if signature.warm_up else None,
     )
+
+
+def _message(one: Tensor, batched: bool) -> Message:
+    base: Message = {"name": one.name, "data_type": _TYPES[one.dtype]}
+    if not batched:
+        return {**base, "dims": [-1] if one.width is None else [-1, one.width]}
+    if one.width is None:  # Triton knows no tensor without a dimension: [rows, 1] outside, [rows] inside
+        return {**base, "dims": [1], "reshape": {"shape": []}}
+    return {**base, "dims": [one.width]}

@@ -20,14 +20,19 @@ Beside that file an export publishes:
 
 What nobody knows of a row is blank: the smallest int64, NaN, an empty text; a list is blank behind its last value. The graph takes
 blanks as training took nulls.
+
+So it is in files and in memory. How a list comes to the graph is its input's `lists`: as such a row, or as values and offsets
+(shared.serving.tensors makes either).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field, model_validator
 
+from shared.contracts.serving import Lists
 from shared.contracts.strict import Strict
 
 DataType = Literal["int64", "float32", "string"]
@@ -39,12 +44,35 @@ OUTPUT = "score"
 INDEX = "candidates.index"
 FRESH = "fresh.npy"
 RECOMMENDATIONS = "recommendations.parquet"
+VALUES, OFFSETS = "__values", "__offsets"
+"""End the names of the two tensors of a list."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Of the served graph. `width`: None for one value of whatever `each` says."""
+
+    name: str
+    dtype: DataType | FeatureType
+    width: int | None = None
+    each: Literal["row", "value", "end"] = "row"
+    """Of what there is one: rows, values in the lists of all rows, or ends of rows' lists (and where the first one begins)."""
+
+    def count(self, rows: int, values: int = 0) -> int:
+        return {"row": rows, "value": values, "end": rows + 1}[self.each]
 
 
 class Input(Strict):
     name: str = Field(description="The raw column's name, its case kept.")
     dtype: DataType
     width: int | None = Field(None, ge=1, description="None: one value a row. Else a list of this many values, padded with blanks.")
+    lists: Lists = Field(
+        "padded",
+        exclude_if=lambda one: one == "padded",
+        description="How the graph takes a list: as a row of `width`, `padded`, under its own name; or as `NAME__values` of all rows, one "
+        "after the other, and `NAME__offsets`, int64: from 0 on where each row's begin, and where the last one's end. Of a row, values "
+        "beyond `width` are dropped.",
+    )
     side: Side = Field(
         description="What it is of: the user (by the key), an item, or `context`: the moment of the request, or an attribute of its own."
     )
@@ -62,7 +90,15 @@ class Input(Strict):
             raise ValueError(f"input '{self.name}' of the side '{self.side}' doesn't come from the {self.origin}, but from the {usual}")
         if (self.view is None) == (self.origin == "store"):
             raise ValueError(f"input '{self.name}': a view belongs to inputs out of the store, and to no other")
+        if self.lists == "offsets" and self.width is None:
+            raise ValueError(f"input '{self.name}' has one value a row: there are no offsets of it")
         return self
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        if self.lists == "padded":
+            return (Tensor(self.name, self.dtype, self.width),)
+        return Tensor(self.name + VALUES, self.dtype, each="value"), Tensor(self.name + OFFSETS, "int64", each="end")
 
     @property
     def origin(self) -> Source:
@@ -97,6 +133,8 @@ class Signature(Strict):
         names = [one.name for one in self.inputs]
         if len(set(names)) < len(names):
             raise ValueError("two inputs have one name")
+        if len({one.name for one in self.tensors}) < len(self.tensors):
+            raise ValueError("an input is called as the values or the offsets of another one")
         for key in (self.user, self.item):
             if key not in names:
                 raise ValueError(f"'{key}' is not an input")
@@ -111,6 +149,12 @@ class Signature(Strict):
         if len(set(outputs)) < len(outputs):
             raise ValueError("two outputs have one name")
         return self
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What the graph takes. The first one has a value a row, as keys have: it tells how many rows there are."""
+        found = (tensor for one in self.inputs for tensor in one.tensors)
+        return tuple(sorted(found, key=lambda one: one.each != "row"))
 
     def side(self, side: Side) -> tuple[Input, ...]:
         return tuple(one for one in self.inputs if one.side == side)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,9 @@ from pipelines.features.raw import raw_column, signature
 from pipelines.features.stored import with_values
 from shared.contracts import features as contract
 from shared.contracts.features import Operator
-from shared.contracts.serving import Serve
+from shared.contracts.serving import Lists, Serve
+from shared.serving.signature import BLANK, Signature
+from shared.serving.tensors import tensors
 
 EXAMPLES = int(os.environ.get("EYAS_CASES", "25"))
 _ENTRIES: TypeAdapter[tuple[Any, ...]] = TypeAdapter(tuple[Operator, ...])
@@ -133,7 +135,7 @@ def test_every_operator_is_tried() -> None:
     assert {kind for entries in CASES.values() for entry in entries for kind in entry} >= set(contract._KINDS)
 
 
-@pytest.mark.requirement("G-14", "G-15", "T-04", "T-06")
+@pytest.mark.requirement("G-14", "G-15", "T-04", "T-05", "T-06")
 @pytest.mark.parametrize("case", CASES)
 def test_onnx_makes_of_rows_what_polars_makes_of_them(case: str) -> None:
     entries = _ENTRIES.validate_python([KEYS, *CASES[case]])
@@ -147,9 +149,9 @@ def test_onnx_makes_of_rows_what_polars_makes_of_them(case: str) -> None:
         rows = prepared(graph, _rows([*seen, *new]), films).collect()
         ours = graph.transform(rows.lazy()).collect()
         for limit in (None, 0):  # tables in the graph, and beside it
-            theirs = by_onnx(graph, rows, limit)
-            for feature in graph.features:
-                compare(feature.name, feature.kind, ours[feature.name].to_numpy(), theirs[feature.name])
+            for theirs in (by_onnx(graph, rows, limit), *by_onnx_of_offsets(graph, rows, limit)):
+                for feature in graph.features:
+                    compare(feature.name, feature.kind, ours[feature.name].to_numpy(), theirs[feature.name])
 
     agree()
 
@@ -192,12 +194,36 @@ def prepared(graph: Graph, rows: pl.DataFrame, films: list[dict[str, Any]]) -> p
 
 
 def by_onnx(graph: Graph, rows: pl.DataFrame, limit: int | None = None) -> dict[str, np.ndarray[Any, Any]]:
-    session = onnxruntime.InferenceSession(graph.lower(limit).SerializeToString(), providers=["CPUExecutionProvider"])
-    served = signature(graph, Serve() if limit is None else Serve(vocabulary_limit=limit))
-    rows = without_strangers(graph, with_values(rows, graph.stored(limit)), limit)
-    feed = {one.name: raw_column(rows, one, "rows") for one in served.inputs}
-    feed = {name: column.astype(np.object_) if column.dtype.kind == "U" else column for name, column in feed.items()}
-    return dict(zip([one.name for one in graph.features], session.run([one.output for one in graph.features], feed), strict=True))
+    served, rows = asked(graph, rows, limit, "padded")
+    return _run(graph, limit, "padded", tensors(served, {one.name: raw_column(rows, one, "rows") for one in served.inputs}))
+
+
+def by_onnx_of_offsets(graph: Graph, rows: pl.DataFrame, limit: int | None) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+    """As columns are sent, and of the lists as they are in the data, however long. None where no lists are taken."""
+    served, rows = asked(graph, rows, limit, "offsets")
+    lists = [one for one in served.inputs if one.lists == "offsets"]
+    if not lists:
+        return
+    sent = tensors(served, {one.name: raw_column(rows, one, "rows") for one in served.inputs})
+    yield _run(graph, limit, "offsets", sent)
+    for one in lists:
+        column = rows[one.name].fill_null([])
+        values = column.explode(empty_as_null=False, keep_nulls=False).fill_null(BLANK[one.dtype]).to_list()
+        sent[f"{one.name}__values"] = np.array(values, {"int64": np.int64, "string": np.str_, "float32": np.float32}[one.dtype])
+        sent[f"{one.name}__offsets"] = np.array([0, *column.list.len().cum_sum()], np.int64)
+    yield _run(graph, limit, "offsets", sent)
+
+
+def asked(graph: Graph, rows: pl.DataFrame, limit: int | None, lists: Lists) -> tuple[Signature, pl.DataFrame]:
+    """What the unit takes, and the columns of that."""
+    serve = Serve(lists=lists) if limit is None else Serve(lists=lists, vocabulary_limit=limit)
+    return signature(graph, serve), without_strangers(graph, with_values(rows, graph.stored(limit)), limit)
+
+
+def _run(graph: Graph, limit: int | None, lists: Lists, feed: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+    session = onnxruntime.InferenceSession(graph.lower(limit, lists).SerializeToString(), providers=["CPUExecutionProvider"])
+    given = {name: column.astype(np.object_) if column.dtype.kind == "U" else column for name, column in feed.items()}
+    return dict(zip([one.name for one in graph.features], session.run([one.output for one in graph.features], given), strict=True))
 
 
 def without_strangers(graph: Graph, rows: pl.DataFrame, limit: int | None) -> pl.DataFrame:

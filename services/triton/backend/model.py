@@ -150,6 +150,7 @@ class TritonPythonModel:
         self._inputs = [one.name for one in self._session.get_inputs()]
         given = {one.name for one in self._session.get_outputs()}
         config = json.loads(args["model_config"])
+        self._key = config["input"][0]["name"]  # it has a value a row, which values and offsets of lists have not
         self._outputs = {one["name"]: Output(one, int(config.get("max_batch_size", 0)) > 0) for one in config["output"]}
         if missing := [name for name in self._outputs if name not in given]:
             raise pb_utils.TritonModelException(f"the graph has no output '{missing[0]}'")
@@ -167,7 +168,7 @@ class TritonPythonModel:
                 found = self._session.run([one.name for one in asked], feed, options)
             finally:
                 self._watch.end()
-            rows = len(next(iter(given.values())))
+            rows = len(given[self._key])
             for output, value in zip(asked, found, strict=True):
                 output.check(value, rows)
             return pb_utils.InferenceResponse([pb_utils.Tensor(one.name, value) for one, value in zip(asked, found, strict=True)])

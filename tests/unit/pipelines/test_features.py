@@ -145,3 +145,11 @@ def test_a_label_column_that_is_called_label_stays_what_was_judged_of_it(tmp_pat
     ready.write_rows(carried, carried, None, (tmp_path / "train.parquet", tmp_path / "holdout.parquet"))
     assert pl.read_parquet(tmp_path / "train.parquet")["label"].to_list() == [1, 0, 1]
     assert ready.graph.transform(ready.items.lazy(), "item").collect()["movieId_te"][:2].to_list() == [1.0, 0.0]
+
+
+def test_a_column_that_is_called_as_the_offsets_of_another_is_refused_before_data_flows(tmp_path: Path) -> None:
+    features = [{"categorify": ["userId", "movieId", "genres__offsets"]}, {"multi_hot": "genres", "separator": "|"}]
+    schema = films().with_columns(pl.lit(1).alias("genres__offsets")).schema
+    unfitted(spec(tmp_path, features=features), schema)
+    with pytest.raises(Invalid, match=r"^serve.lists: .* the lists of 'genres' as 'genres__offsets', and there is a column of that name: "):
+        unfitted(spec(tmp_path, features=features, serve={"lists": "offsets"}), schema)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2
 
-from shared.serving.config import Batching, ModelConfig, Tensor, WarmUp, model_config
+from shared.serving.config import Batching, ModelConfig, WarmUp, model_config
 from shared.serving.pbtext import Word, write
-from shared.serving.signature import Feature, Input, Signature
+from shared.serving.signature import Feature, Input, Signature, Tensor
 
 SIGNATURE = Signature(
     user="userId",
@@ -58,6 +58,28 @@ def test_instances_and_the_first_call_are_the_signatures() -> None:
         "movieId": (model_config_pb2.TYPE_INT64, [8], True),
         "genres": (model_config_pb2.TYPE_STRING, [8, 3], True),
     }
+
+
+@pytest.mark.requirement("T-05", "T-12")
+def test_lists_as_offsets_are_two_tensors_of_lengths_of_their_own() -> None:
+    *keys, genres = SIGNATURE.inputs
+    signature = SIGNATURE.model_copy(update={"inputs": (genres.model_copy(update={"lists": "offsets"}), *keys), "warm_up": 8})
+    found = read(model_config("m", signature, [1]))
+    assert [(one.name, one.data_type, list(one.dims)) for one in found.input] == [
+        ("userId", model_config_pb2.TYPE_INT64, [-1]),
+        ("movieId", model_config_pb2.TYPE_INT64, [-1]),
+        ("genres__values", model_config_pb2.TYPE_STRING, [-1]),
+        ("genres__offsets", model_config_pb2.TYPE_INT64, [-1]),
+    ]
+    (first,) = found.model_warmup
+    assert {name: list(one.dims) for name, one in first.inputs.items()} == {
+        "userId": [8],
+        "movieId": [8],
+        "genres__values": [0],
+        "genres__offsets": [9],
+    }
+    with pytest.raises(ValueError, match="'genres__values' has no value a row; a model that batches takes lists padded"):
+        replace(model_config("m", signature, [1]), batching=Batching(rows=4)).text()
 
 
 def test_a_model_that_batches_has_no_dimension_of_rows_of_its_own() -> None:

@@ -106,6 +106,9 @@ def test_whatever_is_configured_is_in_the_models_name() -> None:
     others = (Signature(user="u", item="i", **keys, **more) for more in ({"features": (feature,)}, {"instances": 2}, {"warm_up": 8}))
     names = {model_name("m", one) for one in (plain, *others)}
     assert len(names) == 4
+    lists = [Input(name="g", dtype="int64", width=3, side="item", lists=how) for how in ("padded", "offsets")]  # type: ignore[arg-type]
+    padded, offsets = (model_name("m", Signature(user="u", item="i", inputs=(*keys["inputs"], one))) for one in lists)
+    assert padded != offsets
     assert model_name("m", plain) == "eyas-m_e9734840", "what serves keeps its name over an upgrade"
 
 
