@@ -55,7 +55,7 @@ def fit_on_data(spec: RecommenderSpec, reach: Reach, most: int) -> Fitted:
     users = _with_vectors(read_users(people, spec), spec, spec.schema_.user, reach) if people else None
     source = open_interactions(spec, reach)
     extra = extra_columns(spec, source.frame.collect_schema())
-    source = judge(source, spec, None, time.time(), reach.scratch / "bad.parquet").source
+    source = judge(source, spec, None, time.time(), reach.scratch / "bad.parquet", reach.scratch / "validation").source
     frame = from_file(source, spec, {f"{EXTRA}{name}": name for name in extra})
     if spec.data.interactions.since:
         frame = latest(frame, spec.data.interactions.since.total_seconds())

@@ -32,7 +32,7 @@ def admit(context: Context, source: Source) -> Admitted:
     """BadData where thresholds say so."""
     spec, accepted = context.spec.recommender, _accepted(context)
     quarantine = context.out(QUARANTINE)
-    judged = judge(source, spec, accepted, time.time(), quarantine)
+    judged = judge(source, spec, accepted, time.time(), quarantine, context.scratch / "validation")
     report = judged.report
     if report.rows.quarantined:
         context.keep(QUARANTINE)

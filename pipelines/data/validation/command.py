@@ -39,7 +39,7 @@ def validate(told: Any) -> Validated:
         spec = _spec(request, reach)
         accepted = _profile(request.against) if request.against else None
         to = Path(request.folder) if request.folder else scratch
-        judged = judge(open_interactions(spec, reach), spec, accepted, time.time(), to / QUARANTINE)
+        judged = judge(open_interactions(spec, reach), spec, accepted, time.time(), to / QUARANTINE, scratch / "validation")
         _write(to, judged)
     refused = refusal(judged.report)
     return Validated(report=judged.report, refusal=str(refused) if refused else None)

@@ -11,7 +11,8 @@ import polars as pl
 
 from pipelines.data.validation.columns import Columns
 from pipelines.data.validation.figures import check, percent
-from pipelines.data.validation.profile import Categories, Numbers, Profile, counted, named, sampled
+from pipelines.data.validation.keys import sampled
+from pipelines.data.validation.profile import Categories, Numbers, Profile, counted, named
 from shared.contracts.validation import Limits, Validate
 from shared.contracts.validation_report import Bar, Check, Distribution
 from shared.domain.soundness import lost, stability_index

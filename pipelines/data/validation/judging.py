@@ -11,7 +11,7 @@ from pipelines.data.validation.comparing import bars_of, compare
 from pipelines.data.validation.figures import batch_checks, file_checks, row_checks
 from pipelines.data.validation.profile import Profile, profile_of
 from pipelines.data.validation.rows import row_rules
-from pipelines.data.validation.sifting import Sifted, sift
+from pipelines.data.validation.sifting import Sifted, Wanted, sift
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.validation_report import Check, Distribution, Report, Rows
 from shared.domain.errors import BadData
@@ -29,15 +29,16 @@ class Judged:
     profile: Profile | None
 
 
-def judge(source: Source, spec: RecommenderSpec, accepted: Profile | None, now: float, quarantine: Path) -> Judged:
-    """Bad rows are written to `quarantine`; no file is left there if there are none."""
+def judge(source: Source, spec: RecommenderSpec, accepted: Profile | None, now: float, quarantine: Path, scratch: Path) -> Judged:
+    """Bad rows are written to `quarantine`; no file is left there if there are none. `scratch` is there as long as the good rows are
+    read."""
     wish = spec.data.validate_
     columns = columns_of(source, spec)
-    source, sifted = _sifted(source, columns, spec, now, quarantine)
+    source, sifted = _sifted(source, columns, spec, now, quarantine, scratch)
     every = sum(path.stat().st_size for path in source.files) + sum(one.size for one in source.faulty)
     checks: list[Check] = [*file_checks(source.faulty, every, wish), *row_checks(sifted, wish)]
     shown: list[Distribution] = []
-    profile = profile_of(sifted.frame, columns) if sifted.kept else None
+    profile = profile_of(sifted.frame, columns, scratch) if sifted.kept else None
     if profile is not None:
         checks += batch_checks(profile, columns, wish)
         if accepted is not None:
@@ -51,7 +52,7 @@ def judge(source: Source, spec: RecommenderSpec, accepted: Profile | None, now: 
         source=source.name,
         verdict=worst(one.verdict for one in checks),
         rows=Rows(read=sifted.read, kept=sifted.kept, quarantined=sifted.quarantined),
-        reasons={fault.reason: fault.count for fault in sifted.faults},
+        reasons=sifted.reasons,
         files=tuple(path.name for path in source.files[:_FILES]),
         faulty=source.faulty,
         checks=tuple(checks),
@@ -72,13 +73,13 @@ def refusal(report: Report) -> BadData | None:
     return BadData(f"{report.source}: {first.says}; data.validate allows {most}{more}")
 
 
-def _sifted(source: Source, columns: Columns, spec: RecommenderSpec, now: float, quarantine: Path) -> tuple[Source, Sifted]:
+def _sifted(source: Source, columns: Columns, spec: RecommenderSpec, now: float, quarantine: Path, scratch: Path) -> tuple[Source, Sifted]:
     wish = spec.data.validate_
-    rules = row_rules(columns, wish, now)
+    wanted = Wanted(row_rules(columns, wish, now), wish.unique, tuple(wish.nulls))
     try:
-        return source, sift(source, rules, wish.unique, tuple(wish.nulls), quarantine)
+        return source, sift(source, wanted, quarantine, scratch)
     except BadData:
         whole = source.without_broken()
         if len(whole.files) == len(source.files):
             raise
-        return whole, sift(whole, rules, wish.unique, tuple(wish.nulls), quarantine)
+        return whole, sift(whole, wanted, quarantine, scratch)

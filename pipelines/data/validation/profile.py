@@ -7,27 +7,25 @@ stable hash so that two batches sample the same ones; and how much users and ite
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Literal
 
 import polars as pl
 from pydantic import Field
 
-from pipelines.data.stable_hash import stable_hash
 from pipelines.data.validation.columns import Columns
+from pipelines.data.validation.grouping import KEY, grouped
+from pipelines.data.validation.keys import Keys, KeySums, is_drawn
 from shared.contracts.strict import Strict
-from shared.domain.soundness import explained
 
 MOST_COLUMNS = 32
 MOST_TOP = 40
 MOST_DISTINCT = 100_000
 """A column with more different values is no category: names, comments."""
 LONGEST_VALUE = 200
-SAMPLED_KEYS = 2048
 SAMPLED_ROWS = 500_000
 _ROW = "profile.row"
 TENTHS = 10
-SIZES = 32
-"""Rows per key in powers of two: the last one holds all that have more."""
 
 
 class Numbers(Strict):
@@ -44,13 +42,6 @@ class Categories(Strict):
     other: int
 
 
-class Keys(Strict):
-    count: int
-    sizes: tuple[int, ...] = Field(description="How many keys have 1 row, 2 or 3, 4 to 7, and so on.")
-    shift: int = Field(description="Keys are sampled whose hash has so many leading zeros.")
-    sample: tuple[int, ...]
-
-
 class Profile(Strict):
     version: Literal[1] = 1
     rows: int
@@ -64,19 +55,19 @@ class Profile(Strict):
     columns: Mapping[str, Annotated[Numbers | Categories, Field(discriminator="kind")]]
 
 
-def profile_of(frame: pl.LazyFrame, columns: Columns) -> Profile:
+def profile_of(frame: pl.LazyFrame, columns: Columns, scratch: Path) -> Profile:
     """Of good rows; there is at least one."""
     time = columns.seconds()
     asked = {"rows": pl.len(), "oldest": time.min(), "newest": time.max(), "positives": columns.is_positive().mean()}
     found = frame.select(**asked).collect(engine="streaming").row(0, named=True)
     rows = int(found["rows"])
-    keys, ties = {}, {}
+    keys: dict[str, Keys] = {}
+    ties: dict[str, float] = {}
     for name, key in zip(("user", "item"), columns.keys, strict=True):
-        groups = _grouped(frame, key, columns, found["oldest"])
-        keys[name] = _keys(groups)
-        ties[f"label by {name}"] = _tie(groups, "label")
-        if name == "user":
-            ties["time by user"] = _tie(groups, "time")
+        numbers = {"label": columns.label_value(), "time": time - found["oldest"]} if name == "user" else {"label": columns.label_value()}
+        of = _keyed(frame, key, numbers, scratch / name)
+        keys[name] = of.keys()
+        ties |= {f"{number} by {name}": of.tie(number) for number in numbers}
     return Profile(
         rows=rows,
         oldest=found["oldest"],
@@ -86,12 +77,12 @@ def profile_of(frame: pl.LazyFrame, columns: Columns) -> Profile:
         repeats=_repeats(frame, columns, rows),
         keys=keys,
         ties=ties,
-        columns={name: _column(frame, name, columns.types[name], rows) for name in profiled(columns)},
+        columns={name: column_of(frame, name, columns.types[name], rows, scratch) for name in profiled(columns)},
     )
 
 
 def profiled(columns: Columns) -> tuple[str, ...]:
-    others = [name for name in columns.others if _is_number(columns.types[name]) or _is_category(columns.types[name])]
+    others = [name for name in columns.others if is_number(columns.types[name]) or is_category(columns.types[name])]
     return (columns.label, *others[: MOST_COLUMNS - 1])
 
 
@@ -111,41 +102,13 @@ def named(frame: pl.LazyFrame, name: str, values: tuple[str, ...]) -> dict[str, 
     return dict(found.iter_rows())
 
 
-def sampled(frame: pl.LazyFrame, key: str, keys: Keys) -> tuple[int, int]:
-    """Rows whose key would be in the sample, and those of them whose key is in it."""
-    drawn = frame.select(key).filter(_is_drawn(pl.col(key), keys.shift)).group_by(key).len().collect(engine="streaming")
-    seen = drawn.filter(pl.col(key).cast(pl.Int64).is_in(list(keys.sample)))
-    return int(drawn["len"].sum()), int(seen["len"].sum())
-
-
-def _grouped(frame: pl.LazyFrame, key: str, columns: Columns, oldest: float) -> pl.DataFrame:
-    """Sums by key, about a middle that keeps them exact enough."""
-    numbers = {"label": columns.label_value(), "time": columns.seconds() - oldest}
+def _keyed(frame: pl.LazyFrame, key: str, numbers: Mapping[str, pl.Expr], scratch: Path) -> KeySums:
+    """With sums about a middle that keeps them exact enough."""
     sums = [
-        each for name, value in numbers.items() for each in (value.sum().alias(f"{name} sum"), (value**2).sum().alias(f"{name} squares"))
+        each for name in numbers for each in (pl.col(name).sum().alias(f"{name} sum"), (pl.col(name) ** 2).sum().alias(f"{name} squares"))
     ]
-    return frame.group_by(pl.col(key).alias("key")).agg(pl.len().alias("rows"), *sums).sort("key").collect(engine="streaming")
-
-
-def _tie(groups: pl.DataFrame, name: str) -> float:
-    rows, total, squares = int(groups["rows"].sum()), float(groups[f"{name} sum"].sum()), float(groups[f"{name} squares"].sum())
-    between = float((groups[f"{name} sum"] ** 2 / groups["rows"]).sum())
-    found = explained(len(groups), rows, squares - between, squares - total**2 / rows)
-    return round(found, 4)
-
-
-def _keys(groups: pl.DataFrame) -> Keys:
-    size = pl.col("rows").log(2).floor().cast(pl.Int64).clip(0, SIZES - 1)
-    sizes = dict(groups.group_by(size.alias("size")).len().iter_rows())
-    shift = max(0, (len(groups) // SAMPLED_KEYS).bit_length())
-    sample = groups.filter(_is_drawn(pl.col("key"), shift))["key"]
-    return Keys(
-        count=len(groups), sizes=tuple(int(sizes.get(n, 0)) for n in range(SIZES)), shift=shift, sample=tuple(int(key) for key in sample)
-    )
-
-
-def _is_drawn(key: pl.Expr, shift: int) -> pl.Expr:
-    return stable_hash(key) <= pl.lit((2**64 - 1) >> shift, dtype=pl.UInt64)
+    rows = frame.select(pl.col(key).alias(KEY), **numbers)
+    return KeySums(grouped(rows, [pl.len().cast(pl.Int64).alias("rows"), *sums], scratch), tuple(numbers))
 
 
 def _disorder(frame: pl.LazyFrame, time: pl.Expr, rows: int) -> float:
@@ -158,22 +121,22 @@ def _disorder(frame: pl.LazyFrame, time: pl.Expr, rows: int) -> float:
 def _repeats(frame: pl.LazyFrame, columns: Columns, rows: int) -> float:
     """Exact among a share of the users, by their hash: so many that their rows fit in memory."""
     shift = max(0, (rows // SAMPLED_ROWS).bit_length())
-    drawn = frame.filter(_is_drawn(pl.col(columns.user), shift))
+    drawn = frame.filter(is_drawn(pl.col(columns.user), shift))
     found = drawn.select(pl.len().alias("rows"), pl.struct(columns.user, columns.item, columns.time).n_unique().alias("different"))
     drawn_rows, different = found.collect(engine="streaming").row(0)
     return round((drawn_rows - different) / drawn_rows, 6) if drawn_rows else 0.0
 
 
-def _is_number(dtype: pl.DataType) -> bool:
+def is_number(dtype: pl.DataType) -> bool:
     return dtype.is_numeric()
 
 
-def _is_category(dtype: pl.DataType) -> bool:
+def is_category(dtype: pl.DataType) -> bool:
     return dtype in (pl.String, pl.Boolean, pl.Categorical, pl.Enum)
 
 
-def _column(frame: pl.LazyFrame, name: str, dtype: pl.DataType, rows: int) -> Numbers | Categories:
-    return _numbers(frame, name, rows) if _is_number(dtype) else _categories(frame, name, rows)
+def column_of(frame: pl.LazyFrame, name: str, dtype: pl.DataType, rows: int, scratch: Path) -> Numbers | Categories:
+    return _numbers(frame, name, rows) if is_number(dtype) else _categories(frame, name, rows, scratch)
 
 
 def _numbers(frame: pl.LazyFrame, name: str, rows: int) -> Numbers:
@@ -186,12 +149,13 @@ def _numbers(frame: pl.LazyFrame, name: str, rows: int) -> Numbers:
     return Numbers(nulls=rows - sum(counts), edges=tuple(edges), counts=counts)
 
 
-def _categories(frame: pl.LazyFrame, name: str, rows: int) -> Categories:
+def _categories(frame: pl.LazyFrame, name: str, rows: int, scratch: Path) -> Categories:
     text = pl.col(name).cast(pl.String)
     nulls, different = frame.select(text.null_count(), text.approx_n_unique().alias("different")).collect(engine="streaming").row(0)
     top: list[tuple[str, int]] = []
     if different <= MOST_DISTINCT:
-        counts = frame.select(text).filter(text.str.len_chars() <= LONGEST_VALUE).group_by(name).len().collect(engine="streaming")
-        top = list(counts.sort(["len", name], descending=[True, False]).head(MOST_TOP).iter_rows())
+        short = frame.select(text.alias(KEY)).filter(pl.col(KEY).str.len_chars() <= LONGEST_VALUE)
+        for counts in grouped(short, [pl.len().cast(pl.Int64).alias("rows")], scratch / "values"):
+            top = sorted([*top, *counts.iter_rows()], key=lambda one: (-one[1], one[0]))[:MOST_TOP]
     other = rows - int(nulls) - sum(count for _, count in top)
     return Categories(nulls=int(nulls), top=tuple(top), other=other)

@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.data.sources import Source, readable
+from pipelines.data.validation.repeats import mark_repeats
 from pipelines.data.validation.rows import Rule
 
 REPEATED = "repeats an earlier row"
@@ -32,6 +33,16 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """What rows are held against. `lacking`: looked at only in rows that are good otherwise, and counted apart."""
+
+    rules: Sequence[Rule]
+    unique: Sequence[str] = ()
+    nulls: Sequence[str] = ()
+    lacking: Rule | None = None
+
+
+@dataclass(frozen=True)
 class Sifted:
     """`frame` has the good rows alone, in their order."""
 
@@ -40,52 +51,70 @@ class Sifted:
     kept: int
     faults: tuple[Fault, ...]
     nulls: Mapping[str, int]
+    lacking: Fault | None = None
+    """Beside `faults`."""
 
     @property
     def quarantined(self) -> int:
         return self.read - self.kept
 
+    @property
+    def bad(self) -> int:
+        """Rows with one of `faults`."""
+        return self.quarantined - (self.lacking.count if self.lacking else 0)
 
-def sift(source: Source, rules: Sequence[Rule], unique: Sequence[str], nulls: Sequence[str], quarantine: Path) -> Sifted:
-    """Writes `quarantine` (row, reason and the columns of the source) only where there is something to quarantine."""
+    @property
+    def reasons(self) -> dict[str, int]:
+        return {fault.reason: fault.count for fault in (*self.faults, *([self.lacking] if self.lacking else []))}
+
+
+def sift(source: Source, wanted: Wanted, quarantine: Path, scratch: Path) -> Sifted:
+    """Writes `quarantine` (row, reason and the columns of the source) only where there is something to quarantine. What repeats an earlier
+    row is remembered in `scratch`, as long as the good rows are read."""
+    rules, lacking = wanted.rules, wanted.lacking
     bad = pl.any_horizontal([rule.bad for rule in rules])
+    strange = lacking.bad & ~bad if lacking else pl.lit(False)
     asked = {
         "rows": pl.len(),
         "bad": bad.sum(),
         **{f"bad {n}": rule.bad.sum() for n, rule in enumerate(rules)},
         **{f"worst {n}": rule.worst for n, rule in enumerate(rules)},
-        **{f"null {column}": pl.col(column).null_count() for column in nulls},
+        **{f"null {column}": pl.col(column).null_count() for column in wanted.nulls},
+        **({"strange": strange.sum(), "strangest": pl.col(lacking.column).filter(strange).min()} if lacking else {}),
     }
     with readable(source.name):
         found = source.frame.select(**asked).collect(engine="streaming").row(0, named=True)
     faults = [Fault(rule, rule.reason, found[f"bad {n}"], _text(found[f"worst {n}"])) for n, rule in enumerate(rules) if found[f"bad {n}"]]
-    read, kept = int(found["rows"]), int(found["rows"] - found["bad"])
-    frame = source.frame.filter(~bad) if faults else source.frame
-    repeats: pl.LazyFrame | None = None
-    if unique:
+    left_out = [(rule.bad, rule.reason) for rule in rules] if faults else []
+    apart = None
+    if lacking and found["strange"]:
+        apart = Fault(lacking, lacking.reason, found["strange"], _text(found["strangest"]))
+        left_out.append((strange, lacking.reason))
+    read, kept = int(found["rows"]), int(found["rows"] - found["bad"] - found.get("strange", 0))
+    frame = source.frame.filter(~_any(left_out)) if left_out else source.frame
+    if wanted.unique and kept:
         rows = source.frame.with_row_index(_ROW)
-        good = rows.filter(~bad) if faults else rows
-        firsts = good.group_by(unique).agg(pl.col(_ROW).min()).select(_ROW)
+        good = rows.filter(~_any(left_out)) if left_out else rows
         with readable(source.name):
-            distinct = int(firsts.select(pl.len()).collect(engine="streaming").item())
-        if distinct < kept:
-            faults.append(Fault(None, REPEATED, kept - distinct))
-            kept = distinct
-            frame = good.join(firsts, on=_ROW, how="semi", maintain_order="left").drop(_ROW)
-            repeats = good.join(firsts, on=_ROW, how="anti").select(_ROW)
-    if faults:
-        _write(source, rules, bad, repeats, quarantine)
-    return Sifted(frame, read, kept, tuple(faults), {column: int(found[f"null {column}"]) for column in nulls})
+            repeats, count = mark_repeats(good, wanted.unique, _ROW, read, scratch)
+        if count:
+            faults.append(Fault(None, REPEATED, count))
+            kept -= count
+            frame = good.filter(~repeats).drop(_ROW)
+            left_out.append((repeats, REPEATED))
+    if left_out:
+        _write(source, left_out, quarantine)
+    return Sifted(frame, read, kept, tuple(faults), {column: int(found[f"null {column}"]) for column in wanted.nulls}, apart)
 
 
-def _write(source: Source, rules: Sequence[Rule], bad: pl.Expr, repeats: pl.LazyFrame | None, path: Path) -> None:
-    named = [pl.when(rule.bad).then(pl.lit(rule.reason)) for rule in rules]
+def _any(left_out: Sequence[tuple[pl.Expr, str]]) -> pl.Expr:
+    return pl.any_horizontal([bad for bad, _ in left_out])
+
+
+def _write(source: Source, left_out: Sequence[tuple[pl.Expr, str]], path: Path) -> None:
+    named = [pl.when(bad).then(pl.lit(reason)) for bad, reason in left_out]
     reason = pl.concat_str(named, separator="; ", ignore_nulls=True)
-    rows = source.frame.with_row_index(_ROW)
-    apart = rows.filter(bad).with_columns(reason.alias(_REASON))
-    if repeats is not None:
-        again = rows.join(repeats, on=_ROW, how="semi").with_columns(pl.lit(REPEATED).alias(_REASON))
-        apart = pl.concat([apart, again]).sort(_ROW)
+    apart = source.frame.with_row_index(_ROW).filter(_any(left_out)).with_columns(reason.alias(_REASON))
     path.parent.mkdir(parents=True, exist_ok=True)
     with readable(source.name):
         columns = [pl.col(name).alias(_apart(name)) for name in source.frame.collect_schema().names()]

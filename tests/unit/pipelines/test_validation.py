@@ -49,7 +49,7 @@ def wishing(folder: Path, **wish: Any) -> RecommenderSpec:
 
 def judged(frame: pl.DataFrame, folder: Path, accepted: Profile | None = None, **wish: Any) -> Judged:
     source = Source("ratings.parquet", (), frame.lazy())
-    return judge(source, wishing(folder, **wish), accepted, NOW, folder / "quarantine.parquet")
+    return judge(source, wishing(folder, **wish), accepted, NOW, folder / "quarantine.parquet", folder / "scratch")
 
 
 def crossed(report: Report, verdict: str = "warn") -> set[str]:

@@ -1,0 +1,73 @@
+"""What is remembered of keys: how many there are, of how many rows each, a sample of them, and what they tell of numbers.
+
+A sample is chosen by a stable hash, so that two batches sample the same keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+from pydantic import Field
+
+from pipelines.data.stable_hash import stable_hash
+from pipelines.data.validation.grouping import KEY
+from shared.contracts.strict import Strict
+from shared.domain.soundness import explained
+
+SAMPLED_KEYS = 2048
+SIZES = 32
+"""Rows per key in powers of two: the last one holds all that have more."""
+
+
+class Keys(Strict):
+    count: int
+    sizes: tuple[int, ...] = Field(description="How many keys have 1 row, 2 or 3, 4 to 7, and so on.")
+    shift: int = Field(description="Keys are sampled whose hash has so many leading zeros.")
+    sample: tuple[int, ...]
+
+
+class KeySums:
+    """Of all keys, a part of them after the other: `rows` of each, and the sum and the squares of numbers."""
+
+    def __init__(self, parts: Iterable[pl.DataFrame], numbers: tuple[str, ...]) -> None:
+        self._count, self._rows, self._sizes, self._drawn = 0, 0, [0] * SIZES, pl.Series(KEY, [], pl.Int64)
+        self._numbers = {name: [0.0, 0.0, 0.0] for name in numbers}
+        for part in parts:
+            self._add(part)
+
+    def _add(self, part: pl.DataFrame) -> None:
+        self._count += len(part)
+        self._rows += int(part["rows"].sum())
+        size = pl.col("rows").log(2).floor().cast(pl.Int64).clip(0, SIZES - 1)
+        for at, count in part.group_by(size.alias("size")).len().iter_rows():
+            self._sizes[at] += count
+        drawn = part.filter(is_drawn(pl.col(KEY), self._shift))[KEY].cast(pl.Int64)
+        self._drawn = pl.concat([self._drawn, drawn]).to_frame().filter(is_drawn(pl.col(KEY), self._shift))[KEY]
+        for name, sums in self._numbers.items():
+            sums[0] += float(part[f"{name} sum"].sum())
+            sums[1] += float(part[f"{name} squares"].sum())
+            sums[2] += float((part[f"{name} sum"] ** 2 / part["rows"]).sum())
+
+    @property
+    def _shift(self) -> int:
+        return max(0, (self._count // SAMPLED_KEYS).bit_length())
+
+    def keys(self) -> Keys:
+        return Keys(count=self._count, sizes=tuple(self._sizes), shift=self._shift, sample=tuple(self._drawn.sort()))
+
+    def tie(self, name: str) -> float:
+        """How much of the number's variance the key explains."""
+        total, squares, between = self._numbers[name]
+        return round(explained(self._count, self._rows, squares - between, squares - total**2 / self._rows), 4)
+
+
+def is_drawn(key: pl.Expr, shift: int) -> pl.Expr:
+    return stable_hash(key) <= pl.lit((2**64 - 1) >> shift, dtype=pl.UInt64)
+
+
+def sampled(frame: pl.LazyFrame, key: str, keys: Keys) -> tuple[int, int]:
+    """Rows whose key would be in the sample, and those of them whose key is in it."""
+    drawn = frame.select(key).filter(is_drawn(pl.col(key), keys.shift)).group_by(key).len().collect(engine="streaming")
+    seen = drawn.filter(pl.col(key).cast(pl.Int64).is_in(list(keys.sample)))
+    return int(drawn["len"].sum()), int(seen["len"].sum())
