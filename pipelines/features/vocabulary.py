@@ -14,8 +14,10 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from pipelines.features.columns import BLANK, FIRST, NULL, UNKNOWN, Column, polars_type
+from pipelines.features.dense import Dense, dense
 from pipelines.features.hashing import hashed
 from pipelines.features.lowering import Lowering
 
@@ -73,6 +75,24 @@ class Vocabulary:
         if self.values.is_empty():
             return pl.when(source.is_null()).then(pl.lit(NULL, pl.Int32)).otherwise(self.unknown(source))
         return self.finish(source, source.replace_strict(self.values, self.codes, default=None, return_dtype=pl.Int32))
+
+    def coded(self, values: pl.Series) -> NDArray[np.int32]:
+        """The same at once, where a table lies ready."""
+        if self.dense is not None:
+            found = pl.Series(self.dense.of(values))
+        elif self.dtype == "string" and len(self.values):
+            found = (values.cast(self._words, strict=False).to_physical().cast(pl.Int32) + FIRST).fill_null(UNKNOWN)
+        else:
+            return values.to_frame("value").select(self.encode(pl.col("value"))).to_series().to_numpy()
+        return found.set(values.is_null(), NULL).to_numpy() if values.null_count() else found.to_numpy()
+
+    @cached_property
+    def dense(self) -> Dense | None:
+        return dense(self.values, self.codes.to_numpy(), UNKNOWN) if self.buckets is None else None
+
+    @cached_property
+    def _words(self) -> pl.Enum:
+        return pl.Enum(self.values)
 
     def lower(self, build: Lowering, column: Column) -> str:
         """int32 codes."""

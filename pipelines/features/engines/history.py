@@ -1,18 +1,21 @@
 """What came before each row, for what looks at a user's rows in order, in memory that doesn't grow with their number.
 
 The few columns that it takes are spread over files by a hash of the user; file by file the values are worked out, and laid down by the
-row's number in a file that is mapped into memory. Rows themselves stay where they are, in their order.
+row's number in a file of their own. Rows themselves stay where they are, in their order.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from pipelines.features.hashing import PRIME, bucket
 from pipelines.features.operators.kinds import Ordered
@@ -21,11 +24,35 @@ from pipelines.features.statistics import Newest
 
 ROW = "~row"
 """The number of a row."""
-SPREAD = 400_000
-"""Rows of one file of users, about."""
+SPREAD, FEW = 400_000, 16
+"""Rows of one file of users, about, as long as there are few; beyond, both their size and their number grow: an open file and a row of
+one that is read take memory."""
 _PART = "~part"
+_THREADS = 2
+_APART = 65_536
 _ROW_GROUP = 16_384
 """Small: each file's next one is held in memory."""
+
+
+@dataclass(frozen=True)
+class Laid:
+    """Values row by row in a file, of `shape` each."""
+
+    path: Path
+    dtype: type[Any]
+    shape: tuple[int, ...]
+
+    def at(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Those of a batch lie close together, mostly next to each other: one read."""
+        if not len(rows):
+            return np.zeros((0, *self.shape), self.dtype)
+        first, last = int(rows.min()), int(rows.max())
+        if last - first > _APART + 8 * len(rows):
+            return np.array(np.memmap(self.path, self.dtype, "r").reshape(-1, *self.shape)[rows])
+        cells = math.prod(self.shape)
+        start = first * cells * np.dtype(self.dtype).itemsize
+        found = np.fromfile(self.path, self.dtype, (last + 1 - first) * cells, offset=start).reshape(-1, *self.shape)
+        return found if len(found) == len(rows) and (rows[1:] > rows[:-1]).all() else found[rows - first]
 
 
 class History:
@@ -34,29 +61,29 @@ class History:
     def __init__(self, frame: pl.LazyFrame, operators: Iterable[Ordered], row: tuple[str, str, str], folder: Path, rows: int) -> None:
         names = dict.fromkeys((*row, *(name for one in operators for name in one.needs), ROW))
         self.row, self._folder, self._rows = row, folder, rows
-        self.files = _spread(frame.select(list(names)), row[0], folder / "users", max(1, math.ceil(rows / SPREAD)))
-        self._made: dict[str, np.memmap[Any, Any]] = {}
+        self.files = _spread(frame.select(list(names)), row[0], folder / "users", _parts(rows))
+        self._made: dict[str, Laid] = {}
 
     def added(self, frame: pl.LazyFrame, operator: Ordered) -> pl.LazyFrame:
         """The frame, which has the rows' numbers, with what came before them."""
-        values = self._values(operator)
-        dtype = pl.Series(np.zeros((0, *operator.shape[1]), operator.shape[0])).dtype
+        laid = self._laid(operator)
+        dtype = pl.Series(np.zeros((0, *laid.shape), laid.dtype)).dtype
+        values = pl.col(ROW).map_batches(lambda rows: pl.Series(laid.at(rows.to_numpy()), dtype=dtype), dtype, is_elementwise=True)
+        return frame.with_columns(values.alias(before_name(operator.name)))
 
-        def taken(rows: pl.Series) -> pl.Series:
-            return pl.Series(np.asarray(values[rows.to_numpy()]), dtype=dtype)
-
-        return frame.with_columns(pl.col(ROW).map_batches(taken, dtype, is_elementwise=True).alias(before_name(operator.name)))
-
-    def _values(self, operator: Ordered) -> np.memmap[Any, Any]:
+    def _laid(self, operator: Ordered) -> Laid:
         if operator.name not in self._made:
-            dtype, shape = operator.shape
-            path = self._folder / f"{len(self._made)}.npy"
-            values = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=(self._rows, *shape))  # type: ignore[no-untyped-call]
-            for file in self.files:
+            laid = Laid(self._folder / f"{len(self._made)}.values", *operator.shape)
+            values = np.memmap(laid.path, laid.dtype, "w+", shape=(self._rows, *laid.shape))
+
+            def lay(file: Path) -> None:
                 some = pl.read_parquet(file, columns=[*operator.needs, ROW])
                 values[some[ROW].to_numpy()] = operator.before(some.select(operator.needs).to_struct())
+
+            with ThreadPoolExecutor(_THREADS) as threads:
+                list(threads.map(lay, self.files))
             values.flush()
-            self._made[operator.name] = values
+            self._made[operator.name] = laid
         return self._made[operator.name]
 
     def newest(self, ask: Newest) -> pl.DataFrame:
@@ -72,6 +99,10 @@ class History:
             parts.append(newest.group_by(ask.by, maintain_order=True).agg(VALUES))
         whole: pl.DataFrame = pl.concat(parts).sort(ask.by)
         return whole
+
+
+def _parts(rows: int) -> int:
+    return max(1, min(math.ceil(rows / SPREAD), max(FEW, math.isqrt(FEW * rows // SPREAD))))
 
 
 def _spread(frame: pl.LazyFrame, user: str, folder: Path, parts: int) -> list[Path]:

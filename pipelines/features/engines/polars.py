@@ -96,8 +96,8 @@ class _Plans:
     def _latest(self, ask: Newest) -> pl.LazyFrame:
         """The newest time is the largest: no order is needed."""
         assert self.data.history is not None
-        whole = pl.concat([pl.scan_parquet(path).select(ask.by, ask.of) for path in self.data.history.files])
-        return whole.group_by(ask.by).agg(pl.col(ask.of).max().implode().alias(VALUES))
+        whole = pl.scan_parquet(self.data.history.files).select(ask.by, ask.of)
+        return whole.group_by(ask.by).agg(pl.col(ask.of).max().alias(VALUES)).with_columns(pl.concat_list(VALUES))
 
     def _widest(self, ask: Counts, others: list[Counts]) -> Counts:
         """With targets, folds and all, where somebody asks for the same keys so."""

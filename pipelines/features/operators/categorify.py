@@ -7,12 +7,10 @@ from typing import ClassVar, Self
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from pipelines.features.columns import NULL, UNKNOWN, Column, Raw, Table
+from pipelines.features.columns import NULL, Column, Raw, Table
 from pipelines.features.lowering import Lowering
 from pipelines.features.operators.base import Feature, Made, Mode, Saved, made, output_name
-from pipelines.features.operators.keyed import dense
 from pipelines.features.statistics import Counts, Found, Longest, Statistic
 from pipelines.features.vocabulary import Rule, Vocabulary, fit_vocabulary
 from shared.domain.errors import Invalid
@@ -131,7 +129,7 @@ def padded(lists: pl.Expr, vocabulary: Vocabulary, length: int) -> pl.Expr:
 
     def rows(some: pl.Series) -> pl.Series:
         counts = some.list.len().fill_null(0).to_numpy()
-        values = _coded(some.explode(empty_as_null=False, keep_nulls=False), vocabulary)
+        values = vocabulary.coded(some.explode(empty_as_null=False, keep_nulls=False))
         found = np.full((len(some), length), NULL, np.int32)
         if counts.max(initial=0) > length:
             starts = np.cumsum(counts) - counts
@@ -143,18 +141,13 @@ def padded(lists: pl.Expr, vocabulary: Vocabulary, length: int) -> pl.Expr:
     return lists.map_batches(rows, dtype, is_elementwise=True)
 
 
-def _coded(values: pl.Series, vocabulary: Vocabulary) -> NDArray[np.int32]:
-    found: NDArray[np.int32] = values.to_frame("value").select(vocabulary.encode(pl.col("value"))).to_series().to_numpy()
-    return found
-
-
 def encoded(frame: pl.LazyFrame, column: str, vocabulary: Vocabulary, output: str) -> pl.LazyFrame:
     """By a join: what it costs doesn't depend on how many batches the rows come in."""
     if vocabulary.values.is_empty():
         return frame.with_columns(vocabulary.encode(pl.col(column)).alias(output))
-    if vocabulary.buckets is None and (table := dense(vocabulary.values, vocabulary.codes.to_numpy(), UNKNOWN)) is not None:
+    if vocabulary.dense is not None:
         blank = pl.lit(NULL, pl.Int32)
-        return frame.with_columns(pl.when(pl.col(column).is_null()).then(blank).otherwise(table.at(column)).alias(output))
+        return frame.with_columns(pl.when(pl.col(column).is_null()).then(blank).otherwise(vocabulary.dense.at(column)).alias(output))
     known = vocabulary.table.rename({"value": column, "code": output}).lazy()
     joined = frame.join(known, on=column, how="left", maintain_order="left")
     return joined.with_columns(vocabulary.finish(pl.col(column), pl.col(output)).alias(output))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
@@ -11,10 +13,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.features.columns import FIRST, NULL, Column, joined_side
-from pipelines.features.hashing import bucket_of_codes, hashed
+from pipelines.features.hashing import bucket_of_codes
 from pipelines.features.lowering import Lowering
 from pipelines.features.operators.base import Feature, Linked, Made, Mode, made, plain
 from shared.domain.errors import Invalid
+
+_TABLE = 2**20
+"""Combinations."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,8 @@ class Cross(Linked):
     buckets: int
     width: int | None = None
     """Of that one, once fitted."""
+    sizes: tuple[int, ...] = ()
+    """How many codes each has, once fitted."""
 
     kind: ClassVar[str] = "cross"
 
@@ -49,28 +56,41 @@ class Cross(Linked):
         return (Feature(self.name, "code", self.outputs[0].side, self.width, self.buckets + FIRST),)
 
     def linked(self, made: Made) -> Self:
-        return replace(self, width=None if self.many is None else made[self.many.name].width)
+        sizes = [made[one.name].cardinality for one in self.columns]
+        assert None not in sizes
+        width = None if self.many is None else made[self.many.name].width
+        return replace(self, width=width, sizes=tuple(size for size in sizes if size is not None))
 
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
-        output = self.outputs[0].name
-        if self.many is None:
-            codes = [pl.col(one.name).cast(pl.Int64) for one in self.columns]
-            missing = pl.any_horizontal(*(code == NULL for code in codes))
-            code = pl.when(missing).then(NULL).otherwise(hashed(codes, self.buckets) + FIRST)
-            return frame.with_columns(code.cast(pl.Int32).alias(output))
-        names, width = [one.name for one in self.columns], self.width
-        assert width is not None
+        names = [one.name for one in self.columns]
+        dtype = pl.Int32() if self.width is None else pl.Array(pl.Int32, self.width)
 
         def crossed(row: pl.Series) -> pl.Series:
-            return pl.Series(self.arrays([row.struct.field(name).to_numpy() for name in names]), dtype=pl.Array(pl.Int32, width))
+            return pl.Series(self.arrays([row.struct.field(name).to_numpy() for name in names]), dtype=dtype)
 
-        whole = pl.struct(names).map_batches(crossed, pl.Array(pl.Int32, width), is_elementwise=True)
-        return frame.with_columns(whole.alias(output))
+        return frame.with_columns(pl.struct(names).map_batches(crossed, dtype, is_elementwise=True).alias(self.outputs[0].name))
 
     def arrays(self, columns: list[NDArray[np.int32]]) -> NDArray[np.int32]:
         """Of codes as arrays, each [rows] or [rows, width]: for what is only known when a batch is made."""
         wide = any(one.ndim == 2 for one in columns)
         shaped = [one[:, None] if wide and one.ndim == 1 else one for one in columns]
+        if self.table is None:
+            return self._hashed(shaped)
+        place = shaped[0]
+        for size, codes in zip(self.sizes[1:], shaped[1:], strict=True):
+            place = place * np.int32(size) + codes
+        found: NDArray[np.int32] = self.table[place]
+        return found
+
+    @cached_property
+    def table(self) -> NDArray[np.int32] | None:
+        """Of all combinations, where there are few of them."""
+        if not self.sizes or math.prod(self.sizes) > _TABLE:
+            return None
+        codes = np.meshgrid(*(np.arange(size, dtype=np.int32) for size in self.sizes), indexing="ij")
+        return self._hashed([one.ravel() for one in codes])
+
+    def _hashed(self, shaped: list[NDArray[np.int32]]) -> NDArray[np.int32]:
         there = functools.reduce(np.logical_and, (one != NULL for one in shaped))
         codes = [np.broadcast_to(one, there.shape)[there].astype(np.int64) for one in shaped]
         found = np.full(there.shape, NULL, np.int32)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.features.columns import BLANK, Column
+from pipelines.features.dense import dense
 from pipelines.features.lowering import Lowering
 
 
@@ -78,39 +78,6 @@ def taken(place: str, values: NDArray[Any]) -> pl.Expr:
     """Of those rows; `values` has one more for what isn't there."""
     inner = pl.Series(values[:0]).dtype
     return pl.col(place).map_batches(lambda rows: pl.Series(values[rows.to_numpy()], dtype=inner), inner, is_elementwise=True)
-
-
-@dataclass(frozen=True)
-class Dense:
-    """From whole numbers that lie close together to others: an array, which is many times faster than a hash."""
-
-    low: int
-    table: NDArray[np.int32]
-    """Before the first and behind the last one: for what isn't there."""
-
-    def at(self, column: str) -> pl.Expr:
-        """Nulls aren't there."""
-        low, table = self.low, self.table
-
-        def found(values: pl.Series) -> pl.Series:
-            return pl.Series(table[np.clip(values.to_numpy(), low, low + len(table) - 1) - low])
-
-        return pl.col(column).cast(pl.Int64).fill_null(low).map_batches(found, pl.Int32, is_elementwise=True)
-
-
-def dense(keys: pl.Series, values: NDArray[np.int32], missing: int) -> Dense | None:
-    """None where the keys are text, or too far apart."""
-    if not keys.dtype.is_integer() or not len(keys):
-        return None
-    low, high = int(keys.min()), int(keys.max())  # type: ignore[arg-type]
-    if high - low > _APART + 8 * len(keys) or low <= -(2**63) + 1 or high >= 2**63 - 2:
-        return None
-    table = np.full(high - low + 3, missing, np.int32)
-    table[keys.to_numpy().astype(np.int64) - (low - 1)] = values
-    return Dense(low - 1, table)
-
-
-_APART = 1_000_000
 
 
 def key_kinds(columns: tuple[Column, ...]) -> bool:

@@ -86,7 +86,7 @@ class Sequence:
         """The keys, and a row of codes for each, one more for what isn't there."""
         assert self.newest is not None and self.vocabulary is not None
         lists = self.newest[VALUES]
-        codes = self._coded(lists.explode(empty_as_null=False)) if len(lists) else np.empty(0, np.int32)
+        codes = self.vocabulary.coded(lists.explode(empty_as_null=False)) if len(lists) else np.empty(0, np.int32)
         ends = np.append(0, np.cumsum(lists.list.len().to_numpy())).astype(np.int64)
         rows = np.zeros((len(lists) + 1, self.length), np.int32)
         rows[:-1] = behind(codes, ends[:-1], ends[1:], self.length, self.reverse or self.bounded)
@@ -117,10 +117,6 @@ class Sequence:
         steps = xp.arange(self.length)[None, :]
         return xp.where(steps < count, xp.take_along_axis(codes, xp.maximum(count - 1 - steps, 0), axis=1), NULL)
 
-    def _coded(self, items: pl.Series) -> NDArray[np.int32]:
-        assert self.vocabulary is not None
-        return pl.DataFrame({"item": items}).select(self.vocabulary.encode(pl.col("item"))).to_series().to_numpy().astype(np.int32)
-
     def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
         output, dtype = self.outputs[0].name, pl.Array(pl.Int32, self.length)
         if mode == "rows":
@@ -140,6 +136,7 @@ class Sequence:
 
     def before(self, rows: pl.Series) -> NDArray[np.int32]:
         """Of all rows of some users, as a struct: for each row its codes."""
+        assert self.vocabulary is not None
         order, users = in_order(rows, self.row)
         counts = rows.struct.field("label").gather(order).to_numpy() == 1 if self.liked else np.ones(len(rows), bool)
         before = np.append(0, np.cumsum(counts))
@@ -147,7 +144,7 @@ class Sequence:
         starts = np.zeros(len(rows), np.int64)
         starts[begins] = begins
         first = before[np.maximum.accumulate(starts)]
-        codes = self._coded(rows.struct.field(self.of.name).gather(order))[counts]
+        codes = self.vocabulary.coded(rows.struct.field(self.of.name).gather(order))[counts]
         found = np.empty((len(rows), self.length), np.int32)
         if not self.bounded:
             found[order] = behind(codes, first, before[:-1], self.length, self.reverse)
