@@ -19,10 +19,10 @@ from pipelines.features.engines.polars import Data
 from pipelines.features.graph import Graph, Tables, compile_graph, joined
 from pipelines.features.operators.base import Mode, plain
 from pipelines.features.operators.target import fold_of
+from pipelines.features.raw import check_lists
 from shared.contracts.features import mentioned
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.errors import Invalid
-from shared.serving.signature import OFFSETS, VALUES
 
 EXTRA = "x."
 """Begins the names of further columns of the interactions, as etl carries them."""
@@ -59,21 +59,8 @@ def graph_of(
                     f"features: '{plain(out)}' depends on the item and on the user or the moment: only a 'cross' may, since it is made"
                     " for each pair"
                 )
-    if spec.serve.lists == "offsets":
-        _check_names(graph)
+    check_lists(graph, spec.serve.lists)
     return graph
-
-
-def _check_names(graph: Graph) -> None:
-    """The served unit takes two tensors of each list."""
-    raws = graph.raws()
-    taken = {one.name for one in raws}
-    for one in raws:
-        if one.many and (found := [one.name + end for end in (VALUES, OFFSETS) if one.name + end in taken]):
-            raise Invalid(
-                f"serve.lists: with 'offsets' the served graph takes the lists of '{one.name}' as '{found[0]}', and there is a column of"
-                " that name: rename the column, or leave lists padded"
-            )
 
 
 @dataclass(frozen=True)

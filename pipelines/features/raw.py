@@ -13,7 +13,7 @@ from pipelines.features.graph import Graph
 from pipelines.features.stored import Stored
 from shared.contracts.serving import Lists, Serve
 from shared.domain.errors import Invalid
-from shared.serving.signature import BLANK, Feature, Input, Signature
+from shared.serving.signature import BLANK, OFFSETS, VALUES, Feature, Input, Signature
 
 VIEW = "users"
 """The feature store's view of what is known of users."""
@@ -30,6 +30,7 @@ def inputs(graph: Graph, limit: int | None = None) -> tuple[Raw, ...]:
 def signature(graph: Graph, serve: Serve | None = None) -> Signature:
     """`serve`: how it is to be served, where that is of interest."""
     serve = serve or Serve()
+    check_lists(graph, serve.lists)
     limit = serve.vocabulary_limit
     taken = inputs(graph, limit)
     features = tuple(
@@ -45,6 +46,18 @@ def signature(graph: Graph, serve: Serve | None = None) -> Signature:
         instances=serve.instances,
         warm_up=serve.warm_up,
     )
+
+
+def check_lists(graph: Graph, lists: Lists) -> None:
+    """Invalid where a column is called as one of the two tensors that the served unit takes of another one's lists."""
+    raws = graph.raws()
+    taken = {one.name for one in raws} if lists == "offsets" else set()
+    for one in raws:
+        if one.many and (found := [one.name + end for end in (VALUES, OFFSETS) if one.name + end in taken]):
+            raise Invalid(
+                f"serve.lists: with 'offsets' the served graph takes the lists of '{one.name}' as '{found[0]}', and there is a column of"
+                " that name: rename the column, or leave lists padded"
+            )
 
 
 _TYPES: dict[str, Any] = {"code": "int32", "float32": "float32"}

@@ -23,7 +23,18 @@ READS: Mapping[str, tuple[str, ...]] = {
     "etl": ("data", "schema", "features", "split", "model.family", "model.params.negatives", "resources.etl.engine", "serve.store.ttl"),
     "train": ("model", "serve.retrieve"),
     "evaluate": ("schema", "serve.retrieve", "model.train.seed"),
-    "export": ("name", "schema", "model", "serve.instances", "serve.warm_up", "serve.retrieve", "serve.batch", "serve.store.ttl"),
+    "export": (
+        "name",
+        "schema",
+        "model",
+        "serve.instances",
+        "serve.warm_up",
+        "serve.lists",
+        "serve.vocabulary_limit",
+        "serve.retrieve",
+        "serve.batch",
+        "serve.store.ttl",
+    ),
     "verify": (),
 }
 """What of the spec each stage reads, beside its input files; evaluate also the metrics of gates, and whether seen items are dropped."""

@@ -46,6 +46,8 @@ def test_a_miss_names_what_has_changed() -> None:
         ({"model": {"params": {"negatives": 9}}}, {"etl", "train", "export"}),
         ({"split": {"test": "10%"}}, {"etl"}),
         ({"serve": {"filter": []}}, {"evaluate"}),
+        ({"serve": {"lists": "offsets"}}, {"export"}),
+        ({"serve": {"vocabulary_limit": 10}}, {"export"}),
         ({"gates": [{"metric": "auc", "min": 0.9}, {"parity": 1e-3}]}, set()),
         ({"gates": [{"metric": "hr@3", "min": 0.6}]}, {"evaluate"}),
         ({"rollout": {"steps": ["3%"]}}, set()),
