@@ -38,7 +38,9 @@ class Worker:
 
     def ask(self, do: str, **more: Any) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"do": do, **more}, default=str) + "\n")
+        self._process.stdin.write(
+            json.dumps({"do": do, **{name: one for name, one in more.items() if one is not None}}, default=str) + "\n"
+        )
         self._process.stdin.flush()
         answer = self._answer()
         assert "error" not in answer, answer["error"]

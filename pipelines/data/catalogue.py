@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from pipelines.data.pages import check_items
 from pipelines.data.sources import Reach, Source, open_source, readable
 from pipelines.data.validate import check_fits, check_table
 from shared.contracts.features import mentioned
@@ -24,7 +25,10 @@ def open_users(spec: RecommenderSpec, reach: Reach) -> Source | None:
 
 def read_items(source: Source, spec: RecommenderSpec) -> pl.DataFrame:
     """All columns, the key named as the schema's item column."""
-    return _read(source, spec.data.items.key, spec.schema_.item)
+    items = _read(source, spec.data.items.key, spec.schema_.item)
+    if spec.schema_.page:
+        check_items(items[spec.schema_.item], source.name)
+    return items
 
 
 def read_users(source: Source, spec: RecommenderSpec) -> pl.DataFrame:

@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.data.days import day_of
+from pipelines.data.pages import check_page_type, without_views
 from pipelines.data.sources import Reach, Source, open_source, readable
 from pipelines.data.times import seconds
 from pipelines.data.validate import check_key_types, check_label_type, check_time_type
@@ -24,18 +25,20 @@ EVENT_COLUMNS = {"user": pl.Int64, "item": pl.Int64, "value": pl.Float64, "time"
 def open_interactions(spec: RecommenderSpec, reach: Reach) -> Source:
     """The user's files: their columns are of the right kinds. What stands in them is validated (pipelines/data/validation)."""
     schema = spec.schema_
-    columns = (schema.user, schema.item, schema.time, schema.label.column)
+    columns = (schema.user, schema.item, schema.time, schema.label.column, *((schema.page,) if schema.page else ()))
     source = open_source(spec.data.interactions, reach, columns, spare=True)
     check_key_types(source, (schema.user, schema.item))
     check_time_type(source, schema.time)
     check_label_type(source, schema.label.column)
+    if schema.page:
+        check_page_type(source, schema.page)
     return source
 
 
 def from_file(source: Source, spec: RecommenderSpec, extra: Mapping[str, str] | None = None) -> pl.LazyFrame:
-    """`extra`: further columns that are wanted, by what they are called here."""
+    """`extra`: further columns that are wanted, by what they are called here. Views of pages are no interactions."""
     schema = spec.schema_
-    return source.frame.select(
+    return without_views(source.frame, schema).select(
         user=pl.col(schema.user).cast(pl.Int64),
         item=pl.col(schema.item).cast(pl.Int64),
         time=seconds(schema.time, source.frame.collect_schema()[schema.time]),
@@ -77,9 +80,9 @@ def _judged(spec: RecommenderSpec) -> pl.Expr:
     return found
 
 
-def latest(frame: pl.LazyFrame, stretch: float) -> pl.LazyFrame:
-    """Only the last stretch of the data, counted from its newest row."""
-    newest = frame.select(pl.col("time").max()).collect(engine="streaming").item()
+def latest(frame: pl.LazyFrame, stretch: float, data: pl.LazyFrame | None = None) -> pl.LazyFrame:
+    """Only the last stretch of the data, counted from its newest row; `data` is the frame itself unless it is given."""
+    newest = (frame if data is None else data).select(pl.col("time").max()).collect(engine="streaming").item()
     return frame.filter(pl.col("time") >= newest - stretch)
 
 

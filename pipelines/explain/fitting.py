@@ -14,6 +14,7 @@ import polars as pl
 
 from pipelines.data.catalogue import keep_known, open_items, open_users, read_items, read_users
 from pipelines.data.interactions import from_file, latest, open_interactions
+from pipelines.data.pages import of_users, views
 from pipelines.data.sources import Reach, open_source, readable
 from pipelines.data.split import split
 from pipelines.data.thinning import thin
@@ -56,9 +57,11 @@ def fit_on_data(spec: RecommenderSpec, reach: Reach, most: int) -> Fitted:
     source = open_interactions(spec, reach)
     extra = extra_columns(spec, source.frame.collect_schema())
     source = judge(source, spec, None, time.time(), reach.scratch / "bad.parquet", reach.scratch / "validation").source
-    frame = from_file(source, spec, {f"{EXTRA}{name}": name for name in extra})
+    frame, pages = from_file(source, spec, {f"{EXTRA}{name}": name for name in extra}), views(source, spec)
     if spec.data.interactions.since:
-        frame = latest(frame, spec.data.interactions.since.total_seconds())
+        stretch = spec.data.interactions.since.total_seconds()
+        pages = latest(pages, stretch, frame) if pages is not None else None
+        frame = latest(frame, stretch)
     every = max(1, -(-_count(frame) // most))
     if every > 1:
         frame = frame.filter(hashed([pl.col("user").fill_null(0)], every) == 0)
@@ -71,7 +74,9 @@ def fit_on_data(spec: RecommenderSpec, reach: Reach, most: int) -> Fitted:
     if people is not None:
         names["users"] = f"the users table {people.name}"
     graph = graph_of(spec, extra, items.schema, users.schema if users is not None else None, names)
-    ready = prepare(graph, items, users, frame)
+    if pages is not None and graph.paged:
+        pages = _laid_down(of_users(pages, frame), reach.scratch / "pages.parquet")
+    ready = prepare(graph, items, users, frame, None, pages)
     ready = ready.fit(parts.train, None, ready.history(parts.train, parts.holdout, reach.scratch / "history"))
     seen = len(ready.users) if ready.users is not None else _count(frame.select("user").unique())
     return Fitted(ready.graph, _count(parts.train), len(items), seen, every, _values(ready, parts.train))

@@ -15,6 +15,8 @@ Kind = Literal["int64", "string", "float32", "code"]
 Side = Literal["user", "item", "context", "pair"]
 """What a value depends on: the user, the item, else the interaction (and its user), or an item as well."""
 Table = Literal["interactions", "items", "users"]
+Counted = Table | Literal["pages"]
+"""Views of pages are counted, and are no table that has columns for features."""
 
 BLANK: dict[str, int | str] = {"int64": -(2**63), "string": ""}
 """What stands for null and padding at the served unit; NaN does for numbers."""

@@ -63,6 +63,7 @@ class _Compiler:
         self.features: dict[str, Column] = {}
         self.extracted: dict[str, Raw] = {}
         self.shared: dict[str, list[tuple[Raw, Rule]]] = {}
+        self.paged = any(isinstance(entry, said.Sequence) and entry.sequence.pages for entry in entries)
         for entry in entries:
             if isinstance(entry, said.Extract):
                 self._extract(entry)
@@ -188,7 +189,8 @@ class _Compiler:
             what = "min_count, max_size, hash_buckets and values" if len(rules) > 1 else "kind of values"
             raise Invalid(f"features: columns of the vocabulary '{name}' must have the same {what}")
         tables = tuple(column.table or "interactions" for column, _ in members)
-        return Words(name, tuple(column for column, _ in members), members[0][1], tables)
+        pages = self.tables.item if self.paged and name == self.tables.item else None
+        return Words(name, tuple(column for column, _ in members), members[0][1], tables, pages)
 
     def target(self, of: said.TargetOf) -> Operator:
         columns = tuple(self.keyed(name, "target_encode") for name in of.of)
@@ -237,7 +239,7 @@ class _Compiler:
         if of.of not in self.shared:
             raise Invalid(f"features: sequence: say 'categorify' of '{of.of}' too: the sequence has its codes")
         words, time = self.words(of.of), self.time(self.tables.time, "sequence")
-        return Sequence(self.key(of.of), self.key(of.by), words, of.length, of.liked, of.reverse, self.row, time, window, gap)
+        return Sequence(self.key(of.of), self.key(of.by), words, of.length, of.liked, of.reverse, self.row, time, window, gap, of.pages)
 
     def _extract(self, entry: said.Extract) -> None:
         of = entry.extract

@@ -98,6 +98,11 @@ class Graph:
         return tuple(one for one in self.operators if is_ordered(one))
 
     @property
+    def paged(self) -> bool:
+        """Whether views of pages are of interest."""
+        return any(one.pages for one in self.ordered)
+
+    @property
     def folds(self) -> tuple[TargetEncode, ...]:
         return tuple(one for one in self.operators if isinstance(one, TargetEncode))
 

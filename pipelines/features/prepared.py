@@ -72,6 +72,8 @@ class Prepared:
     users: pl.DataFrame | None
     """None where nothing but the key is known of them."""
     engine: Engine = field(default_factory=PolarsEngine)
+    pages: pl.LazyFrame | None = None
+    """Views of pages, as user, item and time, where they are of interest."""
 
     def rows(self, frame: pl.LazyFrame, start: int = 0) -> pl.LazyFrame:
         """Normalised interactions as operators take them, numbered, joined with the tables."""
@@ -97,7 +99,7 @@ class Prepared:
 
     def fit(self, train: pl.LazyFrame, known: Graph | None = None, history: History | None = None) -> Prepared:
         users = None if self.users is None else self.users.lazy()
-        data = Data(self.rows(train), self.items.lazy(), users, self.graph.row, history)
+        data = Data(self.rows(train), self.items.lazy(), users, self.graph.row, history, self._counted(train))
         return replace(self, graph=self.graph.fit(data, known, self.engine.compute))
 
     def history(self, train: pl.LazyFrame, holdout: pl.LazyFrame, folder: Path) -> History | None:
@@ -106,7 +108,20 @@ class Prepared:
             return None
         count, more = pl.collect_all([train.select(pl.len()), holdout.select(pl.len())], engine="streaming")
         whole = pl.concat([self.rows(train, 0), self.rows(holdout, count.item())])
-        return History(whole, self.graph.ordered, self.graph.row, folder, count.item() + more.item())
+        pages = None if self.pages is None else self._views(self.pages)
+        return History(whole, self.graph.ordered, self.graph.row, folder, count.item() + more.item(), pages)
+
+    def _counted(self, train: pl.LazyFrame) -> pl.LazyFrame | None:
+        """Views that a row to train on may look back at."""
+        if self.pages is None:
+            return None
+        last = train.group_by("user").agg(pl.col("time").max().alias(_ASIDE["time"]))
+        return self._views(self.pages.join(last, on="user").filter(pl.col("time").floor() <= pl.col(_ASIDE["time"]).floor()))
+
+    def _views(self, pages: pl.LazyFrame) -> pl.LazyFrame:
+        """As operators take them."""
+        user, item, time = self.graph.row
+        return pages.select(pl.col("user").alias(user), pl.col("item").alias(item), pl.col("time").floor().cast(pl.Int64).alias(time))
 
     def write_rows(self, train: pl.LazyFrame, holdout: pl.LazyFrame, history: History | None, paths: tuple[Path, Path]) -> tuple[int, int]:
         """The parts as etl publishes them. Returns their rows."""
@@ -144,15 +159,22 @@ class Prepared:
         )
 
 
-def prepare(graph: Graph, items: pl.DataFrame, users: pl.DataFrame | None, rows: pl.LazyFrame, engine: Engine | None = None) -> Prepared:
+def prepare(
+    graph: Graph,
+    items: pl.DataFrame,
+    users: pl.DataFrame | None,
+    rows: pl.LazyFrame,
+    engine: Engine | None = None,
+    pages: pl.LazyFrame | None = None,
+) -> Prepared:
     """`rows` tells who is in the data; polars is the engine if none is given."""
-    engine = engine or PolarsEngine()
+    engine, pages = engine or PolarsEngine(), pages if graph.paged else None
     catalogue = items.with_columns(graph.prepared("items"))
     key = graph.key(graph.user).outputs[0]
     if users is None and all(out == key for one in graph.operators for out in one.outputs if out.side == "user"):
-        return Prepared(graph, catalogue, None, engine)
+        return Prepared(graph, catalogue, None, engine, pages)
     known = rows.select(pl.col("user").alias(graph.user)).unique().collect(engine="streaming")
     people = (
         known if users is None else users.select(graph.user, *graph.prepared("users")).join(known, on=graph.user, how="full", coalesce=True)
     )
-    return Prepared(graph, catalogue, people.sort(graph.user), engine)
+    return Prepared(graph, catalogue, people.sort(graph.user), engine, pages)

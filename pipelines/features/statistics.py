@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.features.columns import Table
+from pipelines.features.columns import Counted, Table
 
 UNIT = 2**20
 """Targets are summed in units of a 1,048,576th."""
@@ -26,7 +26,7 @@ class Counts:
     """How often each combination of values is there; with targets, by fold, their sums and how many there are of them."""
 
     keys: tuple[str, ...]
-    table: Table
+    table: Counted
     explode: bool = False
     targets: tuple[str, ...] = ()
     folds: int = 1
@@ -52,7 +52,7 @@ class Longest:
     """Of a column of lists."""
 
     column: str
-    table: Table
+    table: Counted
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,8 @@ class Newest:
     by: str
     count: int
     liked: bool = False
+    pages: bool = False
+    """Views of pages too."""
 
 
 Statistic = Counts | Moments | Quantiles | Longest | Newest

@@ -3,7 +3,8 @@
 Codes: 0 is null or padding, 1 is out of vocabulary, 2 and up are known values, the most frequent first and equal ones by value; behind
 them the buckets of a hash, where there are some. The file is Parquet and its bytes depend on the content alone. A vocabulary grows without
 moving: known values keep their codes, new ones come after them, and what is too rare yet is kept with its count. With buckets it can't
-grow: the codes behind would move.
+grow: the codes behind would move. Where pages are among the items, they come behind them, and the rule holds for either by itself: so the
+codes of items are what they are without pages.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from pipelines.features.columns import BLANK, FIRST, NULL, UNKNOWN, Column, pola
 from pipelines.features.dense import Dense, dense
 from pipelines.features.hashing import hashed
 from pipelines.features.lowering import Lowering
+from shared.domain.pages import PAGES
 
 DType = Literal["int64", "string"]
+_IS_PAGE = pl.col("value").is_between(PAGES.start, PAGES.stop - 1)
 __all__ = ["BLANK", "FIRST", "NULL", "UNKNOWN", "DType", "Rule", "Vocabulary", "fit_vocabulary"]
 
 
@@ -109,13 +112,13 @@ class Vocabulary:
         return build.node("Add", build.hashed([build.value(column)], self.buckets), start)
 
 
-def fit_vocabulary(counted: pl.DataFrame, dtype: DType, rule: Rule, known: Vocabulary | None = None) -> Vocabulary:
-    """Of (value, count), in any order; with `known`, it grows by what `counted` adds."""
+def fit_vocabulary(counted: pl.DataFrame, dtype: DType, rule: Rule, known: Vocabulary | None = None, pages: bool = False) -> Vocabulary:
+    """Of (value, count), in any order; with `known`, it grows by what `counted` adds. `pages`: keys of pages are among the values."""
     if rule.values is not None:
         return _listed(rule.values, counted, dtype, rule, known)
     if known is None:
         empty = pl.DataFrame(schema={"value": polars_type(dtype), "count": pl.Int64})
-        kept, waiting = _chosen(counted, rule, rule.max_size)
+        kept, waiting = _chosen(counted, rule, empty, pages)
         return _vocabulary(dtype, [empty, kept], waiting, rule)
     old = pl.DataFrame({"value": known.values, "count": known.counts})
     more = counted.rename({"count": "more"})
@@ -123,8 +126,7 @@ def fit_vocabulary(counted: pl.DataFrame, dtype: DType, rule: Rule, known: Vocab
     others = pl.concat([known.waiting, counted.join(old, on="value", how="anti")]).group_by("value").agg(pl.col("count").sum())
     if rule.hash_buckets is not None:
         return _vocabulary(dtype, [grown], _ordered(others), rule)
-    room = None if rule.max_size is None else max(0, rule.max_size - len(old))
-    kept, waiting = _chosen(others, rule, room)
+    kept, waiting = _chosen(others, rule, old, pages)
     return _vocabulary(dtype, [grown, kept], waiting, rule)
 
 
@@ -139,10 +141,14 @@ def _listed(values: tuple[int | str, ...], counted: pl.DataFrame, dtype: DType, 
     return _vocabulary(dtype, [kept], whole.clear(), rule)
 
 
-def _chosen(counted: pl.DataFrame, rule: Rule, room: int | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _chosen(counted: pl.DataFrame, rule: Rule, old: pl.DataFrame, pages: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """What gets a code behind the old ones, and what waits."""
+    if pages:
+        parts = [_chosen(counted.filter(one), rule, old.filter(one), False) for one in (~_IS_PAGE, _IS_PAGE)]
+        return pl.concat(kept for kept, _ in parts), pl.concat(waiting for _, waiting in parts)
     ordered = _ordered(counted)
-    enough = int((ordered["count"] >= rule.min_count).sum())
-    kept = enough if room is None else min(enough, room)
+    room = len(ordered) if rule.max_size is None else max(0, rule.max_size - len(old))
+    kept = min(int((ordered["count"] >= rule.min_count).sum()), room)
     return ordered[:kept], ordered[kept:]
 
 

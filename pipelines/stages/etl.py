@@ -20,6 +20,7 @@ import polars as pl
 
 from pipelines.data.catalogue import keep_known, open_items, open_users, read_items, read_users
 from pipelines.data.interactions import from_events, from_file, latest, open_interactions
+from pipelines.data.pages import of_users, views
 from pipelines.data.sources import Reach, readable
 from pipelines.data.split import Parts, split
 from pipelines.data.thinning import thin
@@ -41,6 +42,8 @@ EVENTS = "events.csv"
 FIRSTS = "firsts.parquet"
 """Items by when anybody met them for the first time."""
 MIN_EVENTS = 500
+_FACTS = {"file": "read", "quarantined": "quarantined", "pages": "pages"}
+"""What is told of the file's rows, by what validation calls it."""
 ROW_GROUP = 65_536
 
 
@@ -52,6 +55,8 @@ class Interactions:
     facts: dict[str, int]
     extra: dict[str, pl.DataType]
     """Further columns that features are made of."""
+    pages: pl.LazyFrame | None = None
+    """Views of pages, where the spec names them."""
     validation: dict[str, Any] | None = None
 
 
@@ -83,7 +88,8 @@ def _run(context: Context, chosen: Engine) -> Outcome:
     graph = graph_of(spec, found.extra, items.schema, users.schema if users is not None else None, names)
     if known:
         check_same(graph, known)
-    ready, written = with_written(context, prepare(graph, items, users, frame, chosen), frame)
+    pages = _seen_by_known(context, found.pages, frame) if found.pages is not None and graph.paged else None
+    ready, written = with_written(context, prepare(graph, items, users, frame, chosen, pages), frame)
     history = ready.history(parts.train, parts.holdout, context.scratch / "history")
     ready = ready.fit(parts.train, known, history)
     graph = ready.graph
@@ -114,14 +120,18 @@ def _full(context: Context) -> Interactions:
     admitted = admit(context, source)
     source = admitted.source
     frame, digests = from_file(source, spec, {f"{EXTRA}{name}": name for name in extra}), [source.digest()]
-    facts = {"file": admitted.facts["read"], "quarantined": admitted.facts["quarantined"]}
+    pages = views(source, spec)
+    facts = {name: admitted.facts[found] for name, found in _FACTS.items() if found in admitted.facts}
     if spec.data.interactions.also == "events" and (stretches := _events(context)):
         events = from_events(stretches, spec)
         facts["events"] = int(events.select(pl.len()).collect().item())
         context.log.info("%s events joined", f"{facts['events']:,}")
         frame = pl.concat([frame, events], how="diagonal")
         digests += _digests(context)
-    return Interactions(_since(context, frame), source.name, tuple(digests), facts, extra, admitted.facts)
+    since = spec.data.interactions.since
+    if since and pages is not None:
+        pages = latest(pages, since.total_seconds(), frame)
+    return Interactions(_since(context, frame), source.name, tuple(digests), facts, extra, pages, admitted.facts)
 
 
 def _warm(context: Context) -> Interactions:
@@ -171,6 +181,13 @@ def _normalised(context: Context, frame: pl.LazyFrame, name: str) -> tuple[pl.La
     schema, need_both = spec.schema_, spec.model.params.wants_both_labels(full=context.spec.mode == "full")
     check_interactions(checked, name, schema.user, schema.item, schema.label.column, need_both)
     return checked, thinned.facts
+
+
+def _seen_by_known(context: Context, pages: pl.LazyFrame, frame: pl.LazyFrame) -> pl.LazyFrame:
+    """The views of pages of those who are in the data, on disk."""
+    laid = _laid_down(of_users(pages, frame), context.scratch / "pages.parquet")
+    context.log.info("%s views of pages stand among the items of sequences", f"{laid.select(pl.len()).collect().item():,}")
+    return laid
 
 
 def _laid_down(frame: pl.LazyFrame, path: Path) -> pl.LazyFrame:

@@ -24,7 +24,8 @@ def validation(ctx: typer.Context, id: RunId, as_json: AsJson = False) -> None:
 
 def show_report(report: Report) -> None:
     rows = report.rows
-    typer.echo(f"{report.source}: {rows.read:,} rows read, {rows.kept:,} kept, {rows.quarantined:,} quarantined")
+    views = "" if rows.pages is None else f" ({rows.pages:,} of them views of pages)"
+    typer.echo(f"{report.source}: {rows.read:,} rows read, {rows.kept:,} kept{views}, {rows.quarantined:,} quarantined")
     ordered = [*report.crossed("stop"), *report.crossed("warn"), *report.crossed("pass")]
     lines = [(one.verdict, one.name, one.column or "", _figure(one, one.figure), _figure(one, one.stop), one.says) for one in ordered]
     show_table(("VERDICT", "CHECK", "COLUMN", "FIGURE", "ALLOWED", "WHAT WAS SEEN"), lines, "nothing was checked")

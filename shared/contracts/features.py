@@ -260,6 +260,18 @@ class SequenceOf(Strict):
     reverse: bool = Field(False, description="The newest first, instead of the oldest.")
     window: Duration | None = Field(None, description="Only what happened so long before, such as `30d`.")
     gap: Duration | None = Field(None, description="Only the session: a longer pause than this, such as `30m`, begins another one.")
+    pages: bool = Field(
+        False,
+        exclude_if=lambda pages: not pages,
+        description="Views of pages (`schema.page`) stand among the items, in the order of time, with codes behind the items' in one "
+        "vocabulary; `min_count` and `max_size` of the item's `categorify` hold for items and for pages, each by themselves.",
+    )
+
+    @model_validator(mode="after")
+    def _no_page_is_liked(self) -> SequenceOf:
+        if self.liked and self.pages:
+            raise ValueError("sequence: say liked or pages, not both: nobody likes a page")
+        return self
 
 
 class Sequence(Strict):

@@ -15,7 +15,7 @@ from pydantic.json_schema import DEFAULT_REF_TEMPLATE, GenerateJsonSchema
 
 from shared.contracts.columns import Column
 from shared.contracts.entries import written
-from shared.contracts.features import Any_, Categorify, MultiHot, Operator, TargetEncode, Vector, mentioned
+from shared.contracts.features import Any_, Categorify, MultiHot, Operator, Sequence, TargetEncode, Vector, mentioned
 from shared.contracts.feedback import Feedback
 from shared.contracts.gates import Gate, MetricGate, ParityGate
 from shared.contracts.models import Model
@@ -88,6 +88,12 @@ class Schema(Strict):
     item: Column = Field(description="The column of the item's key (an integer).")
     time: Column = Field(description="Seconds since 1970, a timestamp, or ISO 8601 text; without a zone it means UTC.")
     label: Label = Field(description="What counts as liked.")
+    page: Column | None = Field(
+        None,
+        exclude_if=lambda column: column is None,
+        description="A column of text or whole numbers. A row with a page and no item is a view of that page: it isn't trained on, counted "
+        "or recommended, and needs no label; a `sequence` with `pages` shows it.",
+    )
 
 
 def _share(value: Any) -> Any:
@@ -219,6 +225,19 @@ class RecommenderSpec(Strict):
             raise ValueError(f"features: '{label}' is what is to be foretold: it isn't known when it would be needed")
         if len({self.schema_.user, self.schema_.item, self.schema_.time, label}) < 4:
             raise ValueError("schema: user, item, time and label must be four different columns")
+        if self.schema_.page in (self.schema_.user, self.schema_.item, self.schema_.time, label):
+            raise ValueError(f"schema: page can't be '{self.schema_.page}', which is another of its columns")
+        return self
+
+    @model_validator(mode="after")
+    def _pages_are_known(self) -> RecommenderSpec:
+        if not any(isinstance(op, Sequence) and op.sequence.pages for op in self.operators()):
+            return self
+        if self.schema_.page is None:
+            raise ValueError("features: sequence: pages: say which column of the interactions has them: schema.page")
+        item = self.schema_.item
+        if any(isinstance(op, Categorify) and item in op.categorify and op.values is not None for op in self.operators()):
+            raise ValueError(f"features: sequence: pages have no codes beside the listed values of '{item}': leave one of both out")
         return self
 
     @model_validator(mode="after")

@@ -43,6 +43,11 @@ class Rows(Strict):
     read: int = Field(description="Rows that were read.")
     kept: int = Field(description="Rows that are good.")
     quarantined: int = Field(description="Rows that were set aside with their reasons.")
+    pages: int | None = Field(
+        None,
+        exclude_if=lambda pages: pages is None,
+        description="Of the rows kept, views of pages: rows without an item. Absent where the spec names no `schema.page`.",
+    )
 
 
 class Bar(Strict):

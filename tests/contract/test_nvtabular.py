@@ -105,6 +105,8 @@ class World:
     unfitted: Graph
     data: Data
     graph: Graph
+    pages: Path | None = None
+    """Views of pages."""
 
 
 def world(folder: Path, rows: list[dict[str, Any]], items: list[dict[str, Any]], entries: tuple[Any, ...] = ENTRIES) -> World:
@@ -114,16 +116,19 @@ def world(folder: Path, rows: list[dict[str, Any]], items: list[dict[str, Any]],
     return fitted(folder, compile_graph(entries, Tables("user", "item", "time", frame.drop("label").schema, schema)), frame, table)
 
 
-def fitted(folder: Path, unfitted: Graph, frame: pl.DataFrame, table: pl.DataFrame) -> World:
+def fitted(folder: Path, unfitted: Graph, frame: pl.DataFrame, table: pl.DataFrame, viewed: pl.LazyFrame | None = None) -> World:
     table.select("item", *unfitted.prepared("items")).write_parquet(folder / "items.parquet")
     prepared = pl.scan_parquet(folder / "items.parquet")
     whole = joined({"interactions": frame.lazy().with_columns(unfitted.prepared("interactions")), "items": prepared}, unfitted)
     whole.collect().with_row_index(ROW).write_parquet(folder / "rows.parquet")
     numbered = pl.scan_parquet(folder / "rows.parquet")
     (folder / "history").mkdir()
-    history = History(numbered, unfitted.ordered, unfitted.row, folder / "history", len(frame)) if unfitted.ordered else None
-    data = Data(numbered, prepared, None, unfitted.row, history)
-    found = World(folder, unfitted, data, unfitted.fit(data))
+    pages = folder / "pages.parquet" if viewed is not None else None
+    if viewed is not None and pages is not None:
+        viewed.collect().write_parquet(pages)
+    history = History(numbered, unfitted.ordered, unfitted.row, folder / "history", len(frame), viewed) if unfitted.ordered else None
+    data = Data(numbered, prepared, None, unfitted.row, history, viewed)
+    found = World(folder, unfitted, data, unfitted.fit(data), pages)
     (folder / "polars").mkdir()
     found.graph.save(folder / "polars")
     return found
@@ -157,14 +162,19 @@ def test_each_operator_by_the_rules_of_the_other_runtimes(case: str, tmp_path_fa
     entries = TypeAdapter(tuple[Operator, ...]).validate_python([runtimes.KEYS, *runtimes.CASES[case]])
 
     @settings(max_examples=EACH, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-    @given(rows=st.lists(runtimes.ROW_OF, min_size=3, max_size=25), films=st.lists(runtimes.ITEM, min_size=6, max_size=6))
-    def agree(rows: list[dict[str, Any]], films: list[dict[str, Any]]) -> None:
+    @given(
+        rows=st.lists(runtimes.ROW_OF, min_size=3, max_size=25),
+        films=st.lists(runtimes.ITEM, min_size=6, max_size=6),
+        viewed=st.lists(runtimes.PAGE_OF, max_size=12),
+    )
+    def agree(rows: list[dict[str, Any]], films: list[dict[str, Any]], viewed: list[dict[str, Any]]) -> None:
         # Films 4 and 5 come later than the fit: their values may be unknown.
         frame = pl.DataFrame(rows, schema=runtimes.SCHEMA)
         table = pl.DataFrame([{"item": at} | one for at, one in enumerate(films)], schema={"item": pl.Int64()} | runtimes.ITEMS)
         unfitted = compile_graph(entries, runtimes.TABLES)
         known = frame.filter(pl.col("item") < 4)
-        made = fitted(tmp_path_factory.mktemp("known"), unfitted, known if len(known) else frame, table[:4])
+        pages = runtimes.pages(viewed, known if len(known) else frame) if unfitted.paged else None
+        made = fitted(tmp_path_factory.mktemp("known"), unfitted, known if len(known) else frame, table[:4], pages)
         fitted_alike(nvtabular, made)
         featured_alike(nvtabular, made, "rows", made.data.interactions)
         later = fitted(tmp_path_factory.mktemp("later"), unfitted, frame, table)
@@ -175,7 +185,8 @@ def test_each_operator_by_the_rules_of_the_other_runtimes(case: str, tmp_path_fa
 
 def fitted_alike(nvtabular: Worker, made: World) -> None:
     folder = made.folder
-    nvtabular.ask("fit", graph=folder / "polars", rows=folder / "rows.parquet", items=folder / "items.parquet", to=folder / "nvtabular")
+    files = {"rows": folder / "rows.parquet", "items": folder / "items.parquet", "pages": made.pages}
+    nvtabular.ask("fit", graph=folder / "polars", **files, to=folder / "nvtabular")
     ours = {one.name: one.read_bytes() for one in (folder / "polars").iterdir()}
     theirs = {one.name: one.read_bytes() for one in (folder / "nvtabular").iterdir()}
     assert sorted(ours) == sorted(theirs)
@@ -185,7 +196,7 @@ def fitted_alike(nvtabular: Worker, made: World) -> None:
 def featured_alike(nvtabular: Worker, made: World, mode: Mode, rows: pl.LazyFrame) -> None:
     file, to = made.folder / f"{mode}.parquet", made.folder / f"{mode}.made.parquet"
     rows.collect().write_parquet(file)
-    nvtabular.ask("transform", graph=made.folder / "polars", rows=file, mode=mode, keep=["time"], to=to)
+    nvtabular.ask("transform", graph=made.folder / "polars", rows=file, pages=made.pages, mode=mode, keep=["time"], to=to)
     history = made.data.history if mode == "rows" else None
     ours = made.graph.transform(pl.scan_parquet(file), mode=mode, history=history, keep=["time"]).collect()
     theirs = pl.read_parquet(to)

@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from pipelines.data.pages import of_users
 from pipelines.features.engines.history import ROW, History
 from pipelines.features.engines.polars import Data
 from pipelines.features.graph import Graph, Tables, compile_graph, joined, load_graph
@@ -29,6 +30,7 @@ from pipelines.features.stored import with_values
 from shared.contracts import features as contract
 from shared.contracts.features import Operator
 from shared.contracts.serving import Lists, Serve
+from shared.domain.pages import page_key
 from shared.serving.signature import BLANK, Signature
 from shared.serving.tensors import tensors
 
@@ -84,6 +86,16 @@ CASES: Mapping[str, list[dict[str, Any]]] = {
     "sequence: session, window, liked": [
         {"sequence": {"of": "item", "by": "user", "length": 4, "gap": "1h", "window": "30d", "liked": True}}
     ],
+    "sequence: pages": [{"sequence": {"of": "item", "by": "user", "length": 4, "pages": True}}],
+    "sequence: pages, newest first, beside a lag": [
+        {"sequence": {"of": "item", "by": "user", "length": 4, "pages": True, "reverse": True}},
+        {"lag": {"of": "time", "by": "user"}},
+        {"count_encode": "item"},
+        {"target_encode": {"of": "item"}},
+    ],
+    "sequence: pages, session, window": [
+        {"sequence": {"of": "item", "by": "user", "length": 4, "pages": True, "gap": "1h", "window": "30d"}}
+    ],
     "sequence: liked, newest first": [{"sequence": {"of": "item", "by": "user", "length": 4, "liked": True, "reverse": True}}],
 }
 
@@ -116,6 +128,13 @@ ROW_OF = st.fixed_dictionaries(
         "spent": st.one_of(st.none(), st.floats(0, 100, width=16)),
     }
 )
+PAGE_OF = st.fixed_dictionaries(
+    {
+        "user": st.one_of(st.integers(1, 6), st.sampled_from([-(2**63) + 1, 2**63 - 1])),
+        "item": st.sampled_from(["home", "cart", "日本", "7"]).map(page_key),
+        "time": _TIME,
+    }
+)
 SCHEMA = {"user": pl.Int64(), "item": pl.Int64(), "time": pl.Int64(), "label": pl.Int8(), "spent": pl.Float64()}
 ITEMS = {
     "word": pl.String(),
@@ -141,11 +160,12 @@ def test_onnx_makes_of_rows_what_polars_makes_of_them(case: str) -> None:
     entries = _ENTRIES.validate_python([KEYS, *CASES[case]])
 
     @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-    @given(seen=_some(ROW_OF, 1, 25), new=_some(ROW_OF, 1, 8), films=_some(ITEM, 6, 6))
-    def agree(seen: list[dict[str, Any]], new: list[dict[str, Any]], films: list[dict[str, Any]]) -> None:
+    @given(seen=_some(ROW_OF, 1, 25), new=_some(ROW_OF, 1, 8), films=_some(ITEM, 6, 6), viewed=_some(PAGE_OF, 0, 12))
+    def agree(seen: list[dict[str, Any]], new: list[dict[str, Any]], films: list[dict[str, Any]], viewed: list[dict[str, Any]]) -> None:
         # Films 4 and 5 come later than the fit: their values may be unknown.
         known = [one for one in seen if one["item"] < 4] or [seen[0] | {"item": 0}]
-        graph = fitted(compile_graph(entries, TABLES), _rows(known), films[:4])
+        graph = compile_graph(entries, TABLES)
+        graph = fitted(graph, _rows(known), films[:4], pages(viewed, _rows(known)) if graph.paged else None)
         rows = prepared(graph, _rows([*seen, *new]), films).collect()
         ours = graph.transform(rows.lazy()).collect()
         for limit in (None, 0):  # tables in the graph, and beside it
@@ -180,12 +200,17 @@ def _some(what: st.SearchStrategy[dict[str, Any]], least: int, most: int) -> st.
     return st.lists(what, min_size=least, max_size=most)
 
 
-def fitted(graph: Graph, rows: pl.DataFrame, films: list[dict[str, Any]]) -> Graph:
+def pages(viewed: list[dict[str, Any]], rows: pl.DataFrame) -> pl.LazyFrame:
+    """Of users who have rows, as etl hands them on."""
+    return of_users(pl.LazyFrame(viewed, schema={name: SCHEMA[name] for name in ("user", "item", "time")}), rows.lazy())
+
+
+def fitted(graph: Graph, rows: pl.DataFrame, films: list[dict[str, Any]], viewed: pl.LazyFrame | None = None) -> Graph:
     items = _items(graph, films)
     whole = prepared(graph, rows, films).with_row_index(ROW)
     with tempfile.TemporaryDirectory() as folder:
-        history = History(whole, graph.ordered, graph.row, Path(folder), len(rows)) if graph.ordered else None
-        return graph.fit(Data(whole, items.lazy(), None, graph.row, history))
+        history = History(whole, graph.ordered, graph.row, Path(folder), len(rows), viewed) if graph.ordered else None
+        return graph.fit(Data(whole, items.lazy(), None, graph.row, history, viewed))
 
 
 def prepared(graph: Graph, rows: pl.DataFrame, films: list[dict[str, Any]]) -> pl.LazyFrame:

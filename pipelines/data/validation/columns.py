@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from pipelines.data.interactions import holds
+from pipelines.data.pages import is_view
 from pipelines.data.sources import Source, readable
 from pipelines.data.times import seconds
 from shared.contracts.quantities import Rule
@@ -26,6 +27,7 @@ class Columns:
     label: str
     positive: Rule
     types: Mapping[str, pl.DataType]
+    page: str | None = None
 
     @property
     def keys(self) -> tuple[str, str]:
@@ -39,6 +41,10 @@ class Columns:
         """Of the time; null where it can't be read."""
         return seconds(self.time, self.types[self.time])
 
+    def viewed(self) -> pl.Expr | None:
+        """The page that a row is a view of, null of all others; None where the spec names no column of pages."""
+        return None if self.page is None else pl.when(is_view(self.item, self.page)).then(pl.col(self.page))
+
     def label_value(self) -> pl.Expr:
         return pl.col(self.label).cast(pl.Float64)
 
@@ -51,7 +57,7 @@ def columns_of(source: Source, spec: RecommenderSpec) -> Columns:
         types = dict(source.frame.collect_schema())
     _check_named(spec.data.validate_, types, source.name)
     schema = spec.schema_
-    return Columns(schema.user, schema.item, schema.time, schema.label.column, spec.positive(), types)
+    return Columns(schema.user, schema.item, schema.time, schema.label.column, spec.positive(), types, schema.page)
 
 
 def _check_named(wish: Validate, types: Mapping[str, pl.DataType], name: str) -> None:

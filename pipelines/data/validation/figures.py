@@ -29,7 +29,7 @@ def row_checks(sifted: Sifted, wish: Validate) -> Iterator[Check]:
     """Each fault by itself, then all of them."""
     for column, most in wish.nulls.items():
         count = sifted.nulls[column]
-        share = count / sifted.read
+        share = count / max(1, sifted.read - sifted.views)
         says = f"column '{column}' has {count:,} nulls, {percent(share)} of the rows" if count else f"column '{column}' has no nulls"
         yield check("nulls", column, share, Limits(warn=None, stop=most), says)
     for fault in sifted.faults:

@@ -38,11 +38,11 @@ def judge(source: Source, spec: RecommenderSpec, accepted: Profile | None, now: 
     every = sum(path.stat().st_size for path in source.files) + sum(one.size for one in source.faulty)
     checks: list[Check] = [*file_checks(source.faulty, every, wish), *row_checks(sifted, wish)]
     shown: list[Distribution] = []
-    profile = profile_of(sifted.frame, columns, scratch) if sifted.kept else None
+    profile = profile_of(sifted.interactions, columns, scratch) if sifted.kept > sifted.views else None
     if profile is not None:
         checks += batch_checks(profile, columns, wish)
         if accepted is not None:
-            for check, distribution in compare(sifted.frame, profile, accepted, columns, wish):
+            for check, distribution in compare(sifted.interactions, profile, accepted, columns, wish):
                 checks.append(check)
                 shown += [distribution] if distribution else []
         else:
@@ -51,7 +51,7 @@ def judge(source: Source, spec: RecommenderSpec, accepted: Profile | None, now: 
         recommender=spec.name,
         source=source.name,
         verdict=worst(one.verdict for one in checks),
-        rows=Rows(read=sifted.read, kept=sifted.kept, quarantined=sifted.quarantined),
+        rows=Rows(read=sifted.read, kept=sifted.kept, quarantined=sifted.quarantined, pages=None if columns.page is None else sifted.views),
         reasons=sifted.reasons,
         files=tuple(path.name for path in source.files[:_FILES]),
         faulty=source.faulty,
@@ -75,7 +75,7 @@ def refusal(report: Report) -> BadData | None:
 
 def _sifted(source: Source, columns: Columns, spec: RecommenderSpec, now: float, quarantine: Path, scratch: Path) -> tuple[Source, Sifted]:
     wish = spec.data.validate_
-    wanted = Wanted(row_rules(columns, wish, now), wish.unique, tuple(wish.nulls))
+    wanted = Wanted(row_rules(columns, wish, now), wish.unique, tuple(wish.nulls), viewed=columns.viewed())
     try:
         return source, sift(source, wanted, quarantine, scratch)
     except BadData:

@@ -63,8 +63,9 @@ def page(report: Report) -> str:
 
 def _rows(report: Report) -> str:
     rows, beside = report.rows, "the last accepted batch" if report.compared else "nothing: no batch was accepted before"
+    views = "" if rows.pages is None else f" ({rows.pages:,} of them views of pages)"
     return (
-        f"<p>{rows.read:,} rows read, {rows.kept:,} kept, {rows.quarantined:,} quarantined; {len(report.files):,} files used, "
+        f"<p>{rows.read:,} rows read, {rows.kept:,} kept{views}, {rows.quarantined:,} quarantined; {len(report.files):,} files used, "
         f"{len(report.faulty):,} not. Compared with {beside}.</p>"
     )
 

@@ -48,11 +48,15 @@ def row_rules(columns: Columns, wish: Validate, now: float) -> tuple[Rule, ...]:
 
 
 def _missing(column: str, columns: Columns) -> Iterator[Rule]:
-    value = pl.col(column)
-    missing = value.is_null()
+    """A view of a page needs neither an item nor a label."""
+    value, viewed = pl.col(column), columns.viewed()
+    missing, needed = value.is_null(), "every row needs a value"
     if columns.types[column].is_float():
         missing = missing | value.is_nan().fill_null(False)
-    yield Rule(column, "missing", missing, f"column '{column}' has {{count}} nulls or NaN; every row needs a value", pl.lit(None))
+    if viewed is not None and column in (columns.item, columns.label):
+        missing = missing & viewed.is_null()
+        needed = f"every row needs one, or a page ('{columns.page}')" if column == columns.item else "every row with an item needs a value"
+    yield Rule(column, "missing", missing, f"column '{column}' has {{count}} nulls or NaN; {needed}", pl.lit(None))
 
 
 def _too_wide(column: str) -> Rule:

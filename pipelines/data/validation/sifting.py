@@ -13,7 +13,7 @@ from pipelines.data.validation.repeats import mark_repeats
 from pipelines.data.validation.rows import Rule
 
 REPEATED = "repeats an earlier row"
-_ROW, _REASON = "validation.row", "validation.reason"
+_ROW, _REASON, _PAGE = "validation.row", "validation.reason", "validation.page"
 """Names that no column has, for they have dots."""
 
 
@@ -34,21 +34,26 @@ class Fault:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What rows are held against. `lacking`: looked at only in rows that are good otherwise, and counted apart."""
+    """What rows are held against. `lacking`: looked at only in rows that are good otherwise, and counted apart. `viewed`: the page that
+    a row is a view of, null of all others; it stands for the row's item."""
 
     rules: Sequence[Rule]
     unique: Sequence[str] = ()
     nulls: Sequence[str] = ()
     lacking: Rule | None = None
+    viewed: pl.Expr | None = None
 
 
 @dataclass(frozen=True)
 class Sifted:
-    """`frame` has the good rows alone, in their order."""
+    """`frame` has the good rows alone, in their order; `interactions` those of them that aren't views of pages."""
 
     frame: pl.LazyFrame
+    interactions: pl.LazyFrame
     read: int
     kept: int
+    views: int
+    """Of those kept, views of pages."""
     faults: tuple[Fault, ...]
     nulls: Mapping[str, int]
     lacking: Fault | None = None
@@ -71,15 +76,17 @@ class Sifted:
 def sift(source: Source, wanted: Wanted, quarantine: Path, scratch: Path) -> Sifted:
     """Writes `quarantine` (row, reason and the columns of the source) only where there is something to quarantine. What repeats an earlier
     row is remembered in `scratch`, as long as the good rows are read."""
-    rules, lacking = wanted.rules, wanted.lacking
+    rules, lacking, viewed = wanted.rules, wanted.lacking, wanted.viewed
     bad = pl.any_horizontal([rule.bad for rule in rules])
     strange = lacking.bad & ~bad if lacking else pl.lit(False)
+    null = {column: pl.col(column).is_null() & (True if viewed is None else viewed.is_null()) for column in wanted.nulls}
     asked = {
         "rows": pl.len(),
         "bad": bad.sum(),
+        "views": pl.lit(0) if viewed is None else (viewed.is_not_null() & ~bad & ~strange).sum(),
         **{f"bad {n}": rule.bad.sum() for n, rule in enumerate(rules)},
         **{f"worst {n}": rule.worst for n, rule in enumerate(rules)},
-        **{f"null {column}": pl.col(column).null_count() for column in wanted.nulls},
+        **{f"null {column}": missing.sum() for column, missing in null.items()},
         **({"strange": strange.sum(), "strangest": pl.col(lacking.column).filter(strange).min()} if lacking else {}),
     }
     with readable(source.name):
@@ -90,21 +97,27 @@ def sift(source: Source, wanted: Wanted, quarantine: Path, scratch: Path) -> Sif
     if lacking and found["strange"]:
         apart = Fault(lacking, lacking.reason, found["strange"], _text(found["strangest"]))
         left_out.append((strange, lacking.reason))
-    read, kept = int(found["rows"]), int(found["rows"] - found["bad"] - found.get("strange", 0))
+    read, kept, views = int(found["rows"]), int(found["rows"] - found["bad"] - found.get("strange", 0)), int(found["views"])
     frame = source.frame.filter(~_any(left_out)) if left_out else source.frame
     if wanted.unique and kept:
         rows = source.frame.with_row_index(_ROW)
         good = rows.filter(~_any(left_out)) if left_out else rows
         with readable(source.name):
-            repeats, count = mark_repeats(good, wanted.unique, _ROW, read, scratch)
+            if viewed is None:
+                repeats, count = mark_repeats(good, wanted.unique, _ROW, read, scratch)
+            else:
+                repeats, count = mark_repeats(good.with_columns(viewed.alias(_PAGE)), [*wanted.unique, _PAGE], _ROW, read, scratch)
         if count:
             faults.append(Fault(None, REPEATED, count))
             kept -= count
             frame = good.filter(~repeats).drop(_ROW)
             left_out.append((repeats, REPEATED))
+            views = views if viewed is None else int(frame.select(viewed.count()).collect(engine="streaming").item())
     if left_out:
         _write(source, left_out, quarantine)
-    return Sifted(frame, read, kept, tuple(faults), {column: int(found[f"null {column}"]) for column in wanted.nulls}, apart)
+    interactions = frame if viewed is None else frame.filter(viewed.is_null())
+    nulls = {column: int(found[f"null {column}"]) for column in null}
+    return Sifted(frame, interactions, read, kept, views, tuple(faults), nulls, apart)
 
 
 def _any(left_out: Sequence[tuple[pl.Expr, str]]) -> pl.Expr:

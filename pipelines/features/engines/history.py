@@ -56,13 +56,34 @@ class Laid:
 
 
 class History:
-    """Of rows with their numbers, from 0 on."""
+    """Of rows with their numbers, from 0 on. `pages`: views of pages (user, item, time) lie among them, and have no number."""
 
-    def __init__(self, frame: pl.LazyFrame, operators: Iterable[Ordered], row: tuple[str, str, str], folder: Path, rows: int) -> None:
+    def __init__(
+        self,
+        frame: pl.LazyFrame,
+        operators: Iterable[Ordered],
+        row: tuple[str, str, str],
+        folder: Path,
+        rows: int,
+        pages: pl.LazyFrame | None = None,
+    ) -> None:
         names = dict.fromkeys((*row, *(name for one in operators for name in one.needs), ROW))
-        self.row, self._folder, self._rows = row, folder, rows
-        self.files = _spread(frame.select(list(names)), row[0], folder / "users", _parts(rows))
+        self.row, self._folder, self._rows, self._paged = row, folder, rows, pages is not None
+        frame, views = frame.select(list(names)), 0
+        if pages is not None:
+            frame, views = pl.concat([frame, pages.select(row)], how="diagonal"), pages.select(pl.len()).collect(engine="streaming").item()
+        self.files = _spread(frame, row[0], folder / "users", _parts(rows + views))
         self._made: dict[str, Laid] = {}
+
+    def scan(self, pages: bool) -> pl.LazyFrame:
+        """All rows, in any order; with views of pages if they are wanted."""
+        whole = pl.scan_parquet(self.files)
+        return whole if pages or not self._paged else whole.filter(pl.col(ROW).is_not_null())
+
+    def _read(self, file: Path, columns: Iterable[str], pages: bool) -> pl.DataFrame:
+        """All rows of some users."""
+        some = pl.read_parquet(file, columns=list(dict.fromkeys((*columns, ROW) if self._paged else columns)))
+        return some if pages or not self._paged else some.filter(pl.col(ROW).is_not_null())
 
     def added(self, frame: pl.LazyFrame, operator: Ordered) -> pl.LazyFrame:
         """The frame, which has the rows' numbers, with what came before them."""
@@ -77,8 +98,11 @@ class History:
             values = np.memmap(laid.path, laid.dtype, "w+", shape=(self._rows, *laid.shape))
 
             def lay(file: Path) -> None:
-                some = pl.read_parquet(file, columns=[*operator.needs, ROW])
-                values[some[ROW].to_numpy()] = operator.before(some.select(operator.needs).to_struct())
+                some = self._read(file, (*operator.needs, ROW), operator.pages)
+                found, rows = operator.before(some.select(operator.needs).to_struct()), some[ROW]
+                if rows.null_count():
+                    found, rows = found[rows.is_not_null().to_numpy()], rows.drop_nulls()
+                values[rows.to_numpy()] = found
 
             with ThreadPoolExecutor(_THREADS) as threads:
                 list(threads.map(lay, self.files))
@@ -89,7 +113,7 @@ class History:
     def newest(self, ask: Newest) -> pl.DataFrame:
         parts = []
         for file in self.files:
-            rows = pl.read_parquet(file, columns=list(dict.fromkeys((*self.row, ask.of, *(["label"] if ask.liked else [])))))
+            rows = self._read(file, (*self.row, ask.of, *(["label"] if ask.liked else [])), ask.pages)
             rows = rows.filter(pl.col("label") == 1) if ask.liked else rows
             order, users = in_order(rows.to_struct(), self.row)
             last = np.ones(len(users), bool)

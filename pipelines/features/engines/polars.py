@@ -41,8 +41,12 @@ class Data:
     """User, item, time: what tells one row from another, and orders those of a user."""
     history: History | None = None
     """What came before each row, where something asks for it."""
+    pages: pl.LazyFrame | None = None
+    """Views of pages that are counted: under the item's name, the keys of pages. None: there are none."""
 
     def table(self, name: str) -> pl.LazyFrame:
+        if name == "pages":
+            return self.interactions.clear() if self.pages is None else self.pages
         found = {"interactions": self.interactions, "items": self.items, "users": self.users}[name]
         assert found is not None
         return found
@@ -96,7 +100,7 @@ class _Plans:
     def _latest(self, ask: Newest) -> pl.LazyFrame:
         """The newest time is the largest: no order is needed."""
         assert self.data.history is not None
-        whole = pl.scan_parquet(self.data.history.files).select(ask.by, ask.of)
+        whole = self.data.history.scan(ask.pages).select(ask.by, ask.of)
         return whole.group_by(ask.by).agg(pl.col(ask.of).max().alias(VALUES)).with_columns(pl.concat_list(VALUES))
 
     def _widest(self, ask: Counts, others: list[Counts]) -> Counts:

@@ -25,16 +25,18 @@ class Words:
     rule: Rule
     tables: tuple[Table, ...]
     """Where each column is counted."""
+    pages: str | None = None
+    """The item's key, where pages are among its values."""
 
     def asks(self) -> tuple[Counts, ...]:
-        counted = zip(self.columns, self.tables, strict=True)
-        return tuple(Counts((one.name,), table, explode=one.many) for one, table in counted)
+        counted = tuple(Counts((one.name,), table, explode=one.many) for one, table in zip(self.columns, self.tables, strict=True))
+        return counted if self.pages is None else (*counted, Counts((self.pages,), "pages"))
 
     def fitted(self, found: Found, known: Vocabulary | None) -> Vocabulary:
         asked = self.asks()
         counted = [found[ask].rename({ask.keys[0]: "value"}) for ask in asked]
         whole = counted[0] if len(counted) == 1 else pl.concat(counted).group_by("value").agg(pl.col("count").sum())
-        return fit_vocabulary(whole, self.columns[0].kind, self.rule, known)  # type: ignore[arg-type]
+        return fit_vocabulary(whole, self.columns[0].kind, self.rule, known, self.pages is not None)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

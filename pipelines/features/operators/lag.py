@@ -29,6 +29,7 @@ class Lag:
     newest: pl.DataFrame | None = None
 
     kind: ClassVar[str] = "lag"
+    pages: ClassVar[bool] = False
 
     @property
     def inputs(self) -> tuple[Column, ...]:

@@ -38,6 +38,8 @@ class Sequence:
     window: int | None = None
     gap: int | None = None
     """Seconds."""
+    pages: bool = False
+    """Views of pages are among the items."""
     newest: pl.DataFrame | None = None
     vocabulary: Vocabulary | None = None
     times: pl.DataFrame | None = None
@@ -68,7 +70,7 @@ class Sequence:
         return (Feature(self.name, "code", "context", self.length, self.vocabulary.cardinality),)
 
     def _ask(self, of: str) -> Newest:
-        return Newest(of, self.by.name, self.length, self.liked)
+        return Newest(of, self.by.name, self.length, self.liked, self.pages)
 
     def asks(self) -> tuple[Statistic, ...]:
         return (*self.words.asks(), self._ask(self.of.name), *([self._ask(self.time.name)] if self.bounded else []))

@@ -17,6 +17,7 @@ from pipelines.features.engines.history import ROW, History
 from pipelines.features.engines.polars import Data
 from pipelines.features.graph import Graph, Tables, compile_graph
 from shared.contracts.features import Operator
+from shared.domain.pages import page_key
 
 ENTRIES: TypeAdapter[tuple[Any, ...]] = TypeAdapter(tuple[Operator, ...])
 SCHEMA = {"user": pl.Int64(), "item": pl.Int64(), "at": pl.Int64(), "label": pl.Int8(), "spent": pl.Float32()}
@@ -35,14 +36,24 @@ ROWS = st.lists(
     unique_by=lambda row: (row["user"], row["at"], row["item"]),
 )
 
+NAMES = ["home", "cart", "ü"]
+VIEWS = st.lists(
+    st.fixed_dictionaries({"user": st.integers(1, 4), "item": st.sampled_from(NAMES).map(page_key), "at": st.integers(0, 40)}),
+    max_size=30,
+    unique_by=lambda row: (row["user"], row["at"], row["item"]),
+)
 
-def _made(rows: list[dict[str, Any]], said: dict[str, Any], folder: Path) -> tuple[Graph, pl.DataFrame]:
+
+def _made(
+    rows: list[dict[str, Any]], said: dict[str, Any], folder: Path, views: list[dict[str, Any]] | None = None
+) -> tuple[Graph, pl.DataFrame]:
     frame = pl.DataFrame(rows, schema=SCHEMA).with_row_index(ROW).lazy()
     schema = pl.Schema({name: dtype for name, dtype in SCHEMA.items() if name != "label"})
     graph = compile_graph(ENTRIES.validate_python([{"categorify": ["user", "item"]}, said]), Tables("user", "item", "at", schema))
     prepared = frame.with_columns(graph.prepared("interactions"))
-    history = History(prepared, graph.ordered, graph.row, folder, len(rows))
-    fitted = graph.fit(Data(prepared, None, None, graph.row, history))
+    pages = None if views is None else pl.LazyFrame(views, schema={name: SCHEMA[name] for name in ("user", "item", "at")})
+    history = History(prepared, graph.ordered, graph.row, folder, len(rows), pages)
+    fitted = graph.fit(Data(prepared, None, None, graph.row, history, pages))
     return fitted, fitted.transform(prepared, mode="rows", history=history).collect()
 
 
@@ -99,3 +110,56 @@ def test_a_sequence_is_what_the_user_did_before(bounds: dict[str, str], reverse:
             np.testing.assert_array_equal(found, wanted + [0] * (length - len(wanted)))
 
     agrees()
+
+
+@pytest.mark.requirement("G-16")
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("bounds", [{}, {"window": "9s"}, {"gap": "4s"}, {"window": "15s", "gap": "6s"}], ids=str)
+def test_a_sequence_of_pages_is_what_the_user_did_and_saw_before(bounds: dict[str, str], reverse: bool, tmp_path: Path) -> None:
+    """A page of the same second comes before the item. As it is served, it is all that the user did and saw."""
+    length, seconds = 4, {name: int(said[:-1]) for name, said in bounds.items()}
+
+    @settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(rows=ROWS, views=VIEWS)
+    def agrees(rows: list[dict[str, Any]], views: list[dict[str, Any]]) -> None:
+        said = {"sequence": {"of": "item", "by": "user", "length": length, "reverse": reverse, "pages": True} | bounds}
+        graph, made = _made(rows, said, tmp_path / str(len(list(tmp_path.iterdir()))), views)
+        codes = _codes([row["item"] for row in rows], [view["item"] for view in views])
+        assert graph.key("item").state.values.to_list() == list(codes)
+        seen = [*({"label": 0, **view} for view in views), *rows]
+        asked = pl.LazyFrame([{"user": user, "item": 0, "at": 41} for user in range(1, 5)], schema_overrides=SCHEMA)
+        served = graph.transform(asked.with_columns(graph.prepared("interactions"))).collect()["item_sequence"]
+        later = [{"user": user, "item": 99, "at": 41} for user in range(1, 5)]
+        for row, found in zip([*rows, *later], [*made["item_sequence"], *served], strict=True):
+            kept: list[int] = []
+            last = row["at"]
+            for one in reversed(_earlier(seen, row)[-length:]):
+                if last - one["at"] > seconds.get("gap", 10**9) or row["at"] - one["at"] > seconds.get("window", 10**9):
+                    break
+                kept.append(codes[one["item"]])
+                last = one["at"]
+            wanted = kept if reverse else kept[::-1]
+            np.testing.assert_array_equal(found, wanted + [0] * (length - len(wanted)))
+
+    agrees()
+
+
+@pytest.mark.requirement("G-16")
+@pytest.mark.parametrize("said", [{"lag": {"of": "at", "by": "user"}}, {"lag": {"of": "spent", "by": "user", "steps": 2}}], ids=str)
+def test_what_isnt_of_pages_doesnt_see_them(said: dict[str, Any], tmp_path: Path) -> None:
+    @settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(rows=ROWS, views=VIEWS)
+    def agrees(rows: list[dict[str, Any]], views: list[dict[str, Any]]) -> None:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        graphs, made = zip(*(_made(rows, said, folder / name, some) for name, some in (("with", views), ("without", None))), strict=True)
+        assert made[0].equals(made[1])
+        states = [{name: frame for one in graph.operators for name, frame in one.saved().frames.items()} for graph in graphs]
+        assert all(frame.equals(states[1][name]) for name, frame in states[0].items())
+
+    agrees()
+
+
+def _codes(items: list[int], pages: list[int]) -> dict[int, int]:
+    """The most frequent first, equal ones by value; pages behind items."""
+    ordered = [value for some in (items, pages) for value in sorted(set(some), key=lambda one: (-some.count(one), one))]
+    return {value: code for code, value in enumerate(ordered, 2)}

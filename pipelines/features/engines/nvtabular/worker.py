@@ -5,7 +5,8 @@ It is asked by a line of JSON and answers by one; tables are files. `graph` is a
     {"do": "fit", "graph": ..., "rows": FILE, "items": FILE, "to": FOLDER}      fits it anew
     {"do": "transform", "graph": ..., "rows": FILE, "mode": "rows", "keep": [NAME], "to": FILE}
 
-Rows are numbered; those that are trained on (`rows`) have the history of the same file.
+Rows are numbered; those that are trained on (`rows`) have the history of the same file, and of that of `pages`, if one is named: views of
+pages by user, item and time, all of them counted.
 
 The conformance tests use it: five hundred examples don't start Python five hundred times.
 """
@@ -47,7 +48,8 @@ def fit(asked: Asked) -> None:
     known, rows = _graph(asked), pl.scan_parquet(asked["rows"])
     graph = compile_graph(known.entries, known.tables)
     with session() as here:
-        data = Data(rows, pl.scan_parquet(asked["items"]), None, graph.row, _history(graph, rows, here))
+        history, pages = _history(graph, rows, asked, here), _pages(asked)
+        data = Data(rows, pl.scan_parquet(asked["items"]), None, graph.row, history, pages)
         fitted = graph.fit(data, engine=NvtabularEngine(here).compute)
     folder = Path(asked["to"])
     folder.mkdir(exist_ok=True)
@@ -57,14 +59,18 @@ def fit(asked: Asked) -> None:
 def transform(asked: Asked) -> None:
     graph, rows, mode = _graph(asked), pl.scan_parquet(asked["rows"]), asked["mode"]
     with session() as here:
-        history = _history(graph, rows, here) if mode == "rows" else None
+        history = _history(graph, rows, asked, here) if mode == "rows" else None
         made = NvtabularEngine(here).transform(graph, rows, mode=mode, history=history, keep=asked.get("keep", []))
         made.sink_parquet(asked["to"])
 
 
-def _history(graph: Graph, rows: pl.LazyFrame, here: Session) -> History | None:
+def _history(graph: Graph, rows: pl.LazyFrame, asked: Asked, here: Session) -> History | None:
     count = rows.select(pl.len()).collect().item()
-    return History(rows, graph.ordered, graph.row, here.new("history"), count) if graph.ordered else None
+    return History(rows, graph.ordered, graph.row, here.new("history"), count, _pages(asked)) if graph.ordered else None
+
+
+def _pages(asked: Asked) -> pl.LazyFrame | None:
+    return pl.scan_parquet(asked["pages"]) if asked.get("pages") else None
 
 
 def _graph(asked: Asked) -> Graph:

@@ -1,0 +1,65 @@
+"""Views of pages in the interactions: rows with a page and no item.
+
+They are taken apart from the interactions before anything is counted, and go to sequences alone: as user, item (the page's key) and time.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from pipelines.data.sources import Source, readable
+from pipelines.data.times import is_text, seconds
+from shared.contracts.spec import RecommenderSpec, Schema
+from shared.domain.errors import BadData
+from shared.domain.pages import PAGES, page_key
+
+
+def check_page_type(source: Source, column: str) -> None:
+    with readable(source.name):
+        dtype = source.frame.collect_schema()[column]
+    if not (dtype.is_integer() or is_text(dtype)):
+        raise BadData(f"{source.name}: column '{column}' is {dtype}: pages must be text or whole numbers")
+
+
+def check_items(items: pl.Series, name: str) -> None:
+    """No item has a key that stands for a page."""
+    taken = items.filter(items.is_between(PAGES.start, PAGES.stop - 1))
+    if len(taken):
+        says = f"column '{items.name}' has {taken[0]}: keys from {PAGES.start} to {PAGES.stop - 1} stand for pages (schema.page)"
+        raise BadData(f"{name}: {says}: number the items anew")
+
+
+def is_view(item: str, page: str) -> pl.Expr:
+    """Blank text is no page."""
+    return pl.col(item).is_null() & pl.col(page).is_not_null() & (pl.col(page).cast(pl.String) != "").fill_null(False)
+
+
+def without_views(frame: pl.LazyFrame, schema: Schema) -> pl.LazyFrame:
+    return frame if schema.page is None else frame.filter(~is_view(schema.item, schema.page))
+
+
+def views(source: Source, spec: RecommenderSpec) -> pl.LazyFrame | None:
+    """None where the spec names no page."""
+    schema = spec.schema_
+    if schema.page is None:
+        return None
+    return source.frame.filter(is_view(schema.item, schema.page)).select(
+        user=pl.col(schema.user).cast(pl.Int64),
+        item=page_keys(pl.col(schema.page)),
+        time=seconds(schema.time, source.frame.collect_schema()[schema.time]),
+    )
+
+
+def of_users(seen: pl.LazyFrame, rows: pl.LazyFrame) -> pl.LazyFrame:
+    """The views of who has interactions."""
+    return seen.join(rows.select("user").unique(), on="user", how="semi")
+
+
+def page_keys(pages: pl.Expr) -> pl.Expr:
+    return pages.cast(pl.String).map_batches(_keys, pl.Int64, is_elementwise=True)
+
+
+def _keys(pages: pl.Series) -> pl.Series:
+    known = pages.drop_nulls().unique()
+    keys = pl.Series([page_key(page) for page in known], dtype=pl.Int64)
+    return pages.replace_strict(known, keys, default=None, return_dtype=pl.Int64)
