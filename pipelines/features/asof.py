@@ -1,40 +1,51 @@
 """Point in time: what counted of a key when something happened, as a feature store would have said it then.
 
-For each row the newest value of its key whose event time isn't after the row's, unless that was older than the time to live by then. Of two
-values of one event time the one of the greater digest counts, as in shared.domain.stored, whose meaning this is, over whole columns.
+The newest value of the key whose event time isn't after that moment, unless it was older than the time to live by then. Of two values of
+one event time the one of the greater digest counts, as in shared.domain.stored, whose meaning this is, over whole columns.
+
+A table of one row a key so becomes one of a row for each stretch of time in which the same counted. A moment's row is searched in it, so
+that rows of data stream past in their own order, however many there are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Self
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from pipelines.features.columns import BLANK, polars_type
 from shared.contracts.online import OnlineColumn, View
 from shared.domain.stored import StoredRow, instant
 
-_TYPES = {"int64": pl.Int64(), "float32": pl.Float32(), "string": pl.String()}
-AT = "at"
-"""Of a history: whole microseconds since 1970."""
-_AT, _ROW, _UNTIL = "~at", "~row", "~until"
+Ints = NDArray[np.int64]
+KEY, AT = "~key", "~at"
+"""Of a history, beside the view's own columns; times are whole microseconds since 1970."""
+SINCE = "~since"
+"""When a row of a table began to count: microseconds since 1970, `NEVER` for before all time."""
+NEVER = -(2**63)
+_LONG = 2**62
+"""Longer than all time, in microseconds."""
 
 
 def read_history(path: Path, view: View) -> pl.LazyFrame:
-    """An exported history (JSON lines): key, at, and the view's columns; one row a key and time. A value that isn't of its column's type
-    by now isn't known."""
+    """An exported history (JSON lines): one row a key and time. A value that isn't of its column's type by now isn't known."""
     fields = [pl.Field(one.name, column_type(one)) for one in view.columns]
-    schema = pl.Schema({"key": pl.Int64(), AT: pl.Int64(), "values": pl.Struct(fields)})
-    if not path.stat().st_size:
-        return pl.DataFrame(schema=schema).lazy().unnest("values")
-    return pl.scan_ndjson(path, schema=schema, ignore_errors=True).unnest("values")
+    schema = pl.Schema({"key": pl.Int64(), "at": pl.Int64(), "values": pl.Struct(fields)})
+    there = path.stat().st_size > 0
+    rows = pl.scan_ndjson(path, schema=schema, ignore_errors=True) if there else pl.LazyFrame(schema=schema)
+    return rows.rename({"key": KEY, "at": AT}).unnest("values")
 
 
 def history_of(rows: Sequence[StoredRow], view: View) -> pl.DataFrame:
     """The same out of rows; of those of one key and time the one that counts."""
     counts = {(row.key, row.at): row for row in sorted(rows, key=lambda row: row.rank)}
-    schema: dict[str, pl.DataType] = {"key": pl.Int64(), AT: pl.Int64()} | {one.name: column_type(one) for one in view.columns}
+    schema: dict[str, pl.DataType] = {KEY: pl.Int64(), AT: pl.Int64()} | {one.name: column_type(one) for one in view.columns}
     names = [one.name for one in view.columns]
     values = [
         (row.key, instant(row.at), *(list(one) if isinstance(one := row.values.get(name), tuple) else one for name in names))
@@ -43,36 +54,100 @@ def history_of(rows: Sequence[StoredRow], view: View) -> pl.DataFrame:
     return pl.DataFrame(values, schema=schema, orient="row")
 
 
-def as_of(rows: pl.LazyFrame, history: pl.LazyFrame, view: View, key: str, time: str) -> pl.LazyFrame:
-    """`rows` with the view's columns as they were known at each row's time (whole microseconds since 1970); null where nothing was. The
-    rows stay in their order."""
-    said = history.select(pl.col("key"), pl.col(AT), *(one.name for one in view.columns)).sort(AT)
-    asked = rows.with_row_index(_ROW).sort(time)
-    found = asked.join_asof(
-        said.with_columns(pl.col(AT).alias(_AT)),
-        left_on=time,
-        right_on=AT,
-        by_left=key,
-        by_right="key",
-        strategy="backward",
-        check_sortedness=False,
-    )
+def microseconds(seconds: pl.Expr) -> pl.Expr:
+    """As a history counts them: a float's nearest one."""
+    return (seconds * 1_000_000).round().cast(pl.Int64)
+
+
+def stretches(keys: pl.Series, history: pl.LazyFrame, view: View, until: int) -> pl.DataFrame:
+    """When something else began to count of those keys (sorted, each once), up to a moment: `KEY`, `SINCE`, and `AT`, when it was said;
+    null where nothing of the view counts, as before all that was said."""
+    known, nothing = pl.LazyFrame({KEY: keys}), pl.lit(None, pl.Int64).alias(AT)
+    said = history.select(KEY, AT).filter(pl.col(AT) <= until).join(known, on=KEY, how="semi").sort(KEY, AT)
+    parts = [known.select(KEY, pl.lit(NEVER, pl.Int64).alias(SINCE), nothing), said.select(KEY, pl.col(AT).alias(SINCE), AT)]
     if view.ttl is not None:
-        fresh = pl.col(time) - pl.col(_AT) <= view.ttl // timedelta(microseconds=1)
-        found = found.with_columns(pl.when(fresh).then(pl.col(one.name)).alias(one.name) for one in view.columns)
-    return found.sort(_ROW).drop(_ROW, _AT)
+        lasts = min(view.ttl // timedelta(microseconds=1), _LONG)
+        overruled = pl.when(pl.col(KEY).shift(-1) == pl.col(KEY)).then(pl.col(AT).shift(-1)).otherwise(until + 1)
+        over = said.select(KEY, (pl.col(AT) + lasts + 1).alias(SINCE), nothing, overruled.alias("~overruled"))
+        parts.append(over.filter(pl.col(SINCE) < pl.col("~overruled")).drop("~overruled"))
+    return pl.concat(parts).sort(KEY, SINCE).collect(engine="streaming")
 
 
-def overlaid(table: pl.LazyFrame, key: str, history: pl.LazyFrame, view: View, until: int) -> pl.LazyFrame:
-    """A table of one row a key, with what the view knew at one moment (microseconds since 1970) in the place of what the table says;
-    what a row of the view doesn't name stays."""
-    moments = table.select(pl.col(key), pl.lit(until, pl.Int64).alias(_UNTIL))
-    known = as_of(moments, history, view, key, _UNTIL).drop(_UNTIL)
-    there = set(table.collect_schema().names())
-    names = [one.name for one in view.columns if one.name in there]
-    joined = table.join(known.select(key, *(pl.col(name).alias(f"~{name}") for name in names)), on=key, how="left", maintain_order="left")
-    return joined.with_columns(pl.coalesce(f"~{name}", name).alias(name) for name in names).drop(f"~{name}" for name in names)
+def told(table: pl.DataFrame, key: str, began: pl.DataFrame, history: pl.LazyFrame, view: View) -> pl.DataFrame:
+    """A table of one row a key, as one of a row for each of those stretches, by key and `SINCE`: with what the view said then in the place
+    of what the table says. What a row of the view doesn't name stays. A key's stretches that say the same one after the other are one."""
+    columns = [one for one in view.columns if one.name in table.columns]
+    said = history.select(KEY, AT, *(pl.col(one.name).alias(_said(one)) for one in columns))
+    found = (
+        began.lazy()
+        .join(said, on=[KEY, AT], how="left")
+        .join(table.lazy(), left_on=KEY, right_on=key, how="left")
+        .select(pl.col(KEY).alias(key), *(name for name in table.columns if name != key), SINCE, *map(_said, columns))
+        .with_columns(_overruled(one) for one in columns)
+        .select(*table.columns, SINCE)
+        .sort(key, SINCE)
+        .collect(engine="streaming")
+    )
+    same = [pl.col(name).eq_missing(pl.col(name).shift(1)) for name in (key, *(one.name for one in columns))]
+    return found.filter(~pl.all_horizontal(same))
+
+
+def _said(one: OnlineColumn) -> str:
+    return f"~said.{one.name}"
+
+
+def _overruled(one: OnlineColumn) -> pl.Expr:
+    """A blank says that there is no value, as it does to a served unit."""
+    said = pl.col(_said(one))
+    known = said
+    if one.dtype in BLANK:
+        blank = pl.lit(BLANK[one.dtype], polars_type(one.dtype))
+        known = pl.when(said != blank).then(said)
+        if one.width is not None:
+            known = said.list.eval(pl.when(pl.element() != blank).then(pl.element()))
+    return pl.when(said.is_not_null()).then(known).otherwise(pl.col(one.name)).alias(one.name)
+
+
+@dataclass(frozen=True, eq=False)
+class Stretches:
+    """A table of a row for each stretch, to find rows in."""
+
+    keys: Ints
+    """Each once, sorted."""
+    starts: Ints
+    """Of each key's rows, and the end of the last one's."""
+    since: Ints
+
+    @classmethod
+    def of(cls, keys: pl.Series, since: pl.Series) -> Self:
+        """Of a table's columns; it is sorted by both."""
+        counted = keys.rle().struct.unnest()
+        return cls(counted["value"].to_numpy(), np.append(0, np.cumsum(counted["len"].to_numpy())).astype(np.int64), since.to_numpy())
+
+    @property
+    def last(self) -> Ints:
+        """Each key's newest row."""
+        return self.starts[1:] - 1
+
+    def rows(self, keys: Ints, times: Ints) -> Ints:
+        """Which row counted of each key at a time; the keys are there. Before a key's first row that one does."""
+        places = np.searchsorted(self.keys, keys)
+        first, last = self.starts[places], self.last[places]
+        for _ in range(int(np.diff(self.starts).max(initial=1)).bit_length()):
+            middle = (first + last + 1) // 2
+            later = (middle > first) & (self.since[middle] > times)
+            first, last = np.where(later, first, middle), np.where(later, middle - 1, last)
+        return first
+
+    def row(self, key: str, time: pl.Expr) -> pl.Expr:
+        """The same as a column of batches."""
+
+        def found(some: pl.Series) -> pl.Series:
+            keys, times = (some.struct.field(name).to_numpy() for name in (key, "~time"))
+            return pl.Series(self.rows(keys, times).astype(np.int32))
+
+        return pl.struct(pl.col(key), time.alias("~time")).map_batches(found, pl.Int32, is_elementwise=True)
 
 
 def column_type(one: OnlineColumn) -> pl.DataType:
-    return _TYPES[one.dtype] if one.width is None else pl.List(_TYPES[one.dtype])
+    return polars_type(one.dtype) if one.width is None else pl.List(polars_type(one.dtype))

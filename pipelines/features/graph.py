@@ -36,6 +36,7 @@ __all__ = ["FEATURES", "IR_VERSION", "ML_OPSET", "OPSET", "Graph", "Tables", "ch
 
 FEATURES = "features.json"
 VERSION = 2
+USER_ROW = "~user_row"
 ALL: tuple[Side, ...] = ("user", "item", "context", "pair")
 _ENTRIES: TypeAdapter[tuple[Any, ...]] = TypeAdapter(tuple[Entry, ...])
 Engine = Callable[[list[Statistic], Data], Found]
@@ -261,9 +262,11 @@ def check_same(graph: Graph, parent: Graph) -> None:
 
 
 def joined(data: Mapping[Table, pl.LazyFrame], graph: Graph) -> pl.LazyFrame:
-    """The interactions with what the items and users tables know of theirs, as far as something is made of it."""
+    """The interactions with what the items and users tables know of theirs, as far as something is made of it. Where the interactions say
+    which row of the users table is theirs (`USER_ROW`), it is that one."""
     frame = data["interactions"]
-    for table, key in (("items", graph.item), ("users", graph.user)):
+    user = USER_ROW if USER_ROW in frame.collect_schema() else graph.user
+    for table, key in (("items", graph.item), ("users", user)):
         if table in data and (columns := [one.name for one in graph.raws(table)]):  # type: ignore[arg-type]
             frame = frame.join(data[table].select(key, *columns), on=key, how="left", maintain_order="left")  # type: ignore[index]
     return frame

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import polars as pl
 
+from pipelines.features.asof import SINCE, Stretches, microseconds
 from pipelines.features.columns import Table
 from pipelines.features.engines.choice import Engine, PolarsEngine
 from pipelines.features.engines.history import ROW, History
 from pipelines.features.engines.polars import Data
-from pipelines.features.graph import Graph, Tables, compile_graph, joined
+from pipelines.features.graph import USER_ROW, Graph, Tables, compile_graph, joined
 from pipelines.features.operators.base import Mode, plain
 from pipelines.features.operators.target import fold_of
 from pipelines.features.raw import check_lists
@@ -65,7 +67,8 @@ def graph_of(
 
 @dataclass(frozen=True)
 class Prepared:
-    """Prepared tables, ordered by key; `users` has everybody who is in the data or in the users table."""
+    """Prepared tables, ordered by key; `users` has everybody who is in the data or in the users table, with `SINCE` a row for each stretch
+    of time in which the same counted of them."""
 
     graph: Graph
     items: pl.DataFrame
@@ -95,7 +98,16 @@ class Prepared:
         }
         if self.users is not None:
             tables["users"] = self.users.lazy()
+        if self.stretches is not None:
+            row = self.stretches.row(graph.user, microseconds(pl.col(_ASIDE["time"])))
+            tables["interactions"] = tables["interactions"].with_columns(row.alias(USER_ROW))
+            tables["users"] = tables["users"].with_columns(pl.int_range(pl.len(), dtype=pl.Int32).alias(USER_ROW))
         return joined(tables, graph)
+
+    @cached_property
+    def stretches(self) -> Stretches | None:
+        """None where a user has one row, whatever the moment."""
+        return Stretches.of(self.users[self.graph.user], self.users[SINCE]) if self.users is not None and SINCE in self.users else None
 
     def fit(self, train: pl.LazyFrame, known: Graph | None = None, history: History | None = None) -> Prepared:
         users = None if self.users is None else self.users.lazy()
@@ -143,7 +155,8 @@ class Prepared:
         folds = sorted({one.folds for one in graph.folds if one.outputs[0].side in ("user", "item")})
         columns = [fold_of(graph.row, count).alias(f"{FOLD}{count}") for count in folds]
         if self.users is not None:
-            columns.append(self._row(self.users, graph.user, "user_row"))
+            by_key = self.stretches is None
+            columns.append(self._row(self.users, graph.user, "user_row") if by_key else pl.col(USER_ROW).alias("user_row"))
         context = graph.side("context")
         carried = [pl.col(aside).alias(name) for name, aside in _ASIDE.items()]
         kept = [*carried, *(pl.col(name) for name in ("label", *extra, "user_code", "item_row"))]

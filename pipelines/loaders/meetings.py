@@ -1,7 +1,7 @@
 """Users meeting items at a moment, as raw columns and as features: what evaluation scores and what parity compares.
 
 A user's moment is that of the user's first row in the holdout: when a model that was trained up to there would have been asked. Who has
-none meets items at a blank moment.
+none meets items at a blank moment. What is known of users is what counted at their moment, or what counts now, that serving begins with.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class Moments:
     features: Codes
     raw: pl.DataFrame
     """The raw columns of the interactions, prepared."""
+    user_rows: Array | None = None
+    """Of the users' table as of that moment, without the blank one."""
 
     def places(self, users: Ints) -> Ints:
         return placed(self.users, users)
@@ -52,13 +54,15 @@ class Meetings:
         return crossed(self.graph, found)
 
 
-def read_meetings(fetch: Callable[[str], Path], has_users: bool, graph: Graph) -> Meetings:
-    """`fetch` gives the files of etl."""
+def read_meetings(fetch: Callable[[str], Path], has_users: bool, graph: Graph, now: bool = False) -> Meetings:
+    """`fetch` gives the files of etl. `now`: with what is known of users now, whatever their moment."""
     items = read_table(fetch("items.features.parquet"), graph, "item")
-    return Meetings(graph, items, read_users(fetch, has_users, graph), _moments(fetch("holdout.parquet"), graph))
+    moments = _moments(fetch("holdout.parquet"), graph, has_users)
+    then = None if now or moments.user_rows is None else (moments.users, moments.user_rows)
+    return Meetings(graph, items, read_users(fetch, has_users, graph, then), moments)
 
 
-def _moments(path: Path, graph: Graph) -> Moments:
+def _moments(path: Path, graph: Graph, has_users: bool) -> Moments:
     context = graph.side("context")
     raws = [one for one in graph.raws("interactions") if one.side == "context"]
     columns = [f"{FEATURE}{one.name}" for one in context] + [_carried(one) for one in raws if not one.time]
@@ -66,7 +70,7 @@ def _moments(path: Path, graph: Graph) -> Moments:
         pl.scan_parquet(path)
         .sort("time", "item")
         .unique("user", keep="first", maintain_order=True)
-        .select("user", "time", *columns)
+        .select("user", "time", *(["user_row"] if has_users else []), *columns)
         .sort("user")
         .collect(engine="streaming")
     )
@@ -79,7 +83,7 @@ def _moments(path: Path, graph: Graph) -> Moments:
     for one in context:
         features[one.name] = np.concatenate([array(first[f"{FEATURE}{one.name}"], one.kind), array(made[one.name], one.kind)])
     whole = pl.concat([known, blank], how="vertical") if raws else pl.DataFrame()
-    return Moments(first["user"].to_numpy(), features, whole)
+    return Moments(first["user"].to_numpy(), features, whole, first["user_row"].to_numpy() if has_users else None)
 
 
 def _carried(column: Raw) -> str:
@@ -147,5 +151,8 @@ class RawColumns:
 
 
 def read_raw(fetch: Callable[[str], Path], has_users: bool, meetings: Meetings) -> RawColumns:
+    """With users as the meetings know them."""
     users = pl.read_parquet(fetch("users.parquet")) if has_users else None
+    if users is not None and (rows := meetings.users.rows) is not None:
+        users = users[rows]
     return RawColumns(pl.read_parquet(fetch("items.parquet")), users, meetings.moments)

@@ -42,6 +42,12 @@ class Catalogue:
                 found[name] = apart[rows, folds[apart.shape[1]]]
         return found
 
+    def at(self, rows: Array) -> Catalogue:
+        """A table of those rows."""
+        return Catalogue(
+            {name: column[rows] for name, column in self.columns.items()}, {name: one[rows] for name, one in self.apart.items()}
+        )
+
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
@@ -58,10 +64,13 @@ def array(column: pl.Series, kind: str) -> Array:
 
 
 class Users:
-    """Users by key: those of the table, and strangers."""
+    """Users by key: those of the table, a row each, and strangers."""
 
-    def __init__(self, graph: Graph, table: Catalogue | None, keys: NDArray[np.int64] | None) -> None:
-        self.graph, self.table, self._keys = graph, table, keys
+    def __init__(
+        self, graph: Graph, table: Catalogue | None, keys: NDArray[np.int64] | None, rows: NDArray[np.int64] | None = None
+    ) -> None:
+        """`rows`: those of etl's table, where it has more of some users."""
+        self.graph, self.table, self._keys, self.rows = graph, table, keys, rows
 
     def of(self, keys: NDArray[np.int64]) -> Codes:
         if self.table is None or self._keys is None or not len(self._keys):
@@ -94,11 +103,19 @@ def dtype_of(column: Raw) -> pl.DataType:
     return pl.List(polars_type(column.kind)) if column.many else polars_type(column.kind)
 
 
-def read_users(fetch: Callable[[str], Path], there: bool, graph: Graph) -> Users:
+def read_users(fetch: Callable[[str], Path], there: bool, graph: Graph, then: tuple[Array, Array] | None = None) -> Users:
+    """As they are known to be now; with `then`, keys and their rows in etl's table, those users as of there."""
     if not there:
         return Users(graph, None, None)
     keys = pl.read_parquet(fetch("users.parquet"), columns=[graph.user])[graph.user].to_numpy()
-    return Users(graph, read_table(fetch(USERS), graph, "user"), keys)
+    table = read_table(fetch(USERS), graph, "user")
+    last = np.flatnonzero(np.append(keys[1:] != keys[:-1], True)[: len(keys)])
+    if len(last) == len(keys):
+        return Users(graph, table, keys)
+    rows, keys = last, keys[last]
+    if then is not None:
+        rows[placed(keys, then[0])] = then[1]
+    return Users(graph, table.at(rows), keys, rows)
 
 
 def stranger(graph: Graph, key: str) -> Codes:

@@ -3,7 +3,8 @@
 Publishes: train.parquet and holdout.parquet (user, item, time, label, user_code, item_row, and what features of the moment need:
 pipelines.features.prepared), firsts.parquet, history.parquet (every user-item pair known so far, parents' included), items.parquet (the raw
 catalogue, ordered by key), items.features.parquet (its features, row by row), users.parquet and users.features.parquet where more than the
-key is known of users, the features' fitted state, and features.json. A warm run reads the parent's and grows them.
+key is known of users (where what is known changes, a row for each stretch of time, the newest last), the features' fitted state, and
+features.json. A warm run reads the parent's and grows them.
 To compact events is etl's work too, and of no run.
 """
 

@@ -42,7 +42,7 @@ _FRESH = 1000
 def run(context: Context) -> Outcome:
     log, started, spec = context.log, time.monotonic(), context.spec.recommender
     graph = load_graph(context.fetcher("etl"))
-    meetings = read_meetings(context.fetcher("etl"), context.has("etl", USERS), graph)
+    meetings = read_meetings(context.fetcher("etl"), context.has("etl", USERS), graph, now=True)
     raw = read_raw(context.fetcher("etl"), context.has("etl", USERS), meetings).stored(graph, spec.serve.vocabulary_limit)
     items, codes = raw.items, meetings.items.columns
     model = load_model(context.fetcher("train"))

@@ -1,15 +1,17 @@
 """What was written of users to the feature store, in the place of what their table says: training is told of them what serving is told.
 
-One moment counts for all rows, the last one that the data or what was written knows of, as it does for the table itself.
+Each interaction has what counted at its own time. The table of users has a row for each stretch of time that an interaction lies in, and
+the newest one, that serving begins with: as of the last moment that the data or what was written knows of.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import polars as pl
 
-from pipelines.features.asof import AT, overlaid, read_history
+from pipelines.features.asof import AT, KEY, SINCE, Stretches, microseconds, read_history, stretches, told
 from pipelines.features.prepared import Prepared
 from pipelines.stages.runner import Context
 from shared.contracts.online import MOST_WIDTH, USERS, OnlineColumn, View, history_name
@@ -29,8 +31,20 @@ def with_written(context: Context, ready: Prepared, interactions: pl.LazyFrame) 
         return ready, ()
     view = View(name=USERS, columns=columns, ttl=context.spec.recommender.serve.store.ttl)
     history = read_history(context.fetch(ORIGIN, name), view)
-    newest = interactions.select((pl.col("time").max() * 1_000_000).cast(pl.Int64)).collect(engine="streaming").item() or 0
-    rows, last = history.select(pl.len(), pl.col(AT).max()).collect(engine="streaming").row(0)
-    context.log.info("%s rows of what was written of users read", f"{rows:,}")
-    users = overlaid(ready.users.lazy(), ready.graph.user, history, view, max(newest, last or 0)).collect()
+    users = by_moments(ready.users, ready.graph.user, history, view, interactions)
+    rows = history.select(pl.len()).collect(engine="streaming").item()
+    context.log.info(
+        "%s rows of what was written of users read: %s rows for %s users", f"{rows:,}", f"{len(users):,}", f"{len(ready.users):,}"
+    )
     return replace(ready, users=users), (context.spec.inputs[ORIGIN][name].sha256,)
+
+
+def by_moments(users: pl.DataFrame, key: str, history: pl.LazyFrame, view: View, interactions: pl.LazyFrame) -> pl.DataFrame:
+    """The users table with a row for each stretch of time in which the same counted, as far as an interaction or serving needs it."""
+    time = microseconds(pl.col("time"))
+    newest = interactions.select(time.max()).collect(engine="streaming").item()
+    last = history.select(pl.col(AT).max()).collect(engine="streaming").item()
+    began = stretches(users[key], history, view, max(newest or 0, last or 0))
+    places = Stretches.of(began[KEY], began[SINCE])
+    met = interactions.select(places.row("user", time).unique()).collect(engine="streaming").to_series().to_numpy()
+    return told(users, key, began[np.union1d(places.last, met)], history, view)
