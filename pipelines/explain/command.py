@@ -9,13 +9,24 @@ from typing import Any
 from pipelines.data.sources import Reach
 from pipelines.explain.document import explained
 from pipelines.explain.fitting import fit_on_data, fit_on_nothing
+from pipelines.features.reading import READS, Reads
+from pipelines.models.families import FAMILIES, reads_of
 from shared.contracts.explanation import ExplainRequest, Explanation
-from shared.contracts.strict import read
+from shared.contracts.strict import read, unknown_name
+from shared.domain.errors import Invalid
 
 
 def explain(told: Any) -> Explanation:
     request = read(ExplainRequest, told, "eyas features explain")
     with tempfile.TemporaryDirectory(prefix="eyas-explain-") as scratch:
         reach = Reach(request.roots, Path(scratch))
-        spec = request.spec
-        return explained(spec, fit_on_data(spec, reach, request.most) if request.data else fit_on_nothing(spec, reach))
+        spec, reads = request.spec, _reads(request.family or request.spec.model.family)
+        fitted = fit_on_data(spec, reach, request.most, reads) if request.data else fit_on_nothing(spec, reach, reads)
+        return explained(spec, fitted, request.family)
+
+
+def _reads(family: str) -> Reads:
+    """A way to read is a name too: families of that kind may be on their way."""
+    if family not in FAMILIES and family not in READS:
+        raise Invalid(unknown_name("family", family, [*FAMILIES, *READS]))
+    return reads_of(family) if family in FAMILIES else next(one for one in READS if one == family)

@@ -16,6 +16,7 @@ from shared.contracts.explanation import (
     Explanation,
     FeatureExplained,
     InputExplained,
+    LeftOut,
     Node,
     OperatorExplained,
     Runtime,
@@ -23,19 +24,22 @@ from shared.contracts.explanation import (
     TableExplained,
     Totals,
 )
+from shared.contracts.models import Model, Params
 from shared.contracts.spec import RecommenderSpec
 
 RUNTIMES: tuple[Runtime, ...] = ("polars", "nvtabular", "onnx")
 """That every operator has a lowering to."""
 
 
-def explained(spec: RecommenderSpec, fitted: Fitted) -> Explanation:
-    graph, known = fitted.graph, given(fitted.graph)
-    tables = embeddings(fitted, spec.model.params)
+def explained(spec: RecommenderSpec, fitted: Fitted, family: str | None = None) -> Explanation:
+    """`family`: of another one than the spec's, with its own defaults; or a way to read, which looks up nothing."""
+    graph, known, family = fitted.graph, given(fitted.graph), family or spec.model.family
+    tables = embeddings(fitted, _params(spec, family))
     seen = Seen(rows=fitted.rows, items=fitted.items, users=fitted.users, one_user_in=fitted.every)
     return Explanation(
         recommender=spec.name,
-        family=spec.model.family,
+        family=family,
+        reads=graph.reads,
         data=seen if fitted.knows_data else None,
         nodes=tuple(_nodes(graph)),
         operators=tuple(_operator(one) for one in graph.operators),
@@ -43,7 +47,14 @@ def explained(spec: RecommenderSpec, fitted: Fitted) -> Explanation:
         tables=tuple(_table(one) for one in tables),
         totals=_totals(spec.model.train.batch_size, tables),
         inputs=tuple(_inputs(spec, fitted, known)),
+        left_out=tuple(LeftOut(operator=one.operator, feature=one.feature, why=one.why) for one in graph.left),
     )
+
+
+def _params(spec: RecommenderSpec, family: str) -> Params | None:
+    if family == spec.model.family:
+        return spec.model.params
+    return Model(family=family).params if family in Model.FAMILIES else None
 
 
 def _nodes(graph: Graph) -> Iterator[Node]:

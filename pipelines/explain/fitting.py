@@ -24,6 +24,7 @@ from pipelines.features.columns import NULL, Side, Table
 from pipelines.features.graph import Graph
 from pipelines.features.hashing import hashed
 from pipelines.features.prepared import EXTRA, Prepared, extra_columns, graph_of, prepare
+from pipelines.features.reading import Reads
 from shared.contracts.features import Vector, VectorOf
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.spec import Table as Keyed
@@ -49,7 +50,7 @@ class Fitted:
         return self.rows > 0
 
 
-def fit_on_data(spec: RecommenderSpec, reach: Reach, most: int) -> Fitted:
+def fit_on_data(spec: RecommenderSpec, reach: Reach, most: int, reads: Reads = "deep") -> Fitted:
     """`most`: about so many interactions are looked at."""
     table, people = open_items(spec, reach), open_users(spec, reach)
     items = _with_vectors(read_items(table, spec), spec, spec.schema_.item, reach)
@@ -73,7 +74,7 @@ def fit_on_data(spec: RecommenderSpec, reach: Reach, most: int) -> Fitted:
     names: dict[Table, str] = {"interactions": source.name, "items": f"the items table {table.name}"}
     if people is not None:
         names["users"] = f"the users table {people.name}"
-    graph = graph_of(spec, extra, items.schema, users.schema if users is not None else None, names)
+    graph = graph_of(spec, extra, items.schema, users.schema if users is not None else None, names, reads)
     if pages is not None and graph.paged:
         pages = _laid_down(of_users(pages, frame), reach.scratch / "pages.parquet")
     ready = prepare(graph, items, users, frame, None, pages)
@@ -82,14 +83,14 @@ def fit_on_data(spec: RecommenderSpec, reach: Reach, most: int) -> Fitted:
     return Fitted(ready.graph, _count(parts.train), len(items), seen, every, _values(ready, parts.train))
 
 
-def fit_on_nothing(spec: RecommenderSpec, reach: Reach) -> Fitted:
+def fit_on_nothing(spec: RecommenderSpec, reach: Reach, reads: Reads = "deep") -> Fitted:
     """By the tables' schemas alone."""
     schema = spec.schema_
     rows = open_source(spec.data.interactions, reach, (schema.user, schema.item, schema.time)).frame.collect_schema()
     items = _empty(spec.data.items, schema.item, spec, reach)
     users = _empty(spec.data.users, schema.user, spec, reach) if spec.data.users else None
     extra = extra_columns(spec, rows)
-    graph = graph_of(spec, extra, items.schema, users.schema if users is not None else None, {})
+    graph = graph_of(spec, extra, items.schema, users.schema if users is not None else None, {}, reads)
     frame = pl.LazyFrame(schema=_NORMAL | {f"{EXTRA}{name}": dtype for name, dtype in extra.items()})
     ready = prepare(graph, items, users, frame)
     ready = ready.fit(frame, None, ready.history(frame, frame, reach.scratch / "history"))

@@ -44,7 +44,7 @@ class Embedding:
         return None if self.width is None else -(-self.width // step) * step
 
 
-def embeddings(fitted: Fitted, params: Params) -> tuple[Embedding, ...]:
+def embeddings(fitted: Fitted, params: Params | None) -> tuple[Embedding, ...]:
     """Of what the family looks up: `mlp` every feature of codes, `mf` the keys, `popularity` nothing."""
     graph = fitted.graph
     if isinstance(params, MlpParams):

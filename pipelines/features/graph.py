@@ -24,11 +24,13 @@ from pipelines.features.operators.base import Feature, Mode, Operator, Saved, ou
 from pipelines.features.operators.categorify import Categorify
 from pipelines.features.operators.kinds import Ordered, is_ordered
 from pipelines.features.operators.target import TargetEncode
+from pipelines.features.reading import READS, Left, Reads, read_by
 from pipelines.features.schemas import read_schema, write_schema
 from pipelines.features.statistics import Found, Statistic
 from pipelines.features.stored import Stored, stored
 from pipelines.features.stored import lower as lower_stored
 from shared.contracts.features import Operator as Entry
+from shared.contracts.features import mentioned
 from shared.contracts.serving import Lists
 from shared.domain.errors import Invalid
 
@@ -47,6 +49,9 @@ class Graph:
     entries: tuple[Any, ...]
     tables: Tables
     operators: tuple[Operator, ...]
+    reads: Reads = "deep"
+    left: tuple[Left, ...] = ()
+    """What the entries say beyond the operators: who reads the graph has no use for it."""
 
     @property
     def user(self) -> str:
@@ -70,7 +75,7 @@ class Graph:
 
     @property
     def extra(self) -> dict[str, pl.DataType]:
-        """The interactions' columns beyond keys and time."""
+        """The interactions' columns beyond keys and time that the entries may name."""
         return {name: dtype for name, dtype in self.tables.interactions.items() if name not in self.row}
 
     @property
@@ -145,7 +150,23 @@ class Graph:
         """The features of some sides (all, if none is said), named as themselves, of prepared columns. With their history, rows of the
         data have what came before them."""
         frame = _applied(frame, self.needed(*sides), mode, history)
-        return frame.select(*keep, *(finished(one) for one in self.side(*(sides or ALL))))
+        return frame.select(*keep, *(self.finished(one) for one in self.side(*(sides or ALL))))
+
+    def finished(self, feature: Feature) -> pl.Expr:
+        """As models get it: a number that is missing is 0, but for those who take it as missing."""
+        value = pl.col(feature.made)
+        if feature.kind == "float32" and feature.width is None:
+            value = value.fill_null(float("nan")) if self.keeps_missing else value.fill_nan(0.0).fill_null(0.0)
+        return value.alias(feature.name)
+
+    @property
+    def keeps_missing(self) -> bool:
+        return self.reads == "trees"
+
+    def read_as(self, reads: Reads) -> Graph:
+        """Of a whole and unfitted one what a family reads of it."""
+        operators, left = read_by(self.operators, reads, (self.user, self.item))
+        return replace(self, operators=operators, reads=reads, left=left)
 
     def needed(self, *sides: Side) -> list[Operator]:
         """What makes the features of some sides, in order."""
@@ -177,7 +198,7 @@ class Graph:
                 lower_stored(build, taken)
             else:
                 one.lower(build)
-        for feature in self.numbers:
+        for feature in () if self.keeps_missing else self.numbers:
             value = build.tensor(feature.made)
             build.gives(feature.made, build.node("Where", build.node("IsNaN", value), build.constant(np.array(0, np.float32)), value))
         return build
@@ -220,21 +241,25 @@ class Graph:
             "entries": [one.model_dump(mode="json", by_alias=True) for one in self.entries],
             "state": facts,
             "files": sorted(name for name in files if name != FEATURES),
-        }
+        } | ({} if self.reads == "deep" else {"reads": self.reads})
         files[FEATURES].write_text(json.dumps(document, indent=1))
         return files
 
     def _needed(self, table: Table) -> pl.Schema:
-        """Of a table's columns, those that the graph looks at, keys and time included."""
+        """Of a table's columns, those that the graph looks at, keys and time included; where not all of the entries are read, those
+        that they name too, so that it can be compiled again."""
         names = {one.source or one.name for one in self.raws(table)} | ({*self.row} if table == "interactions" else set())
         names |= {target for one in self.folds for target in one.targets} if table == "interactions" else set()
+        if self.reads != "deep":
+            names |= {name for entry in self.entries for name in mentioned(entry)}
         return pl.Schema({name: dtype for name, dtype in self.tables.schema(table).items() if name in names})
 
 
-def compile_graph(entries: tuple[Any, ...], tables: Tables) -> Graph:
+def compile_graph(entries: tuple[Any, ...], tables: Tables, reads: Reads = "deep") -> Graph:
+    """All entries are compiled, so that what is wrong with one is said; what a family doesn't read is left out then."""
     graph = Graph(entries, tables, compile_operators(entries, tables))
     graph.raws()
-    return graph
+    return graph.read_as(reads)
 
 
 def load_graph(fetch: Callable[[str], Path]) -> Graph:
@@ -244,7 +269,10 @@ def load_graph(fetch: Callable[[str], Path]) -> Graph:
         raise Invalid(f"{FEATURES}: it is of format {document.get('version')}, this is {VERSION}: start a full run")
     interactions, items, users = (read_schema(document["tables"][name]) for name in ("interactions", "items", "users"))
     tables = Tables(document["user"], document["item"], document["time"], interactions, items, users)
-    graph = compile_graph(_ENTRIES.validate_python(document["entries"]), tables)
+    reads = document.get("reads", "deep")
+    if reads not in READS:
+        raise Invalid(f"{FEATURES}: it is for families that read '{reads}', of which this release has none: start a full run")
+    graph = compile_graph(_ENTRIES.validate_python(document["entries"]), tables, reads)
     frames = {name.removesuffix(".parquet"): pl.read_parquet(fetch(name)) for name in document["files"]}
     restored: list[Operator] = []
     made: dict[str, Feature] = {}
@@ -316,13 +344,6 @@ def _of(frame: pl.LazyFrame | None, operators: Iterable[Operator], side: Side) -
             frame = one.apply(frame, "serve")
             names |= {out.name for out in one.outputs}
     return frame
-
-
-def finished(feature: Feature) -> pl.Expr:
-    value = pl.col(feature.made)
-    if feature.kind == "float32" and feature.width is None:
-        value = value.fill_nan(0.0).fill_null(0.0)
-    return value.alias(feature.name)
 
 
 def _taken(column: Raw) -> str:

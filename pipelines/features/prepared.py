@@ -22,7 +22,8 @@ from pipelines.features.graph import USER_ROW, Graph, Tables, compile_graph, joi
 from pipelines.features.operators.base import Mode, plain
 from pipelines.features.operators.target import fold_of
 from pipelines.features.raw import check_lists
-from shared.contracts.features import mentioned
+from pipelines.features.reading import Reads
+from shared.contracts.features import Categorify, MultiHot, mentioned
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.errors import Invalid
 
@@ -45,10 +46,31 @@ def extra_columns(spec: RecommenderSpec, interactions: pl.Schema) -> dict[str, p
     return {name: dtype for name, dtype in interactions.items() if name in names}
 
 
+def carried(spec: RecommenderSpec, extra: Mapping[str, pl.DataType], reads: Reads) -> dict[str, pl.DataType]:
+    """Those that something is made of. A family of keys alone needs none, but where a vocabulary of a key is counted in other columns
+    too."""
+    if reads != "keys" or _keys_share_words(spec):
+        return dict(extra)
+    return {}
+
+
+def _keys_share_words(spec: RecommenderSpec) -> bool:
+    worded = [one for one in spec.operators() if isinstance(one, Categorify | MultiHot)]
+    named = [(name, one.vocabulary or name) for one in worded for name in mentioned(one)]
+    keys = {spec.schema_.user, spec.schema_.item}
+    theirs = {words for name, words in named if name in keys}
+    return any(words in theirs for name, words in named if name not in keys)
+
+
 def graph_of(
-    spec: RecommenderSpec, extra: Mapping[str, pl.DataType], items: pl.Schema, users: pl.Schema | None, names: Mapping[Table, str]
+    spec: RecommenderSpec,
+    extra: Mapping[str, pl.DataType],
+    items: pl.Schema,
+    users: pl.Schema | None,
+    names: Mapping[Table, str],
+    reads: Reads = "deep",
 ) -> Graph:
-    """The unfitted graph; the tables' keys are named as the schema's columns."""
+    """The unfitted graph, as far as it is read; the tables' keys are named as the schema's columns."""
     schema = spec.schema_
     rows = pl.Schema({schema.user: pl.Int64(), schema.item: pl.Int64(), schema.time: pl.Int64()} | dict(extra))
     others = pl.Schema({name: dtype for name, dtype in items.items() if name != schema.item})
@@ -62,7 +84,7 @@ def graph_of(
                     " for each pair"
                 )
     check_lists(graph, spec.serve.lists)
-    return graph
+    return graph.read_as(reads)
 
 
 @dataclass(frozen=True)

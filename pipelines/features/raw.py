@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pipelines.features.columns import Raw, polars_type
 from pipelines.features.graph import Graph
+from pipelines.features.operators import base as features
 from pipelines.features.stored import Stored
 from shared.contracts.serving import Lists, Serve
 from shared.domain.errors import Invalid
@@ -34,7 +35,14 @@ def signature(graph: Graph, serve: Serve | None = None) -> Signature:
     limit = serve.vocabulary_limit
     taken = inputs(graph, limit)
     features = tuple(
-        Feature(column=one.name, output=one.output, dtype=_TYPES[one.kind], width=one.width, of=graph.sources(one))
+        Feature(
+            column=one.name,
+            output=one.output,
+            dtype=_TYPES[one.kind],
+            width=one.width,
+            of=graph.sources(one),
+            missing=_may_miss(graph, one),
+        )
         for one in graph.features
     )
     return Signature(
@@ -58,6 +66,10 @@ def check_lists(graph: Graph, lists: Lists) -> None:
                 f"serve.lists: with 'offsets' the served graph takes the lists of '{one.name}' as '{found[0]}', and there is a column of"
                 " that name: rename the column, or leave lists padded"
             )
+
+
+def _may_miss(graph: Graph, feature: features.Feature) -> bool:
+    return graph.keeps_missing and feature.kind == "float32" and feature.width is None
 
 
 _TYPES: dict[str, Any] = {"code": "int32", "float32": "float32"}

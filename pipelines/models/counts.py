@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.features.graph import IR_VERSION, OPSET
+from pipelines.features.reading import Reads
 from pipelines.loaders.tables import Codes
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
 from pipelines.models.tables import Table, check_size
@@ -62,6 +63,7 @@ class Counts:
     """Implements Family."""
 
     name = "popularity"
+    reads: Reads = "keys"
 
     def train(self, task: Task) -> Fitted:
         started = time.monotonic()

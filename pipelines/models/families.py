@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from pipelines.features.reading import Reads
 from pipelines.models.counts import Counts
 from pipelines.models.family import MODEL, Family, Fetch, Trained
 from pipelines.models.mf import Mf
@@ -13,6 +14,12 @@ from pipelines.models.mlp import Mlp
 from shared.domain.errors import Invalid
 
 FAMILIES: Mapping[str, Family] = {one.name: one for one in (Mlp(), Counts(), Mf())}
+
+
+def reads_of(family: str) -> Reads:
+    """What a run of it needs of the features. What is trained beside it, the baseline and an `mf` that retrieves, takes no more than the
+    keys, which every family's graph has."""
+    return FAMILIES[family].reads
 
 
 def load_model(fetch: Fetch) -> Trained:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.features.graph import Graph
+from pipelines.features.reading import Reads
 from pipelines.loaders.tables import Catalogue, Codes
 from pipelines.models.popularity import Popularity
 from pipelines.models.tables import Table
@@ -91,6 +92,8 @@ class Family(Protocol):
     """`name` is what the spec calls it: `shared.contracts.spec.Model.FAMILIES` holds its parameters."""
 
     name: str
+    reads: Reads
+    """What it learns from: etl's graph, and so the served unit, hold that and no more (pipelines.features.reading)."""
 
     def train(self, task: Task) -> Fitted:
         """Invalid, before anything is trained, for what can't be served in the end."""

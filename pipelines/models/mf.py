@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from pipelines.features.columns import FIRST, UNKNOWN
 from pipelines.features.graph import IR_VERSION, OPSET
+from pipelines.features.reading import Reads
 from pipelines.loaders.tables import Codes
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
 from pipelines.models.tables import Table, check_size
@@ -84,6 +85,7 @@ class Mf:
     """Implements Family."""
 
     name = "mf"
+    reads: Reads = "keys"
 
     def train(self, task: Task) -> Fitted:
         params = task.model.params

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from pipelines.features.columns import FIRST, NULL
 from pipelines.features.graph import OPSET, Graph
+from pipelines.features.reading import Reads
 from pipelines.loaders.batches import Batches
 from pipelines.loaders.tables import Codes
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
@@ -176,6 +177,7 @@ class Mlp:
     """Implements Family."""
 
     name = "mlp"
+    reads: Reads = "deep"
 
     def train(self, task: Task) -> Fitted:
         params = task.model.params

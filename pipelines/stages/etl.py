@@ -31,7 +31,9 @@ from pipelines.features.columns import Side, Table
 from pipelines.features.engines.choice import Engine, engine
 from pipelines.features.engines.history import History
 from pipelines.features.graph import FEATURES, check_same, load_graph
-from pipelines.features.prepared import EXTRA, Prepared, extra_columns, graph_of, prepare
+from pipelines.features.prepared import EXTRA, Prepared, carried, extra_columns, graph_of, prepare
+from pipelines.features.reading import Reads
+from pipelines.models.families import reads_of
 from pipelines.stages.admission import admit, remembered
 from pipelines.stages.compact import compact
 from pipelines.stages.runner import Context, Outcome, main
@@ -55,7 +57,7 @@ class Interactions:
     digests: tuple[str, ...]
     facts: dict[str, int]
     extra: dict[str, pl.DataType]
-    """Further columns that features are made of."""
+    """Further columns that the spec's features name; `frame` has those that something is made of."""
     pages: pl.LazyFrame | None = None
     """Views of pages, where the spec names them."""
     validation: dict[str, Any] | None = None
@@ -80,13 +82,19 @@ def _run(context: Context, chosen: Engine) -> Outcome:
     parts = split(frame, spec.split, found.name)
 
     known = load_graph(context.fetcher("parent")) if context.spec.mode == "warm" else None
-    items, digests = _with_vectors(context, items, "item")
+    reads = known.reads if known else reads_of(spec.model.family)  # a warm run's family is its parent's, or training refuses it
+    items, digests = _with_vectors(context, items, "item", reads)
     users = read_users(people, spec) if people else None
     names: dict[Table, str] = {"interactions": found.name, "items": f"the items table {table.name}"}
     if people is not None and users is not None:
-        users, more = _with_vectors(context, users, "user")
+        users, more = _with_vectors(context, users, "user", reads)
         names["users"], digests = f"the users table {people.name}", (*digests, *more)
-    graph = graph_of(spec, found.extra, items.schema, users.schema if users is not None else None, names)
+    graph = graph_of(spec, found.extra, items.schema, users.schema if users is not None else None, names, reads)
+    if graph.left:
+        left = ", ".join(dict.fromkeys(one.feature for one in graph.left))
+        log.info("not needed by the family '%s', and left out: %s", spec.model.family, left)
+    if reads == "keys" and not graph.raws("users"):
+        users = None
     if known:
         check_same(graph, known)
     pages = _seen_by_known(context, found.pages, frame) if found.pages is not None and graph.paged else None
@@ -118,9 +126,10 @@ def _full(context: Context) -> Interactions:
     spec = context.spec.recommender
     source = open_interactions(spec, _reach(context))
     extra = extra_columns(spec, source.frame.collect_schema())
+    wanted = carried(spec, extra, reads_of(spec.model.family))
     admitted = admit(context, source)
     source = admitted.source
-    frame, digests = from_file(source, spec, {f"{EXTRA}{name}": name for name in extra}), [source.digest()]
+    frame, digests = from_file(source, spec, {f"{EXTRA}{name}": name for name in wanted}), [source.digest()]
     pages = views(source, spec)
     facts = {name: admitted.facts[found] for name, found in _FACTS.items() if found in admitted.facts}
     if spec.data.interactions.also == "events" and (stretches := _events(context)):
@@ -144,8 +153,10 @@ def _warm(context: Context) -> Interactions:
     if events is None or count < MIN_EVENTS:
         raise BadData(f"{EVENTS}: {count} events since the parent; a warm run needs {MIN_EVENTS}: wait, or start a full run")
     context.log.info("%s events since the parent read", f"{count:,}")
-    extra = load_graph(context.fetcher("parent")).extra
-    blank = [pl.lit(None, dtype).alias(f"{EXTRA}{name}") for name, dtype in extra.items()]
+    known = load_graph(context.fetcher("parent"))
+    extra = known.extra
+    wanted = carried(context.spec.recommender, extra, known.reads)
+    blank = [pl.lit(None, dtype).alias(f"{EXTRA}{name}") for name, dtype in wanted.items()]
     return Interactions(_since(context, events.with_columns(blank)), EVENTS, _digests(context), {"events": count}, extra)
 
 
@@ -196,12 +207,14 @@ def _laid_down(frame: pl.LazyFrame, path: Path) -> pl.LazyFrame:
     return pl.scan_parquet(path)
 
 
-def _with_vectors(context: Context, table: pl.DataFrame, side: Literal["item", "user"]) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """With the vectors that belong to its keys."""
+def _with_vectors(
+    context: Context, table: pl.DataFrame, side: Literal["item", "user"], reads: Reads
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """With the vectors that belong to its keys, where the family reads more than those."""
     spec = context.spec.recommender
     key = spec.schema_.item if side == "item" else spec.schema_.user
     digests: list[str] = []
-    for entry in spec.operators():
+    for entry in spec.operators() if reads != "keys" else ():
         if isinstance(entry, Vector) and entry.vector.of == key:
             source = open_vectors(entry.vector, _reach(context))
             table = with_vectors(table, source, entry.vector)

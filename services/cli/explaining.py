@@ -29,12 +29,15 @@ def explain(
     data: Annotated[bool, typer.Option("--data/--no-data", help="Fit the features on the data; else its schemas alone are read.")] = True,
     rows: Annotated[int, typer.Option(min=1, help="Of more interactions than this a sample of users is fitted.")] = 2_000_000,
     data_root: Annotated[list[str] | None, typer.Option(help="Where a spec's relative paths lie; repeatable.")] = None,
+    family: Annotated[
+        str | None, typer.Option(help="As another family reads them than the spec's; or keys, deep or trees.", metavar="NAME")
+    ] = None,
     draw: Annotated[Literal["dot", "mermaid"] | None, typer.Option(help="Only the graph, for Graphviz or Mermaid.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the graph of features, their schema, the sizes of their tables, and what a version would be asked with."""
     spec = parse_spec(read_text(file), str(file))
-    request = ExplainRequest(spec=spec, roots=_roots(spec, data_root or [], file), data=data, most=rows)
+    request = ExplainRequest(spec=spec, roots=_roots(spec, data_root or [], file), data=data, most=rows, family=family)
     found = asked("explain", request, Explanation)
     if as_json:
         show_json(found.model_dump(mode="json", by_alias=True))
@@ -65,6 +68,9 @@ def _show(found: Explanation) -> None:
     typer.echo("")
     inputs = [(one.name, one.dtype + _length(one), one.side, one.origin, ", ".join(one.features)) for one in found.inputs]
     show_table(("INPUT", "TYPE", "SIDE", "FROM", "FOR"), inputs, "")
+    if found.left_out:
+        typer.echo("")
+        show_table(("LEFT OUT", "OF", "WHY"), [(one.operator, one.feature, one.why) for one in found.left_out], "")
     typer.echo("\n" + _runtimes(found.operators))
 
 

@@ -95,7 +95,7 @@ def refuse_skewed(found: Parity) -> None:
 
 
 def _floats(signature: Signature) -> list[str]:
-    return [signature.output, *(one.output for one in signature.features if one.dtype == "float32")]
+    return [signature.output, *(one.output for one in signature.features if one.dtype == "float32" and not one.missing)]
 
 
 def _finite(values: Array, name: str, start: int, who: str) -> None:
@@ -110,7 +110,9 @@ def _differs(feature: Feature, served: Array, trained: Array) -> Array:
     """By row."""
     if served.shape != trained.shape:
         raise BadData(f"parity: feature '{feature.column}' has the shape {served.shape} served, {trained.shape} in training")
-    same = np.isclose(served, trained, rtol=_NEAR, atol=_NEAR) if feature.dtype == "float32" else served == trained
+    same = (
+        np.isclose(served, trained, rtol=_NEAR, atol=_NEAR, equal_nan=feature.missing) if feature.dtype == "float32" else served == trained
+    )
     differs: Array = ~np.asarray(same).reshape(len(same), -1).all(axis=1)
     return differs
 

@@ -18,6 +18,7 @@ class ExplainRequest(Strict):
     spec: RecommenderSpec
     roots: tuple[str, ...] = Field(description="Below these relative paths are looked for, and what lies elsewhere isn't read.")
     data: bool = Field(True, description="Whether the features are fitted on the data; else its schemas alone are read.")
+    family: str | None = Field(None, description="As another family than the spec's reads them; or `keys`, `deep` or `trees`.")
     most: int = Field(2_000_000, ge=1, description="Of more interactions than this a sample of users is looked at.")
 
 
@@ -103,9 +104,20 @@ class InputExplained(Strict):
     features: tuple[str, ...] = Field(description="What is made of it.")
 
 
+class LeftOut(Strict):
+    """What the spec says and the family doesn't read."""
+
+    operator: str
+    feature: str = Field(description="What it would have made, or changed.")
+    why: str
+
+
 class Explanation(Strict):
     recommender: str
     family: str
+    reads: Literal["keys", "deep", "trees"] = Field(
+        description="What such a family reads: the keys' codes, everything, or what a tree splits by."
+    )
     data: Seen | None = Field(description="None: the schemas alone were read.")
     nodes: tuple[Node, ...]
     operators: tuple[OperatorExplained, ...]
@@ -113,3 +125,4 @@ class Explanation(Strict):
     tables: tuple[TableExplained, ...] = Field(description="What the family looks up.")
     totals: Totals
     inputs: tuple[InputExplained, ...]
+    left_out: tuple[LeftOut, ...] = ()

@@ -113,6 +113,7 @@ class Feature(Strict):
     output: str
     dtype: FeatureType = "int32"
     width: int | None = Field(None, ge=1)
+    missing: bool = Field(False, exclude_if=lambda one: not one, description="Whether NaN means that it isn't known, to the model too.")
 
 
 class Signature(Strict):

@@ -156,7 +156,7 @@ def test_tables_too_large_for_the_graph_are_looked_up_by_key(platform: Platform)
         {"lag": {"of": "at", "by": "userId"}},
         {"sequence": {"of": "movieId", "by": "userId", "length": 3}},
     ]
-    changes = {"features": features, "model": {"family": "mf"}, "serve": {"vocabulary_limit": 10}, "gates": [{"parity": 1e-4}]}
+    changes = {"features": features, "serve": {"vocabulary_limit": 10}, "gates": [{"parity": 1e-4}]}
     made = platform.run("large", {}, recommender=platform.recommender | changes)
     export = made["export"]
     assert export.metrics["export.parity"] < 1e-5

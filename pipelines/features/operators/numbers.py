@@ -1,4 +1,5 @@
-"""Numbers to numbers: normalise, log, clip, fill. Null stays null until it is filled; everything is float32, as it is served."""
+"""Numbers to numbers: normalise, log, clip, fill, or as they are. Null stays null until it is filled; everything is float32, as it is
+served."""
 
 from __future__ import annotations
 
@@ -34,6 +35,19 @@ class OneNumber(Stateless):
     @property
     def features(self) -> tuple[Feature, ...]:
         return (Feature(plain(self.output), "float32", self.output.side, None, value=self.output.name),)
+
+
+@dataclass(frozen=True)
+class Plain(OneNumber):
+    """As it is: of a family that needs no more of it (pipelines.features.reading)."""
+
+    kind: ClassVar[str] = "number"
+
+    def apply(self, frame: pl.LazyFrame, mode: Mode) -> pl.LazyFrame:
+        return frame.with_columns(number(self.source).alias(self.output.name))
+
+    def lower(self, build: Lowering) -> None:
+        build.gives(self.output.name, build.number(self.source))
 
 
 @dataclass(frozen=True)

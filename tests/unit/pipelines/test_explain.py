@@ -15,9 +15,10 @@ import pytest
 from pipelines.data.sources import Reach
 from pipelines.explain.document import explained
 from pipelines.explain.fitting import Fitted, fit_on_data, fit_on_nothing
-from pipelines.features import compile
+from pipelines.features import compile, reading
 from pipelines.features.graph import load_graph
 from pipelines.features.raw import signature
+from pipelines.features.reading import Reads
 from pipelines.models.tables import plan_tables
 from shared.contracts import features
 from shared.contracts.spec import RecommenderSpec
@@ -53,16 +54,16 @@ def _all(folder: Path, **changes: Any) -> RecommenderSpec:
     return RecommenderSpec.model_validate(made.document() | {"data": data})
 
 
-def _fitted(wish: RecommenderSpec, folder: Path, most: int = 10**9) -> Fitted:
+def _fitted(wish: RecommenderSpec, folder: Path, most: int = 10**9, reads: Reads = "deep") -> Fitted:
     scratch = folder / "explain"
     scratch.mkdir(exist_ok=True)
-    return fit_on_data(wish, Reach((str(folder),), scratch), most)
+    return fit_on_data(wish, Reach((str(folder),), scratch), most, reads)
 
 
-def _nothing(wish: RecommenderSpec, folder: Path) -> Fitted:
+def _nothing(wish: RecommenderSpec, folder: Path, reads: Reads = "deep") -> Fitted:
     scratch = folder / "nothing"
     scratch.mkdir(exist_ok=True)
-    return fit_on_nothing(wish, Reach((str(folder),), scratch))
+    return fit_on_nothing(wish, Reach((str(folder),), scratch), reads)
 
 
 def explain(wish: RecommenderSpec, fitted: Fitted) -> dict[str, Any]:
@@ -138,8 +139,9 @@ def test_every_operator_has_a_lowering_to_each_runtime_that_it_names(tmp_path: P
     table = next(one for one in ast.parse(text).body if isinstance(one, ast.AnnAssign) and ast.unparse(one.target) == "_LOWERINGS")
     assert isinstance(table.value, ast.Dict)
     there = {ast.unparse(key) for key in table.value.keys if key}
-    operators = {one.__name__ for one in vars(compile).values() if isinstance(one, type) and hasattr(one, "lower")} - {"Operator"}
-    assert len(operators) == 16 and operators == there
+    makers = (vars(compile) | vars(reading)).values()
+    operators = {one.__name__ for one in makers if isinstance(one, type) and hasattr(one, "lower")} - {"Operator", "OneNumber"}
+    assert len(operators) == 17 and operators == there
     assert explain(wish, _nothing(wish, tmp_path))["operators"][0]["runtimes"] == ["polars", "nvtabular", "onnx"]
 
 

@@ -17,7 +17,7 @@ from pipelines.features.engines.nvtabular.session import Session
 from pipelines.features.engines.nvtabular.statistics import compute
 from pipelines.features.engines.nvtabular.steps import Build
 from pipelines.features.engines.polars import Data
-from pipelines.features.graph import ALL, Graph, finished
+from pipelines.features.graph import ALL, Graph
 from pipelines.features.operators.base import Mode, Operator
 from pipelines.features.operators.kinds import is_ordered
 from pipelines.features.operators.lag import Lag
@@ -67,7 +67,7 @@ class NvtabularEngine:
         wanted = [one for name, width in columns.items() for one in parts(name, width)]
         workflow = build.workflow([*dict.fromkeys(wanted), *(f"{KEPT}{name}" for name in schema)])
         made = pl.scan_parquet(self._run(workflow, rows, columns))
-        return made.select(*restored(schema), *(finished(one) for one in features)).cast(none.collect_schema())
+        return made.select(*restored(schema), *(graph.finished(one) for one in features)).cast(none.collect_schema())
 
     def _run(self, workflow: Any, rows: Path, columns: dict[str, int | None]) -> list[Path]:
         """A file for each partition, in their order."""

@@ -17,7 +17,7 @@ from pipelines.features.operators.bucketise import Bucketise
 from pipelines.features.operators.categorify import Categorify, MultiHot
 from pipelines.features.operators.codes import Cross, OneHot
 from pipelines.features.operators.lag import Lag
-from pipelines.features.operators.numbers import Clip, Fill, Log, Normalise
+from pipelines.features.operators.numbers import Clip, Fill, Log, Normalise, Plain
 from pipelines.features.operators.ordered import before_name
 from pipelines.features.operators.sequence import Sequence
 from pipelines.features.operators.target import CountEncode, TargetEncode
@@ -131,6 +131,10 @@ def _log(to: Lowering, op: Log) -> None:
         return rows.xp.log(rows.xp.where(value < 0, np.float32(0), value).astype("float64") + 1.0)
 
     to.made(op, log)
+
+
+def _plain(to: Lowering, op: Plain) -> None:
+    to.made(op, lambda rows: rows.number(op.source))
 
 
 def _clip(to: Lowering, op: Clip) -> None:
@@ -294,6 +298,7 @@ _LOWERINGS: dict[type[Any], Callable[[Lowering, Any], None]] = {
     MultiHot: _multi_hot,
     Normalise: _normalise,
     Log: _log,
+    Plain: _plain,
     Clip: _clip,
     Fill: _fill,
     Bucketise: _bucketise,

@@ -46,7 +46,7 @@ def main() -> None:
 
 def fit(asked: Asked) -> None:
     known, rows = _graph(asked), pl.scan_parquet(asked["rows"])
-    graph = compile_graph(known.entries, known.tables)
+    graph = compile_graph(known.entries, known.tables, known.reads)
     with session() as here:
         history, pages = _history(graph, rows, asked, here), _pages(asked)
         data = Data(rows, pl.scan_parquet(asked["items"]), None, graph.row, history, pages)
