@@ -203,7 +203,7 @@ def _seen_by_known(context: Context, pages: pl.LazyFrame, frame: pl.LazyFrame) -
 
 
 def _laid_down(frame: pl.LazyFrame, path: Path) -> pl.LazyFrame:
-    frame.sink_parquet(path, row_group_size=ROW_GROUP)
+    frame.sink_parquet(path, row_group_size=ROW_GROUP, compression="lz4", statistics=False)
     return pl.scan_parquet(path)
 
 
