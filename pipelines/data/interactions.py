@@ -19,6 +19,8 @@ from shared.contracts.quantities import Rule
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.errors import BadData
 
+JUDGED = "validation.label"
+"""Beside an event, no column of it."""
 EVENT_COLUMNS = {"user": pl.Int64, "item": pl.Int64, "value": pl.Float64, "time": pl.Float64, "kind": pl.String}
 
 
@@ -48,11 +50,19 @@ def from_file(source: Source, spec: RecommenderSpec, extra: Mapping[str, str] | 
 
 
 def from_events(stretches: Sequence[Sequence[Path]], spec: RecommenderSpec) -> pl.LazyFrame:
-    """The platform's feedback, the oldest first: each stretch of time is a CSV or the parts of a day. Events of kinds that are never
-    positive, or that the spec doesn't know any more, say nothing here; those from before there were kinds are positives where they
-    have no value."""
+    return plain_events(read_events(stretches, spec))
+
+
+def read_events(stretches: Sequence[Sequence[Path]], spec: RecommenderSpec) -> pl.LazyFrame:
+    """The platform's feedback as it came, the oldest first, and beside it what it says of the label: each stretch of time is a CSV or the
+    parts of a day. Events of kinds that are never positive, or that the spec doesn't know any more, say nothing here; those from before
+    there were kinds are positives where they have no value."""
     events = pl.concat([_exported(one[0]) if one[0].suffix == ".csv" else day_of(one) for one in stretches])
-    return events.select("user", "item", "time", label=_judged(spec)).filter(pl.col("label").is_not_null())
+    return events.with_columns(_judged(spec).alias(JUDGED)).filter(pl.col(JUDGED).is_not_null())
+
+
+def plain_events(events: pl.LazyFrame) -> pl.LazyFrame:
+    return events.select("user", "item", "time", label=JUDGED)
 
 
 def _exported(path: Path) -> pl.LazyFrame:

@@ -8,7 +8,7 @@ where there is one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -54,6 +54,11 @@ class Source:
     faulty: tuple[FaultyFile, ...] = ()
 
     @property
+    def has_types(self) -> bool:
+        """Of columns: in CSV and TSV they are guessed."""
+        return not self.files or kind_of(self.files[0].name) not in ("csv", "tsv")
+
+    @property
     def name(self) -> str:
         return self.files[0].name if len(self.files) == 1 and self.uri.endswith(self.files[0].name) else self.uri
 
@@ -80,18 +85,20 @@ class Source:
         return replace(self, files=tuple(files), frame=scan(files), faulty=(*self.faulty, *faulty))
 
 
-def open_source(place: Place, reach: Reach, columns: Sequence[str], *, spare: bool = False) -> Source:
+def open_source(place: Place, reach: Reach, columns: Sequence[str], *, spare: bool = False, as_text: Collection[str] = ()) -> Source:
     """Opens a place after checking that it is allowed, there, readable and has `columns`. `spare`: of several files those with a fault
-    are left out and named in `faulty`, as long as there is one without."""
+    are left out and named in `faulty`, as long as there is one without. `as_text`: columns that are read as text where files have no
+    types, CSV and TSV."""
     faulty: list[FaultyFile] = []
-    files, scan = _queried(place, reach) if place.query is not None else _filed(place, reach, columns, faulty if spare else None)
+    text = tuple(place.names.get(column, column) for column in as_text)
+    files, scan = _queried(place, reach) if place.query is not None else _filed(place, reach, columns, faulty if spare else None, text)
     scan = _named(scan, place)
     _check_columns(scan, place.said, columns)
     with readable(place.said):
         if scan.head(1).collect().is_empty():
             raise BadData(f"{place.said}: it has a header but no rows")
     one_by_one = place.query is None and kind_of(files[0].name) != "tfrecord"
-    again = partial(_scanned, place, reach) if one_by_one else None
+    again = partial(_scanned, place, reach, text) if one_by_one else None
     return Source(place.said, tuple(files), scan, again, tuple(faulty))
 
 
@@ -104,8 +111,8 @@ def readable(name: str) -> Iterator[None]:
         raise BadData(f"{name}: it can't be read: {_reason(error)}") from error
 
 
-def scan_files(files: Sequence[Path], scratch: Path) -> pl.LazyFrame:
-    """Files of one kind; what can't be scanned where it is, is laid down in the scratch."""
+def scan_files(files: Sequence[Path], scratch: Path, as_text: Collection[str] = ()) -> pl.LazyFrame:
+    """Files of one kind; what can't be scanned where it is, is laid down in the scratch. `as_text`: columns of files without types."""
     kinds = {kind_of(path.name) for path in files}
     if len(kinds) > 1:
         raise BadData(f"{files[0].parent}: files of several kinds can't be read together: {', '.join(sorted(map(str, kinds)))}")
@@ -117,12 +124,13 @@ def scan_files(files: Sequence[Path], scratch: Path) -> pl.LazyFrame:
         case "tfrecord":
             return scan_tfrecord(files, scratch / "rows", str(files[0] if len(files) == 1 else files[0].parent))
         case kind:
-            return _scan_text(files, "\t" if kind == "tsv" else ",")
+            return _scan_text(files, "\t" if kind == "tsv" else ",", as_text)
 
 
-def _scan_text(files: Sequence[Path], separator: str) -> pl.LazyFrame:
+def _scan_text(files: Sequence[Path], separator: str, as_text: Collection[str]) -> pl.LazyFrame:
     """By the names of the first file; a column that is whole in one file and not in another is not whole."""
-    scans = [pl.scan_csv(path, separator=separator, infer_schema_length=_INFERRED, glob=False) for path in files]
+    types = dict.fromkeys(as_text, pl.String)
+    scans = [pl.scan_csv(path, separator=separator, infer_schema_length=_INFERRED, schema_overrides=types, glob=False) for path in files]
     if len(scans) == 1:
         return scans[0]
     with readable(str(files[0])):
@@ -138,7 +146,9 @@ def _queried(place: Place, reach: Reach) -> tuple[Sequence[Path], pl.LazyFrame]:
     return laid.files, laid.frame
 
 
-def _filed(place: Place, reach: Reach, columns: Sequence[str], faulty: list[FaultyFile] | None) -> tuple[Sequence[Path], pl.LazyFrame]:
+def _filed(
+    place: Place, reach: Reach, columns: Sequence[str], faulty: list[FaultyFile] | None, as_text: Collection[str]
+) -> tuple[Sequence[Path], pl.LazyFrame]:
     """Files with a fault are added to `faulty`, if that is given."""
     assert place.uri is not None
     uri, scratch = place.uri, reach.scratch / _mark(place)
@@ -153,14 +163,14 @@ def _filed(place: Place, reach: Reach, columns: Sequence[str], faulty: list[Faul
     if faulty is None:
         for path in files:
             look(path)
-        return files, scan_files(files, scratch)
+        return files, scan_files(files, scratch, as_text)
     sound, others = sound_files(files, look)
     faulty += others
-    return sound, scan_files(sound, scratch)
+    return sound, scan_files(sound, scratch, as_text)
 
 
-def _scanned(place: Place, reach: Reach, files: Sequence[Path]) -> pl.LazyFrame:
-    return _named(scan_files(files, reach.scratch / _mark(place)), place)
+def _scanned(place: Place, reach: Reach, as_text: Collection[str], files: Sequence[Path]) -> pl.LazyFrame:
+    return _named(scan_files(files, reach.scratch / _mark(place), as_text), place)
 
 
 def _fetched(place: Place, reach: Reach) -> list[Path]:

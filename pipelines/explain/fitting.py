@@ -12,13 +12,14 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines.data.catalogue import keep_known, open_items, open_users, read_items, read_users
+from pipelines.data.catalogue import read_items, read_users
 from pipelines.data.interactions import from_file, latest, open_interactions
 from pipelines.data.pages import of_users, views
 from pipelines.data.sources import Reach, open_source, readable
 from pipelines.data.split import split
 from pipelines.data.thinning import thin
-from pipelines.data.validation.judging import judge
+from pipelines.data.validation.judging import judge, refusal
+from pipelines.data.validation.tables import judge_tables
 from pipelines.data.vectors import open_vectors, with_vectors
 from pipelines.features.columns import NULL, Side, Table
 from pipelines.features.graph import Graph
@@ -52,12 +53,17 @@ class Fitted:
 
 def fit_on_data(spec: RecommenderSpec, reach: Reach, most: int, reads: Reads = "deep") -> Fitted:
     """`most`: about so many interactions are looked at."""
-    table, people = open_items(spec, reach), open_users(spec, reach)
+    tables = judge_tables(spec, reach, {}, reach.scratch / "bad", reach.scratch / "validation")
+    table, people = tables.items.source, tables.users.source if tables.users else None
     items = _with_vectors(read_items(table, spec), spec, spec.schema_.item, reach)
     users = _with_vectors(read_users(people, spec), spec, spec.schema_.user, reach) if people else None
     source = open_interactions(spec, reach)
     extra = extra_columns(spec, source.frame.collect_schema())
-    source = judge(source, spec, None, time.time(), reach.scratch / "bad.parquet", reach.scratch / "validation").source
+    judged = judge(source, spec, None, time.time(), reach.scratch / "bad.parquet", reach.scratch / "validation", tables)
+    refused = refusal(judged.report)
+    if refused is not None and (judged.profile is None or not tables.items.has_rows):
+        raise refused
+    source = judged.source
     frame, pages = from_file(source, spec, {f"{EXTRA}{name}": name for name in extra}), views(source, spec)
     if spec.data.interactions.since:
         stretch = spec.data.interactions.since.total_seconds()
@@ -66,7 +72,6 @@ def fit_on_data(spec: RecommenderSpec, reach: Reach, most: int, reads: Reads = "
     every = max(1, -(-_count(frame) // most))
     if every > 1:
         frame = frame.filter(hashed([pl.col("user").fill_null(0)], every) == 0)
-    frame, _ = keep_known(frame, items, spec.schema_.item, source.name, table.name)
     with readable(source.name):
         frame = _laid_down(frame, reach.scratch / "interactions.parquet")
     frame = _laid_down(thin(frame, spec.data.interactions).frame, reach.scratch / "used.parquet")

@@ -1,20 +1,26 @@
-"""Whether etl may use a batch of interactions: it is validated, its report and its bad rows are published whatever is decided."""
+"""Whether etl may use its data: interactions, events and tables are validated, their report and their bad rows are published whatever is
+decided."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.data.sources import Source
+import polars as pl
+
+from pipelines.data.sources import Reach, Source
+from pipelines.data.validation.events import joined, judge_events, of_events_alone
 from pipelines.data.validation.judging import judge, refusal
 from pipelines.data.validation.page import page
 from pipelines.data.validation.profile import Profile
+from pipelines.data.validation.tables import JudgedTables, judge_tables
 from pipelines.stages.runner import Context
 from shared.contracts.strict import read
-from shared.contracts.validation_report import ACCEPTED, PAGE, PROFILE, QUARANTINE, REPORT, Report
+from shared.contracts.validation_report import ACCEPTED, PAGE, PROFILE, QUARANTINE, REPORT, Report, Section
 from shared.domain.errors import BadData, Invalid
 
 _TOLD = 20
@@ -22,56 +28,104 @@ _TOLD = 20
 
 @dataclass(frozen=True)
 class Admitted:
-    """`source` has the good rows alone."""
+    """`source` has the good rows alone, `events` those of known items."""
 
     source: Source
+    events: pl.LazyFrame | None
     facts: dict[str, Any]
+    dropped: int
+    """Rows of unknown items, of the file and of the events."""
 
 
-def admit(context: Context, source: Source) -> Admitted:
-    """BadData where thresholds say so."""
-    spec, accepted = context.spec.recommender, _accepted(context)
-    quarantine = context.out(QUARANTINE)
-    judged = judge(source, spec, accepted, time.time(), quarantine, context.scratch / "validation")
-    report = judged.report
-    if report.rows.quarantined:
-        context.keep(QUARANTINE)
+@dataclass(frozen=True)
+class AdmittedEvents:
+    events: pl.LazyFrame
+    facts: dict[str, Any]
+    dropped: int
+
+
+def judged_tables(context: Context, reach: Reach) -> JudgedTables:
+    """Of items and users. What is wrong with them is said, and refused, together with what is wrong with the interactions."""
+    accepted = _accepted(context, "parent" if context.spec.mode == "warm" else ACCEPTED)
+    known = accepted.tables if accepted else {}
+    return judge_tables(context.spec.recommender, reach, known, context.output, context.scratch / "validation")
+
+
+def admit(context: Context, source: Source, tables: JudgedTables, events: pl.LazyFrame | None) -> Admitted:
+    """BadData where thresholds say so. `events`: beside the file, as they came."""
+    spec, accepted, scratch = context.spec.recommender, _accepted(context, ACCEPTED), context.scratch / "validation"
+    judged = judge(source, spec, accepted, time.time(), context.out(QUARANTINE), scratch, tables)
+    beside = judge_events(events, spec, tables, context.output, scratch / "events") if events is not None else None
+    report = joined(judged.report, beside.section) if beside else judged.report
+    _publish(context, report, QUARANTINE)
+    assert judged.profile is not None, "a batch without a good row is refused"
+    context.out(PROFILE).write_text(judged.profile.model_dump_json(indent=1))
+    compared = context.spec.inputs[ACCEPTED][PROFILE].sha256 if accepted else None
+    dropped = judged.unknown + (beside.section.rows.quarantined if beside else 0)
+    return Admitted(judged.source, beside.frame if beside else None, _facts(report, compared), dropped)
+
+
+def admit_events(context: Context, events: pl.LazyFrame, tables: JudgedTables) -> AdmittedEvents:
+    """Of a warm run, which learns from them alone."""
+    spec = context.spec.recommender
+    judged = judge_events(events, spec, tables, context.output, context.scratch / "validation" / "events")
+    report = of_events_alone(spec.name, judged.section, tables)
+    _publish(context, report, judged.section.quarantine)
+    return AdmittedEvents(judged.frame, _facts(report, None), judged.section.rows.quarantined)
+
+
+def remembered(context: Context, tables: JudgedTables) -> dict[str, Path]:
+    """The profile that the next batch is compared with: of this one; where it was of events alone, the parent's beside these tables."""
+    if context.spec.mode == "full":
+        return {PROFILE: context.out(PROFILE)}
+    if not context.has("parent", PROFILE):
+        return {}
+    parent = _accepted(context, "parent")
+    if parent is None:
+        return {PROFILE: context.fetch("parent", PROFILE)}
+    path = context.out(PROFILE)
+    path.write_text(parent.model_copy(update={"tables": tables.profiles}).model_dump_json(indent=1))
+    return {PROFILE: path}
+
+
+def _publish(context: Context, report: Report, quarantine: str) -> None:
+    """BadData where thresholds say so. `quarantine`: of the report's own rows."""
+    parts: Mapping[str, Report | Section] = {quarantine: report} | {one.quarantine: one for one in report.sections}
+    for name, part in parts.items():
+        if part.rows.quarantined:
+            context.keep(name)
     context.keep(REPORT).write_text(report.model_dump_json(indent=1))
     context.keep(PAGE).write_text(page(report))
     _tell(context, report)
+    for section in report.sections:
+        _tell(context, section)
     refused = refusal(report)
     if refused is not None:
         raise BadData(f"{refused}: see {PAGE} of {context.spec.attempt}")
-    if judged.profile is None:
-        raise BadData(f"{source.name}: no row of it can be used")
-    context.out(PROFILE).write_text(judged.profile.model_dump_json(indent=1))
-    compared = context.spec.inputs[ACCEPTED][PROFILE].sha256 if accepted else None
+
+
+def _facts(report: Report, compared: str | None) -> dict[str, Any]:
     warned = [f"{one.name} {one.column}" if one.column else one.name for one in report.crossed("warn")]
-    return Admitted(judged.source, {"verdict": report.verdict, "warned": warned, **report.rows.model_dump(), "compared": compared})
+    warned += [f"{part.name}: {one.name} {one.column or ''}".rstrip() for part in report.sections for one in part.crossed("warn")]
+    sections: dict[str, Any] = {part.name: part.rows.model_dump() for part in report.sections}
+    return {"verdict": report.verdict, "warned": warned, **report.rows.model_dump(), "compared": compared, **sections}
 
 
-def remembered(context: Context) -> dict[str, Path]:
-    """The profile that the next batch is compared with: of this one, or, where it was of events alone, of the parent's."""
-    if context.spec.mode == "full":
-        return {PROFILE: context.out(PROFILE)}
-    return {PROFILE: context.fetch("parent", PROFILE)} if context.has("parent", PROFILE) else {}
-
-
-def _accepted(context: Context) -> Profile | None:
-    if not context.has(ACCEPTED, PROFILE):
+def _accepted(context: Context, origin: str) -> Profile | None:
+    if not context.has(origin, PROFILE):
         return None
     try:
-        return read(Profile, json.loads(context.fetch(ACCEPTED, PROFILE).read_text()), f"{PROFILE} of the last accepted batch")
+        return read(Profile, json.loads(context.fetch(origin, PROFILE).read_text()), f"{PROFILE} of the last accepted batch")
     except Invalid as error:  # of another release: the batch is judged by itself
         context.log.warning("nothing to compare with: %s", error)
         return None
 
 
-def _tell(context: Context, report: Report) -> None:
-    rows = report.rows
+def _tell(context: Context, part: Report | Section) -> None:
+    rows = part.rows
     context.log.info(
-        "%s: %s of %s rows are good, %s quarantined", report.source, *(f"{n:,}" for n in (rows.kept, rows.read, rows.quarantined))
+        "%s: %s of %s rows are good, %s quarantined", part.source, *(f"{n:,}" for n in (rows.kept, rows.read, rows.quarantined))
     )
     for verdict in ("stop", "warn"):
-        for one in report.crossed(verdict)[:_TOLD]:
+        for one in part.crossed(verdict)[:_TOLD]:
             context.log.info("validation: %s: %s", verdict, one.says)

@@ -19,13 +19,15 @@ from typing import Any, Literal
 
 import polars as pl
 
-from pipelines.data.catalogue import keep_known, open_items, open_users, read_items, read_users
-from pipelines.data.interactions import from_events, from_file, latest, open_interactions
+from pipelines.data.catalogue import read_items, read_users
+from pipelines.data.interactions import from_file, latest, open_interactions, read_events
 from pipelines.data.pages import of_users, views
 from pipelines.data.sources import Reach, readable
 from pipelines.data.split import Parts, split
 from pipelines.data.thinning import thin
 from pipelines.data.validate import check_interactions
+from pipelines.data.validation.events import EVENTS
+from pipelines.data.validation.tables import JudgedTables
 from pipelines.data.vectors import open_vectors, with_vectors
 from pipelines.features.columns import Side, Table
 from pipelines.features.engines.choice import Engine, engine
@@ -34,14 +36,13 @@ from pipelines.features.graph import FEATURES, check_same, load_graph
 from pipelines.features.prepared import EXTRA, Prepared, carried, extra_columns, graph_of, prepare
 from pipelines.features.reading import Reads
 from pipelines.models.families import reads_of
-from pipelines.stages.admission import admit, remembered
+from pipelines.stages.admission import admit, admit_events, judged_tables, remembered
 from pipelines.stages.compact import compact
 from pipelines.stages.runner import Context, Outcome, main
 from pipelines.stages.written import with_written
 from shared.contracts.features import Vector
 from shared.domain.errors import BadData, Invalid
 
-EVENTS = "events.csv"
 FIRSTS = "firsts.parquet"
 """Items by when anybody met them for the first time."""
 MIN_EVENTS = 500
@@ -58,9 +59,9 @@ class Interactions:
     facts: dict[str, int]
     extra: dict[str, pl.DataType]
     """Further columns that the spec's features name; `frame` has those that something is made of."""
+    validation: dict[str, Any]
     pages: pl.LazyFrame | None = None
     """Views of pages, where the spec names them."""
-    validation: dict[str, Any] | None = None
 
 
 def run(context: Context) -> Outcome:
@@ -72,13 +73,11 @@ def run(context: Context) -> Outcome:
 
 def _run(context: Context, chosen: Engine) -> Outcome:
     spec, log = context.spec.recommender, context.log
-    table, people = open_items(spec, _reach(context)), open_users(spec, _reach(context))
+    tables = judged_tables(context, _reach(context))
+    table, people = tables.items.source, tables.users.source if tables.users else None
+    found = _warm(context, tables) if context.spec.mode == "warm" else _full(context, tables)
     items = read_items(table, spec)
-    found = _warm(context) if context.spec.mode == "warm" else _full(context)
-    frame, dropped = keep_known(found.frame, items, spec.schema_.item, found.name, table.name)
-    if dropped:
-        log.info("%s interactions dropped: their items are not in %s", f"{dropped:,}", table.name)
-    frame, thinned = _normalised(context, frame, found.name)
+    frame, thinned = _normalised(context, found.frame, found.name)
     parts = split(frame, spec.split, found.name)
 
     known = load_graph(context.fetcher("parent")) if context.spec.mode == "warm" else None
@@ -106,58 +105,60 @@ def _run(context: Context, chosen: Engine) -> Outcome:
         log.info("feature %s: %s codes", column, f"{cardinality:,}")
 
     files, rows = _write(context, ready, parts, history, known is not None)
-    files |= remembered(context)
+    files |= remembered(context, tables)
     log.info("%s rows to train on, %s held out", f"{rows['train']:,}", f"{rows['holdout']:,}")
     digests = (*found.digests, *(one.digest() for one in (table, people) if one), *digests, *written)
     facts = {
         "snapshot": hashlib.sha256("".join(digests).encode()).hexdigest(),
-        "rows": found.facts | {"dropped": dropped} | thinned | {"items": len(items)},
+        "rows": found.facts | thinned | {"items": len(items)},
         "split": _stretch(parts),
         "cardinalities": graph.cardinalities(),
         "mode": context.spec.mode,
+        "validation": found.validation,
     }
-    if found.validation is not None:
-        facts["validation"] = found.validation
     shutil.rmtree(_reach(context).scratch, ignore_errors=True)  # a second copy of what was fetched and laid down
     return Outcome(files, {f"rows.{side}": float(count) for side, count in rows.items()} | {"rows.items": float(len(items))}, facts)
 
 
-def _full(context: Context) -> Interactions:
+def _full(context: Context, tables: JudgedTables) -> Interactions:
     spec = context.spec.recommender
     source = open_interactions(spec, _reach(context))
     extra = extra_columns(spec, source.frame.collect_schema())
     wanted = carried(spec, extra, reads_of(spec.model.family))
-    admitted = admit(context, source)
+    stretches = _events(context) if spec.data.interactions.also == "events" else []
+    admitted = admit(context, source, tables, read_events(stretches, spec) if stretches else None)
     source = admitted.source
     frame, digests = from_file(source, spec, {f"{EXTRA}{name}": name for name in wanted}), [source.digest()]
     pages = views(source, spec)
     facts = {name: admitted.facts[found] for name, found in _FACTS.items() if found in admitted.facts}
-    if spec.data.interactions.also == "events" and (stretches := _events(context)):
-        events = from_events(stretches, spec)
-        facts["events"] = int(events.select(pl.len()).collect().item())
+    if admitted.events is not None:
+        facts["events"] = admitted.facts["events"]["read"]
         context.log.info("%s events joined", f"{facts['events']:,}")
-        frame = pl.concat([frame, events], how="diagonal")
+        frame = pl.concat([frame, admitted.events], how="diagonal")
         digests += _digests(context)
+    facts["dropped"] = admitted.dropped
     since = spec.data.interactions.since
     if since and pages is not None:
         pages = latest(pages, since.total_seconds(), frame)
-    return Interactions(_since(context, frame), source.name, tuple(digests), facts, extra, pages, admitted.facts)
+    return Interactions(_since(context, frame), source.name, tuple(digests), facts, extra, admitted.facts, pages)
 
 
-def _warm(context: Context) -> Interactions:
+def _warm(context: Context, tables: JudgedTables) -> Interactions:
     if not context.has("parent", FEATURES):
         raise Invalid("retrain.mode: a warm run needs a parent run to start from: start a full one")
     stretches = _events(context)
-    events = from_events(stretches, context.spec.recommender) if stretches else None
+    events = read_events(stretches, context.spec.recommender) if stretches else None
     count = int(events.select(pl.len()).collect().item()) if events is not None else 0
     if events is None or count < MIN_EVENTS:
         raise BadData(f"{EVENTS}: {count} events since the parent; a warm run needs {MIN_EVENTS}: wait, or start a full run")
     context.log.info("%s events since the parent read", f"{count:,}")
+    admitted = admit_events(context, events, tables)
     known = load_graph(context.fetcher("parent"))
     extra = known.extra
     wanted = carried(context.spec.recommender, extra, known.reads)
     blank = [pl.lit(None, dtype).alias(f"{EXTRA}{name}") for name, dtype in wanted.items()]
-    return Interactions(_since(context, events.with_columns(blank)), EVENTS, _digests(context), {"events": count}, extra)
+    facts = {"events": count, "dropped": admitted.dropped}
+    return Interactions(_since(context, admitted.events.with_columns(blank)), EVENTS, _digests(context), facts, extra, admitted.facts)
 
 
 def _reach(context: Context) -> Reach:

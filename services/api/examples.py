@@ -96,6 +96,29 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             ],
             "compared": True,
             "distributions": [{"column": "rating", "bars": [{"name": "up to 4", "now": 7000, "before": 6900}]}],
+            "sections": [
+                {
+                    "name": "items",
+                    "source": "items.parquet",
+                    "verdict": "warn",
+                    "rows": {"read": 9725, "kept": 9724, "quarantined": 1},
+                    "reasons": {"repeats an earlier row": 1},
+                    "checks": [
+                        {
+                            "name": "gone",
+                            "column": "movieId",
+                            "verdict": "warn",
+                            "figure": 0.25,
+                            "unit": "share",
+                            "warn": 0.2,
+                            "stop": None,
+                            "says": "25.0% of the last accepted table's 12,900 keys aren't there any more",
+                        }
+                    ],
+                    "compared": True,
+                    "distributions": [],
+                }
+            ],
         }
     },
     "steer_rollout": {"body": _WHY},

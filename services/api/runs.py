@@ -225,11 +225,11 @@ def get_run_log(
 
 @room.get("/v1/runs/{id}/validation", Role.VIEWER)
 def get_run_validation(parts: With, who: Who, id: str) -> Report:
-    """What the checks of its interactions found, whether it went on or stopped."""
+    """What the checks of its data found, interactions, events and tables, whether it went on or stopped."""
     attempt = attempt_of(id, who.row("run", parts.runs, id).status, "etl")
     manifest = parts.artifacts.manifest(attempt) if attempt else None
     if manifest is None or REPORT not in manifest.files:
-        raise NotFound(f"run {id} has no report: a warm run learns from events alone, and others have one when etl has judged their data")
+        raise NotFound(f"run {id} has no report: it has one when etl has judged its data")
     return read(Report, json.loads(parts.artifacts.read(manifest.files[REPORT])), f"{REPORT} of {attempt}")
 
 

@@ -8,7 +8,7 @@ from services.cli import paths
 from services.cli.runs import RunId
 from services.cli.session import AsJson, client, show_json, show_table
 from shared.contracts.strict import read
-from shared.contracts.validation_report import Check, Report
+from shared.contracts.validation_report import Check, Report, Section
 
 
 def validation(ctx: typer.Context, id: RunId, as_json: AsJson = False) -> None:
@@ -23,14 +23,21 @@ def validation(ctx: typer.Context, id: RunId, as_json: AsJson = False) -> None:
 
 
 def show_report(report: Report) -> None:
-    rows = report.rows
-    views = "" if rows.pages is None else f" ({rows.pages:,} of them views of pages)"
-    typer.echo(f"{report.source}: {rows.read:,} rows read, {rows.kept:,} kept{views}, {rows.quarantined:,} quarantined")
-    ordered = [*report.crossed("stop"), *report.crossed("warn"), *report.crossed("pass")]
-    lines = [(one.verdict, one.name, one.column or "", _figure(one, one.figure), _figure(one, one.stop), one.says) for one in ordered]
-    show_table(("VERDICT", "CHECK", "COLUMN", "FIGURE", "ALLOWED", "WHAT WAS SEEN"), lines, "nothing was checked")
+    _show(report, "")
     for file in report.faulty:
         typer.echo(f"not read: {file.name} ({file.size:,} bytes, sha256 {file.sha256[:16]}): {file.fault}")
+    for section in report.sections:
+        typer.echo("")
+        _show(section, f"{section.name}: ")
+
+
+def _show(part: Report | Section, named: str) -> None:
+    rows = part.rows
+    views = "" if rows.pages is None else f" ({rows.pages:,} of them views of pages)"
+    typer.echo(f"{named}{part.source}: {rows.read:,} rows read, {rows.kept:,} kept{views}, {rows.quarantined:,} quarantined")
+    ordered = [*part.crossed("stop"), *part.crossed("warn"), *part.crossed("pass")]
+    lines = [(one.verdict, one.name, one.column or "", _figure(one, one.figure), _figure(one, one.stop), one.says) for one in ordered]
+    show_table(("VERDICT", "CHECK", "COLUMN", "FIGURE", "ALLOWED", "WHAT WAS SEEN"), lines, "nothing was checked")
 
 
 def _figure(one: Check, value: float | None) -> str:

@@ -27,7 +27,7 @@ from shared.contracts.serving import Serve
 from shared.contracts.sources import Place
 from shared.contracts.strict import Strict, one_line, read, unknown_name
 from shared.contracts.text import unkeepable
-from shared.contracts.validation import Validate
+from shared.contracts.validation import Validate, ValidateTable
 from shared.contracts.yaml12 import load
 from shared.domain.errors import Invalid
 from shared.domain.expression_kinds import check_kinds
@@ -64,6 +64,12 @@ class Table(Place):
     """One row per key."""
 
     key: Column = Field(description="The column that joins the table with the interactions.")
+    validate_: ValidateTable = Field(
+        ValidateTable(),
+        alias="validate",
+        exclude_if=lambda wish: wish == ValidateTable(),
+        description="What its rows must keep to before they are used.",
+    )
 
 
 class Data(Strict):

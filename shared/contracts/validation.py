@@ -1,4 +1,4 @@
-"""The spec's `data.validate`: what a batch of interactions must keep to before anything is learned from it."""
+"""The spec's `data.validate`: what a batch of interactions must keep to before anything is learned from it; and what a table must."""
 
 from __future__ import annotations
 
@@ -66,6 +66,12 @@ class Validate(Strict):
         description="By column: rows with a value outside of [least, most] are bad; null leaves a side open. "
         "Keys of users and items are 0 or more unless it says otherwise.",
     )
+    unknown_items: Annotated[Limits, _filled(0.01, None)] = Field(
+        Limits(warn=0.01, stop=None),
+        exclude_if=lambda limits: limits == Limits(warn=0.01, stop=None),
+        description="The share of rows, good otherwise, whose item isn't in the items table: they are quarantined, 1% is warned of and "
+        "nothing stops, unless said otherwise. Events of the platform are held against it by themselves.",
+    )
     unique: tuple[Column, ...] = Field((), description="No two rows have the same values in these columns: the later ones are bad.")
     future: Duration = Field(timedelta(days=1), description="Rows of later than this after now are bad.")
     bad_rows: Annotated[Limits, _filled(0.001, 0.05)] = Field(
@@ -101,3 +107,40 @@ class Validate(Strict):
     def columns(self) -> tuple[str, ...]:
         """Those that it names: the source must have them."""
         return tuple(dict.fromkeys((*self.nulls, *self.range, *self.unique)))
+
+
+class ValidateTable(Strict):
+    """Of a table with a row for each key: of rows with the same key the first good one is used, the others are bad."""
+
+    nulls: Mapping[Column, Fraction] = Field(
+        {}, description="By column: a larger share of nulls stops the run. A row without a key is bad in any case."
+    )
+    range: Mapping[Column, Bounds] = Field(
+        {},
+        description="By column: rows with a value outside of [least, most] are bad; null leaves a side open. In a text file (CSV, TSV) "
+        "what is no number there is bad, too. Keys are 0 or more unless it says otherwise, or `data.validate.range` of the "
+        "interactions' column.",
+    )
+    bad_rows: Annotated[Limits, _filled(0.001, 0.05)] = Field(
+        Limits(warn=0.001, stop=0.05),
+        description="The share of bad rows, for each reason and for all: 0.1% is warned of and 5% stops, unless said otherwise.",
+    )
+    gone: Annotated[Limits, _filled(0.2, None)] = Field(
+        Limits(warn=0.2, stop=None),
+        description="The share of the last accepted table's keys that aren't there any more: 20% is warned of and nothing stops, unless "
+        "said otherwise.",
+    )
+    unseen: Annotated[Limits, _filled(0.5, None)] = Field(
+        Limits(warn=0.5, stop=None),
+        description="The share of rows whose key, or whose value in a column of text, the last accepted table didn't have: 50% is warned "
+        "of and nothing stops, unless said otherwise.",
+    )
+    drift: Annotated[Limits, _filled(0.1, None)] = Field(
+        Limits(warn=0.1, stop=None),
+        description="The population stability index of each column against the last accepted table. From 0.1 on it is warned of; it stops "
+        "nothing unless said otherwise.",
+    )
+
+    def columns(self) -> tuple[str, ...]:
+        """Those that it names: the table must have them."""
+        return tuple(dict.fromkeys((*self.nulls, *self.range)))

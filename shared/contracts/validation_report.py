@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -9,8 +10,11 @@ from pydantic import Field
 from shared.contracts.strict import Strict
 from shared.domain.soundness import Verdict
 
+TableName = Literal["items", "users"]
 REPORT, PAGE, PROFILE = "validation.json", "validation.html", "profile.json"
 QUARANTINE = "quarantine/interactions.parquet"
+TABLE_QUARANTINE: Mapping[TableName, str] = {"items": "quarantine/items.parquet", "users": "quarantine/users.parquet"}
+EVENTS_QUARANTINE = "quarantine/events.parquet"
 ACCEPTED = "accepted"
 """The origin, among a stage's inputs, of the profile of the last registered version."""
 
@@ -63,11 +67,34 @@ class Distribution(Strict):
     bars: tuple[Bar, ...] = Field(description="Its parts, in order.")
 
 
+class Section(Strict):
+    """Of what is used beside the interactions: a table, or the platform's own events."""
+
+    name: TableName | Literal["events"] = Field(description="What it is of.")
+    source: str = Field(description="Where it is from.")
+    verdict: Verdict = Field(description="The worst of its checks.")
+    rows: Rows = Field(description="How many rows were read, kept and quarantined.")
+    reasons: dict[str, int] = Field(description="Quarantined rows by what is wrong with them; a row may have several faults.")
+    checks: tuple[Check, ...] = Field(description="Each check with its figure and its sentence.")
+    compared: bool = Field(description="Whether there was an accepted one to compare with.")
+    distributions: tuple[Distribution, ...] = Field((), description="Of each column that was compared.")
+
+    @property
+    def quarantine(self) -> str:
+        """Where its bad rows are, by the name of the published file."""
+        return EVENTS_QUARANTINE if self.name == "events" else TABLE_QUARANTINE[self.name]
+
+    def crossed(self, verdict: Verdict) -> tuple[Check, ...]:
+        return tuple(one for one in self.checks if one.verdict == verdict)
+
+
 class Report(Strict):
     version: int = Field(1, ge=1, le=1, description="Of this format.")
     recommender: str = Field(description="The recommender's name.")
-    source: str = Field(description="Where the interactions are from.")
-    verdict: Verdict = Field(description="The worst of its checks.")
+    source: str = Field(
+        description="Where the interactions are from; `events.csv`: the platform's own events, which are all of a warm run's."
+    )
+    verdict: Verdict = Field(description="The worst of its checks, of its sections too.")
     rows: Rows = Field(description="How many rows were read, kept and quarantined.")
     reasons: dict[str, int] = Field(description="Quarantined rows by what is wrong with them; a row may have several faults.")
     files: tuple[str, ...] = Field(description="By name; the first hundred.")
@@ -75,6 +102,8 @@ class Report(Strict):
     checks: tuple[Check, ...] = Field(description="Each check with its figure and its sentence.")
     compared: bool = Field(description="Whether there was an accepted batch to compare with.")
     distributions: tuple[Distribution, ...] = Field((), description="Of each column that was compared.")
+
+    sections: tuple[Section, ...] = Field((), description="Of the tables of items and users, and of events beside a file.")
 
     def crossed(self, verdict: Verdict) -> tuple[Check, ...]:
         return tuple(one for one in self.checks if one.verdict == verdict)

@@ -13,6 +13,7 @@ from pipelines.data.sources import Reach, open_source
 from pipelines.data.validation.judging import Judged, judge, refusal
 from pipelines.data.validation.page import page
 from pipelines.data.validation.profile import Profile
+from pipelines.data.validation.tables import judge_tables
 from shared.contracts.datatools import Validated, ValidateRequest
 from shared.contracts.sources import Place
 from shared.contracts.spec import RecommenderSpec, parse_spec
@@ -39,15 +40,18 @@ def validate(told: Any) -> Validated:
         spec = _spec(request, reach)
         accepted = _profile(request.against) if request.against else None
         to = Path(request.folder) if request.folder else scratch
-        judged = judge(open_interactions(spec, reach), spec, accepted, time.time(), to / QUARANTINE, scratch / "validation")
+        tables = None
+        if _is_spec(request.source):
+            tables = judge_tables(spec, reach, accepted.tables if accepted else {}, to, scratch / "validation")
+        judged = judge(open_interactions(spec, reach), spec, accepted, time.time(), to / QUARANTINE, scratch / "validation", tables)
         _write(to, judged)
     refused = refusal(judged.report)
     return Validated(report=judged.report, refusal=str(refused) if refused else None)
 
 
 def _spec(request: ValidateRequest, reach: Reach) -> RecommenderSpec:
-    path = Path(request.source)
-    if path.suffix.lower() in _SPECS:
+    if _is_spec(request.source):
+        path = Path(request.source)
         try:
             return parse_spec(path.read_text(encoding="utf-8"), path.name)
         except (OSError, UnicodeDecodeError) as error:
@@ -58,6 +62,10 @@ def _spec(request: ValidateRequest, reach: Reach) -> RecommenderSpec:
     items = {"uri": request.source, "key": columns["item"]}
     document = {"name": "file", "data": {"interactions": {"uri": request.source}, "items": items}, "schema": schema}
     return read(RecommenderSpec, document, request.source)
+
+
+def _is_spec(source: str) -> bool:
+    return Path(source).suffix.lower() in _SPECS
 
 
 def _found(what: Column, names: list[str], source: str) -> str:

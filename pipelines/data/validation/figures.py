@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pipelines.data.validation.columns import Columns
 from pipelines.data.validation.profile import Profile
 from pipelines.data.validation.sifting import Sifted
-from shared.contracts.validation import Limits, Validate
+from shared.contracts.validation import Limits, Validate, ValidateTable
 from shared.contracts.validation_report import Check, FaultyFile
 from shared.domain.soundness import verdict
 
@@ -25,8 +25,8 @@ def file_checks(faulty: Sequence[FaultyFile], all_bytes: int, wish: Validate) ->
     yield check("files", None, share, wish.bad_files, says)
 
 
-def row_checks(sifted: Sifted, wish: Validate) -> Iterator[Check]:
-    """Each fault by itself, then all of them."""
+def row_checks(sifted: Sifted, wish: Validate | ValidateTable, unique: Sequence[str]) -> Iterator[Check]:
+    """Each fault by itself, then all of them. `unique`: what no row repeats, as the spec calls it."""
     for column, most in wish.nulls.items():
         count = sifted.nulls[column]
         share = count / max(1, sifted.read - sifted.views)
@@ -36,10 +36,17 @@ def row_checks(sifted: Sifted, wish: Validate) -> Iterator[Check]:
         share = fault.count / sifted.read
         place = fault.rule.column if fault.rule else None
         name = fault.rule.fault if fault.rule else fault.reason
-        yield check(name, place, share, wish.bad_rows, f"{fault.says(wish.unique)} ({percent(share)} of the rows)")
-    share = sifted.quarantined / sifted.read
-    says = f"{sifted.quarantined:,} of {sifted.read:,} rows are quarantined" if sifted.quarantined else "every row is good"
-    yield check("bad rows", None, share, wish.bad_rows, says)
+        yield check(name, place, share, wish.bad_rows, f"{fault.says(unique)} ({percent(share)} of the rows)")
+    says = f"{sifted.bad:,} of {sifted.read:,} rows are quarantined" if sifted.bad else "every row is good"
+    yield check("bad rows", None, sifted.bad / sifted.read, wish.bad_rows, says)
+
+
+def item_check(sifted: Sifted, column: str, table: str, wish: Validate) -> Check:
+    """Rows of items that `table` lacks, which are quarantined and not counted among the bad ones."""
+    unknown = sifted.lacking
+    share = unknown.count / sifted.read if unknown else 0.0
+    says = f"{unknown.says()} ({percent(share)} of the rows)" if unknown else f"every item is in the items table {table}"
+    return check("unknown items", column, share, wish.unknown_items, says)
 
 
 def batch_checks(found: Profile, columns: Columns, wish: Validate) -> Iterator[Check]:

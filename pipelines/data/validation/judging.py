@@ -1,19 +1,23 @@
-"""A batch judged: rows first, then its figures, then beside the last accepted batch. Whether it may be used is the worst of it."""
+"""A batch judged: rows first, then its figures, then beside the last accepted batch. Whether it may be used is the worst of it, and of
+the tables that it is joined with."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipelines.data.sources import Source
 from pipelines.data.validation.columns import Columns, columns_of
-from pipelines.data.validation.comparing import bars_of, compare
-from pipelines.data.validation.figures import batch_checks, file_checks, row_checks
+from pipelines.data.validation.comparing import compare
+from pipelines.data.validation.figures import batch_checks, file_checks, item_check, row_checks
+from pipelines.data.validation.moved import bars_of
 from pipelines.data.validation.profile import Profile, profile_of
-from pipelines.data.validation.rows import row_rules
+from pipelines.data.validation.rows import UNKNOWN, row_rules, unknown_item
 from pipelines.data.validation.sifting import Sifted, Wanted, sift
+from pipelines.data.validation.tables import JudgedTables
 from shared.contracts.spec import RecommenderSpec
-from shared.contracts.validation_report import Check, Distribution, Report, Rows
+from shared.contracts.validation_report import Check, Distribution, Report, Rows, Section
 from shared.domain.errors import BadData
 from shared.domain.soundness import worst
 
@@ -27,18 +31,32 @@ class Judged:
     source: Source
     report: Report
     profile: Profile | None
+    unknown: int
+    """Rows of items that the tables lack."""
 
 
-def judge(source: Source, spec: RecommenderSpec, accepted: Profile | None, now: float, quarantine: Path, scratch: Path) -> Judged:
-    """Bad rows are written to `quarantine`; no file is left there if there are none. `scratch` is there as long as the good rows are
-    read."""
+def judge(
+    source: Source,
+    spec: RecommenderSpec,
+    accepted: Profile | None,
+    now: float,
+    quarantine: Path,
+    scratch: Path,
+    tables: JudgedTables | None = None,
+) -> Judged:
+    """Bad rows, and those of items that the tables lack, are written to `quarantine`; no file is left there if there are none. `scratch`
+    is there as long as the good rows are read."""
     wish = spec.data.validate_
     columns = columns_of(source, spec)
-    source, sifted = _sifted(source, columns, spec, now, quarantine, scratch)
+    lacking = unknown_item(columns.item, tables.item_keys, tables.items.source.name) if tables and tables.items.has_rows else None
+    wanted = Wanted(row_rules(columns, wish, now), wish.unique, tuple(wish.nulls), lacking, columns.viewed())
+    source, sifted = _sifted(source, wanted, quarantine, scratch)
     every = sum(path.stat().st_size for path in source.files) + sum(one.size for one in source.faulty)
-    checks: list[Check] = [*file_checks(source.faulty, every, wish), *row_checks(sifted, wish)]
+    checks: list[Check] = [*file_checks(source.faulty, every, wish), *row_checks(sifted, wish, wish.unique)]
+    if tables and lacking:
+        checks.append(item_check(sifted, columns.item, tables.items.source.name, wish))
     shown: list[Distribution] = []
-    profile = profile_of(sifted.interactions, columns, scratch) if sifted.kept > sifted.views else None
+    profile = _profile(sifted, columns, tables, scratch) if sifted.kept > sifted.views else None
     if profile is not None:
         checks += batch_checks(profile, columns, wish)
         if accepted is not None:
@@ -47,10 +65,12 @@ def judge(source: Source, spec: RecommenderSpec, accepted: Profile | None, now: 
                 shown += [distribution] if distribution else []
         else:
             shown += [Distribution(column=name, bars=bars_of(one)) for name, one in profile.columns.items()]
+    sections = tables.sections if tables else ()
+    verdicts = [one.verdict for one in checks] + [one.verdict for one in sections]
     report = Report(
         recommender=spec.name,
         source=source.name,
-        verdict=worst(one.verdict for one in checks),
+        verdict=worst(verdicts),
         rows=Rows(read=sifted.read, kept=sifted.kept, quarantined=sifted.quarantined, pages=None if columns.page is None else sifted.views),
         reasons=sifted.reasons,
         files=tuple(path.name for path in source.files[:_FILES]),
@@ -58,24 +78,42 @@ def judge(source: Source, spec: RecommenderSpec, accepted: Profile | None, now: 
         checks=tuple(checks),
         compared=accepted is not None,
         distributions=tuple(shown),
+        sections=sections,
     )
-    return Judged(replace(source, frame=sifted.frame), report, profile)
+    return Judged(replace(source, frame=sifted.frame), report, profile, sifted.lacking.count if sifted.lacking else 0)
 
 
 def refusal(report: Report) -> BadData | None:
     """Why nothing is learned from the batch; None where it may be used."""
-    stopped = report.crossed("stop")
-    if not stopped:
-        return None
-    first = stopped[0]
-    most = f"{first.stop:.4g}" if first.unit == "index" else f"{(first.stop or 0) * 100:.6g}%"
-    more = f"; {len(stopped) - 1} more" if len(stopped) > 1 else ""
-    return BadData(f"{report.source}: {first.says}; data.validate allows {most}{more}")
+    tables = [one for one in report.sections if one.name != "events"]
+    events = [one for one in report.sections if one.name == "events"]
+    parts: list[tuple[Report | Section, str]] = [(one, f"data.{one.name}.validate") for one in tables]
+    rows: list[Report | Section] = [report, *events]
+    parts += [(one, "data.validate") for one in rows]
+    stopped = [(part, field, one) for part, field in parts for one in part.crossed("stop")]
+    if stopped:
+        part, field, first = stopped[0]
+        most = f"{first.stop:.4g}" if first.unit == "index" else f"{(first.stop or 0) * 100:.6g}%"
+        more = f"; {len(stopped) - 1} more" if len(stopped) > 1 else ""
+        return BadData(f"{part.source}: {first.says}; {field} allows {most}{more}")
+    used: list[Report | Section] = [*tables, report]
+    return next((_empty(part, tables) for part in used if part.rows.kept <= (part.rows.pages or 0)), None)
 
 
-def _sifted(source: Source, columns: Columns, spec: RecommenderSpec, now: float, quarantine: Path, scratch: Path) -> tuple[Source, Sifted]:
-    wish = spec.data.validate_
-    wanted = Wanted(row_rules(columns, wish, now), wish.unique, tuple(wish.nulls), viewed=columns.viewed())
+def _empty(part: Report | Section, tables: Sequence[Section]) -> BadData:
+    """Whatever thresholds say: of nothing nothing is learned."""
+    if any(reason.endswith(f": {UNKNOWN}") for reason in part.reasons):
+        items = next(one.source for one in tables if one.name == "items")
+        return BadData(f"{part.source}: none of its items are in the items table {items}; check data.items.key")
+    return BadData(f"{part.source}: no row of it can be used")
+
+
+def _profile(sifted: Sifted, columns: Columns, tables: JudgedTables | None, scratch: Path) -> Profile:
+    found = profile_of(sifted.interactions, columns, scratch)
+    return found.model_copy(update={"tables": tables.profiles}) if tables else found
+
+
+def _sifted(source: Source, wanted: Wanted, quarantine: Path, scratch: Path) -> tuple[Source, Sifted]:
     try:
         return source, sift(source, wanted, quarantine, scratch)
     except BadData:

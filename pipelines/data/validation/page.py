@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 
 from pipelines.data.validation.figures import percent
-from shared.contracts.validation_report import QUARANTINE, Check, Distribution, Report
+from shared.contracts.validation_report import QUARANTINE, Check, Distribution, Report, Section
 
 _SAYS = {
     "pass": "This batch is sound.",
@@ -20,7 +20,8 @@ _STYLE = """
   --pass: #6cc493; --warn: #e0a94a; --stop: #f2857c; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; } h3 { font-size: 1rem; margin-bottom: .3rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; } h3 { font-size: 1rem; margin-top: 1.5rem; }
+h4 { font-size: .95rem; margin: 1rem 0 .3rem; overflow-wrap: anywhere; }
 table { border-collapse: collapse; width: 100%; } th { text-align: left; color: var(--dim); font-weight: normal; }
 td, th { border-bottom: 1px solid var(--line); padding: .25rem .6rem .25rem 0; vertical-align: top; overflow-wrap: anywhere; }
 td.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
@@ -40,34 +41,50 @@ def page(report: Report) -> str:
         f"<h1>{escape(title)}</h1>",
         f'<p class="{report.verdict}">{_SAYS[report.verdict]}</p>',
         _rows(report),
-        "<h2>Checks</h2>",
-        _table(("", "check", "column", "figure", "warn above", "stop above", "what was seen"), map(_check, _by_weight(report.checks))),
+        *_checks(report, QUARANTINE),
     ]
-    if report.reasons:
-        rows = (f'<td>{escape(reason)}</td><td class="n">{count:,}</td>' for reason, count in report.reasons.items())
-        parts += [
-            f"<h2>Quarantined rows</h2><p>In <code>{QUARANTINE}</code>, each with its reasons; a row may have several.</p>",
-            _table(("reason", "rows"), rows),
-        ]
     if report.faulty:
         files = (
             f'<td>{escape(one.name)}</td><td class="n">{one.size:,}</td><td><code>{one.sha256[:16]}</code></td><td>{escape(one.fault)}</td>'
             for one in report.faulty
         )
-        parts += ["<h2>Files that can't be read</h2>", _table(("file", "bytes", "sha256", "fault"), files)]
-    if report.distributions:
-        key = '<p class="key"><span class="bar"></span>now<span class="bar old"></span>last accepted</p>' if report.compared else ""
-        parts += ["<h2>Distributions</h2>", key, *map(_distribution, report.distributions)]
+        parts += ["<h3>Files that can't be read</h3>", _table(("file", "bytes", "sha256", "fault"), files)]
+    parts += _distributions(report)
+    for section in report.sections:
+        what = "The platform's events" if section.name == "events" else f"The table of {section.name}"
+        parts += [f"<h2>{escape(f'{what}: {section.source}')}</h2>", _counts(section), *_checks(section, section.quarantine)]
+        parts += _distributions(section)
     return "\n".join([*parts, "</body></html>"]) + "\n"
 
 
 def _rows(report: Report) -> str:
-    rows, beside = report.rows, "the last accepted batch" if report.compared else "nothing: no batch was accepted before"
+    beside = "the last accepted batch" if report.compared else "nothing: no batch was accepted before"
+    files = f"; {len(report.files):,} files used, {len(report.faulty):,} not" if report.files or report.faulty else ""
+    rows = report.rows
     views = "" if rows.pages is None else f" ({rows.pages:,} of them views of pages)"
-    return (
-        f"<p>{rows.read:,} rows read, {rows.kept:,} kept{views}, {rows.quarantined:,} quarantined; {len(report.files):,} files used, "
-        f"{len(report.faulty):,} not. Compared with {beside}.</p>"
-    )
+    return f"<p>{rows.read:,} rows read, {rows.kept:,} kept{views}, {rows.quarantined:,} quarantined{files}. Compared with {beside}.</p>"
+
+
+def _counts(section: Section) -> str:
+    rows, beside = section.rows, "the last accepted one" if section.compared else "nothing"
+    return f"<p>{rows.read:,} rows read, {rows.kept:,} kept, {rows.quarantined:,} quarantined. Compared with {beside}.</p>"
+
+
+def _checks(part: Report | Section, quarantine: str) -> list[str]:
+    heads = ("", "check", "column", "figure", "warn above", "stop above", "what was seen")
+    found = ["<h3>Checks</h3>", _table(heads, map(_check, _by_weight(part.checks)))]
+    if part.reasons:
+        rows = (f'<td>{escape(reason)}</td><td class="n">{count:,}</td>' for reason, count in part.reasons.items())
+        about = f"<p>In <code>{quarantine}</code>, each with its reasons; a row may have several.</p>"
+        found += ["<h3>Quarantined rows</h3>", about, _table(("reason", "rows"), rows)]
+    return found
+
+
+def _distributions(part: Report | Section) -> list[str]:
+    if not part.distributions:
+        return []
+    key = '<p class="key"><span class="bar"></span>now<span class="bar old"></span>last accepted</p>' if part.compared else ""
+    return ["<h3>Distributions</h3>", key, *map(_distribution, part.distributions)]
 
 
 def _by_weight(checks: Iterable[Check]) -> list[Check]:
@@ -100,4 +117,4 @@ def _distribution(one: Distribution) -> str:
         if bar.before is not None:
             drawn += f'<div class="bar old" style="width:{bar.before / before / most:.1%}"></div>'
         rows.append(f'<tr><td>{escape(bar.name)}</td><td>{drawn}</td><td class="n">{bar.now:,}</td></tr>')
-    return f'<h3>{escape(one.column)}</h3><table class="bars">{"".join(rows)}</table>'
+    return f'<h4>{escape(one.column)}</h4><table class="bars">{"".join(rows)}</table>'

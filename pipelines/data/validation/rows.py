@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import polars as pl
 
+from pipelines.data.known import is_known
 from pipelines.data.times import is_text
 from pipelines.data.validation.columns import Columns
 from shared.contracts.validation import Validate
 
+UNKNOWN = "not in the items table"
 LATEST_SECOND = 1e11
 """The year 5138: such a time is in milliseconds or finer."""
-_WIDER = (pl.UInt64, pl.Int128, pl.UInt128)
+WIDER = (pl.UInt64, pl.Int128, pl.UInt128)
 _ADVICE = "write it as 2026-01-31T18:30:00Z (without a zone it means UTC), or as seconds since 1970"
 
 
@@ -36,30 +40,44 @@ def row_rules(columns: Columns, wish: Validate, now: float) -> tuple[Rule, ...]:
     """`now`: in seconds since 1970; rows of much later can't be true."""
     found: list[Rule] = []
     for key in columns.keys:
-        found += _missing(key, columns)
-        if columns.types[key] in _WIDER:
-            found.append(_too_wide(key))
+        found.append(_missing(key, columns))
+        if columns.types[key] in WIDER:
+            found.append(too_wide(key))
     found += _times(columns, wish, now)
-    found += (*_missing(columns.label, columns), *_endless(columns.label, columns))
+    found += (_missing(columns.label, columns), *_endless(columns.label, columns))
     bounds = {**dict.fromkeys(columns.keys, (0.0, None)), **wish.range}
     for column, (low, high) in bounds.items():
-        found += _outside(column, columns.types[column].is_float(), low, high)
+        value = pl.col(column).fill_nan(None) if columns.types[column].is_float() else pl.col(column)
+        found += outside(column, value, low, high)
     return tuple(found)
 
 
-def _missing(column: str, columns: Columns) -> Iterator[Rule]:
+def unknown_item(column: str, keys: np.ndarray[Any, np.dtype[np.int64]], table: str) -> Rule:
+    """Of `table`, whose keys are given in order."""
+    says = f"{{count}} rows are of items that aren't in the items table {table}, such as {{example}}"
+    return Rule(column, UNKNOWN, ~is_known(column, keys), says, pl.lit(None))
+
+
+def missing(column: str, dtype: pl.DataType, viewed: pl.Expr | None = None, needed: str = "every row needs a value") -> Rule:
+    """`viewed`: the page of a row that needs no value, for it is a view of one."""
+    value = pl.col(column)
+    lacks = value.is_null()
+    if dtype.is_float():
+        lacks = lacks | value.is_nan().fill_null(False)
+    if viewed is not None:
+        lacks = lacks & viewed.is_null()
+    return Rule(column, "missing", lacks, f"column '{column}' has {{count}} nulls or NaN; {needed}", pl.lit(None))
+
+
+def _missing(column: str, columns: Columns) -> Rule:
     """A view of a page needs neither an item nor a label."""
-    value, viewed = pl.col(column), columns.viewed()
-    missing, needed = value.is_null(), "every row needs a value"
-    if columns.types[column].is_float():
-        missing = missing | value.is_nan().fill_null(False)
-    if viewed is not None and column in (columns.item, columns.label):
-        missing = missing & viewed.is_null()
-        needed = f"every row needs one, or a page ('{columns.page}')" if column == columns.item else "every row with an item needs a value"
-    yield Rule(column, "missing", missing, f"column '{column}' has {{count}} nulls or NaN; {needed}", pl.lit(None))
+    if columns.page is None or column not in (columns.item, columns.label):
+        return missing(column, columns.types[column])
+    needed = f"every row needs one, or a page ('{columns.page}')" if column == columns.item else "every row with an item needs a value"
+    return missing(column, columns.types[column], columns.viewed(), needed)
 
 
-def _too_wide(column: str) -> Rule:
+def too_wide(column: str) -> Rule:
     value = pl.col(column)
     bad = ((value > 2**63 - 1) | (value.cast(pl.Int128) < -(2**63))).fill_null(False)
     says = f"column '{column}' has {{example}}, which doesn't fit int64: number its values anew"
@@ -74,7 +92,7 @@ def _endless(column: str, columns: Columns) -> Iterator[Rule]:
 
 def _times(columns: Columns, wish: Validate, now: float) -> Iterator[Rule]:
     column, time = columns.time, columns.seconds()
-    yield from _missing(column, columns)
+    yield _missing(column, columns)
     yield from _endless(column, columns)
     if is_text(columns.types[column]):
         bad = time.is_null() & pl.col(column).is_not_null()
@@ -93,9 +111,8 @@ def _times(columns: Columns, wish: Validate, now: float) -> Iterator[Rule]:
     yield Rule(column, "in the future", future.fill_null(False), says, newest)
 
 
-def _outside(column: str, is_float: bool, low: float | None, high: float | None) -> Iterator[Rule]:
-    """A null or NaN is in no place, neither in the range nor out of it."""
-    value = pl.col(column).fill_nan(None) if is_float else pl.col(column)
+def outside(column: str, value: pl.Expr, low: float | None, high: float | None) -> Iterator[Rule]:
+    """`value`: of the column. A null is in no place, neither in the range nor out of it."""
     if low is not None:
         under = (value < low).fill_null(False)
         says = f"column '{column}' has {{count}} values below {low:.15g}, down to {{example}}"

@@ -13,8 +13,9 @@ from pipelines.data.validation.repeats import mark_repeats
 from pipelines.data.validation.rows import Rule
 
 REPEATED = "repeats an earlier row"
-_ROW, _REASON, _PAGE = "validation.row", "validation.reason", "validation.page"
-"""Names that no column has, for they have dots."""
+HELPER = "validation."
+"""Columns that are called so are looked at and never written; no other one is, for it has a dot."""
+_ROW, _REASON, _PAGE = f"{HELPER}row", f"{HELPER}reason", f"{HELPER}page"
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Fault:
 
     def says(self, named: Sequence[str] = ()) -> str:
         if self.rule is None:
-            return f"{self.count:,} rows repeat an earlier one's {', '.join(named)}"
+            return f"{self.count:,} rows repeat an earlier one's {', '.join(named)}, such as {self.example}"
         return self.rule.says.format(count=f"{self.count:,}", example=self.example)
 
 
@@ -77,7 +78,7 @@ def sift(source: Source, wanted: Wanted, quarantine: Path, scratch: Path) -> Sif
     """Writes `quarantine` (row, reason and the columns of the source) only where there is something to quarantine. What repeats an earlier
     row is remembered in `scratch`, as long as the good rows are read."""
     rules, lacking, viewed = wanted.rules, wanted.lacking, wanted.viewed
-    bad = pl.any_horizontal([rule.bad for rule in rules])
+    bad = pl.any_horizontal([rule.bad for rule in rules]) if rules else pl.lit(False)
     strange = lacking.bad & ~bad if lacking else pl.lit(False)
     null = {column: pl.col(column).is_null() & (True if viewed is None else viewed.is_null()) for column in wanted.nulls}
     asked = {
@@ -104,14 +105,14 @@ def sift(source: Source, wanted: Wanted, quarantine: Path, scratch: Path) -> Sif
         good = rows.filter(~_any(left_out)) if left_out else rows
         with readable(source.name):
             if viewed is None:
-                repeats, count = mark_repeats(good, wanted.unique, _ROW, read, scratch)
+                repeats = mark_repeats(good, wanted.unique, _ROW, read, scratch)
             else:
-                repeats, count = mark_repeats(good.with_columns(viewed.alias(_PAGE)), [*wanted.unique, _PAGE], _ROW, read, scratch)
-        if count:
-            faults.append(Fault(None, REPEATED, count))
-            kept -= count
-            frame = good.filter(~repeats).drop(_ROW)
-            left_out.append((repeats, REPEATED))
+                repeats = mark_repeats(good.with_columns(viewed.alias(_PAGE)), [*wanted.unique, _PAGE], _ROW, read, scratch)
+        if repeats.count:
+            faults.append(Fault(None, REPEATED, repeats.count, repeats.example))
+            kept -= repeats.count
+            frame = good.filter(~repeats.marked).drop(_ROW)
+            left_out.append((repeats.marked, REPEATED))
             views = views if viewed is None else int(frame.select(viewed.count()).collect(engine="streaming").item())
     if left_out:
         _write(source, left_out, quarantine)
@@ -130,7 +131,7 @@ def _write(source: Source, left_out: Sequence[tuple[pl.Expr, str]], path: Path) 
     apart = source.frame.with_row_index(_ROW).filter(_any(left_out)).with_columns(reason.alias(_REASON))
     path.parent.mkdir(parents=True, exist_ok=True)
     with readable(source.name):
-        columns = [pl.col(name).alias(_apart(name)) for name in source.frame.collect_schema().names()]
+        columns = [pl.col(name).alias(_apart(name)) for name in source.frame.collect_schema().names() if not name.startswith(HELPER)]
         apart.select(pl.col(_ROW).alias("row"), pl.col(_REASON).alias("reason"), *columns).sink_parquet(path)
 
 

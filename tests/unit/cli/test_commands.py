@@ -434,6 +434,17 @@ def test_the_report_of_a_runs_data_is_shown_the_worst_first(platform, eyas):
             {**check, "name": "missing", "column": "userId", "verdict": "stop", "figure": 0.3, "says": "column 'userId' has 3 nulls"},
         ],
         "compared": False,
+        "sections": [
+            {
+                "name": "items",
+                "source": "films.parquet",
+                "verdict": "warn",
+                "rows": {"read": 5, "kept": 4, "quarantined": 1},
+                "reasons": {"repeats an earlier row": 1},
+                "checks": [{**check, "name": "bad rows", "verdict": "warn", "figure": 0.2, "says": "1 of 5 rows are quarantined"}],
+                "compared": False,
+            }
+        ],
     }
     platform.says("GET /v1/runs/r1/validation", report)
     lines = eyas("validation", "r1").stdout.splitlines()
@@ -441,3 +452,5 @@ def test_the_report_of_a_runs_data_is_shown_the_worst_first(platform, eyas):
     assert [line.split()[:2] for line in lines[2:4]] == [["stop", "missing"], ["warn", "files"]]
     assert "30.00%  5.00%" in lines[2]
     assert lines[4].startswith("not read: b.parquet (12 bytes, sha256 cccccccccccccccc): it can't be read")
+    assert lines[6] == "items: films.parquet: 5 rows read, 4 kept, 1 quarantined"
+    assert lines[8].split()[:3] == ["warn", "bad", "rows"]

@@ -347,3 +347,15 @@ def test_a_scheduled_run_trains_as_all_do_unless_it_is_said() -> None:
 def test_a_wrong_trigger_is_named(text: str, said: str) -> None:
     with pytest.raises(Invalid, match=re.escape(said)):
         retraining(text)
+
+
+def test_what_a_table_must_keep_to_is_said_in_the_words_of_interactions_and_is_no_part_of_a_spec_without_it() -> None:
+    spec = parse_spec(SPEC)
+    assert "validate" not in spec.document()["data"]["items"] and "unknown_items" not in spec.document()["data"]["validate"]
+    said = "key: movieId, validate: {range: {year: [1880, null]}, bad_rows: {stop: 0.01%}, gone: {stop: 30%}}"
+    found = parse_spec(SPEC.replace("key: movieId", said)).data.items.validate_
+    assert found.range == {"year": (1880, None)} and found.columns() == ("year",)
+    assert (found.bad_rows.warn, found.bad_rows.stop) == (0.0001, 0.0001), "who lowers stop alone lowers warn with it"
+    assert (found.gone.warn, found.gone.stop) == (0.2, 0.3) and found.drift.stop is None
+    with pytest.raises(Invalid, match=r"data\.items\.validate: unknown field 'rang': did you mean 'range'"):
+        parse_spec(SPEC.replace("key: movieId", "key: movieId, validate: {rang: {}}"))

@@ -65,7 +65,9 @@ def test_a_row_repeats_an_earlier_one_exactly_where_it_is_not_the_first_of_its_v
     frame = pl.DataFrame(rows, schema={name: dtype for name, (_, dtype) in VALUES.items()}, orient="row").with_row_index("place")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(repeats, "_SPREAD", 5)
-        again, count = mark_repeats(frame.lazy(), unique, "place", len(frame), tmp_path_factory.mktemp("marks"))
-    kept = frame.lazy().filter(~again).collect()
+        again = mark_repeats(frame.lazy(), unique, "place", len(frame), tmp_path_factory.mktemp("marks"))
+    kept = frame.lazy().filter(~again.marked).collect()
     assert kept.equals(frame.unique(unique, keep="first", maintain_order=True), null_equal=True)
-    assert len(kept) + count == len(frame)
+    assert len(kept) + again.count == len(frame)
+    later = frame.join(kept, on="place", how="anti")
+    assert again.example == (", ".join(map(str, later.select(unique).row(0))) if len(later) else "")

@@ -53,7 +53,7 @@ FAULTS: dict[str, tuple[pl.DataFrame, str]] = {
 }
 
 TABLES: dict[str, tuple[pl.DataFrame, str]] = {
-    "doubled keys": (pl.concat([films(), films(2)]), "films.parquet: column 'movieId' has 2 keys more than once, such as 1"),
+    "doubled keys": (pl.concat([films(), films(2)]), "films.parquet: 2 rows repeat an earlier one's movieId, such as 1"),
     "huge keys": (
         films().with_columns(movieId=pl.lit(2**63, dtype=pl.UInt64) + pl.col("movieId")),
         f"films.parquet: column 'movieId' has {HUGE}",

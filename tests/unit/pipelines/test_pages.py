@@ -209,10 +209,13 @@ def test_an_items_table_with_a_key_that_stands_for_a_page_is_refused(tmp_path: P
     key = PAGES.start + 5
     items = films().with_columns(movieId=pl.when(pl.col("movieId") == 3).then(key).otherwise("movieId"))
     write(tmp_path, log(), items)
+    negative = with_data(tmp_path)
+    negative["items"]["validate"] = {"range": {"movieId": [None, None]}}
     with pytest.raises(BadData, match=f"films.parquet: column 'movieId' has {key}: keys from .* stand for pages .*: number the items anew"):
-        etl(paged(tmp_path))
+        etl(paged(tmp_path, data=negative))
+    assert etl(paged(tmp_path)).metrics["rows.items"] == 19, "unless the spec allows them, keys below 0 are bad rows"
     write(tmp_path, log().drop_nulls(), items)
-    etl(spec(tmp_path))
+    etl(spec(tmp_path, data=negative))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,65 @@
+"""The platform's own events judged: each was checked when it came in; before anything is learned of it, its item is looked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from pipelines.data.interactions import plain_events
+from pipelines.data.sources import Source
+from pipelines.data.validation.figures import item_check
+from pipelines.data.validation.rows import unknown_item
+from pipelines.data.validation.sifting import Wanted, sift
+from pipelines.data.validation.tables import JudgedTables, rows_of
+from shared.contracts.spec import RecommenderSpec
+from shared.contracts.validation_report import EVENTS_QUARANTINE, Report, Section
+from shared.domain.soundness import worst
+
+EVENTS = "events.csv"
+
+
+@dataclass(frozen=True)
+class JudgedEvents:
+    """`frame`: interactions in the one shape, of known items alone."""
+
+    frame: pl.LazyFrame
+    section: Section
+
+
+def judge_events(events: pl.LazyFrame, spec: RecommenderSpec, tables: JudgedTables, folder: Path, scratch: Path) -> JudgedEvents:
+    """`events`: as they came, with their label. Those of unknown items are written to the `folder`'s quarantine."""
+    table = tables.items.source.name
+    lacking = unknown_item("item", tables.item_keys, table) if tables.items.has_rows else None
+    sifted = sift(Source(EVENTS, (), events), Wanted((), lacking=lacking), folder / EVENTS_QUARANTINE, scratch)
+    checks = (item_check(sifted, "item", table, spec.data.validate_),) if lacking else ()
+    section = Section(
+        name="events",
+        source=EVENTS,
+        verdict=worst(one.verdict for one in checks),
+        rows=rows_of(sifted),
+        reasons=sifted.reasons,
+        checks=checks,
+        compared=False,
+    )
+    return JudgedEvents(plain_events(sifted.frame), section)
+
+
+def joined(report: Report, events: Section) -> Report:
+    """Of a file, and of the events that are learned from beside it."""
+    return report.model_copy(update={"sections": (*report.sections, events), "verdict": worst((report.verdict, events.verdict))})
+
+
+def of_events_alone(recommender: str, events: Section, tables: JudgedTables) -> Report:
+    return Report(
+        recommender=recommender,
+        source=events.source,
+        verdict=worst((events.verdict, *(one.verdict for one in tables.sections))),
+        rows=events.rows,
+        reasons=events.reasons,
+        files=(),
+        checks=events.checks,
+        compared=any(one.compared for one in tables.sections),
+        sections=tables.sections,
+    )

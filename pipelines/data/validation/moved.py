@@ -1,0 +1,78 @@
+"""How far the values of a column have moved from what they were: the same bins of two batches, and a stability index."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from pipelines.data.validation.figures import check
+from pipelines.data.validation.values import Categories, Column, Numbers, counted, named
+from shared.contracts.validation import Limits
+from shared.contracts.validation_report import Bar, Check, Distribution
+from shared.domain.soundness import stability_index
+
+
+@dataclass(frozen=True)
+class Bins:
+    """The same bins of two batches."""
+
+    names: tuple[str, ...]
+    before: tuple[int, ...]
+    now: tuple[int, ...]
+
+    @property
+    def index(self) -> float:
+        return stability_index(self.before, self.now)
+
+    def bars(self) -> tuple[Bar, ...]:
+        rows = zip(self.names, self.now, self.before, strict=True)
+        return tuple(Bar(name=name, now=now, before=before) for name, now, before in rows if now or before)
+
+
+def bars_of(found: Column) -> tuple[Bar, ...]:
+    """Of a column that isn't compared."""
+    names, counts = _binned(found)
+    return tuple(Bar(name=name, now=count) for name, count in zip(names, counts, strict=True) if count)
+
+
+def moved(kind: str, what: str, column: str, bins: Bins, drift: Limits) -> tuple[Check, Distribution]:
+    index = bins.index
+    said = "have moved" if index > (drift.warn or 0.1) else "are as they were"
+    made = check(kind, column, index, drift, f"{what} {said}: stability index {index:.3f}")
+    return made.model_copy(update={"unit": "index"}), Distribution(column=f"{column}: {what}", bars=bins.bars())
+
+
+def column_moved(
+    frame: pl.LazyFrame, column: str, before: Column, now: Column | None, rows: int, drift: Limits
+) -> Iterator[tuple[Check, Distribution | None]]:
+    """`now`: what it is in the frame, which has so many `rows`."""
+    if now is None or now.kind != before.kind:
+        what = "isn't there any more" if now is None else f"holds {now.kind}, and held {before.kind}"
+        gone = Limits(warn=0.0, stop=drift.stop)
+        yield check("drift", column, 1.0, gone, f"column '{column}' {what}"), None
+        return
+    names, then = _binned(before)
+    if isinstance(before, Numbers):
+        counts = (*counted(frame, column, before.edges), now.nulls)
+    else:
+        again = named(frame, column, tuple(value for value, _ in before.top))
+        known = tuple(again.get(value, 0) for value, _ in before.top)
+        counts = (*known, rows - now.nulls - sum(known), now.nulls)
+    yield moved("drift", f"values of '{column}'", column, Bins(names, then, counts), drift)
+
+
+def _binned(found: Column) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    if isinstance(found, Categories):
+        names: Mapping[str, int] = dict(found.top)
+        return (*names, "other", "null"), (*names.values(), found.other, found.nulls)
+    edges = ["-inf", *(f"{edge:.10g}" for edge in found.edges), "inf"]
+    return (*(_between(low, high) for low, high in itertools.pairwise(edges)), "null"), (*found.counts, found.nulls)
+
+
+def _between(low: str, high: str) -> str:
+    if low == "-inf":
+        return "all" if high == "inf" else f"up to {high}"
+    return f"above {low}" if high == "inf" else f"{low} to {high}"

@@ -1,0 +1,52 @@
+"""A table of items or users beside the last accepted one: keys that are gone or new, values that are new, and what has moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from pipelines.data.validation.figures import check, percent
+from pipelines.data.validation.keys import sampled
+from pipelines.data.validation.moved import column_moved
+from pipelines.data.validation.tableprofile import TableProfile, Values, is_drawn_hash, value_counts, value_hash
+from pipelines.data.validation.values import Categories
+from shared.contracts.validation import ValidateTable
+from shared.contracts.validation_report import Check, Distribution
+
+
+def compare_tables(
+    frame: pl.LazyFrame, key: str, found: TableProfile, accepted: TableProfile, wish: ValidateTable, scratch: Path
+) -> Iterator[tuple[Check, Distribution | None]]:
+    yield _gone(frame, key, accepted, wish), None
+    rows, seen = sampled(frame, key, accepted.keys)
+    new = (rows - seen) / rows if rows else 0.0
+    yield check("unseen", key, new, wish.unseen, f"{percent(new)} of the rows have keys that the last accepted table didn't have"), None
+    for column, before in accepted.columns.items():
+        yield from column_moved(frame, column, before, found.columns.get(column), found.rows, wish.drift)
+        if column in accepted.values and isinstance(found.columns.get(column), Categories):
+            yield _unseen(frame, column, accepted.values[column], wish, scratch), None
+
+
+def _gone(frame: pl.LazyFrame, key: str, accepted: TableProfile, wish: ValidateTable) -> Check:
+    sample = accepted.keys.sample
+    there = frame.select(pl.col(key).cast(pl.Int64).is_in(list(sample)).sum()).collect(engine="streaming").item()
+    share = 1 - there / len(sample) if sample else 0.0
+    return check(
+        "gone", key, share, wish.gone, f"{percent(share)} of the last accepted table's {accepted.rows:,} keys aren't there any more"
+    )
+
+
+def _unseen(frame: pl.LazyFrame, column: str, before: Values, wish: ValidateTable, scratch: Path) -> Check:
+    drawn = seen = 0
+    known = set(before.sample)
+    for counts in value_counts(frame, column, scratch):
+        for value, rows in counts.iter_rows():
+            mark = value_hash(value)
+            if is_drawn_hash(mark, before.shift):
+                drawn += rows
+                seen += rows if mark in known else 0
+    share = (drawn - seen) / drawn if drawn else 0.0
+    says = f"{percent(share)} of the rows have values of '{column}' that the last accepted table didn't have"
+    return check("unseen", column, share, wish.unseen, says)

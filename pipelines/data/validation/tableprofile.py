@@ -1,0 +1,66 @@
+"""What is remembered of a table of items or users, so that the next one can be compared with it: bounded, whatever its size.
+
+Keys and the values of columns of text by samples of them, chosen by stable hashes; columns by what their values are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from pathlib import Path
+
+import polars as pl
+from pydantic import Field
+
+from pipelines.data.validation.grouping import KEY, grouped
+from pipelines.data.validation.keys import Keys, KeySums
+from pipelines.data.validation.values import MOST_COLUMNS, MOST_DISTINCT, Column, column_of, is_category, is_number
+from shared.contracts.strict import Strict
+
+_SAMPLED_VALUES = 256
+_ROWS = pl.len().cast(pl.Int64).alias("rows")
+
+
+class Values(Strict):
+    count: int
+    shift: int = Field(description="Values are sampled whose hash has so many leading zeros.")
+    sample: tuple[int, ...] = Field(description="Their hashes.")
+
+
+class TableProfile(Strict):
+    rows: int
+    keys: Keys
+    columns: Mapping[str, Column]
+    values: Mapping[str, Values] = Field(description="Of columns of text.")
+
+
+def table_profile(frame: pl.LazyFrame, key: str, scratch: Path) -> TableProfile:
+    """Of good rows; there is at least one."""
+    types = dict(frame.collect_schema())
+    keys = KeySums(grouped(frame.select(pl.col(key).alias(KEY)), [_ROWS], scratch / "keys"), ()).keys()
+    shown = [name for name, dtype in types.items() if name != key and (is_number(dtype) or is_category(dtype))][:MOST_COLUMNS]
+    values = {name: found for name in shown if is_category(types[name]) and (found := _values(frame, name, scratch)) is not None}
+    columns = {name: column_of(frame, name, types[name], keys.count, scratch) for name in shown}
+    return TableProfile(rows=keys.count, keys=keys, columns=columns, values=values)
+
+
+def _values(frame: pl.LazyFrame, name: str, scratch: Path) -> Values | None:
+    """None of a column with so many that they are no categories."""
+    about = frame.select(pl.col(name).cast(pl.String).approx_n_unique()).collect(engine="streaming").item()
+    if about > MOST_DISTINCT:
+        return None
+    marks = sorted(value_hash(value) for counts in value_counts(frame, name, scratch) for value in counts[KEY])
+    shift = max(0, (len(marks) // _SAMPLED_VALUES).bit_length())
+    return Values(count=len(marks), shift=shift, sample=tuple(mark for mark in marks if is_drawn_hash(mark, shift)))
+
+
+def value_counts(frame: pl.LazyFrame, column: str, scratch: Path) -> Iterator[pl.DataFrame]:
+    return grouped(frame.select(pl.col(column).cast(pl.String).alias(KEY)).drop_nulls(), [_ROWS], scratch / "values")
+
+
+def value_hash(value: str) -> int:
+    return int.from_bytes(blake2b(value.encode(), digest_size=8).digest(), "big")
+
+
+def is_drawn_hash(mark: int, shift: int) -> bool:
+    return mark <= (2**64 - 1) >> shift

@@ -1,0 +1,84 @@
+"""What makes a single row of a table bad: no key, a number that can't be read or is out of range, a key that an earlier row has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from pipelines.data.sources import Source, readable
+from pipelines.data.times import is_text
+from pipelines.data.validation.rows import WIDER, Rule, missing, outside, too_wide
+from pipelines.data.validation.sifting import HELPER, Wanted
+from shared.contracts.validation import Bounds, ValidateTable
+from shared.domain.errors import Invalid
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A table whose columns of numbers are numbers. Those that came as text, out of a file without types, are beside it."""
+
+    source: Source
+    key: str
+    numbers: Mapping[str, str]
+    """Columns that came as text, and where the numbers are that were read of them."""
+    types: Mapping[str, pl.DataType]
+
+    def value(self, column: str) -> pl.Expr:
+        found = pl.col(self.numbers.get(column, column))
+        return found.fill_nan(None) if self.types[self.numbers.get(column, column)].is_float() else found
+
+    def plain(self, frame: pl.LazyFrame) -> pl.LazyFrame:
+        """Numbers in the columns' own places."""
+        if not self.numbers:
+            return frame
+        return frame.with_columns(pl.col(found).alias(column) for column, found in self.numbers.items()).drop(list(self.numbers.values()))
+
+
+def typed(source: Source, key: str, wish: ValidateTable, field: str) -> Typed:
+    """`field`: of the spec, that says what is wished for."""
+    with readable(source.name):
+        types = dict(source.frame.collect_schema())
+    for column in wish.columns():
+        if column not in types:
+            raise Invalid(f"{field}: column '{column}' is not in {source.name}, which has: {', '.join(list(types)[:20])}")
+    numbers = {}
+    for column in dict.fromkeys((key, *wish.range)):
+        if not source.has_types and is_text(types[column]):
+            numbers[column] = f"{HELPER}{column}"
+        elif not types[column].is_numeric():
+            raise Invalid(f"{field}.range: column '{column}' of {source.name} is {types[column]}: only numbers have a range")
+    found = [_whole(column) if column == key else _number(source, column) for column in numbers]
+    frame = source.frame.with_columns(value.alias(numbers[column]) for value, column in zip(found, numbers, strict=True))
+    return Typed(replace(source, frame=frame), key, numbers, types | dict(frame.select(numbers.values()).collect_schema()))
+
+
+def table_rules(table: Typed, wish: ValidateTable, bounds: Bounds, looked_at: Collection[str]) -> Wanted:
+    """`bounds`: of the key, where the wish has none. `looked_at`: columns that features are made of."""
+    rules = [missing(table.key, table.types[table.key])]
+    rules += [_unread(table, column) for column in table.numbers]
+    rules += [too_wide(column) for column in dict.fromkeys((table.key, *looked_at)) if table.types.get(column) in WIDER]
+    for column, (low, high) in {table.key: bounds, **wish.range}.items():
+        rules += outside(column, table.value(column), low, high)
+    return Wanted(rules, (table.numbers.get(table.key, table.key),), tuple(wish.nulls))
+
+
+def _unread(table: Typed, column: str) -> Rule:
+    text = pl.col(column)
+    bad = text.is_not_null() & pl.col(table.numbers[column]).is_null()
+    kind, advice = ("no whole number", ": keys must be integers") if column == table.key else ("no number", "")
+    says = f"column '{column}' has {{count}} values that are {kind}, such as '{{example}}'{advice}"
+    return Rule(column, kind, bad, says, text.filter(bad).min().str.slice(0, 40))
+
+
+def _whole(column: str) -> pl.Expr:
+    return pl.col(column).str.strip_chars().cast(pl.Int64, strict=False)
+
+
+def _number(source: Source, column: str) -> pl.Expr:
+    """Whole where all that can be read are."""
+    fraction = pl.col(column).str.strip_chars().cast(pl.Float64, strict=False)
+    with readable(source.name):
+        broken = source.frame.select((fraction.is_not_null() & _whole(column).is_null()).any()).collect(engine="streaming").item()
+    return fraction if broken else _whole(column)

@@ -1,0 +1,121 @@
+"""The tables of items and users judged: rows first, then what they hold beside the last accepted ones. Good rows are what is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pipelines.data.catalogue import open_items, open_users
+from pipelines.data.sources import Reach, Source, readable
+from pipelines.data.validation.figures import row_checks
+from pipelines.data.validation.moved import bars_of
+from pipelines.data.validation.sifting import Sifted, sift
+from pipelines.data.validation.tablecomparing import compare_tables
+from pipelines.data.validation.tableprofile import TableProfile, table_profile
+from pipelines.data.validation.tablerows import table_rules, typed
+from shared.contracts.features import mentioned
+from shared.contracts.spec import RecommenderSpec, Table
+from shared.contracts.validation import Bounds
+from shared.contracts.validation_report import TABLE_QUARANTINE, Check, Distribution, Rows, Section, TableName
+from shared.domain.soundness import worst
+
+
+@dataclass(frozen=True)
+class JudgedTable:
+    """`source` has the good rows. `profile`: None where no row is good."""
+
+    name: TableName
+    source: Source
+    key: str
+    section: Section
+    profile: TableProfile | None
+
+    @property
+    def has_rows(self) -> bool:
+        return self.section.rows.kept > 0
+
+
+@dataclass(frozen=True)
+class JudgedTables:
+    items: JudgedTable
+    users: JudgedTable | None
+
+    def __iter__(self) -> Iterator[JudgedTable]:
+        return iter((self.items,) if self.users is None else (self.items, self.users))
+
+    @cached_property
+    def item_keys(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """In order."""
+        with readable(self.items.source.name):
+            keys = self.items.source.frame.select(pl.col(self.items.key).cast(pl.Int64)).collect(engine="streaming")
+        return keys.to_series().sort().to_numpy()
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        return tuple(one.section for one in self)
+
+    @property
+    def profiles(self) -> dict[TableName, TableProfile]:
+        return {one.name: one.profile for one in self if one.profile is not None}
+
+
+def judge_tables(
+    spec: RecommenderSpec, reach: Reach, accepted: Mapping[TableName, TableProfile], folder: Path, scratch: Path
+) -> JudgedTables:
+    """Bad rows are written to the `folder`'s quarantine; no file is left there if there are none. `scratch` is there as long as the good
+    rows are read."""
+    keys = spec.data.validate_.range
+    items = spec.data.items, open_items(spec, reach), keys.get(spec.schema_.item, (0.0, None))
+    judged = _judge("items", *items, spec, accepted.get("items"), folder, scratch / "items")
+    people = open_users(spec, reach)
+    if spec.data.users is None or people is None:
+        return JudgedTables(judged, None)
+    users = spec.data.users, people, keys.get(spec.schema_.user, (0.0, None))
+    return JudgedTables(judged, _judge("users", *users, spec, accepted.get("users"), folder, scratch / "users"))
+
+
+def _judge(
+    name: TableName,
+    table: Table,
+    source: Source,
+    bounds: Bounds,
+    spec: RecommenderSpec,
+    accepted: TableProfile | None,
+    folder: Path,
+    scratch: Path,
+) -> JudgedTable:
+    wish, key = table.validate_, table.key
+    known = typed(source, key, wish, f"data.{name}.validate")
+    looked_at = [column for operator in spec.operators() for column in mentioned(operator)]
+    sifted = sift(known.source, table_rules(known, wish, bounds, looked_at), folder / TABLE_QUARANTINE[name], scratch)
+    good = known.plain(sifted.frame)
+    checks: list[Check] = list(row_checks(sifted, wish, (key,)))
+    shown: list[Distribution] = []
+    profile = table_profile(good, key, scratch) if sifted.kept else None
+    if profile is not None and accepted is not None:
+        for check, distribution in compare_tables(good, key, profile, accepted, wish, scratch):
+            checks.append(check)
+            shown += [distribution] if distribution else []
+    elif profile is not None:
+        shown += [Distribution(column=column, bars=bars_of(one)) for column, one in profile.columns.items()]
+    section = Section(
+        name=name,
+        source=source.name,
+        verdict=worst(one.verdict for one in checks),
+        rows=rows_of(sifted),
+        reasons=sifted.reasons,
+        checks=tuple(checks),
+        compared=accepted is not None,
+        distributions=tuple(shown),
+    )
+    return JudgedTable(name, replace(source, frame=good), key, section, profile)
+
+
+def rows_of(sifted: Sifted) -> Rows:
+    return Rows(read=sifted.read, kept=sifted.kept, quarantined=sifted.quarantined)
