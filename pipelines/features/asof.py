@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -20,6 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.features.columns import BLANK, polars_type
+from pipelines.features.dense import Dense, dense
 from shared.contracts.online import OnlineColumn, View
 from shared.domain.stored import StoredRow, instant
 
@@ -29,6 +31,7 @@ KEY, AT = "~key", "~at"
 SINCE = "~since"
 """When a row of a table began to count: microseconds since 1970, `NEVER` for before all time."""
 NEVER = -(2**63)
+_TIME = "~time"
 _LONG = 2**62
 """Longer than all time, in microseconds."""
 
@@ -129,24 +132,33 @@ class Stretches:
         """Each key's newest row."""
         return self.starts[1:] - 1
 
-    def rows(self, keys: Ints, times: Ints) -> Ints:
+    @cached_property
+    def _near(self) -> Dense | None:
+        return dense(pl.Series(self.keys), np.arange(len(self.keys), dtype=np.int32), len(self.keys))
+
+    @cached_property
+    def _step(self) -> int:
+        """What a search begins with: the largest power of two among the numbers of a key's rows."""
+        return 1 << max(0, int(np.diff(self.starts).max(initial=1)).bit_length() - 1)
+
+    def rows(self, keys: pl.Series, times: Ints) -> Ints:
         """Which row counted of each key at a time; the keys are there. Before a key's first row that one does."""
-        places = np.searchsorted(self.keys, keys)
-        first, last = self.starts[places], self.last[places]
-        for _ in range(int(np.diff(self.starts).max(initial=1)).bit_length()):
-            middle = (first + last + 1) // 2
-            later = (middle > first) & (self.since[middle] > times)
-            first, last = np.where(later, first, middle), np.where(later, middle - 1, last)
-        return first
+        places = np.searchsorted(self.keys, keys.to_numpy()) if self._near is None else self._near.of(keys)
+        found, end = self.starts[places], self.starts[places + 1]
+        step = self._step
+        while step:
+            ahead = found + step
+            found = np.where((ahead < end) & (self.since[np.minimum(ahead, len(self.since) - 1)] <= times), ahead, found)
+            step //= 2
+        return found
 
     def row(self, key: str, time: pl.Expr) -> pl.Expr:
         """The same as a column of batches."""
 
         def found(some: pl.Series) -> pl.Series:
-            keys, times = (some.struct.field(name).to_numpy() for name in (key, "~time"))
-            return pl.Series(self.rows(keys, times).astype(np.int32))
+            return pl.Series(self.rows(some.struct.field(key), some.struct.field(_TIME).to_numpy()).astype(np.int32))
 
-        return pl.struct(pl.col(key), time.alias("~time")).map_batches(found, pl.Int32, is_elementwise=True)
+        return pl.struct(pl.col(key), time.alias(_TIME)).map_batches(found, pl.Int32, is_elementwise=True)
 
 
 def column_type(one: OnlineColumn) -> pl.DataType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -11,7 +12,7 @@ import polars as pl
 import pytest
 from onnxruntime import InferenceSession
 
-from benchmarks import closed_loop, control_loop, control_peer, drift, etl, faults, filters, kpis
+from benchmarks import closed_loop, control_loop, control_peer, drift, etl, faults, filters, kpis, moments
 from benchmarks.drift_worlds import SHIFTS
 from benchmarks.etl_check import differences
 from benchmarks.etl_rows import write_rows
@@ -122,6 +123,18 @@ def test_what_questions_of_kpis_cost_is_measured(tmp_path: Path) -> None:
     assert len(rows) == 12
     assert all(value > 0 for row in rows if row.metric == "clock" for value in row.values)
     engine.dispose()
+
+
+def test_rows_with_what_counted_of_their_users_are_measured(tmp_path: Path) -> None:
+    rows, found = write_rows(tmp_path / "rows.parquet", 3_000), {}
+    for count in (0, 2_000):
+        out = tmp_path / str(count)
+        out.mkdir()
+        writes = moments.write_values(tmp_path / f"{count}.jsonl", count)
+        found[count] = [etl.watched([sys.executable, "-m", "benchmarks.moments_eyas", str(rows), str(writes), str(out)])]
+        assert len(pl.read_parquet(out / "rows.parquet")) == 3_000
+    assert len(pl.read_parquet(tmp_path / "2000" / "users.parquet")) > len(pl.read_parquet(tmp_path / "0" / "users.parquet"))
+    assert all(value > 0 for row in moments.table(found, 3_000) for value in row.values)
 
 
 def test_rows_of_the_etl_benchmark_are_the_same_ones_for_the_same_number(tmp_path: Path) -> None:

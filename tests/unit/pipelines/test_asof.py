@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -142,8 +143,10 @@ def test_a_row_is_searched_among_those_of_its_key() -> None:
     assert places.last.tolist() == [0, 3, 4]
     asked = [(-5, -9, 0), (-5, 99, 0), (3, 9, 1), (3, 10, 1), (3, 19, 1), (3, 20, 3), (3, 2**62, 3), (8, 6, 4), (8, 7, 4)]
     keys, times, rows = (np.array(one) for one in zip(*asked, strict=True))
-    np.testing.assert_array_equal(places.rows(keys, times), rows)
-    assert places.rows(keys[:0], times[:0]).tolist() == []
+    for apart in (0, 2**40):  # keys that lie close together are looked up in another way
+        far = replace(places, keys=places.keys * (apart + 1))
+        np.testing.assert_array_equal(far.rows(pl.Series(keys * (apart + 1)), times), rows)
+    assert places.rows(pl.Series([], dtype=pl.Int64), times[:0]).tolist() == []
 
 
 @given(some.integers(0, 4_102_444_800_000_000))
