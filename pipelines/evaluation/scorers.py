@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.loaders.meetings import Meetings, RawColumns
+from pipelines.loaders.published import Published
 from pipelines.loaders.tables import Codes
 from pipelines.models.popularity import Popularity
 from shared.serving.signature import OUTPUT, Signature
@@ -34,10 +35,10 @@ def model_scorer(meetings: Meetings, model: Callable[[Codes], NDArray[np.float32
     return lambda users, rows: model(meetings.features(users, rows))
 
 
-def unit_scorer(model: Path, served: Signature, raw_columns: RawColumns) -> Scorer:
-    """A served unit on raw columns, as the server would run it."""
+def unit_scorer(model: Path, served: Signature, raw_columns: RawColumns, own: Published | None = None) -> Scorer:
+    """A served unit on raw columns, as the server would run it; `own` knows what it was published with."""
     session = onnx_session(model)
-    ask = raw_columns.of(served)
+    ask = raw_columns.of(served, own)
 
     def score(users: Ints, rows: Ints) -> Scores:
         scores: Scores = session.run([OUTPUT], tensors(served, ask(users, rows)))[0]

@@ -6,21 +6,24 @@ none meets items at a blank moment. What is known of users is what counted at th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.features.columns import Raw
+from pipelines.features.columns import BLANK, Raw
 from pipelines.features.graph import Graph
 from pipelines.features.prepared import EXTRA, FEATURE
-from pipelines.features.raw import item_columns, raw_column
-from pipelines.features.stored import with_values
+from pipelines.features.raw import raw_column
+from pipelines.features.stored import STORED, with_values
+from pipelines.loaders.published import Published
 from pipelines.loaders.tables import Array, Catalogue, Codes, Users, array, crossed, dtype_of, placed, read_table, read_users
-from shared.serving.signature import Signature
+from shared.domain.errors import Invalid
+from shared.serving.signature import Input, Signature
 
 Ints = NDArray[np.int64]
 
@@ -33,6 +36,8 @@ class Moments:
     features: Codes
     raw: pl.DataFrame
     """The raw columns of the interactions, prepared."""
+    times: Ints
+    """Whole seconds, whatever the graph takes."""
     user_rows: Array | None = None
     """Of the users' table as of that moment, without the blank one."""
 
@@ -83,7 +88,8 @@ def _moments(path: Path, graph: Graph, has_users: bool) -> Moments:
     for one in context:
         features[one.name] = np.concatenate([array(first[f"{FEATURE}{one.name}"], one.kind), array(made[one.name], one.kind)])
     whole = pl.concat([known, blank], how="vertical") if raws else pl.DataFrame()
-    return Moments(first["user"].to_numpy(), features, whole, first["user_row"].to_numpy() if has_users else None)
+    times = np.append(np.floor(first["time"].to_numpy()).astype(np.int64), np.int64(BLANK["int64"]))
+    return Moments(first["user"].to_numpy(), features, whole, times, first["user_row"].to_numpy() if has_users else None)
 
 
 def _carried(column: Raw) -> str:
@@ -117,27 +123,61 @@ class RawColumns:
             with_values(self.items, items), with_values(people, users) if people is not None and users else people, self.moments
         )
 
-    def of(self, served: Signature) -> Callable[[Ints, Ints], dict[str, Array]]:
-        """Invalid where the unit asks for what isn't there, or is of another kind by now."""
-        items = item_columns(self.items, served)
-        stored = [one for one in served.side("user") if one.name != served.user]
-        people = self.users if self.users is not None else pl.DataFrame({served.user: pl.Series([], dtype=pl.Int64)})
-        nobody = people.clear(1) if stored else people
-        known = {one.name: raw_column(pl.concat([people, nobody]), one, "the users table") for one in stored}
-        keys = people[served.user].to_numpy() if stored else np.empty(0, np.int64)
-        moments = {one.name: raw_column(self.moments.raw, one, "the interactions") for one in served.side("context")}
+    def of(self, served: Signature, own: Published | None = None) -> Callable[[Ints, Ints], dict[str, Array]]:
+        """Invalid where the unit asks for what isn't there, or is of another kind by now; with its `own` values, where they don't say it
+        either."""
+        here = self if own is None else self._without_stored()
+        items = {one.name: here._of_items(one, served, own) for one in served.side("item")}
+        people = here._of_users(served, own)
+        moments = {one.name: self._of_moments(one, served) for one in served.side("context")}
 
         def ask(users: Ints, rows: Ints) -> dict[str, Array]:
             found = {name: column[rows] for name, column in items.items()} | {served.user: users}
-            if stored:
+            for keys, columns in people:
                 places = placed(keys, users)
-                found |= {name: column[places] for name, column in known.items()}
+                found |= {name: column[places] for name, column in columns.items()}
             if moments:
                 places = self.moments.places(users)
                 found |= {name: column[places] for name, column in moments.items()}
             return found
 
         return ask
+
+    def _without_stored(self) -> RawColumns:
+        """What is called so is of another version, if it is there."""
+        others = pl.exclude("^.*" + re.escape(STORED) + "$")
+        return replace(self, items=self.items.select(others), users=None if self.users is None else self.users.select(others))
+
+    def _of_items(self, one: Input, served: Signature, own: Published | None) -> Array:
+        try:
+            return raw_column(self.items, one, "the items table")
+        except Invalid:
+            if own is None or served.item not in self.items.columns:
+                raise
+        return own.items(one, self.items[served.item].to_numpy())
+
+    def _of_users(self, served: Signature, own: Published | None) -> list[tuple[Ints, dict[str, Array]]]:
+        """Tables by key, the last row blank."""
+        people = self.users if self.users is not None else pl.DataFrame({served.user: pl.Series([], dtype=pl.Int64)})
+        whole = pl.concat([people, people.clear(1)])
+        known: dict[str, Array] = {}
+        lacking: dict[str | None, list[Input]] = {}
+        for one in served.side("user"):
+            if one.name == served.user:
+                continue
+            try:
+                known[one.name] = raw_column(whole, one, "the users table")
+            except Invalid:
+                if own is None:
+                    raise
+                lacking.setdefault(one.view, []).append(one)
+        found = [(people[served.user].to_numpy(), known)] if known else []
+        return found + [own.users(some, self.moments.users) for some in lacking.values() if own is not None]
+
+    def _of_moments(self, one: Input, served: Signature) -> Array:
+        if one.name == served.time and one.name not in self.moments.raw.columns:
+            return self.moments.times
+        return raw_column(self.moments.raw, one, "the interactions")
 
     def frame(self, graph: Graph, users: Ints, rows: Ints) -> pl.DataFrame:
         """The same as prepared columns, for the graph itself."""

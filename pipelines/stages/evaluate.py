@@ -20,6 +20,7 @@ from pipelines.evaluation.recall import Retrieve, by_files, by_model, by_popular
 from pipelines.evaluation.scorers import Scorer, model_scorer, popularity_scorer, unit_scorer
 from pipelines.features.graph import load_graph
 from pipelines.loaders.meetings import Meetings, read_meetings, read_raw
+from pipelines.loaders.published import Published
 from pipelines.loaders.tables import USERS
 from pipelines.models.families import load_model
 from pipelines.models.popularity import POPULARITY, load_popularity
@@ -80,12 +81,15 @@ def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> 
     if context.spec.inputs.get("serving"):
         served = read(Signature, json.loads(context.fetch("serving", "signature.json").read_text()), "serving's signature.json")
         try:
-            raw = read_raw(context.fetcher("etl"), context.has("etl", USERS), meetings)
-            unit = unit_scorer(context.fetch("serving", served.file), served, raw)
+            raw, own = read_raw(context.fetcher("etl"), context.has("etl", USERS), meetings), Published(served, context.fetcher("serving"))
+            unit = unit_scorer(context.fetch("serving", served.file), served, raw, own)
         except Invalid as error:
             facts["serving_not_comparable"] = str(error)
             context.log.info("the serving version can't be compared: %s", error)
         else:
+            if own.used:
+                facts["serving_as_published"] = own.used
+                context.log.info("of the serving version, as it was published with them: %s", ", ".join(own.used))
             yield "serving", unit
 
 

@@ -20,8 +20,10 @@ from pipelines.stages import export
 from pipelines.stages.runner import Context
 from shared.artifacts.store import FsspecArtifacts
 from shared.contracts.online import ONLINE, Online
+from shared.contracts.plans import gate_rule
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, Manifest, StageSpec
+from shared.domain.gate import Verdict, judge
 from shared.serving.index_file import unpack
 from shared.serving.signature import INDEX, Signature
 
@@ -176,6 +178,66 @@ def test_tables_too_large_for_the_graph_are_looked_up_by_key(platform: Platform)
         assert {name for name in stored.files if name.endswith("@stored")} == {"movieId@stored", "movieId_te@stored"}
     graph = onnx.load(str(platform.fetch(export, "model.onnx"))).graph
     assert not [node for node in graph.node if node.op_type == "LabelEncoder"]
+
+
+@pytest.mark.requirement("G-24", "G-17")
+def test_a_version_with_tables_beside_its_graph_is_compared_as_one_with_them_in_it(platform: Platform) -> None:
+    """By what it was published with: where the candidate's family reads the keys alone, and of users and items that it never saw."""
+    people = pl.DataFrame({"userId": range(USERS), "age": [None if one % 7 == 0 else 10 + one % 60 for one in range(USERS)]})
+    people.write_parquet(platform.folder / "people.parquet")
+    features = [
+        {"categorify": ["userId", "movieId"]},
+        {"multi_hot": "genres", "separator": "|"},
+        {"normalise": "age"},
+        {"target_encode": {"of": "movieId"}},
+        {"count_encode": "userId"},
+        {"lag": {"of": "at", "by": "userId"}},
+        {"log": "at_lag"},
+        {"normalise": "at_lag"},
+        {"sequence": {"of": "movieId", "by": "userId", "length": 3}},
+    ]
+    data = platform.recommender["data"] | {"users": {"uri": str(platform.folder / "people.parquet"), "key": "userId"}}
+    gates = [{"metric": "hr@10", "not_worse_than": "serving", "by": "5%"}]
+    model = {"params": {"layers": [32, 32]}, "train": {"epochs": 12, "batch_size": 512}}
+    inside = platform.recommender | {"features": features, "data": data, "gates": gates, "model": model}
+    beside = inside | {"serve": {"vocabulary_limit": 10}}
+    made = platform.run("beside-graph", {}, recommender=beside)
+    files = {name: made[name].files for name in ("etl", "train")}
+    process, attempt = platform.stage("export", "inside-graph", files, recommender=inside)
+    assert process.returncode == 0, process.stdout
+    within = platform.store.manifest(attempt)
+    assert within is not None and not [name for name in within.facts["inputs"] if name.endswith("@stored")]
+
+    later = _taste(np.random.default_rng(9), USERS + 30, 2000).with_columns(at=1.6e9 + (ROWS + np.arange(2000)) * 60.0)
+    later = later.with_columns(movieId=pl.when(pl.int_range(pl.len()) % 40 == 0).then(ITEMS).otherwise(pl.col("movieId")))
+    pl.concat([pl.read_parquet(platform.folder / "ratings.parquet"), later]).write_parquet(platform.folder / "ratings-2.parquet")
+    films = pl.read_parquet(platform.folder / "films.parquet")
+    pl.concat([films, pl.DataFrame({"movieId": [ITEMS], "genres": ["Kids"]})]).write_parquet(platform.folder / "films-2.parquet")
+    data |= {
+        "interactions": {"uri": str(platform.folder / "ratings-2.parquet")},
+        "items": {"uri": str(platform.folder / "films-2.parquet"), "key": "movieId"},
+    }
+    counting = beside | {"data": data, "model": {"family": "popularity"}}
+    now: dict[str, Files] = {}
+    for stage in ("etl", "train"):
+        process, attempt = platform.stage(stage, "counting", now, recommender=counting)
+        assert process.returncode == 0, process.stdout
+        manifest = platform.store.manifest(attempt)
+        assert manifest is not None
+        now[stage] = manifest.files
+    found: list[Manifest] = []
+    for name, serving in (("with-beside", made["export"]), ("with-inside", within)):
+        process, attempt = platform.stage("evaluate", name, now | {"serving": serving.files}, recommender=counting)
+        assert process.returncode == 0, process.stdout
+        manifest = platform.store.manifest(attempt)
+        assert manifest is not None and "serving_not_comparable" not in manifest.facts, manifest.facts
+        found.append(manifest)
+    ours, theirs = ({name: value for name, value in one.metrics.items() if name.startswith("serving.")} for one in found)
+    assert ours == theirs and ours["serving.hr@10"] > found[0].metrics["popularity.hr@10"]
+    published = set(found[0].facts["serving_as_published"])
+    assert published >= {"movieId@stored", "movieId_te@stored", "userId@stored", "at_lag@stored", "genres", "age"}
+    rule = gate_rule(RecommenderSpec.model_validate(counting).gates[0])
+    assert judge(rule, found[0].metrics, serving=True).verdict is Verdict.FAIL  # measured, and popularity is worse
 
 
 @pytest.mark.requirement("G-01")

@@ -1,0 +1,92 @@
+"""A version's values by key, as it was published with them: what its unit is asked with where the data of a later run can't say it.
+
+Its own codes and statistics (`NAME@stored`) are in its catalogue and in its files for the feature store alone. So is a raw column that the
+run's own tables don't have, or have as another type: a family of keys, say, has no use for it. Who isn't there is blank, as when served.
+What has been written to the store since isn't here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.loaders.tables import Array, placed
+from shared.contracts.online import ONLINE, Online, OnlineView
+from shared.contracts.strict import read
+from shared.domain.errors import Invalid
+from shared.serving.signature import BLANK, Input, Signature
+from shared.serving.values_file import Values, join_values, read_values
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Published:
+    """`fetch` gives the files of the version's export."""
+
+    served: Signature
+    fetch: Callable[[str], Path]
+    used: list[str] = field(default_factory=list)
+    """The inputs that were taken from here."""
+
+    def items(self, wanted: Input, keys: Ints) -> Array:
+        """Of those items, in their order. One column is in memory at a time."""
+        self.used.append(wanted.name)
+        with np.load(self.fetch("catalogue.npz"), allow_pickle=False) as catalogue:
+            known = catalogue[self.served.item]
+            column = _fitting(catalogue[wanted.name] if wanted.name in catalogue.files else None, wanted, len(known), "catalogue.npz")
+        order = np.argsort(known, kind="stable")
+        return with_blank(column[order], wanted)[placed(known[order], keys)]
+
+    def users(self, wanted: Iterable[Input], keys: Ints) -> tuple[Ints, dict[str, Array]]:
+        """Of those of one view whom the version was published with, by key, the last row blank. A part is in memory at a time, and what was
+        looked for."""
+        inputs = tuple(wanted)
+        view = self._view(str(inputs[0].view))
+        self.used.extend(one.name for one in inputs)
+        found = [self._part(view, name, keys) for name in view.parts]
+        there = [one for one in found if len(one)] or found[:1]
+        if not there:
+            return np.empty(0, np.int64), {one.name: with_blank(_none(one), one) for one in inputs}
+        whole = join_values(there)
+        columns = {one.name: _fitting(whole.columns.get(one.name), one, len(whole), ONLINE) for one in inputs}
+        return whole.keys, {one.name: with_blank(columns[one.name], one) for one in inputs}
+
+    def _view(self, name: str) -> OnlineView:
+        said = read(Online, json.loads(self.fetch(ONLINE).read_text()), f"the serving version's {ONLINE}")
+        view = said.view(name)
+        if view is None:
+            raise Invalid(f"the serving version's {ONLINE} has no view '{name}', which its unit is asked with")
+        return view
+
+    def _part(self, view: OnlineView, name: str, keys: Ints) -> Values:
+        part = read_values(self.fetch(name).read_bytes(), view, f"the serving version's {name}")
+        here = np.isin(part.keys, keys)
+        return Values(part.keys[here], part.at[here], {name: column[here] for name, column in part.columns.items()})
+
+
+def with_blank(column: Array, wanted: Input) -> Array:
+    """With a row for whoever isn't there."""
+    return np.concatenate([column, np.full((1, *column.shape[1:]), BLANK[wanted.dtype], _none(wanted).dtype)])
+
+
+def _none(wanted: Input) -> Array:
+    dtype: Any = {"int64": np.int64, "float32": np.float32, "string": np.str_}[wanted.dtype]
+    return np.empty((0,) if wanted.width is None else (0, wanted.width), dtype)
+
+
+def _fitting(column: Array | None, wanted: Input, rows: int, what: str) -> Array:
+    if column is None:
+        raise Invalid(f"the serving version's {what} has no column '{wanted.name}'")
+    shape = (rows,) if wanted.width is None else (rows, wanted.width)
+    if column.shape != shape or column.dtype.kind != _none(wanted).dtype.kind:
+        raise Invalid(
+            f"the serving version's {what}: '{wanted.name}' is {column.dtype} of shape {column.shape}, not {wanted.dtype} of {shape}"
+        )
+    return column
