@@ -8,7 +8,11 @@ IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
 
 .DEFAULT_GOAL := help
+<<<<<<< HEAD
 .PHONY: help setup setup-nvtabular demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-incremental bench-moments bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-faults bench-kpis bench-loop lock doctor clean lint-api security
+=======
+.PHONY: help setup setup-nvtabular demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-incremental bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-loop lock doctor clean lint-api security
+>>>>>>> 151edf4 (What lists as offsets bring is measured: less for text, nothing for integers; padded stays the default)
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -109,6 +113,9 @@ bench-events: setup ## events a second, alone and over HTTP, embedded and behind
 bench-serve: setup ## a request of four stages beside the bare call to Triton and a plain proxy: CPU, latency, throughput
 	@$(BIN)/python -m benchmarks.serve
 
+bench-lists: setup ## a call for scores with lists padded, and as values and offsets: bytes, time, CPU
+	@$(BIN)/python -m benchmarks.lists
+
 bench-faults: setup ## what recommend gives while Triton, a version, the database or an index is broken, and how long until it is whole
 	@$(BIN)/python -m benchmarks.faults
 
@@ -130,7 +137,11 @@ bench-drift: setup ## how late drift is found, and how often where there is none
 bench-loop: setup ## 30 simulated days with two shifts of tastes: retrained by triggers, daily, or never
 	@$(BIN)/python -m benchmarks.closed_loop
 
+<<<<<<< HEAD
 bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-faults bench-kpis bench-etl bench-incremental bench-moments bench-drift bench-loop ## every benchmark
+=======
+bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-etl bench-incremental bench-drift bench-loop ## every benchmark
+>>>>>>> 151edf4 (What lists as offsets bring is measured: less for text, nothing for integers; padded stays the default)
 
 doctor: setup ## what this machine has and lacks
 	@$(BIN)/eyas doctor

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from onnxruntime import InferenceSession
 
-from benchmarks import closed_loop, control_loop, control_peer, drift, etl, faults, filters, kpis, moments
+from benchmarks import closed_loop, control_loop, control_peer, drift, etl, faults, filters, kpis, lists, moments
 from benchmarks.drift_worlds import SHIFTS
 from benchmarks.etl_check import differences
 from benchmarks.etl_rows import write_rows
@@ -21,8 +21,10 @@ from benchmarks.faults_world import slow
 from benchmarks.loop_month import Day, Told, interval
 from benchmarks.loop_users import Scene, crowds
 from benchmarks.rollout_load import Asked
+from pipelines.features.raw import item_columns
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
+from shared.serving.signature import Input, Signature
 from tests.compacting import SPEC
 
 
@@ -135,6 +137,23 @@ def test_rows_with_what_counted_of_their_users_are_measured(tmp_path: Path) -> N
         assert len(pl.read_parquet(out / "rows.parquet")) == 3_000
     assert len(pl.read_parquet(tmp_path / "2000" / "users.parquet")) > len(pl.read_parquet(tmp_path / "0" / "users.parquet"))
     assert all(value > 0 for row in moments.table(found, 3_000) for value in row.values)
+
+
+@pytest.mark.parametrize("kind", ["text", "full lists of int64"])
+def test_lists_are_sent_as_they_are_counted(kind: str) -> None:
+    table = lists.items(kind)
+    values, width = table["words"].list.len(), lists.WIDTH
+    assert (values.max(), values.min()) == (width, width if kind.startswith("full") else 1)
+    keys = [Input(name="userId", dtype="int64", side="user"), Input(name="movieId", dtype="int64", side="item")]
+    words = Input(name="words", dtype="string" if kind == "text" else "int64", width=width, side="item")
+    padded, offsets = (
+        Signature(user="userId", item="movieId", inputs=(*keys, words.model_copy(update={"lists": layout}))) for layout in lists.LAYOUTS
+    )
+    columns = item_columns(table, padded)
+    sizes = [lists.size_of(one, lists.feeder(one, columns, lists.ITEMS)(0)) for one in (padded, offsets)]
+    each = 4 if kind == "text" else 8
+    missing = lists.ITEMS * width - int(values.sum())
+    assert sizes[0] - sizes[1] == each * missing - 8 * (lists.ITEMS + 1)
 
 
 def test_rows_of_the_etl_benchmark_are_the_same_ones_for_the_same_number(tmp_path: Path) -> None:
