@@ -8,11 +8,7 @@ IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
 
 .DEFAULT_GOAL := help
-<<<<<<< HEAD
-.PHONY: help setup setup-nvtabular demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-incremental bench-moments bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-faults bench-kpis bench-loop lock doctor clean lint-api security
-=======
-.PHONY: help setup setup-nvtabular demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-incremental bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-loop lock doctor clean lint-api security
->>>>>>> 151edf4 (What lists as offsets bring is measured: less for text, nothing for integers; padded stays the default)
+.PHONY: help setup setup-nvtabular demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-incremental bench-moments bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-loop lock doctor clean lint-api security
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -137,11 +133,7 @@ bench-drift: setup ## how late drift is found, and how often where there is none
 bench-loop: setup ## 30 simulated days with two shifts of tastes: retrained by triggers, daily, or never
 	@$(BIN)/python -m benchmarks.closed_loop
 
-<<<<<<< HEAD
-bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-faults bench-kpis bench-etl bench-incremental bench-moments bench-drift bench-loop ## every benchmark
-=======
-bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-etl bench-incremental bench-drift bench-loop ## every benchmark
->>>>>>> 151edf4 (What lists as offsets bring is measured: less for text, nothing for integers; padded stays the default)
+bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-etl bench-incremental bench-moments bench-drift bench-loop ## every benchmark
 
 doctor: setup ## what this machine has and lacks
 	@$(BIN)/eyas doctor
