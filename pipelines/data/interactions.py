@@ -11,10 +11,11 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.data.days import day_of
-from pipelines.data.pages import check_page_type, without_views
+from pipelines.data.pages import check_page_type, is_page, without_views
 from pipelines.data.sources import Reach, Source, open_source, readable
 from pipelines.data.times import seconds
 from pipelines.data.validate import check_key_types, check_label_type, check_time_type
+from shared.contracts.events import PAGE
 from shared.contracts.quantities import Rule
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.errors import BadData
@@ -57,12 +58,20 @@ def read_events(stretches: Sequence[Sequence[Path]], spec: RecommenderSpec) -> p
     """The platform's feedback as it came, the oldest first, and beside it what it says of the label: each stretch of time is a CSV or the
     parts of a day. Events of kinds that are never positive, or that the spec doesn't know any more, say nothing here; those from before
     there were kinds are positives where they have no value."""
-    events = pl.concat([_exported(one[0]) if one[0].suffix == ".csv" else day_of(one) for one in stretches])
-    return events.with_columns(_judged(spec).alias(JUDGED)).filter(pl.col(JUDGED).is_not_null())
+    return _whole(stretches).with_columns(_judged(spec).alias(JUDGED)).filter(pl.col(JUDGED).is_not_null())
 
 
 def plain_events(events: pl.LazyFrame) -> pl.LazyFrame:
     return events.select("user", "item", "time", label=JUDGED)
+
+
+def views_from_events(stretches: Sequence[Sequence[Path]]) -> pl.LazyFrame:
+    """The platform's views of pages: user, item (a page's key) and time."""
+    return _whole(stretches).filter((pl.col("kind") == PAGE) & is_page(pl.col("item"))).select("user", "item", "time")
+
+
+def _whole(stretches: Sequence[Sequence[Path]]) -> pl.LazyFrame:
+    return pl.concat([_exported(one[0]) if one[0].suffix == ".csv" else day_of(one) for one in stretches])
 
 
 def _exported(path: Path) -> pl.LazyFrame:
@@ -90,9 +99,9 @@ def _judged(spec: RecommenderSpec) -> pl.Expr:
     return found
 
 
-def latest(frame: pl.LazyFrame, stretch: float, data: pl.LazyFrame | None = None) -> pl.LazyFrame:
-    """Only the last stretch of the data, counted from its newest row; `data` is the frame itself unless it is given."""
-    newest = (frame if data is None else data).select(pl.col("time").max()).collect(engine="streaming").item()
+def latest(frame: pl.LazyFrame, stretch: float, data: pl.LazyFrame) -> pl.LazyFrame:
+    """Of the frame only the last stretch of the data, counted from the data's newest row."""
+    newest = data.select(pl.col("time").max()).collect(engine="streaming").item()
     return frame.filter(pl.col("time") >= newest - stretch)
 
 

@@ -23,10 +23,14 @@ def check_page_type(source: Source, column: str) -> None:
 
 def check_items(items: pl.Series, name: str) -> None:
     """No item has a key that stands for a page."""
-    taken = items.filter(items.is_between(PAGES.start, PAGES.stop - 1))
+    taken = items.to_frame().filter(is_page(pl.col(items.name))).to_series()
     if len(taken):
         says = f"column '{items.name}' has {taken[0]}: keys from {PAGES.start} to {PAGES.stop - 1} stand for pages (schema.page)"
         raise BadData(f"{name}: {says}: number the items anew")
+
+
+def is_page(key: pl.Expr) -> pl.Expr:
+    return key.is_between(PAGES.start, PAGES.stop - 1)
 
 
 def is_view(item: str, page: str) -> pl.Expr:

@@ -68,7 +68,7 @@ def fit_on_data(spec: RecommenderSpec, reach: Reach, most: int, reads: Reads = "
     if spec.data.interactions.since:
         stretch = spec.data.interactions.since.total_seconds()
         pages = latest(pages, stretch, frame) if pages is not None else None
-        frame = latest(frame, stretch)
+        frame = latest(frame, stretch, frame)
     every = max(1, -(-_count(frame) // most))
     if every > 1:
         frame = frame.filter(hashed([pl.col("user").fill_null(0)], every) == 0)

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import polars as pl
 
 from pipelines.data.catalogue import read_items, read_users
-from pipelines.data.interactions import from_file, latest, open_interactions, read_events
+from pipelines.data.interactions import from_file, latest, open_interactions, read_events, views_from_events
 from pipelines.data.pages import of_users, views
 from pipelines.data.sources import Reach, readable
 from pipelines.data.split import Parts, split
@@ -136,18 +136,17 @@ def _full(context: Context, tables: JudgedTables) -> Interactions:
         context.log.info("%s events joined", f"{facts['events']:,}")
         frame = pl.concat([frame, admitted.events], how="diagonal")
         digests += _digests(context)
+        pages = pl.concat([pages, views_from_events(stretches)]) if pages is not None else None
     facts["dropped"] = admitted.dropped
-    since = spec.data.interactions.since
-    if since and pages is not None:
-        pages = latest(pages, since.total_seconds(), frame)
-    return Interactions(_since(context, frame), source.name, tuple(digests), facts, extra, admitted.facts, pages)
+    pages = _since(context, pages, frame) if pages is not None else None
+    return Interactions(_since(context, frame, frame), source.name, tuple(digests), facts, extra, admitted.facts, pages)
 
 
 def _warm(context: Context, tables: JudgedTables) -> Interactions:
     if not context.has("parent", FEATURES):
         raise Invalid("retrain.mode: a warm run needs a parent run to start from: start a full one")
-    stretches = _events(context)
-    events = read_events(stretches, context.spec.recommender) if stretches else None
+    spec, stretches = context.spec.recommender, _events(context)
+    events = read_events(stretches, spec) if stretches else None
     count = int(events.select(pl.len()).collect().item()) if events is not None else 0
     if events is None or count < MIN_EVENTS:
         raise BadData(f"{EVENTS}: {count} events since the parent; a warm run needs {MIN_EVENTS}: wait, or start a full run")
@@ -155,10 +154,12 @@ def _warm(context: Context, tables: JudgedTables) -> Interactions:
     admitted = admit_events(context, events, tables)
     known = load_graph(context.fetcher("parent"))
     extra = known.extra
-    wanted = carried(context.spec.recommender, extra, known.reads)
+    wanted = carried(spec, extra, known.reads)
     blank = [pl.lit(None, dtype).alias(f"{EXTRA}{name}") for name, dtype in wanted.items()]
     facts = {"events": count, "dropped": admitted.dropped}
-    return Interactions(_since(context, admitted.events.with_columns(blank)), EVENTS, _digests(context), facts, extra, admitted.facts)
+    pages = _since(context, views_from_events(stretches), admitted.events) if spec.schema_.page else None
+    frame = _since(context, admitted.events.with_columns(blank), admitted.events)
+    return Interactions(frame, EVENTS, _digests(context), facts, extra, admitted.facts, pages)
 
 
 def _reach(context: Context) -> Reach:
@@ -176,9 +177,10 @@ def _digests(context: Context) -> tuple[str, ...]:
     return tuple(events[name].sha256 for name in sorted(events))
 
 
-def _since(context: Context, frame: pl.LazyFrame) -> pl.LazyFrame:
+def _since(context: Context, frame: pl.LazyFrame, data: pl.LazyFrame) -> pl.LazyFrame:
+    """Of the frame what isn't older than the data's last stretch."""
     since = context.spec.recommender.data.interactions.since
-    return latest(frame, since.total_seconds()) if since else frame
+    return latest(frame, since.total_seconds(), data) if since else frame
 
 
 def _normalised(context: Context, frame: pl.LazyFrame, name: str) -> tuple[pl.LazyFrame, dict[str, int]]:

@@ -12,15 +12,16 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from services.api.access import is_json
-from shared.contracts.events import Event, Interaction, Shown, event_model
+from shared.contracts.events import Event, Interaction, PageView, Shown, event_model
 from shared.contracts.text import unkeepable
 from shared.contracts.words import said
 
 NDJSON = "application/x-ndjson"
 MOST_EVENTS = 1_000
 MOST_LINES = 10_000
+_MODELS = (Interaction, PageView, Shown)
 _REF = "#/components/schemas/{}"
-_ONE = {"anyOf": [{"$ref": _REF.format(model.__name__)} for model in (Interaction, Shown)]}
+_ONE = {"anyOf": [{"$ref": _REF.format(model.__name__)} for model in _MODELS]}
 _BATCH = {
     "type": "object",
     "title": "Batch",
@@ -39,7 +40,7 @@ EVENTS_BODY: dict[str, Any] = {
 
 def event_schemas() -> dict[str, Any]:
     """What the body's schema names."""
-    return {"Batch": _BATCH, **{model.__name__: model.model_json_schema() for model in (Interaction, Shown)}}
+    return {"Batch": _BATCH, **{model.__name__: model.model_json_schema() for model in _MODELS}}
 
 
 @dataclass(frozen=True)

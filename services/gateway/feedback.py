@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from shared.contracts.events import FRONT_END, LONGEST, Event, Impression, Interaction, Shown
+from shared.contracts.events import FRONT_END, LONGEST, PAGE, Event, Impression, Interaction, PageView, Shown
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import unknown_name
 from shared.domain.errors import Invalid, NotFound, no_such
 from shared.domain.ids import REQUEST_ID
+from shared.domain.pages import page_key
 from shared.ports import Clock, EventLog, RecommenderStore, Taken
 from shared.telemetry import metrics
 
@@ -46,6 +47,11 @@ class _Sorted:
     done: dict[str, tuple[RecommenderSpec, list[Interaction], list[bool]]] = field(default_factory=dict)
     known: int = 0
     """Impressions that the gateway wrote itself."""
+
+    def does(self, one: Interaction, spec: RecommenderSpec, positive: bool) -> None:
+        _, batch, judged = self.done.setdefault(one.recommender, (spec, [], []))
+        batch.append(one)
+        judged.append(positive)
 
 
 class Feedback:
@@ -100,9 +106,9 @@ def _sort(one: Event, spec: RecommenderSpec, now: datetime, good: _Sorted) -> No
     if isinstance(one, Interaction):
         kind, positive = _judged(one, spec)
         named = one.request_id if one.request_id is None else _named(one.recommender, one.request_id)
-        _, batch, judged = good.done.setdefault(one.recommender, (spec, [], []))
-        batch.append(one.model_copy(update={"at": at, "kind": kind, "request_id": named}))
-        judged.append(positive)
+        good.does(one.model_copy(update={"at": at, "kind": kind, "request_id": named}), spec, positive)
+    elif isinstance(one, PageView):
+        good.does(_viewed(one, spec, at), spec, False)
     elif re.fullmatch(REQUEST_ID, one.request_id):
         good.known += 1
     else:
@@ -117,6 +123,13 @@ def _judged(one: Interaction, spec: RecommenderSpec) -> tuple[str, bool]:
     if known[kind].positive == "by_label" and one.value is None:
         raise Invalid(f"value: a {kind} needs one, for the label rule '{spec.positive()}' reads it")
     return kind, spec.feedback.positive(kind, one.value, spec.positive())
+
+
+def _viewed(one: PageView, spec: RecommenderSpec, at: datetime) -> Interaction:
+    """Under the page's key, which no item has."""
+    if spec.schema_.page is None:
+        raise Invalid("page: nothing would be learned of it: name the column of pages in the spec (schema.page)")
+    return Interaction(id=one.id, recommender=one.recommender, user=one.user, item=page_key(one.page), kind=PAGE, at=at)
 
 
 def _impression(one: Shown, at: datetime) -> Impression:

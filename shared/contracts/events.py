@@ -1,4 +1,4 @@
-"""What the online path records: an impression (an answer that was given) and an interaction (what a user did)."""
+"""What the online path records: an impression (an answer that was given) and an interaction (what a user did, or which page was seen)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, BeforeValidator, Field, WithJsonSchema
 
 from shared.contracts.strict import Strict
 from shared.domain.traffic import MOST_BUCKET
@@ -76,6 +76,28 @@ class Interaction(Strict):
     at: AwareDatetime | None = Field(None, description="When it happened; the time of arrival when absent.")
 
 
+PAGE = "page"
+
+
+class PageView(Strict):
+    """What a user saw that is no item, such as the start page or the cart. Kept as an interaction with the page's key in place of an
+    item's, which is never a positive."""
+
+    kind: Literal["page"] = Field(description="That a page was seen.")
+    page: Annotated[
+        str,
+        BeforeValidator(lambda page: str(page) if type(page) is int else page),
+        Field(min_length=1, max_length=1000),
+        WithJsonSchema({"type": ["string", "integer"], "minLength": 1, "maxLength": 1000}),
+    ] = Field(description="As the spec's column of pages (`schema.page`) would have it.")
+    id: str | None = Field(
+        None, min_length=1, max_length=128, description="The client's own: of all events of a recommender with one id, the first counts."
+    )
+    recommender: str
+    user: Key
+    at: AwareDatetime | None = Field(None, description="When it was seen; the time of arrival when absent.")
+
+
 class Shown(Strict):
     """What a front end showed a user by itself, such as a list that it kept. The gateway's own answers are known already."""
 
@@ -90,9 +112,11 @@ class Shown(Strict):
     at: AwareDatetime | None = Field(None, description="When it was shown; the time of arrival when absent.")
 
 
-Event = Interaction | Shown
+Event = Interaction | PageView | Shown
 
 
-def event_model(value: Any) -> type[Interaction] | type[Shown]:
+def event_model(value: Any) -> type[Interaction] | type[PageView] | type[Shown]:
     """What an event from outside is to be read as."""
+    if isinstance(value, Mapping) and value.get("kind") == PAGE and "item" not in value:
+        return PageView
     return Shown if isinstance(value, Mapping) and value.get("kind") == "impression" else Interaction

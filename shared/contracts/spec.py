@@ -15,6 +15,7 @@ from pydantic.json_schema import DEFAULT_REF_TEMPLATE, GenerateJsonSchema
 
 from shared.contracts.columns import Column
 from shared.contracts.entries import written
+from shared.contracts.events import PAGE
 from shared.contracts.features import Any_, Categorify, MultiHot, Operator, Sequence, TargetEncode, Vector, mentioned
 from shared.contracts.feedback import Feedback
 from shared.contracts.gates import Gate, MetricGate, ParityGate
@@ -237,6 +238,8 @@ class RecommenderSpec(Strict):
 
     @model_validator(mode="after")
     def _pages_are_known(self) -> RecommenderSpec:
+        if self.schema_.page is not None and PAGE in self.feedback.kinds:
+            raise ValueError(f"feedback.kinds: '{PAGE}' is a view of a page where schema.page is named: call your kind something else")
         if not any(isinstance(op, Sequence) and op.sequence.pages for op in self.operators()):
             return self
         if self.schema_.page is None:

@@ -133,6 +133,17 @@ def test_of_lines_the_good_are_taken_and_the_bad_are_named(world, client):
     assert [type(one).__name__ for one in world.gateway.recorded] == ["Interaction", "Shown", "Interaction"]
 
 
+@pytest.mark.requirement("G-16")
+def test_views_of_pages_are_events_of_their_own_and_an_item_of_a_kind_called_page_is_an_interaction(world, client):
+    view = {"kind": "page", "recommender": "m", "user": 1}
+    found = lines(client, view | {"page": "home"}, view | {"page": 7}, view, view | {"page": ""}, view | {"item": 3}, view | {"page": True})
+    assert (found.json()["accepted"], [one["line"] for one in found.json()["lines"]]) == (3, [3, 4, 6])
+    said = ["field required", "expected at least 1 of them, got 0", "expected text, got true"]
+    assert [one["message"] for one in found.json()["lines"]] == [f"page: {one}" for one in said]
+    assert [type(one).__name__ for one in world.gateway.recorded] == ["PageView", "PageView", "Interaction"]
+    assert [one.page for one in world.gateway.recorded[:2]] == ["home", "7"]
+
+
 def test_a_line_that_the_gateway_refuses_is_named_by_its_place(world):
     found = lines(world.holder("client", ["m"]), b"", GOOD, b"?", GOOD | {"recommender": "z"}).json()
     assert (found["accepted"], [one["line"] for one in found["lines"]]) == (1, [3, 4])

@@ -6,9 +6,10 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from shared.contracts.events import Interaction, Shown
+from shared.contracts.events import Interaction, PageView, Shown
 from shared.contracts.quantities import Rule
 from shared.domain.errors import Invalid
+from shared.domain.pages import page_key
 from shared.ports import Taken
 from shared.telemetry import metrics
 from tests.unit.gateway.conftest import spec
@@ -133,3 +134,29 @@ def test_duplicates_and_conflicts_are_told_and_counted(world):
     found = world.gateway().record([event(id="a"), event(id="a", item=20)])
     assert (found.accepted, found.duplicates, found.conflicts, found.hits) == (2, 2, 1, None)
     assert metrics.CONFLICTS.labels("m")._value.get() - before == 1
+
+
+def seen(**fields) -> PageView:
+    return PageView.model_validate({"kind": "page", "recommender": "m", "user": 1, "page": "home", **fields})
+
+
+@pytest.mark.requirement("G-16")
+def test_a_view_of_a_page_is_kept_under_its_key_and_is_no_positive(world):
+    world.specs["m"] = spec(
+        schema={"user": "userId", "item": "movieId", "time": "at", "label": {"column": "rating", "positive": ">= 4"}, "page": "page"}
+    )
+    found = world.gateway().record([seen(id="v1"), event(), seen(page=7)])
+    ((interactions, positive, _),) = world.taken
+    assert [(one.item, one.kind, one.id) for one in interactions] == [
+        (page_key("home"), "page", "v1"),
+        (10, "click", None),
+        (page_key("7"), "page", None),
+    ]
+    assert positive == [False, True, False] and found.accepted == 3
+    assert interactions[0].at == world.clock.now()
+
+
+def test_a_view_of_a_page_is_refused_where_the_spec_names_no_pages(world):
+    with pytest.raises(Invalid, match=r"events\.0\.page: nothing would be learned of it: name the column of pages in the spec"):
+        world.gateway().record([seen()])
+    assert world.taken == []

@@ -138,16 +138,41 @@ def test_a_warm_run_keeps_the_codes_of_pages_and_goes_on_with_what_was_newest(tm
     store = FsspecArtifacts(str(tmp_path / "artifacts"))
     parent = etl(paged(tmp_path))
     events = tmp_path / "events.csv"
-    lines = [f"{n % 9 + 1},{n % 20 + 1},{n % 5 + 1},{2e9 + n * 60}" for n in range(600)]
-    events.write_text("\n".join(["user,item,value,time", *lines]) + "\n")
+    lines = [f"{n % 9 + 1},{n % 20 + 1},{n % 5 + 1},{2e9 + n * 60},rating" for n in range(600)]
+    lines += [f"{n % 9 + 1},{page_key(name)},,{2e9 + n * 60 + 5},page" for name in ("cart", "new") for n in range(0, 600, 10)]
+    events.write_text("\n".join(["user,item,value,time,kind", *lines]) + "\n")
     inputs = {"parent": {name: store.put(path) for name, path in parent.files.items()}, "events": {"events.csv": store.put(events)}}
     warm = etl(paged(tmp_path), mode="warm", inputs=inputs)
     old, new = (graph_of(one).key("movieId").state.values.to_list() for one in (parent, warm))
-    assert new[: len(old)] == old and any(value in PAGES for value in old)
+    assert new[: len(old)] == old and set(new[len(old) :]) == {page_key("new")}
+    assert warm.facts["rows"]["events"] == 600
     before, after = (dict(pl.read_parquet(one.files["newest.movieId_sequence.parquet"]).iter_rows()) for one in (parent, warm))
     idle = [user for user in before if user > 9]
     assert {user: after[user] for user in idle} == {user: before[user] for user in idle}
     assert any(item in PAGES for user in idle for item in after[user])
+    assert {page_key("cart"), page_key("new")} <= {item for user in range(1, 10) for item in after[user]}
+    assert all(len(known) == 5 for known in after.values())
+    pairs = pl.read_parquet(warm.files["history.parquet"])
+    assert not any(item in PAGES for item in pairs["item"])
+
+
+@pytest.mark.requirement("G-16")
+def test_views_among_the_platforms_events_are_those_of_the_log(tmp_path: Path, etl: Etl) -> None:
+    """The newest part of the log once as a file, and once as events: kinds that are no views, and items under a page's key, aside."""
+    frame = log()
+    write(tmp_path, frame)
+    whole = etl(paged(tmp_path))
+    write(tmp_path, frame.filter(pl.col("movieId").is_not_null() | (pl.col("at") < 1.6e9 + 200 * 3600)))
+    events = tmp_path / "events.csv"
+    later = frame.filter(pl.col("movieId").is_null() & (pl.col("at") >= 1.6e9 + 200 * 3600))
+    lines = [f"{user},{page_key(name)},,{at},page" for user, name, at in later.select("userId", "page", "at").iter_rows()]
+    lines += [f"1,{page_key('home')},,1.6e9,view", "1,3,,1.6e9,page"]
+    events.write_text("\n".join(["user,item,value,time,kind", *lines]) + "\n")
+    inputs = {"events": {"events.csv": FsspecArtifacts(str(tmp_path / "artifacts")).put(events)}}
+    joined = etl(paged(tmp_path, data=with_data(tmp_path, also="events")), inputs=inputs)
+    assert joined.facts["rows"]["events"] == 0
+    for name in ("train.parquet", "vocabulary.movieId.parquet", "newest.movieId_sequence.parquet"):
+        assert joined.files[name].read_bytes() == whole.files[name].read_bytes(), name
 
 
 def test_pages_of_whole_numbers_are_those_of_the_same_text(tmp_path: Path, etl: Etl) -> None:
@@ -249,6 +274,13 @@ def test_a_spec_that_can_not_be_is_refused(schema: dict[str, str], features: lis
     document = spec(tmp_path).document()
     with pytest.raises(Invalid, match=message):
         read(RecommenderSpec, document | {"schema": document["schema"] | schema, "features": features}, "spec.yaml")
+
+
+def test_a_kind_of_feedback_that_is_called_page_is_refused_where_pages_are_named(tmp_path: Path) -> None:
+    feedback = {"feedback": {"kinds": {"page": {"positive": "always"}}}}
+    with pytest.raises(Invalid, match=r"feedback.kinds: 'page' is a view of a page where schema.page is named"):
+        read(RecommenderSpec, paged(tmp_path).document() | feedback, "spec.yaml")
+    read(RecommenderSpec, spec(tmp_path).document() | feedback, "spec.yaml")
 
 
 def test_a_spec_that_says_nothing_of_pages_is_written_as_before(tmp_path: Path) -> None:
