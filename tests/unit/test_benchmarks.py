@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from onnxruntime import InferenceSession
 
-from benchmarks import closed_loop, control_loop, control_peer, drift, etl, faults, filters, kpis, lists, moments
+from benchmarks import closed_loop, control_loop, control_peer, drift, etl, families, faults, filters, kpis, lists, moments
 from benchmarks.drift_worlds import SHIFTS
 from benchmarks.etl_check import differences
 from benchmarks.etl_rows import write_rows
@@ -163,6 +163,13 @@ def test_rows_of_the_etl_benchmark_are_the_same_ones_for_the_same_number(tmp_pat
     assert frame["timestamp"].n_unique() == len(frame) == 3_000
     assert frame["timestamp"].is_sorted()
     assert 1.8 < frame["genres"].list.len().mean() < 2.2
+
+
+def test_what_etl_makes_for_a_family_is_measured(tmp_path: Path) -> None:
+    families.write(tmp_path, 3_000)
+    found = families.etl(tmp_path, "popularity", 0)
+    assert (found["features"], found["inputs of the served unit"]) == (2, 2)
+    assert all(value > 0 for value in found.values())
 
 
 def test_a_contender_of_the_etl_benchmark_is_measured_and_what_it_does_differently_is_said(tmp_path: Path) -> None:

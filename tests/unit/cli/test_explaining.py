@@ -103,3 +103,27 @@ def test_a_query_is_asked_of_the_database_that_the_environment_names(eyas, file,
     shown = eyas("features", "explain", file)
     assert shown.exit_code == 0, shown.output
     assert "fitted on 160 rows" in shown.stdout
+
+
+@pytest.mark.requirement("G-06")
+def test_it_shows_what_another_family_reads_and_what_it_leaves_out_and_why(eyas, tmp_path, file):
+    features = [{"categorify": ["userId", "movieId"]}, {"multi_hot": "genres", "separator": "|"}, {"normalise": "year"}]
+    file.write_text(json.dumps(spec(tmp_path, features=features).document()))
+    shown = eyas("features", "explain", file, "--family", "trees")
+    assert shown.exit_code == 0, shown.output
+    lines = [re.split(r"\s{2,}", line.strip()) for line in shown.stdout.splitlines() if line.strip()]
+    assert lines[0][0].startswith("films, family trees: fitted on ")
+    assert ["year", "item", "number", "-", "number(year)"] in lines
+    assert ["LEFT OUT", "OF", "WHY"] in lines
+    assert ["normalise", "year", "it keeps the order of the numbers, and a tree splits by that"] in lines
+
+    counted = json.loads(eyas("features", "explain", file, "--no-data", "--family", "popularity", "--json").stdout)
+    assert (counted["family"], counted["reads"], counted["tables"]) == ("popularity", "keys", [])
+    assert [one["name"] for one in counted["inputs"]] == ["userId", "movieId"]
+    assert [one["feature"] for one in counted["left_out"]] == ["genres", "year"]
+    factorised = json.loads(eyas("features", "explain", file, "--no-data", "--family", "mf", "--json").stdout)
+    assert [(one["feature"], one["width"]) for one in factorised["tables"]] == [("userId", 64), ("movieId", 64)]
+    assert json.loads(eyas("features", "explain", file, "--no-data", "--json").stdout)["left_out"] == []
+
+    refused = eyas("features", "explain", file, "--no-data", "--family", "treees")
+    assert refused.exit_code == 2 and "did you mean 'trees'?" in refused.output

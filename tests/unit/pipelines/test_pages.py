@@ -92,6 +92,15 @@ def test_a_sequence_of_pages_changes_nothing_but_itself_and_the_codes_of_items_s
     assert set(ours[len(theirs) :]) == {page_key(name) for name in NAMES}
 
 
+@pytest.mark.requirement("G-06")
+def test_a_family_of_keys_has_the_codes_of_items_and_none_of_pages(tmp_path: Path, etl: Etl) -> None:
+    write(tmp_path, log())
+    gates = [{"parity": 1e-4}]
+    found, deep = etl(paged(tmp_path, model={"family": "mf"}, gates=gates)), etl(paged(tmp_path))
+    ours, theirs = (graph_of(one).key("movieId").state.values for one in (found, deep))
+    assert len(theirs) == len(ours) + len(NAMES) and theirs[: len(ours)].equals(ours)
+
+
 @pytest.mark.requirement("G-16")
 def test_sequences_of_etl_are_what_the_log_says(tmp_path: Path, etl: Etl) -> None:
     frame = log()
