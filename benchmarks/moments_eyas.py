@@ -17,10 +17,9 @@ import polars as pl
 from pydantic import TypeAdapter
 
 from benchmarks.etl_rows import ITEMS, USERS
-from pipelines.features.asof import read_history
 from pipelines.features.graph import Tables, compile_graph
 from pipelines.features.prepared import prepare
-from pipelines.stages.written import by_moments
+from pipelines.stages.written import by_moments, laid_down
 from shared.contracts.features import Operator
 from shared.contracts.online import OnlineColumn, View
 
@@ -52,7 +51,7 @@ def main() -> None:
     table = ready.users
     assert table is not None
     if writes.stat().st_size:
-        table = by_moments(table, "userId", read_history(writes, VIEW), VIEW, rows)
+        table = by_moments(table, "userId", laid_down(writes, VIEW, folder / "written.parquet"), VIEW, rows)
     ready = replace(ready, users=table).fit(rows)
     ready.write_rows(rows, rows.clear(), None, (folder / "rows.parquet", folder / "none.parquet"))
     ready.graph.table(table.lazy(), "user").collect().write_parquet(folder / "users.parquet")

@@ -7,6 +7,7 @@ the newest one, that serving begins with: as of the last moment that the data or
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -30,13 +31,19 @@ def with_written(context: Context, ready: Prepared, interactions: pl.LazyFrame) 
     if ready.users is None or not columns or not context.has(ORIGIN, name):
         return ready, ()
     view = View(name=USERS, columns=columns, ttl=context.spec.recommender.serve.store.ttl)
-    history = read_history(context.fetch(ORIGIN, name), view)
+    history = laid_down(context.fetch(ORIGIN, name), view, context.scratch / "written.parquet")
     users = by_moments(ready.users, ready.graph.user, history, view, interactions)
     rows = history.select(pl.len()).collect(engine="streaming").item()
     context.log.info(
         "%s rows of what was written of users read: %s rows for %s users", f"{rows:,}", f"{len(users):,}", f"{len(ready.users):,}"
     )
     return replace(ready, users=users), (context.spec.inputs[ORIGIN][name].sha256,)
+
+
+def laid_down(path: Path, view: View, to: Path) -> pl.LazyFrame:
+    """The history of an exported file, which isn't parsed again at each look."""
+    read_history(path, view).sink_parquet(to, compression="lz4")
+    return pl.scan_parquet(to)
 
 
 def by_moments(users: pl.DataFrame, key: str, history: pl.LazyFrame, view: View, interactions: pl.LazyFrame) -> pl.DataFrame:
