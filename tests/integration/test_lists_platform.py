@@ -35,7 +35,8 @@ SPEC: dict[str, Any] = {
     "gates": [{"metric": "auc", "min": 0.5}, {"parity": 1e-4}],
     "serve": {"filter": [{"available": True}], "deadlines": {"features": "500ms"}, "warm_up": 16},
 }
-OFFSETS = SPEC | {"serve": SPEC["serve"] | {"lists": "offsets"}}
+OFFSETS = SPEC | {"serve": SPEC["serve"] | {"lists": "offsets", "vocabulary_limit": 100}}
+"""Users' sequences are looked up by key, too."""
 
 
 def write_data(folder: Path) -> None:
