@@ -23,7 +23,7 @@ from pipelines.features.operators.base import Mode, plain
 from pipelines.features.operators.target import fold_of
 from pipelines.features.raw import check_lists
 from pipelines.features.reading import Reads
-from shared.contracts.features import Categorify, MultiHot, mentioned
+from shared.contracts.features import mentioned
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.errors import Invalid
 
@@ -44,22 +44,6 @@ def extra_columns(spec: RecommenderSpec, interactions: pl.Schema) -> dict[str, p
     schema = spec.schema_
     names = {name for entry in spec.operators() for name in mentioned(entry)} - {schema.user, schema.item, schema.time, "label"}
     return {name: dtype for name, dtype in interactions.items() if name in names}
-
-
-def carried(spec: RecommenderSpec, extra: Mapping[str, pl.DataType], reads: Reads) -> dict[str, pl.DataType]:
-    """Those that something is made of. A family of keys alone needs none, but where a vocabulary of a key is counted in other columns
-    too."""
-    if reads != "keys" or _keys_share_words(spec):
-        return dict(extra)
-    return {}
-
-
-def _keys_share_words(spec: RecommenderSpec) -> bool:
-    worded = [one for one in spec.operators() if isinstance(one, Categorify | MultiHot)]
-    named = [(name, one.vocabulary or name) for one in worded for name in mentioned(one)]
-    keys = {spec.schema_.user, spec.schema_.item}
-    theirs = {words for name, words in named if name in keys}
-    return any(words in theirs for name, words in named if name not in keys)
 
 
 def graph_of(

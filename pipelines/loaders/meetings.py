@@ -38,6 +38,8 @@ class Moments:
     """The raw columns of the interactions, prepared."""
     times: Ints
     """Whole seconds, whatever the graph takes."""
+    extra: pl.DataFrame
+    """Further columns as the data has them, whatever the graph takes, without the blank row."""
     user_rows: Array | None = None
     """Of the users' table as of that moment, without the blank one."""
 
@@ -70,7 +72,8 @@ def read_meetings(fetch: Callable[[str], Path], has_users: bool, graph: Graph, n
 def _moments(path: Path, graph: Graph, has_users: bool) -> Moments:
     context = graph.side("context")
     raws = [one for one in graph.raws("interactions") if one.side == "context"]
-    columns = [f"{FEATURE}{one.name}" for one in context] + [_carried(one) for one in raws if not one.time]
+    extra = [name for name in pl.read_parquet_schema(path) if name.startswith(EXTRA)]
+    columns = [f"{FEATURE}{one.name}" for one in context] + extra
     first = (
         pl.scan_parquet(path)
         .sort("time", "item")
@@ -89,7 +92,8 @@ def _moments(path: Path, graph: Graph, has_users: bool) -> Moments:
         features[one.name] = np.concatenate([array(first[f"{FEATURE}{one.name}"], one.kind), array(made[one.name], one.kind)])
     whole = pl.concat([known, blank], how="vertical") if raws else pl.DataFrame()
     times = np.append(np.floor(first["time"].to_numpy()).astype(np.int64), np.int64(BLANK["int64"]))
-    return Moments(first["user"].to_numpy(), features, whole, times, first["user_row"].to_numpy() if has_users else None)
+    others = first.select(pl.col(name).alias(name.removeprefix(EXTRA)) for name in extra)
+    return Moments(first["user"].to_numpy(), features, whole, times, others, first["user_row"].to_numpy() if has_users else None)
 
 
 def _carried(column: Raw) -> str:
@@ -175,8 +179,11 @@ class RawColumns:
         return found + [own.users(some, self.moments.users) for some in lacking.values() if own is not None]
 
     def _of_moments(self, one: Input, served: Signature) -> Array:
-        if one.name == served.time and one.name not in self.moments.raw.columns:
-            return self.moments.times
+        if one.name not in self.moments.raw.columns:
+            if one.name == served.time:
+                return self.moments.times
+            if one.name in self.moments.extra.columns:
+                return _unread(self.moments.extra, one)
         return raw_column(self.moments.raw, one, "the interactions")
 
     def frame(self, graph: Graph, users: Ints, rows: Ints) -> pl.DataFrame:
@@ -188,6 +195,19 @@ class RawColumns:
         if self.moments.raw.width:
             parts.append(self.moments.raw[self.moments.places(users)])
         return pl.concat(parts, how="horizontal")
+
+
+def _unread(table: pl.DataFrame, one: Input) -> Array:
+    """A column that this run's family doesn't read, as another one's unit takes it; the last row is the blank one."""
+    dtype = table[one.name].dtype
+    inner = dtype.inner if isinstance(dtype, pl.List) else dtype
+    text = inner in (pl.String, pl.Categorical, pl.Enum)
+    if isinstance(dtype, pl.List) != (one.width is not None) or text != (one.dtype == "string"):
+        raise Invalid(f"the interactions' column '{one.name}' is {dtype}: how it becomes {one.dtype} is known to the serving version alone")
+    time = isinstance(inner, pl.Datetime | pl.Date)
+    column = Raw(one.name, one.dtype, "context", many=one.width is not None, table="interactions", time=time)
+    known = table.select(column.prepared(dtype))
+    return raw_column(pl.concat([known, known.clear(1)]), one, "the interactions")
 
 
 def read_raw(fetch: Callable[[str], Path], has_users: bool, meetings: Meetings) -> RawColumns:

@@ -33,7 +33,7 @@ from pipelines.features.columns import Side, Table
 from pipelines.features.engines.choice import Engine, engine
 from pipelines.features.engines.history import History
 from pipelines.features.graph import FEATURES, check_same, load_graph
-from pipelines.features.prepared import EXTRA, Prepared, carried, extra_columns, graph_of, prepare
+from pipelines.features.prepared import EXTRA, Prepared, extra_columns, graph_of, prepare
 from pipelines.features.reading import Reads
 from pipelines.models.families import reads_of
 from pipelines.stages.admission import admit, admit_events, judged_tables, remembered
@@ -58,7 +58,7 @@ class Interactions:
     digests: tuple[str, ...]
     facts: dict[str, int]
     extra: dict[str, pl.DataType]
-    """Further columns that the spec's features name; `frame` has those that something is made of."""
+    """Further columns that the spec's features name, whoever reads those: what serves may be asked with them in evaluate."""
     validation: dict[str, Any]
     pages: pl.LazyFrame | None = None
     """Views of pages, where the spec names them."""
@@ -124,11 +124,10 @@ def _full(context: Context, tables: JudgedTables) -> Interactions:
     spec = context.spec.recommender
     source = open_interactions(spec, _reach(context))
     extra = extra_columns(spec, source.frame.collect_schema())
-    wanted = carried(spec, extra, reads_of(spec.model.family))
     stretches = _events(context) if spec.data.interactions.also == "events" else []
     admitted = admit(context, source, tables, read_events(stretches, spec) if stretches else None)
     source = admitted.source
-    frame, digests = from_file(source, spec, {f"{EXTRA}{name}": name for name in wanted}), [source.digest()]
+    frame, digests = from_file(source, spec, {f"{EXTRA}{name}": name for name in extra}), [source.digest()]
     pages = views(source, spec)
     facts = {name: admitted.facts[found] for name, found in _FACTS.items() if found in admitted.facts}
     if admitted.events is not None:
@@ -152,10 +151,8 @@ def _warm(context: Context, tables: JudgedTables) -> Interactions:
         raise BadData(f"{EVENTS}: {count} events since the parent; a warm run needs {MIN_EVENTS}: wait, or start a full run")
     context.log.info("%s events since the parent read", f"{count:,}")
     admitted = admit_events(context, events, tables)
-    known = load_graph(context.fetcher("parent"))
-    extra = known.extra
-    wanted = carried(spec, extra, known.reads)
-    blank = [pl.lit(None, dtype).alias(f"{EXTRA}{name}") for name, dtype in wanted.items()]
+    extra = load_graph(context.fetcher("parent")).extra
+    blank = [pl.lit(None, dtype).alias(f"{EXTRA}{name}") for name, dtype in extra.items()]
     facts = {"events": count, "dropped": admitted.dropped}
     pages = _since(context, views_from_events(stretches), admitted.events) if spec.schema_.page else None
     frame = _since(context, admitted.events.with_columns(blank), admitted.events)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -107,3 +108,29 @@ def test_a_version_whose_files_say_less_than_its_unit_asks_is_not_compared(
         world.raw.of(served, own)
     with pytest.raises(Invalid, match=r"the serving version's online.json has no view 'fitted', which its unit is asked with"):
         own.users([one for one in served.side("user") if one.view == "fitted"], np.array([1]))
+
+
+def test_what_the_interactions_say_beyond_the_keys_is_asked_with_whoever_reads_it(world: Small) -> None:
+    moments = world.meetings.moments
+    count = len(moments.users)
+    said = {"device": pl.Series(["phone", "tv"] * count)[:count], "cart": pl.Series([[1, 2]] * count), "words": pl.Series(["a|b"] * count)}
+    raw = replace(world.raw, moments=replace(moments, raw=pl.DataFrame(), extra=pl.DataFrame(said)))
+    keys = [{"name": "userId", "dtype": "int64", "side": "user"}, {"name": "movieId", "dtype": "int64", "side": "item"}]
+    context = [
+        {"name": "device", "dtype": "string", "side": "context"},
+        {"name": "cart", "dtype": "int64", "width": 3, "side": "context"},
+        {"name": "at", "dtype": "int64", "side": "context"},
+    ]
+    served = Signature.model_validate({"user": "userId", "item": "movieId", "time": "at", "inputs": keys + context})
+    found = raw.of(served, None)(np.array([moments.users[1], STRANGER]), np.array([0, 0]))
+    blank = BLANK["int64"]
+    assert found["device"].tolist() == ["tv", ""]
+    assert found["cart"].tolist() == [[1, 2, blank], [blank] * 3]
+    assert found["at"].tolist() == [moments.times[1], blank]
+    words = {"name": "words", "dtype": "string", "width": 2, "side": "context"}
+    with pytest.raises(Invalid, match="the interactions' column 'words' is String: how it becomes string is known to the serving version"):
+        raw.of(
+            served.model_copy(
+                update={"inputs": Signature.model_validate(served.model_dump() | {"inputs": [*keys, words], "time": None}).inputs}
+            )
+        )

@@ -211,7 +211,8 @@ def test_a_run_of_a_family_of_keys_makes_of_the_data_what_it_reads(etl: Etl, tmp
     assert [one.name for one in signature(graph).inputs] == ["userId", "movieId"]
     assert "users.parquet" not in outcome.files and "users.features.parquet" not in outcome.files
     columns = pl.read_parquet_schema(outcome.files["train.parquet"])
-    assert list(columns) == ["user", "item", "time", "label", "user_code", "item_row"]
+    # What serves may still be asked with the device.
+    assert list(columns) == ["user", "item", "time", "label", "x.device", "user_code", "item_row"]
 
 
 def test_what_is_wrong_with_a_feature_is_said_whoever_reads_it(etl: Etl, tmp_path: Path) -> None:
