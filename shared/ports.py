@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from shared.contracts.archive import EventTable
 from shared.contracts.events import Impression, Interaction
+from shared.contracts.sources import Contents
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import File, Files, Manifest, StageSpec
 from shared.domain.access import Token
@@ -268,7 +269,7 @@ class StageOutputs(Protocol):
 
 
 class DataSource(Protocol):
-    def fingerprint(self, uri: str) -> Mapping[str, str]:
+    def fingerprint(self, uri: str, contents: Contents = "rows") -> Mapping[str, str]:
         """What tells whether the files behind a uri have changed, by file; empty where they can't be seen from here."""
 
 

@@ -11,9 +11,10 @@ import polars as pl
 
 from pipelines.data.sources import Reach, open_source, readable
 from pipelines.data.validate import check_table
-from pipelines.encoding.encoders import Encoder, open_encoder
-from pipelines.encoding.inputs import Images, Texts, Words
-from pipelines.encoding.work import Reader, Work, digest
+from pipelines.encoding.encoders import open_encoder
+from pipelines.encoding.files import Below
+from pipelines.encoding.inputs import reader
+from pipelines.encoding.work import Work, digest
 from shared.contracts.encoding import Encoded, EncodeRequest
 from shared.contracts.sources import Place
 from shared.contracts.strict import read
@@ -30,7 +31,8 @@ def encode(told: Any) -> Encoded:
     encoder = open_encoder(path)
     ways = request.model_dump(mode="json", include={"column", "images", "size", "pixels", "tokens", "words"})
     how = f"{digest(path)} {sorted(ways.items())}"
-    work = Work(encoder, _reader(request, encoder), request.key, request.column, out, request.batch, how)
+    images = Below(Path(request.images or Path(request.table).parent))
+    work = Work(encoder, reader(encoder.takes, request, images), request.key, request.column, out, request.batch, how)
 
     def told_of(done: int) -> None:
         if sys.stderr.isatty():
@@ -51,10 +53,3 @@ def _rows(request: EncodeRequest) -> pl.DataFrame:
             raise BadData(f"{source.name}: column '{request.column}' is {dtype}: files of images, or texts, are text")
         with readable(source.name):
             return source.frame.select(pl.col(request.key).cast(pl.Int64), request.column).collect(engine="streaming")
-
-
-def _reader(request: EncodeRequest, encoder: Encoder) -> Reader:
-    takes = encoder.takes
-    if takes.kind == "images":
-        return Images(Path(request.images or Path(request.table).parent), takes, request.size, request.pixels)
-    return Texts(takes) if takes.kind == "text" else Words(takes, request.tokens, request.words)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -35,33 +37,45 @@ class Encoder(Protocol):
         """Rows of numbers, as many as came."""
 
 
-def open_encoder(path: Path) -> Encoder:
+def open_encoder(path: Path, named: str = "") -> Encoder:
+    """`named`: what messages call it, where that isn't its path."""
+    named = named or str(path)
     if not path.is_file():
-        raise Invalid(f"{path}: there is no such encoder")
+        raise Invalid(f"{named}: there is no such encoder")
     if path.suffix == ".onnx":
-        return _Onnx(path)
+        return _Onnx(path, named)
     if path.suffix == ".keras":
-        return _Keras(path)
-    raise Unsupported(f"{path}: an encoder is an .onnx or a .keras file")
+        return _Keras(path, named)
+    raise Unsupported(f"{named}: an encoder is an .onnx or a .keras file")
+
+
+@contextmanager
+def installed(library: str, what: str) -> Iterator[None]:
+    """Around its import."""
+    try:
+        yield
+    except ImportError:
+        raise Unsupported(f"{what}: that takes {library}, which isn't in the environment of this process") from None
 
 
 class _Onnx:
-    def __init__(self, path: Path) -> None:
-        import onnxruntime
+    def __init__(self, path: Path, named: str) -> None:
+        with installed("ONNX Runtime", f"{named}: an .onnx encoder"):
+            import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         try:
             self._session = onnxruntime.InferenceSession(str(path), options, providers=onnxruntime.get_available_providers())
         except Exception as error:
-            raise BadData(f"{path}: it can't be loaded as ONNX: {' '.join(str(error).split())[:200]}") from None
+            raise BadData(f"{named}: it can't be loaded as ONNX: {' '.join(str(error).split())[:200]}") from None
         inputs = self._session.get_inputs()
         if len(inputs) != 1:
-            raise Unsupported(f"{path}: an encoder has one input; this one has {', '.join(one.name for one in inputs)}")
+            raise Unsupported(f"{named}: an encoder has one input; this one has {', '.join(one.name for one in inputs)}")
         self._input = inputs[0].name
         self._output = self._session.get_outputs()[0].name
         dtype = inputs[0].type.removeprefix("tensor(").removesuffix(")").replace("float", "float32").replace("float3216", "float16")
-        self.takes = _takes(path, dtype, [one if isinstance(one, int) and one > 0 else None for one in inputs[0].shape])
+        self.takes = _takes(named, dtype, [one if isinstance(one, int) and one > 0 else None for one in inputs[0].shape])
 
     def encode(self, batch: Array) -> Array:
         found = self._session.run([self._output], {self._input: batch})[0]
@@ -69,19 +83,20 @@ class _Onnx:
 
 
 class _Keras:
-    def __init__(self, path: Path) -> None:
-        from pipelines.models.runtime import load_keras
+    def __init__(self, path: Path, named: str) -> None:
+        with installed("TensorFlow", f"{named}: a .keras encoder"):
+            from pipelines.models.runtime import load_keras
 
-        keras = load_keras()
+            keras = load_keras()
         try:
             self._model = keras.saving.load_model(path, compile=False, safe_mode=True)
         except Exception as error:
             reason = " ".join(str(error).split())[:200]
-            raise BadData(f"{path}: it can't be loaded as a Keras model without code of its own: {reason}") from None
+            raise BadData(f"{named}: it can't be loaded as a Keras model without code of its own: {reason}") from None
         inputs = self._model.inputs
         if len(inputs) != 1:
-            raise Unsupported(f"{path}: an encoder has one input; this one has {len(inputs)}")
-        self.takes = _takes(path, str(inputs[0].dtype), list(inputs[0].shape))
+            raise Unsupported(f"{named}: an encoder has one input; this one has {len(inputs)}")
+        self.takes = _takes(named, str(inputs[0].dtype), list(inputs[0].shape))
 
     def encode(self, batch: Array) -> Array:
         import tensorflow as tf
@@ -89,7 +104,7 @@ class _Keras:
         return np.asarray(self._model(tf.constant(batch.tolist()) if batch.dtype == object else batch, training=False))
 
 
-def _takes(path: Path, dtype: str, shape: list[int | None]) -> Takes:
+def _takes(named: str, dtype: str, shape: list[int | None]) -> Takes:
     rest = tuple(shape[1:])
     if dtype == "string" and rest in ((), (1,)):
         return Takes("text", dtype, rest)
@@ -98,6 +113,6 @@ def _takes(path: Path, dtype: str, shape: list[int | None]) -> Takes:
     if dtype in ("float32", "float16", "uint8") and len(rest) == 3 and 3 in (rest[0], rest[2]):
         return Takes("images", dtype, rest)
     raise Unsupported(
-        f"{path}: it takes {dtype} of the shape {['rows', *rest]}; an encoder takes images (three channels), words (int64 [rows, words])"
+        f"{named}: it takes {dtype} of the shape {['rows', *rest]}; an encoder takes images (three channels), words (int64 [rows, words])"
         " or text"
     )

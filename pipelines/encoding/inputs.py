@@ -1,72 +1,88 @@
-"""Images and texts as encoders take them. What can't be read is left out with its reason: one damaged file stops nothing."""
+"""Images and texts as encoders take them. What can't be read is left out with its reason: one damaged file stops nothing.
+
+Each reader first gives a row's content, which tells it from others, and then makes of it what the encoder takes.
+"""
 
 from __future__ import annotations
 
 import re
 import zlib
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.encoding.encoders import Takes
+from pipelines.encoding.encoders import Takes, installed
+from pipelines.encoding.files import Files, Unreadable
+from shared.contracts.encoding import Pixels, Ways
 from shared.domain.errors import Invalid
 
-_MOST_BYTES, _MOST_PIXELS = 64 << 20, 100_000_000
+_MOST_PIXELS = 100_000_000
 _PNG, _JPEG, _NPY = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"\x93NUMPY"
 _WORD = re.compile(r"\w+")
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-Pixels = Literal["unit", "signed", "bytes", "imagenet"]
 
 
-class Unreadable(Exception):
-    """Of one row; the text says why."""
+class Reader(Protocol):
+    @property
+    def how(self) -> str:
+        """On what, beside the content and the encoder, the encoder's input depends."""
+
+    def content(self, value: str) -> bytes:
+        """Unreadable where there is none."""
+
+    def array(self, content: bytes) -> NDArray[Any]:
+        """Unreadable where it can't be made of that."""
+
+
+def reader(takes: Takes, ways: Ways, images: Files | None) -> Reader:
+    if takes.kind != "images":
+        return Texts(takes) if takes.kind == "text" else Words(takes, ways.tokens, ways.words)
+    if images is None:
+        raise Invalid("images: the encoder takes images: say in which folder they are")
+    return Images(images, takes, ways.size, ways.pixels)
 
 
 @dataclass(frozen=True)
 class Images:
-    """PNG, JPEG, or an array (.npy) of height x width x 3 bytes, below a folder."""
+    """PNG, JPEG, or an array (.npy) of height x width x 3 bytes."""
 
-    folder: Path
+    files: Files
     takes: Takes
     size: tuple[int, int] | None
     pixels: Pixels
 
     def __post_init__(self) -> None:
+        with installed("TensorFlow", "images"):
+            from pipelines.models.runtime import load_keras
+
+            load_keras()
         height, width = self.wanted
         if height is None or width is None:
-            raise Invalid(
-                "--option size: the encoder takes images of any size: say which one they are to be brought to, such as size=224x224"
-            )
+            raise Invalid("size: the encoder takes images of any size: say which one they are to be brought to, such as 224x224")
         if self.size is not None and (height, width) != self.size:
-            raise Invalid(f"--option size: the encoder takes {height}x{width}, not {self.size[0]}x{self.size[1]}")
+            raise Invalid(f"size: the encoder takes {height}x{width}, not {self.size[0]}x{self.size[1]}")
 
     @property
     def wanted(self) -> tuple[int | None, int | None]:
         height, width = self.takes.shape[1:] if self.takes.channels_first else self.takes.shape[:2]
         return (height or (self.size[0] if self.size else None), width or (self.size[1] if self.size else None))
 
-    def read(self, value: str) -> NDArray[Any]:
+    @property
+    def how(self) -> str:
+        return f"images {self.wanted} {self.pixels}"
+
+    def content(self, value: str) -> bytes:
+        return self.files.content(value)
+
+    def array(self, content: bytes) -> NDArray[Any]:
         import tensorflow as tf
 
-        image = self._decoded(self._bytes(value))
+        image = self._decoded(content)
         scaled = np.asarray(tf.image.resize(tf.cast(image, tf.float32), self.wanted, antialias=True))
         made = self._scaled(scaled)
         return np.transpose(made, (2, 0, 1)) if self.takes.channels_first else made
-
-    def _bytes(self, value: str) -> bytes:
-        root = self.folder.resolve()
-        try:
-            path = (root / value).resolve()
-            if not path.is_relative_to(root):
-                raise Unreadable(f"{value}: it doesn't lie below {self.folder}")
-            if path.stat().st_size > _MOST_BYTES:
-                raise Unreadable(f"{value}: it is larger than 64 MiB")
-            return path.read_bytes()
-        except (OSError, ValueError) as error:
-            raise Unreadable(f"{value}: {getattr(error, 'strerror', None) or error}") from None
 
     def _decoded(self, content: bytes) -> NDArray[Any]:
         import io
@@ -118,9 +134,13 @@ class Texts:
     """As they are, for an encoder that takes text."""
 
     takes: Takes
+    how = "text"
 
-    def read(self, value: str) -> NDArray[Any]:
-        whole = np.array(value, dtype=object)
+    def content(self, value: str) -> bytes:
+        return value.encode()
+
+    def array(self, content: bytes) -> NDArray[Any]:
+        whole = np.array(content.decode(), dtype=object)
         return whole[None] if self.takes.shape == (1,) else whole
 
 
@@ -132,7 +152,14 @@ class Words:
     tokens: int
     words: int
 
-    def read(self, value: str) -> NDArray[Any]:
+    @property
+    def how(self) -> str:
+        return f"words {self.takes.shape[0] or self.tokens} {self.words}"
+
+    def content(self, value: str) -> bytes:
+        return value.encode()
+
+    def array(self, content: bytes) -> NDArray[Any]:
         length = self.takes.shape[0] or self.tokens
-        found = [zlib.crc32(word.encode()) % (self.words - 1) + 1 for word in _WORD.findall(value.lower())[:length]]
+        found = [zlib.crc32(word.encode()) % (self.words - 1) + 1 for word in _WORD.findall(content.decode().lower())[:length]]
         return np.array(found + [0] * (length - len(found)), dtype=self.takes.dtype)

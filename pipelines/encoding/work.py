@@ -6,41 +6,21 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pipelines.encoding.batches import VECTOR, Left, arrays, batches, write_part
 from pipelines.encoding.encoders import Encoder
-from pipelines.encoding.inputs import Unreadable
+from pipelines.encoding.inputs import Reader
 from shared.domain.errors import BadData, Invalid
 
-VECTOR = "vector"
 STRETCH = 1_024
 """Rows of a part."""
-_REASONS = 10
 _HOW = "how.json"
-
-
-class Reader(Protocol):
-    def read(self, value: str) -> NDArray[Any]:
-        """Unreadable where it can't be."""
-
-
-@dataclass
-class Left:
-    """Rows without a vector."""
-
-    count: int = 0
-    reasons: list[str] = field(default_factory=list)
-
-    def add(self, key: int, reason: str) -> None:
-        self.count += 1
-        if len(self.reasons) < _REASONS:
-            self.reasons.append(f"{key}: {reason}")
 
 
 @dataclass(frozen=True)
@@ -68,7 +48,8 @@ class Work:
         for number, start in enumerate(range(0, len(todo), STRETCH), len(done)):
             found = list(self._encoded(todo[start : start + STRETCH], left))
             if found:
-                width = self._put(found, width, self.parts / f"{number:06}.parquet")
+                keys = pl.Series(self.key, [key for some, _ in found for key in some], dtype=pl.Int64)
+                width = write_part(keys, [some for _, some in found], width, self.parts / f"{number:06}.parquet")
             told(start + STRETCH)
         files = sorted(self.parts.glob("*.parquet"))
         if not files or width is None:
@@ -92,44 +73,8 @@ class Work:
             path.unlink()
         return sorted(self.parts.glob("*.parquet"))
 
-    def _encoded(self, rows: pl.DataFrame, left: Left) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-        keys: list[int] = []
-        values: list[NDArray[Any]] = []
-        for key, value in rows.iter_rows():
-            try:
-                if value is None or value == "":
-                    raise Unreadable("there is no value")
-                values.append(self.reader.read(value))
-                keys.append(key)
-            except Unreadable as error:
-                left.add(key, str(error))
-            if len(keys) == self.batch:
-                yield np.array(keys), self._vectors(values)
-                keys, values = [], []
-        if keys:
-            yield np.array(keys), self._vectors(values)
-
-    def _vectors(self, values: list[NDArray[Any]]) -> NDArray[np.float32]:
-        try:
-            found = self.encoder.encode(np.stack(values))
-        except Exception as error:
-            raise BadData(f"the encoder fails: {' '.join(str(error).split())[:300]}") from None
-        flat = found.reshape(len(values), -1) if found.ndim > 2 and found.size == len(values) * found.shape[1] else found
-        if flat.ndim != 2 or len(flat) != len(values):
-            raise BadData(f"the encoder gives the shape {list(found.shape)} for {len(values)} rows: one vector a row is expected")
-        if not np.isfinite(flat).all():
-            raise BadData("the encoder gives NaN or infinity: does it take pixels so (--option pixels=...)?")
-        return flat.astype(np.float32)
-
-    def _put(self, found: list[tuple[NDArray[np.int64], NDArray[Any]]], width: int | None, path: Path) -> int:
-        keys, vectors = np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found])
-        if width is not None and vectors.shape[1] != width:
-            raise BadData(f"the encoder gives vectors of {vectors.shape[1]} numbers, and gave {width} before")
-        frame = pl.DataFrame({self.key: keys, VECTOR: pl.Series(vectors).arr.to_list()})
-        new = path.with_suffix(".new")
-        frame.write_parquet(new)
-        new.replace(path)
-        return int(vectors.shape[1])
+    def _encoded(self, rows: pl.DataFrame, left: Left) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+        return batches(self.encoder, arrays(rows, self.reader, left), self.batch)
 
 
 def digest(path: Path) -> str:

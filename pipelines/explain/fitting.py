@@ -21,6 +21,7 @@ from pipelines.data.thinning import thin
 from pipelines.data.validation.judging import judge, refusal
 from pipelines.data.validation.tables import judge_tables
 from pipelines.data.vectors import open_vectors, with_vectors
+from pipelines.encoding.given import TRIED, try_encoder
 from pipelines.features.columns import NULL, Side, Table
 from pipelines.features.graph import Graph
 from pipelines.features.hashing import hashed
@@ -55,8 +56,8 @@ def fit_on_data(spec: RecommenderSpec, reach: Reach, most: int, reads: Reads = "
     """`most`: about so many interactions are looked at."""
     tables = judge_tables(spec, reach, {}, reach.scratch / "bad", reach.scratch / "validation")
     table, people = tables.items.source, tables.users.source if tables.users else None
-    items = _with_vectors(read_items(table, spec), spec, spec.schema_.item, reach)
-    users = _with_vectors(read_users(people, spec), spec, spec.schema_.user, reach) if people else None
+    items = _with_vectors(read_items(table, spec), spec, spec.schema_.item, table.name, reach)
+    users = _with_vectors(read_users(people, spec), spec, spec.schema_.user, people.name, reach) if people else None
     source = open_interactions(spec, reach)
     extra = extra_columns(spec, source.frame.collect_schema())
     judged = judge(source, spec, None, time.time(), reach.scratch / "bad.parquet", reach.scratch / "validation", tables)
@@ -103,15 +104,23 @@ def fit_on_nothing(spec: RecommenderSpec, reach: Reach, reads: Reads = "deep") -
 
 
 def _empty(table: Keyed, key: str, spec: RecommenderSpec, reach: Reach) -> pl.DataFrame:
-    there = open_source(table, reach, (table.key,)).frame.collect_schema()
-    columns = {name: dtype for name, dtype in there.items() if name not in (table.key, key)}
+    source = open_source(table, reach, (table.key,))
+    columns = {name: dtype for name, dtype in source.frame.collect_schema().items() if name not in (table.key, key)}
+    for of in _vectors(spec, key):
+        if of.encode is not None:
+            try_encoder(source.frame.head(TRIED).collect(), of, of.encode, source.name, reach)
     vectors = {one.output: pl.List(pl.Float32) for one in _vectors(spec, key)}
     return pl.DataFrame(schema={key: pl.Int64(), **columns, **vectors})
 
 
-def _with_vectors(table: pl.DataFrame, spec: RecommenderSpec, key: str, reach: Reach) -> pl.DataFrame:
+def _with_vectors(table: pl.DataFrame, spec: RecommenderSpec, key: str, name: str, reach: Reach) -> pl.DataFrame:
+    """Vectors that etl would work out are blank: no count depends on them."""
     for of in _vectors(spec, key):
-        table = with_vectors(table, open_vectors(of, reach), of)
+        if of.encode is None:
+            table = with_vectors(table, open_vectors(of, reach), of)
+        else:
+            try_encoder(table, of, of.encode, name, reach)
+            table = table.with_columns(pl.lit(None, pl.List(pl.Float32)).alias(of.output))
     return table
 
 

@@ -3,8 +3,8 @@
 Publishes: train.parquet and holdout.parquet (user, item, time, label, user_code, item_row, and what features of the moment need:
 pipelines.features.prepared), firsts.parquet, history.parquet (every user-item pair known so far, parents' included), items.parquet (the raw
 catalogue, ordered by key), items.features.parquet (its features, row by row), users.parquet and users.features.parquet where more than the
-key is known of users (where what is known changes, a row for each stretch of time, the newest last), the features' fitted state, and
-features.json. A warm run reads the parent's and grows them.
+key is known of users (where what is known changes, a row for each stretch of time, the newest last), the features' fitted state,
+features.json, and the vectors that it has worked out (pipelines.stages.vectors). A warm run reads the parent's and grows them.
 To compact events is etl's work too, and of no run.
 """
 
@@ -15,7 +15,7 @@ import itertools
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
@@ -28,19 +28,17 @@ from pipelines.data.thinning import thin
 from pipelines.data.validate import check_interactions
 from pipelines.data.validation.events import EVENTS
 from pipelines.data.validation.tables import JudgedTables
-from pipelines.data.vectors import open_vectors, with_vectors
 from pipelines.features.columns import Side, Table
 from pipelines.features.engines.choice import Engine, engine
 from pipelines.features.engines.history import History
 from pipelines.features.graph import FEATURES, check_same, load_graph
 from pipelines.features.prepared import EXTRA, Prepared, extra_columns, graph_of, prepare
-from pipelines.features.reading import Reads
 from pipelines.models.families import reads_of
 from pipelines.stages.admission import admit, admit_events, judged_tables, remembered
 from pipelines.stages.compact import compact
 from pipelines.stages.runner import Context, Outcome, main
+from pipelines.stages.vectors import TableVectors
 from pipelines.stages.written import with_written
-from shared.contracts.features import Vector
 from shared.domain.errors import BadData, Invalid
 
 FIRSTS = "firsts.parquet"
@@ -75,19 +73,22 @@ def _run(context: Context, chosen: Engine) -> Outcome:
     spec, log = context.spec.recommender, context.log
     tables = judged_tables(context, _reach(context))
     table, people = tables.items.source, tables.users.source if tables.users else None
+    known = load_graph(context.fetcher("parent")) if context.spec.mode == "warm" and context.has("parent", FEATURES) else None
+    reads = known.reads if known else reads_of(spec.model.family)  # a warm run's family is its parent's, or training refuses it
+    vectors = TableVectors(context, _reach(context), reads)
+    for source, key in ((table, spec.schema_.item), (people, spec.schema_.user)):
+        if source is not None:
+            vectors.check(source, key)
     found = _warm(context, tables) if context.spec.mode == "warm" else _full(context, tables)
     items = read_items(table, spec)
     frame, thinned = _normalised(context, found.frame, found.name)
     parts = split(frame, spec.split, found.name)
 
-    known = load_graph(context.fetcher("parent")) if context.spec.mode == "warm" else None
-    reads = known.reads if known else reads_of(spec.model.family)  # a warm run's family is its parent's, or training refuses it
-    items, digests = _with_vectors(context, items, "item", reads)
+    items = vectors.join(items, spec.schema_.item)
     users = read_users(people, spec) if people else None
     names: dict[Table, str] = {"interactions": found.name, "items": f"the items table {table.name}"}
     if people is not None and users is not None:
-        users, more = _with_vectors(context, users, "user", reads)
-        names["users"], digests = f"the users table {people.name}", (*digests, *more)
+        users, names["users"] = vectors.join(users, spec.schema_.user), f"the users table {people.name}"
     graph = graph_of(spec, found.extra, items.schema, users.schema if users is not None else None, names, reads)
     if graph.left:
         left = ", ".join(dict.fromkeys(one.feature for one in graph.left))
@@ -105,9 +106,9 @@ def _run(context: Context, chosen: Engine) -> Outcome:
         log.info("feature %s: %s codes", column, f"{cardinality:,}")
 
     files, rows = _write(context, ready, parts, history, known is not None)
-    files |= remembered(context, tables)
+    files |= remembered(context, tables) | vectors.files()
     log.info("%s rows to train on, %s held out", f"{rows['train']:,}", f"{rows['holdout']:,}")
-    digests = (*found.digests, *(one.digest() for one in (table, people) if one), *digests, *written)
+    digests = (*found.digests, *(one.digest() for one in (table, people) if one), *vectors.digests, *written)
     facts = {
         "snapshot": hashlib.sha256("".join(digests).encode()).hexdigest(),
         "rows": found.facts | thinned | {"items": len(items)},
@@ -116,6 +117,8 @@ def _run(context: Context, chosen: Engine) -> Outcome:
         "mode": context.spec.mode,
         "validation": found.validation,
     }
+    if vectors.facts:
+        facts["encoded"] = vectors.facts
     shutil.rmtree(_reach(context).scratch, ignore_errors=True)  # a second copy of what was fetched and laid down
     return Outcome(files, {f"rows.{side}": float(count) for side, count in rows.items()} | {"rows.items": float(len(items))}, facts)
 
@@ -205,21 +208,6 @@ def _seen_by_known(context: Context, pages: pl.LazyFrame, frame: pl.LazyFrame) -
 def _laid_down(frame: pl.LazyFrame, path: Path) -> pl.LazyFrame:
     frame.sink_parquet(path, row_group_size=ROW_GROUP, compression="lz4", statistics=False)
     return pl.scan_parquet(path)
-
-
-def _with_vectors(
-    context: Context, table: pl.DataFrame, side: Literal["item", "user"], reads: Reads
-) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """With the vectors that belong to its keys, where the family reads more than those."""
-    spec = context.spec.recommender
-    key = spec.schema_.item if side == "item" else spec.schema_.user
-    digests: list[str] = []
-    for entry in spec.operators() if reads != "keys" else ():
-        if isinstance(entry, Vector) and entry.vector.of == key:
-            source = open_vectors(entry.vector, _reach(context))
-            table = with_vectors(table, source, entry.vector)
-            digests.append(source.digest())
-    return table, tuple(digests)
 
 
 def _write(context: Context, ready: Prepared, parts: Parts, history: History | None, warm: bool) -> tuple[dict[str, Path], dict[str, int]]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -55,13 +54,8 @@ def encode(
     typer.echo(f"in a spec: vector: {{of: {key}, from: {out}, width: {found.width}}}")
 
 
-def _chosen(written: str) -> tuple[str, Any]:
+def _chosen(written: str) -> tuple[str, str]:
     name, equals, value = written.partition("=")
     if not equals or name not in _OPTIONS:
         raise Refused(f"--option: expected one of {', '.join(f'{one}=...' for one in _OPTIONS)}, got {written!r}", 2)
-    if name != "size":
-        return name, value
-    found = re.fullmatch(r"([1-9]\d{0,3})x([1-9]\d{0,3})", value)
-    if found is None:
-        raise Refused(f"--option size: expected HEIGHTxWIDTH such as 224x224, got {value!r}", 2)
-    return name, (int(found[1]), int(found[2]))
+    return name, value

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from shared.contracts.encoding import EARLIER, ENCODED
+from shared.contracts.features import Vector
 from shared.contracts.gates import MetricGate
 from shared.contracts.plans import TAKES, stage_parts
-from shared.contracts.sources import Place
+from shared.contracts.sources import Contents, Place
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, Manifest, digest_of
 from shared.contracts.strict import read
@@ -22,6 +24,8 @@ from shared.ports import ArtifactStore, DataSource, Record, Registry, RunStore, 
 _KNOWN = 1000
 _specs: dict[str, tuple[Any, RecommenderSpec]] = {}
 _DATA, _INPUT = "data: ", "input: "
+_BESIDE = (ACCEPTED, EARLIER)
+"""Inputs that are no part of what a stage is made of."""
 
 
 class Bases:
@@ -63,7 +67,7 @@ class Bases:
                 return Basis(parts=parts, why="what was written of users is taken anew each time")
             if any(place.query for place in _places(record, spec)):
                 return Basis(parts=parts, why="a database is asked anew each time")
-            if not all(self._data.fingerprint(uri) for uri in _uris(record, spec)):
+            if not all(self._data.fingerprint(uri, contents) for uri, contents in _uris(record, spec)):
                 return Basis(parts=parts, why="its data can't be seen from here")
         found = Basis(digest(stage, parts), parts)
         if record.spec.get("fresh"):
@@ -95,18 +99,22 @@ class Bases:
     def _parts(self, record: Record[RunStatus], spec: RecommenderSpec, stage: str, done: Sequence[StageDone]) -> dict[str, str]:
         parts = self._own_parts(record, spec, stage)
         inputs = self.inputs(record, spec, stage, done)
-        parts |= {f"{_INPUT}{origin}": f"sha256:{digest_of(files)}" for origin, files in inputs.items() if origin != ACCEPTED}
+        parts |= {f"{_INPUT}{origin}": f"sha256:{digest_of(files)}" for origin, files in inputs.items() if origin not in _BESIDE}
         return parts | (self.data_parts(record, spec) if stage == "etl" else {})
 
     def data_parts(self, record: Record[RunStatus], spec: RecommenderSpec) -> dict[str, str]:
-        return {f"{_DATA}{name}": mark for uri in _uris(record, spec) for name, mark in self._data.fingerprint(uri).items()}
+        uris = _uris(record, spec)
+        return {f"{_DATA}{name}": mark for uri, contents in uris for name, mark in self._data.fingerprint(uri, contents).items()}
 
     def inputs(self, record: Record[RunStatus], spec: RecommenderSpec, stage: str, done: Sequence[StageDone]) -> dict[str, Files]:
         """Files of the earlier stages that it reads, so that it can't depend on others, and of the version that served when the run was
-        asked for: to start from, or to compare with. Beside them, for etl, what is remembered of the data accepted last."""
+        asked for: to start from, or to compare with. Beside them, for etl, what is remembered of the data accepted last, and the vectors
+        that an earlier one has worked out."""
         inputs = {one.stage: published(self.artifacts, one.attempt).files for one in done if one.stage in TAKES[stage]}
         if stage == "etl" and record.spec["mode"] == "full" and (accepted := self._accepted(record)):
             inputs[ACCEPTED] = accepted
+        if stage == "etl" and not record.spec.get("fresh") and (earlier := self._encoded(record, spec)):
+            inputs[EARLIER] = earlier
         number = record.spec["serving"]
         if number is None:
             return inputs
@@ -120,10 +128,24 @@ class Bases:
 
     def _accepted(self, record: Record[RunStatus]) -> Files:
         """The profile of the data that the newest version has learned from; nothing where it is of a release without, or gone."""
+        return self._of(self._learned_from(record), PROFILE)
+
+    def _encoded(self, record: Record[RunStatus], spec: RecommenderSpec) -> Files:
+        """Vectors that the newest etl has worked out, or that of the newest version; nothing where this spec has no use for them."""
+        if not any(isinstance(one, Vector) and one.vector.encode is not None for one in spec.operators()):
+            return {}
+        newest = self._outputs.newest(record.recommender, "etl")
+        return self._of(newest.attempt if newest else None, ENCODED) or self._of(self._learned_from(record), ENCODED)
+
+    def _learned_from(self, record: Record[RunStatus]) -> str | None:
+        """The etl of the newest version."""
         versions = self.registry.list(record.recommender)
-        attempt = versions[-1].lineage.get("attempts", {}).get("etl", {}).get("attempt") if versions else None
+        return versions[-1].lineage.get("attempts", {}).get("etl", {}).get("attempt") if versions else None
+
+    def _of(self, attempt: str | None, name: str) -> Files:
+        """One of its files, if it is there."""
         manifest = self.intact(attempt) if attempt else None
-        return {PROFILE: manifest.files[PROFILE]} if manifest and PROFILE in manifest.files else {}
+        return {name: manifest.files[name]} if manifest and name in manifest.files else {}
 
     def steady(self, record: Record[RunStatus]) -> bool:
         """Whether the data that the stage under way has read is what it was when the stage began."""
@@ -184,8 +206,8 @@ def _places(record: Record[RunStatus], spec: RecommenderSpec) -> tuple[Place, ..
     return tuple(place for name, place in spec.places().items() if not (warm and name.startswith("data.interactions")))
 
 
-def _uris(record: Record[RunStatus], spec: RecommenderSpec) -> tuple[str, ...]:
-    return tuple(place.uri for place in _places(record, spec) if place.uri is not None)
+def _uris(record: Record[RunStatus], spec: RecommenderSpec) -> tuple[tuple[str, Contents], ...]:
+    return tuple((place.uri, place.contents) for place in _places(record, spec) if place.uri is not None)
 
 
 def takes_events(record: Record[RunStatus], spec: RecommenderSpec) -> bool:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, StrictInt, StrictStr, model_validator
 
 from shared.contracts.columns import Column
+from shared.contracts.encoding import Encode
 from shared.contracts.entries import entry
 from shared.contracts.quantities import Duration
 from shared.contracts.strict import Strict
@@ -236,10 +237,26 @@ class Extract(Strict):
 
 class VectorOf(Strict):
     of: Column = Field(description="The key that the vectors belong to: the item's or the user's.")
-    source: str = Field(alias="from", description="Parquet with the key's column and one of lists of numbers.")
-    column: Column = Field("vector", description="The column of the vectors.")
+    source: str | None = Field(
+        None,
+        alias="from",
+        exclude_if=lambda source: source is None,
+        description="Parquet with the key's column and one of lists of numbers.",
+    )
+    encode: Encode | None = Field(
+        None,
+        exclude_if=lambda encode: encode is None,
+        description="Instead of `from`: images or texts of the items or users table, by an encoder of your own.",
+    )
+    column: Column = Field("vector", description="The column of the vectors that are read.")
     width: int = Field(ge=1, le=8192, description="How long each vector is.")
     name: Column | None = Field(None, alias="as", description="What the feature is called; `KEY_vector` if not given.")
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> VectorOf:
+        if (self.source is None) == (self.encode is None):
+            raise ValueError("vector: say either 'from' with the vectors, or 'encode' with what they are made of")
+        return self
 
     @property
     def output(self) -> str:
@@ -247,7 +264,7 @@ class VectorOf(Strict):
 
 
 class Vector(Strict):
-    """A vector from elsewhere (of an image, of a text), to length 1; zeros for keys that have none."""
+    """A vector of an image or of a text, from elsewhere or made in the run, to length 1; zeros for keys that have none."""
 
     vector: VectorOf = Field(description="Whose vectors, and where they are.")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -12,6 +12,7 @@ from shared.contracts.strict import Strict
 from shared.domain.sql import not_one_select
 
 _DATABASE = r"[a-z][a-z0-9-]{0,39}"
+Contents = Literal["rows", "encoder", "images"]
 DatabaseName = Annotated[
     str,
     written(_DATABASE, "the name of a database: lower-case letters, digits and dashes, at most 40, beginning with a letter"),
@@ -28,6 +29,8 @@ def _one_select(query: str) -> str:
 
 class Place(Strict):
     """Either `uri`, or `query` and `from`."""
+
+    contents: ClassVar[Contents] = "rows"
 
     uri: str | None = Field(
         None,
@@ -58,3 +61,15 @@ class Place(Strict):
     def said(self) -> str:
         """As messages name it."""
         return self.uri if self.uri is not None else f"query of {self.database}"
+
+
+class EncoderFile(Place):
+    """What rows are encoded by."""
+
+    contents: ClassVar[Contents] = "encoder"
+
+
+class ImagesFolder(Place):
+    """Where images lie that rows name."""
+
+    contents: ClassVar[Contents] = "images"

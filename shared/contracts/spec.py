@@ -25,7 +25,7 @@ from shared.contracts.quantities import Comparison, Cpu, Duration, Memory, Rule,
 from shared.contracts.retraining import Retrain
 from shared.contracts.rollouts import Rollout
 from shared.contracts.serving import Serve
-from shared.contracts.sources import Place
+from shared.contracts.sources import EncoderFile, ImagesFolder, Place
 from shared.contracts.strict import Strict, one_line, read, unknown_name
 from shared.contracts.text import unkeepable
 from shared.contracts.validation import Validate, ValidateTable
@@ -250,6 +250,13 @@ class RecommenderSpec(Strict):
         return self
 
     @model_validator(mode="after")
+    def _what_is_encoded_is_there(self) -> RecommenderSpec:
+        for op in self.operators():
+            if isinstance(op, Vector) and op.vector.encode and op.vector.of == self.schema_.user and self.data.users is None:
+                raise ValueError(f"features: vector '{op.vector.output}': encode: there is no table of users: say data.users")
+        return self
+
+    @model_validator(mode="after")
     def _slices_fit(self) -> RecommenderSpec:
         """What requests say of users has one kind, in filters and in slices."""
         try:
@@ -281,9 +288,16 @@ class RecommenderSpec(Strict):
 
     def places(self) -> dict[str, Place]:
         """Where all of the data is, by field."""
-        vectors = [one.vector for one in self.operators() if isinstance(one, Vector)]
-        tables = {f"data.{name}" + (".uri" if place.uri is not None else ""): place for name, place in self.data.places().items()}
-        return tables | {f"features: vector '{one.output}'": Place(uri=one.source) for one in vectors}
+        found = {f"data.{name}" + (".uri" if place.uri is not None else ""): place for name, place in self.data.places().items()}
+        for one in (entry.vector for entry in self.operators() if isinstance(entry, Vector)):
+            named = f"features: vector '{one.output}'"
+            if one.encode is None:
+                found[named] = Place(uri=one.source)
+                continue
+            found[f"{named}: encode.encoder"] = EncoderFile(uri=one.encode.encoder)
+            if one.encode.images is not None:
+                found[f"{named}: encode.images"] = ImagesFolder(uri=one.encode.images)
+        return found
 
     def operators(self) -> tuple[Any_, ...]:
         return self.features or (Categorify(categorify=(self.schema_.user, self.schema_.item)),)

@@ -42,7 +42,7 @@ class StageSpec(Strict):
         default_factory=dict,
         description="By origin: 'etl', 'train', 'evaluate', 'export', 'events', 'features' (what was written of users), "
         "'parent' (warm start), 'serving' (to compare with), "
-        "'accepted' (what is remembered of the data that the last version learned from); "
+        "'accepted' (what is remembered of the data that the last version learned from), 'encoded' (vectors that an earlier etl has made); "
         "to compact: 'days' (what is stored) and 'parts' (what of it is written already).",
     )
     mode: Literal["full", "warm", "compact"] = Field(

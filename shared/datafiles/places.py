@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shared.contracts.sources import Place
+from shared.contracts.sources import Contents, Place
+from shared.datafiles.beside import encoder_file, encoder_object, images_folder, images_in, images_objects
 from shared.datafiles.databases import databases
 from shared.datafiles.kinds import LAYOUT, kind_of
 from shared.datafiles.local import allowed_pattern, data_files
-from shared.datafiles.objects import allowed_key, data_objects, is_object
+from shared.datafiles.objects import DataObject, allowed_key, data_objects, is_object
 from shared.datafiles.s3 import S3
 from shared.domain.errors import EyasError
 from shared.domain.reuse import part
@@ -31,11 +32,11 @@ class DataFiles:
         self._roots = tuple(roots)
         self._store = store
 
-    def fingerprint(self, uri: str) -> Mapping[str, str]:
+    def fingerprint(self, uri: str, contents: Contents = "rows") -> Mapping[str, str]:
         """By file: its size and when it was last written, and an object's tag; the whole in one where there are very many. Nothing where
         it can't be read: the stage will say why."""
         try:
-            marks = self._marks(uri)
+            marks = self._marks(uri, contents)
         except (EyasError, OSError):
             return {}
         return marks if len(marks) <= _NAMED else {f"{uri} ({len(marks)} files)": part(marks)}
@@ -53,22 +54,39 @@ class DataFiles:
         """Why there would be nothing to read just now, as this process sees it."""
         try:
             if place.uri is not None:
-                self._marks(place.uri)
+                self._marks(place.uri, place.contents)
             elif place.database is not None:
                 databases().url(place.database)
         except (EyasError, OSError) as error:
             return str(error)
         return None
 
-    def _marks(self, uri: str) -> dict[str, str]:
+    def _marks(self, uri: str, contents: Contents) -> dict[str, str]:
+        if contents != "rows":
+            return self._beside(uri, contents)
         if is_object(uri):
             store = self._store()
             found = data_objects(uri, self._roots, store)
-            marks = {one.uri: f"{one.size} bytes of {one.written}, tag {one.tag}" for one in found}
+            marks = {one.uri: _tagged(one) for one in found}
             return marks | {f"{one.uri}{LAYOUT}": f"tag {other.tag}" for one in found for other in one.layout(store)}
         files = data_files(uri, self._roots)
         beside = [path.with_name(path.name + LAYOUT) for path in files if kind_of(path.name) == "tfrecord"]
         return {str(path): _state(path) for path in (*files, *(path for path in beside if path.is_file()))}
+
+    def _beside(self, uri: str, contents: Contents) -> dict[str, str]:
+        if is_object(uri):
+            store = self._store()
+            if contents == "encoder":
+                return {uri: _tagged(encoder_object(uri, self._roots, store))}
+            return {one.uri: _tagged(one) for one in images_objects(uri, self._roots, store).values()}
+        if contents == "encoder":
+            path = encoder_file(uri, self._roots)
+            return {str(path): _state(path)}
+        return {str(path): _state(path) for path in images_in(images_folder(uri, self._roots))}
+
+
+def _tagged(one: DataObject) -> str:
+    return f"{one.size} bytes of {one.written}, tag {one.tag}"
 
 
 def _state(path: Path) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.contracts.sources import Place
+from shared.contracts.sources import EncoderFile, ImagesFolder, Place
 from shared.datafiles import DataFiles, data_files
 from shared.domain.errors import BadData, Invalid, Unsupported
 
@@ -59,3 +59,26 @@ def test_a_query_has_a_fault_where_its_database_is_not_known(tmp_path: Path, mon
     files.check(Place.model_validate({"query": "SELECT 1", "from": "other"}))
     assert files.fault(Place.model_validate({"query": "SELECT 1", "from": "shop"})) is None
     assert "no database 'other' (known: shop" in str(files.fault(Place.model_validate({"query": "SELECT 1", "from": "other"})))
+
+
+@pytest.mark.requirement("G-30")
+def test_an_encoder_and_a_folder_of_images_are_told_by_their_files_and_lie_under_a_root(tmp_path: Path) -> None:
+    allowed, outside = tmp_path / "allowed", tmp_path / "outside"
+    (allowed / "posters" / "deep").mkdir(parents=True)
+    outside.mkdir()
+    for path in (allowed / "words.onnx", allowed / "posters" / "a [x].png", allowed / "posters" / "deep" / "b.jpg", outside / "c.onnx"):
+        path.write_text("1")
+    (allowed / "posters" / "link.png").symlink_to(outside / "c.onnx")
+    files = DataFiles([str(allowed)])
+    assert [Path(name).name for name in files.fingerprint("words.onnx", "encoder")] == ["words.onnx"]
+    before = files.fingerprint("posters", "images")
+    assert sorted(Path(name).name for name in before) == ["a [x].png", "b.jpg"]
+    (allowed / "posters" / "deep" / "b.jpg").write_text("12")
+    assert files.fingerprint("posters", "images") != before
+    for uri in ("none.onnx", str(outside / "c.onnx"), "posters"):
+        assert files.fingerprint(uri, "encoder") == {}
+    assert files.fingerprint(str(outside), "images") == {}
+    assert files.fault(EncoderFile(uri="none.onnx")) == "none.onnx: there is no such encoder"
+    assert files.fault(ImagesFolder(uri="words.onnx")) == "words.onnx: there is no such folder of images"
+    with pytest.raises(Invalid, match="doesn't lie under an allowed data root"):
+        files.check(EncoderFile(uri=str(outside / "c.onnx")))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.contracts.sources import Place
+from shared.contracts.sources import EncoderFile, ImagesFolder, Place
 from shared.datafiles import DataFiles, data_objects
 from shared.datafiles.objects import allowed_key
 from shared.datafiles.s3 import S3
@@ -115,6 +115,22 @@ def test_a_fingerprint_tells_one_state_of_an_object_from_another(server: S3Serve
     assert files.fingerprint("s3://lake/films/none.csv") == {}
     assert "no such object" in str(files.fault(Place(uri="s3://lake/films/none.csv")))
     (server.buckets / "lake/films/new/x.csv").unlink()
+
+
+@pytest.mark.requirement("G-30")
+def test_an_encoder_and_a_folder_of_images_in_a_store_are_told_by_their_objects(server: S3Server, tmp_path: Path) -> None:
+    file = tmp_path / "x.png"
+    file.write_text("1")
+    for key in ("films/words.onnx", "films/posters/a.png", "films/posters/deep/b.png", "films/postersize.png"):
+        server.put(file, "lake", key)
+    files = DataFiles(ROOTS, lambda: store(server))
+    assert list(files.fingerprint("s3://lake/films/words.onnx", "encoder")) == ["s3://lake/films/words.onnx"]
+    found = files.fingerprint("s3://lake/films/posters", "images")
+    assert sorted(found) == ["s3://lake/films/posters/a.png", "s3://lake/films/posters/deep/b.png"]
+    assert files.fault(EncoderFile(uri="s3://lake/films/none.onnx")) == "s3://lake/films/none.onnx: there is no such encoder"
+    assert files.fault(ImagesFolder(uri="s3://lake/films/none")) == "s3://lake/films/none: there is no such folder of images"
+    for key in ("films/words.onnx", "films/posters/a.png", "films/posters/deep/b.png", "films/postersize.png"):
+        (server.buckets / "lake" / key).unlink()
 
 
 @pytest.mark.parametrize(

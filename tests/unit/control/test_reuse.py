@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from services.sources import code_version
+from shared.contracts.encoding import EARLIER, ENCODED
 from shared.contracts.validation_report import ACCEPTED, PROFILE
 from shared.datafiles import DataFiles
 from shared.domain.run import STAGES, StageDone
@@ -317,3 +318,43 @@ def test_data_of_a_run_that_came_to_nothing_stands_as_long_as_it_was_compared_wi
     lived(world, "r1", "failed")
     world.plays = {}
     assert lived(world, "r2")["etl"].attempt == "r1-etl-1"
+
+
+ENCODES = [
+    {"categorify": ["person", "film"]},
+    {"vector": {"of": "film", "width": 2, "encode": {"column": "title", "encoder": "words.onnx", "images": "posters"}}},
+]
+
+
+@pytest.mark.requirement("G-30")
+def test_vectors_that_the_newest_etl_has_worked_out_are_there_for_the_next(world: World) -> None:
+    world.more = {"etl": (ENCODED,)}
+    world.data.marks |= {"words.onnx": "1 byte", "posters": "1 byte"}
+    world.apply(features=ENCODES)
+    lived(world, "r1")
+    assert reused(lived(world, "r2")) == list(REUSABLE), "they are no part of what etl is made of"
+    for id, changed in (("r3", "posters"), ("r4", "words.onnx"), ("r5", "a.csv")):
+        world.data.marks[changed] = f"of {id}"
+        assert "etl" not in reused(lived(world, id))
+    lived(world, "r6", fresh=True)
+    world.apply()
+    lived(world, "r7")
+    given = {one.run: one.inputs.get(EARLIER) for one in world.executor.started if one.stage == "etl"}
+    published = {run: {ENCODED: found.files[ENCODED]} for run in given if (found := world.artifacts.manifest(f"{run}-etl-1"))}
+    assert given == {"r1": None, "r3": published["r1"], "r4": published["r3"], "r5": published["r4"], "r6": None, "r7": None}
+
+
+@pytest.mark.requirement("G-30")
+def test_vectors_of_a_version_count_where_no_newer_etl_has_any(world: World) -> None:
+    world.more = {"etl": (ENCODED,)}
+    world.data.marks |= {"words.onnx": "1 byte", "posters": "1 byte"}
+    world.apply(features=ENCODES)
+    lived(world, "r1")
+    world.more, world.metrics = {}, {"evaluate": {"candidate.auc": 0.1}}
+    world.apply()
+    lived(world, "r2", "rejected")
+    world.apply(features=ENCODES, split={"test": "30%"})
+    lived(world, "r3", "rejected")
+    manifest = world.artifacts.manifest("r1-etl-1")
+    assert manifest is not None
+    assert world.executor.given["r3-etl-1"].inputs[EARLIER] == {ENCODED: manifest.files[ENCODED]}

@@ -40,6 +40,7 @@ from services.store.routes import SqlRoutes
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.card import CARD
 from shared.contracts.events import Impression, Interaction
+from shared.contracts.sources import Contents
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Failure, Files, Manifest, StageName, StageSpec, digest_of
 from shared.domain.machine import HasState, Request
@@ -219,7 +220,7 @@ class Data:
     def __init__(self) -> None:
         self.marks = {"a.csv": "1 byte", "b.csv": "1 byte"}
 
-    def fingerprint(self, uri: str) -> Mapping[str, str]:
+    def fingerprint(self, uri: str, contents: Contents = "rows") -> Mapping[str, str]:
         return {uri: self.marks[uri]} if uri in self.marks else {}
 
 

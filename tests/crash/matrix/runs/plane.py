@@ -20,6 +20,7 @@ from services.store.outputs import SqlStageOutputs
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from shared.artifacts import FsspecArtifacts
+from shared.contracts.sources import Contents
 from shared.contracts.stage import StageSpec
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import Job, RunEffect, RunStatus, StartStage
@@ -87,7 +88,7 @@ class WorldExecutor:
 class Data:
     """Data files that never change."""
 
-    def fingerprint(self, uri: str) -> Mapping[str, str]:
+    def fingerprint(self, uri: str, contents: Contents = "rows") -> Mapping[str, str]:
         return {uri: "1 byte"}
 
 

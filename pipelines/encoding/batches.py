@@ -1,0 +1,87 @@
+"""Rows through an encoder, some at a time, and what it gives on disk: one vector a row, finite, all of one length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipelines.encoding.encoders import Encoder
+from pipelines.encoding.files import Unreadable
+from pipelines.encoding.inputs import Reader
+from shared.domain.errors import BadData
+
+VECTOR = "vector"
+_REASONS = 10
+K = TypeVar("K")
+
+
+@dataclass
+class Left:
+    """Rows without a vector."""
+
+    count: int = 0
+    reasons: list[str] = field(default_factory=list)
+
+    def add(self, key: int, reason: str) -> None:
+        self.count += 1
+        if len(self.reasons) < _REASONS:
+            self.reasons.append(f"{key}: {reason}")
+
+
+def value_of(value: str | None) -> str:
+    if not value:
+        raise Unreadable("there is no value")
+    return value
+
+
+def arrays(rows: pl.DataFrame, reader: Reader, left: Left) -> Iterator[tuple[int, NDArray[Any]]]:
+    """`rows`: key and value. What can't be read goes to `left`."""
+    for key, value in rows.iter_rows():
+        try:
+            yield key, reader.array(reader.content(value_of(value)))
+        except Unreadable as error:
+            left.add(key, str(error))
+
+
+def batches(encoder: Encoder, rows: Iterable[tuple[K, NDArray[Any]]], most: int) -> Iterator[tuple[list[K], NDArray[np.float32]]]:
+    keys: list[K] = []
+    values: list[NDArray[Any]] = []
+    for key, value in rows:
+        keys.append(key)
+        values.append(value)
+        if len(keys) == most:
+            yield keys, _vectors(encoder, values)
+            keys, values = [], []
+    if keys:
+        yield keys, _vectors(encoder, values)
+
+
+def write_part(keys: pl.Series, found: Sequence[NDArray[np.float32]], width: int | None, path: Path) -> int:
+    """Whole or not at all. Returns how long each vector is."""
+    vectors = np.concatenate(found)
+    if width is not None and vectors.shape[1] != width:
+        raise BadData(f"the encoder gives vectors of {vectors.shape[1]} numbers, and gave {width} before")
+    frame = pl.DataFrame({keys.name: keys, VECTOR: pl.Series(vectors).arr.to_list()})
+    new = path.with_suffix(".new")
+    frame.write_parquet(new)
+    new.replace(path)
+    return int(vectors.shape[1])
+
+
+def _vectors(encoder: Encoder, values: list[NDArray[Any]]) -> NDArray[np.float32]:
+    try:
+        found = encoder.encode(np.stack(values))
+    except Exception as error:
+        raise BadData(f"the encoder fails: {' '.join(str(error).split())[:300]}") from None
+    flat = found.reshape(len(values), -1) if found.ndim > 2 and found.size == len(values) * found.shape[1] else found
+    if flat.ndim != 2 or len(flat) != len(values):
+        raise BadData(f"the encoder gives the shape {list(found.shape)} for {len(values)} rows: one vector a row is expected")
+    if not np.isfinite(flat).all():
+        raise BadData("the encoder gives NaN or infinity: does it take pixels so (unit, signed, bytes, imagenet)?")
+    return flat.astype(np.float32)

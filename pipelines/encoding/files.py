@@ -1,0 +1,58 @@
+"""Files of images by the names that rows have for them: below a folder of this machine, or of an object store, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from shared.datafiles.objects import DataObject
+from shared.datafiles.s3 import S3
+
+_MOST_BYTES = 64 << 20
+
+
+class Unreadable(Exception):
+    """Of one row; the text says why."""
+
+
+class Files(Protocol):
+    def content(self, name: str) -> bytes:
+        """Unreadable where there is none."""
+
+
+@dataclass(frozen=True)
+class Below:
+    folder: Path
+
+    def content(self, name: str) -> bytes:
+        root = self.folder.resolve()
+        try:
+            path = (root / name).resolve()
+            if not path.is_relative_to(root):
+                raise Unreadable(f"{name}: it doesn't lie below {self.folder}")
+            if path.stat().st_size > _MOST_BYTES:
+                raise Unreadable(f"{name}: it is larger than 64 MiB")
+            return path.read_bytes()
+        except (OSError, ValueError) as error:
+            raise Unreadable(f"{name}: {getattr(error, 'strerror', None) or error}") from None
+
+
+@dataclass(frozen=True)
+class Objects:
+    """One at a time comes to `scratch`. A store that doesn't answer is no fault of a row."""
+
+    store: S3
+    objects: Mapping[str, DataObject]
+    scratch: Path
+
+    def content(self, name: str) -> bytes:
+        one = self.objects.get(name)
+        if one is None:
+            raise Unreadable(f"{name}: there is no such object")
+        if one.size > _MOST_BYTES:
+            raise Unreadable(f"{name}: it is larger than 64 MiB")
+        path = self.scratch / "image"
+        self.store.fetch(one.bucket, one.key, one.tag, one.size, path)
+        return path.read_bytes()

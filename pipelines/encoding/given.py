@@ -1,0 +1,101 @@
+"""What a spec's `encode` names, under the operator's roots: its encoder, opened, and a reader of what rows hold.
+
+The encoder is copied to the scratch first: what is digested is what is loaded, and nothing that lies beside it is.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from pipelines.data.sources import Reach
+from pipelines.encoding.batches import Left, arrays, batches
+from pipelines.encoding.encoders import Encoder, open_encoder
+from pipelines.encoding.files import Below, Files, Objects
+from pipelines.encoding.inputs import Reader, reader
+from pipelines.encoding.work import digest
+from shared.contracts.encoding import Encode
+from shared.contracts.features import VectorOf
+from shared.datafiles import is_object
+from shared.datafiles.beside import encoder_file, encoder_object, images_folder, images_objects
+from shared.datafiles.s3 import S3
+from shared.domain.errors import BadData, EyasError, Invalid
+
+TRIED = 8
+"""Rows."""
+
+
+@dataclass(frozen=True)
+class Given:
+    encoder: Encoder
+    reader: Reader
+    digest: str
+    """Of the encoder."""
+
+
+def open_given(encode: Encode, reach: Reach, scratch: Path) -> Given:
+    path = _laid(encode.encoder, reach, scratch)
+    encoder = open_encoder(path, encode.encoder)
+    if encode.images is not None and encoder.takes.kind != "images":
+        raise Invalid(f"images: {encode.encoder} takes {encoder.takes.kind}, not images: leave 'images' out")
+    files = _images(encode.images, reach, scratch) if encode.images is not None else None
+    return Given(encoder, reader(encoder.takes, encode, files), digest(path))
+
+
+def check_column(schema: Mapping[str, pl.DataType], column: str, table: str) -> None:
+    if column not in schema:
+        raise BadData(f"{table}: column '{column}' is missing; it has: {', '.join(list(schema)[:20])}")
+    if schema[column] != pl.String:
+        raise BadData(f"{table}: column '{column}' is {schema[column]}: files of images, or texts, are text")
+
+
+def check_width(found: int, width: int) -> None:
+    if found != width:
+        raise BadData(f"the encoder gives vectors of {found} numbers; the spec says {width}")
+
+
+@contextmanager
+def of_feature(of: VectorOf) -> Iterator[None]:
+    """What is wrong names the entry of the spec."""
+    try:
+        yield
+    except EyasError as error:
+        raise type(error)(f"features: vector '{of.output}': encode: {error}") from None
+
+
+def try_encoder(table: pl.DataFrame, of: VectorOf, encode: Encode, name: str, reach: Reach) -> None:
+    """Refuses what etl would, as far as the first rows tell."""
+    with of_feature(of):
+        check_column(table.schema, encode.column, name)
+        given = open_given(encode, reach, reach.scratch / "encoding" / of.output)
+        left = Left()
+        rows = arrays(table.head(TRIED).select(pl.int_range(pl.len()), encode.column), given.reader, left)
+        for _, found in batches(given.encoder, rows, encode.batch):
+            check_width(found.shape[1], of.width)
+
+
+def _laid(uri: str, reach: Reach, scratch: Path) -> Path:
+    path = scratch / f"encoder{Path(uri).suffix}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if is_object(uri):
+        store = S3.from_environment()
+        one = encoder_object(uri, reach.roots, store)
+        store.fetch(one.bucket, one.key, one.tag, one.size, path)
+    else:
+        try:
+            shutil.copyfile(encoder_file(uri, reach.roots), path)
+        except OSError as error:
+            raise BadData(f"{uri}: it can't be read: {error.strerror}") from None
+    return path
+
+
+def _images(uri: str, reach: Reach, scratch: Path) -> Files:
+    if not is_object(uri):
+        return Below(images_folder(uri, reach.roots))
+    store = S3.from_environment()
+    return Objects(store, images_objects(uri, reach.roots, store), scratch)

@@ -1,0 +1,116 @@
+"""Vectors by the mark of what they were made of: a row's content, the encoder and how it was asked. What has one isn't encoded again.
+
+Marks don't say whose row it is: what an earlier run has made holds for another table, and equal rows share one vector.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipelines.encoding.batches import VECTOR, Left, batches, value_of, write_part
+from pipelines.encoding.files import Unreadable
+from pipelines.encoding.given import Given, check_width
+from pipelines.encoding.inputs import Reader
+from shared.domain.errors import BadData
+
+MARK = "mark"
+SCHEMA = pl.Schema({MARK: pl.Binary(), VECTOR: pl.List(pl.Float32())})
+_STRETCH = 1_024
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A mark for each row, null where it has no vector."""
+
+    marks: pl.Series
+    encoded: int
+    left: Left
+
+
+@dataclass
+class Vectors:
+    """Those of an earlier run, and what is made now beside them, in files of `folder`."""
+
+    folder: Path
+    files: list[Path] = field(default_factory=list)
+    known: set[bytes] = field(default_factory=set)
+    used: set[bytes] = field(default_factory=set)
+
+    def take(self, path: Path) -> None:
+        """What an earlier run has published."""
+        self.files.append(path)
+        self.known |= set(pl.scan_parquet(path).select(MARK).collect()[MARK])
+
+    def make(self, rows: pl.DataFrame, given: Given, batch: int, width: int, told: Callable[[int], None]) -> Marked:
+        """`rows`: key and value. BadData if no row has a vector, or they aren't as wide as they should be."""
+        marks: list[bytes | None] = []
+        left, before = Left(), len(self.known)
+        salt = hashlib.sha256(f"{given.digest} {given.reader.how}".encode()).digest()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for start in range(0, len(rows), _STRETCH):
+            some = _counted(rows[start : start + _STRETCH], start, told)
+            found = list(batches(given.encoder, self._new(some, given.reader, salt, marks, left), batch))
+            if found:
+                path = self.folder / f"{len(self.files):06}.parquet"
+                new = [mark for them, _ in found for mark in them]
+                check_width(found[0][1].shape[1], width)
+                write_part(pl.Series(MARK, new, dtype=pl.Binary), [them for _, them in found], width, path)
+                self.files.append(path)
+        if left.count == len(rows):
+            raise BadData(f"no row has a vector: {'; '.join(left.reasons) or 'the table has no rows'}")
+        self.used |= {mark for mark in marks if mark is not None}
+        return Marked(pl.Series(MARK, marks, dtype=pl.Binary), len(self.known) - before, left)
+
+    def of(self, marks: pl.Series) -> pl.Series:
+        """A vector for each mark."""
+        wanted = pl.DataFrame({MARK: marks})
+        found = self._scan().join(wanted.lazy().unique(), on=MARK, how="semi").collect(engine="streaming")
+        return wanted.join(found, on=MARK, how="left", maintain_order="left")[VECTOR]
+
+    def publish(self, path: Path) -> Path:
+        """Those that were used, in the order of their marks."""
+        used = pl.LazyFrame({MARK: sorted(self.used)}, schema={MARK: pl.Binary})
+        self._scan().join(used, on=MARK, how="semi").sort(MARK).sink_parquet(path)
+        return path
+
+    def _scan(self) -> pl.LazyFrame:
+        return pl.scan_parquet(self.files) if self.files else pl.LazyFrame(schema=SCHEMA)
+
+    def _new(
+        self, rows: Iterable[tuple[int, str | None]], reader: Reader, salt: bytes, marks: list[bytes | None], left: Left
+    ) -> Iterator[tuple[bytes, NDArray[Any]]]:
+        """Rows whose vector isn't known, and the mark of every row."""
+        for key, value in rows:
+            array: NDArray[Any] | None = None
+            try:
+                content = reader.content(value_of(value))
+                mark = hashlib.sha256(salt + content).digest()
+                if mark not in self.known:
+                    array = reader.array(content)
+            except Unreadable as error:
+                left.add(key, str(error))
+                marks.append(None)
+                continue
+            marks.append(mark)
+            if array is not None:
+                self.known.add(mark)
+                yield mark, np.asarray(array)
+
+
+def _counted(rows: pl.DataFrame, before: int, told: Callable[[int], None]) -> Iterator[tuple[int, str | None]]:
+    for number, row in enumerate(rows.iter_rows(), before):
+        told(number)
+        yield row
+
+
+def is_marked(path: Path) -> bool:
+    """Whether a file is what `publish` writes."""
+    return pl.read_parquet_schema(path) == dict(SCHEMA)

@@ -1,0 +1,116 @@
+"""The vectors of images and texts that belong to etl's tables: read from files, or worked out by the encoders that the spec gives.
+
+What an earlier etl has published of the same isn't worked out again. What is used goes into this one's output, for the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from pipelines.data.sources import Reach, Source
+from pipelines.data.vectors import open_vectors, with_vectors
+from pipelines.encoding.given import check_column, check_width, of_feature, open_given
+from pipelines.encoding.marked import Vectors, is_marked
+from pipelines.features.reading import Reads
+from pipelines.stages.runner import Context
+from shared.contracts.encoding import EARLIER, ENCODED, Encode
+from shared.contracts.features import Vector, VectorOf
+
+_EVERY = 5.0
+"""Seconds between two lines of how far it is."""
+_TOLD = 3
+
+
+@dataclass
+class TableVectors:
+    """Of one attempt; of nothing where the family reads keys alone. `facts`: by feature, what became of its rows."""
+
+    context: Context
+    reach: Reach
+    reads: Reads
+    digests: list[str] = field(default_factory=list)
+    facts: dict[str, dict[str, int]] = field(default_factory=dict)
+    _made: Vectors | None = None
+
+    def check(self, source: Source, key: str) -> None:
+        """Of what would be encoded, before long work begins: whether the column is there, and the encoder can be opened."""
+        for of in self._of(key):
+            if of.encode is not None:
+                with of_feature(of):
+                    check_column(source.frame.collect_schema(), of.encode.column, source.name)
+                    open_given(of.encode, self.reach, self._scratch / of.output)
+
+    def join(self, table: pl.DataFrame, key: str) -> pl.DataFrame:
+        """The table with the vectors that belong to its keys."""
+        for of in self._of(key):
+            if of.encode is not None:
+                with of_feature(of):
+                    table = self._encoded(table, of, of.encode)
+            else:
+                source = open_vectors(of, self.reach)
+                table = with_vectors(table, source, of)
+                self.digests.append(source.digest())
+        return table
+
+    def files(self) -> dict[str, Path]:
+        """What is published of it."""
+        return {} if self._made is None else {ENCODED: self._made.publish(self.context.out(ENCODED))}
+
+    def _of(self, key: str) -> Iterator[VectorOf]:
+        operators = self.context.spec.recommender.operators() if self.reads != "keys" else ()
+        return (one.vector for one in operators if isinstance(one, Vector) and one.vector.of == key)
+
+    def _encoded(self, table: pl.DataFrame, of: VectorOf, encode: Encode) -> pl.DataFrame:
+        given = open_given(encode, self.reach, self._scratch / of.output)
+        made = self._made = self._made or self._known()
+        rows, log = table.select(of.of, encode.column), self.context.log
+        marked = made.make(rows, given, encode.batch, of.width, self._progress(of.output, len(rows)))
+        found = made.of(marked.marks)
+        check_width(int(found.drop_nulls().list.len()[0]), of.width)
+        without = marked.left.count
+        facts = {"encoded": marked.encoded, "known": len(rows) - marked.encoded - without, "without": without}
+        self.facts[of.output] = facts
+        log.info("%s: %s vectors encoded, %s known before; %s rows have none", of.output, *(f"{n:,}" for n in facts.values()))
+        for reason in marked.left.reasons[:_TOLD]:
+            log.info("%s: left out: %s", of.output, reason)
+        self.digests.append(_digest(table[of.of], marked.marks))
+        return table.with_columns(found.alias(of.output))
+
+    @property
+    def _scratch(self) -> Path:
+        return self.reach.scratch / "encoding"
+
+    def _known(self) -> Vectors:
+        """What an earlier etl has published."""
+        vectors = Vectors(self._scratch / "vectors")
+        if self.context.has(EARLIER, ENCODED):
+            path = self.context.fetch(EARLIER, ENCODED)
+            if is_marked(path):
+                vectors.take(path)
+            else:
+                self.context.log.warning("the vectors of an earlier run are of another release: all are encoded anew")
+        return vectors
+
+    def _progress(self, name: str, rows: int) -> Callable[[int], None]:
+        last = time.monotonic()
+
+        def told(done: int) -> None:
+            nonlocal last
+            if time.monotonic() - last > _EVERY:
+                last = time.monotonic()
+                self.context.log.info("%s: %s of %s rows", name, f"{done:,}", f"{rows:,}")
+
+        return told
+
+
+def _digest(keys: pl.Series, marks: pl.Series) -> str:
+    whole = hashlib.sha256(keys.to_numpy().tobytes())
+    for mark in marks:
+        whole.update(mark or b"none")
+    return whole.hexdigest()
