@@ -56,6 +56,28 @@ def test_a_run_on_bad_data_fails_and_names_it(platform: PlatformProcess, name: s
     assert found["attempt"] == 1, "what the user must mend is not tried again"
 
 
+TABLES: dict[str, tuple[Break, tuple[str, ...]]] = {
+    "doubled-items": (lambda frame: pl.concat([frame, frame]), ("doubled-items.parquet", "repeat an earlier one's movieId", "50.0%")),
+    "null-items": (nulls("movieId"), ("null-items.parquet", "movieId", "30.0%", "data.items.validate allows 5%")),
+    "no-key": (lambda frame: frame.drop("movieId"), ("no-key.parquet", "movieId", "missing")),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_run_with_a_bad_table_of_items_fails_and_names_it(platform: PlatformProcess, name: str) -> None:
+    damage, said = TABLES[name]
+    document = spec(platform.data) | {"name": name}
+    damage(pl.read_parquet(document["data"]["items"]["uri"])).write_parquet(platform.data / f"{name}.parquet")
+    document["data"]["items"]["uri"] = str(platform.data / f"{name}.parquet")
+    found = platform.wait_for_run(platform.post("/v1/recommenders", document)["run"], "failed")
+    assert found["reason"].startswith("etl: ") and "\n" not in found["reason"] and found["attempt"] == 1
+    for word in said:
+        assert word in found["reason"]
+    if name != "no-key":
+        (section,) = platform.get(f"/v1/runs/{found['id']}/validation")["sections"]
+        assert (section["name"], section["verdict"]) == ("items", "stop") and section["rows"]["quarantined"] > 0
+
+
 @pytest.mark.parametrize(("name", "content"), [("unreadable", b"PAR1 this is not Parquet PAR1"), ("empty", b"")])
 def test_a_run_on_an_unreadable_file_fails_and_names_it(platform: PlatformProcess, name: str, content: bytes) -> None:
     (platform.data / f"{name}.parquet").write_bytes(content)

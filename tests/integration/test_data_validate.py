@@ -61,6 +61,29 @@ def test_a_spec_says_what_is_allowed(here: Path) -> None:
         assert json.loads(found.stdout)["rows"] == {"read": 2000, "kept": 1960, "quarantined": 40}
 
 
+def test_a_spec_is_judged_with_its_tables_and_compared_with_those_of_an_earlier_batch(here: Path) -> None:
+    document = spec(here).document()
+    document["data"]["items"] = {"uri": "films.csv", "key": "movieId", "validate": {"range": {"year": [1900, 2030]}}}
+    document["data"]["users"] = {"uri": "people.csv", "key": "person"}
+    (here / "spec.json").write_text(json.dumps(document))
+    (here / "people.csv").write_text("person,country\n" + "".join(f"{n},de\n" for n in range(1, 30)))
+    (here / "films.csv").write_text("movieId,genres,year\n" + "".join(f"{n},Drama,1990\n" for n in range(1, 41)))
+    assert eyas("spec.json", "--to", "first").exit_code == 0
+    (here / "films.csv").write_text("movieId,genres,year\n1,Drama,soon\n" + "".join(f"{n},Drama,1990\n" for n in range(2, 31)))
+    found = eyas("spec.json", "--against", f"first/{PROFILE}", "--to", "second")
+    assert found.exit_code == 0, found.output
+    assert "items: films.csv: 30 rows read, 29 kept, 1 quarantined" in found.stdout
+    assert "users: people.csv: 29 rows read, 29 kept, 0 quarantined" in found.stdout
+    assert "27.5% of the last accepted table's 40 keys aren't there any more" in found.stdout
+    assert "unknown items" in found.stdout and "warn: a run would use it" in found.stdout
+    assert pl.read_parquet(here / "second/quarantine/items.parquet").row(0) == (0, "year: no number", "1", "Drama", "soon")
+    assert set(pl.read_parquet(here / "second" / QUARANTINE)["movieId"]) == {1}
+    (here / "people.csv").write_text("person,country\n1,de\n1,fr\nann,it\n")
+    found = eyas("spec.json")
+    assert found.exit_code == 1
+    assert "stop: people.csv: column 'person' has 1 values that are no whole number, such as 'ann'" in found.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -81,7 +81,7 @@ def too_wide(column: str) -> Rule:
     value = pl.col(column)
     bad = ((value > 2**63 - 1) | (value.cast(pl.Int128) < -(2**63))).fill_null(False)
     says = f"column '{column}' has {{example}}, which doesn't fit int64: number its values anew"
-    return Rule(column, "doesn't fit int64", bad, says, value.filter(bad).min().cast(pl.String))
+    return Rule(column, "doesn't fit int64", bad, says, the_bad(bad, value).min().cast(pl.String))
 
 
 def _endless(column: str, columns: Columns) -> Iterator[Rule]:
@@ -97,18 +97,23 @@ def _times(columns: Columns, wish: Validate, now: float) -> Iterator[Rule]:
     if is_text(columns.types[column]):
         bad = time.is_null() & pl.col(column).is_not_null()
         says = f"column '{column}' has '{{example}}', which is no ISO 8601 time: {_ADVICE}"
-        yield Rule(column, "no time", bad, says, pl.col(column).cast(pl.String).filter(bad).min().str.slice(0, 40))
+        yield Rule(column, "no time", bad, says, the_bad(bad, pl.col(column).cast(pl.String)).min().str.slice(0, 40))
     latest = now + wish.future.total_seconds()
     if columns.types[column].is_numeric():
         finer = time.is_finite() & (time > LATEST_SECOND)
         says = f"column '{column}' goes up to {{example}}, not in seconds: divide milliseconds by 1000"
-        yield Rule(column, "not in seconds", finer.fill_null(False), says, time.filter(finer).max())
+        yield Rule(column, "not in seconds", finer.fill_null(False), says, the_bad(finer, time).max())
         future = time.is_finite() & (time > latest) & (time <= LATEST_SECOND)
     else:
         future = time > latest
     says = f"column '{column}' has {{count}} times in the future, up to {{example}}"
-    newest = pl.from_epoch(time.filter(future).max().cast(pl.Int64), "s").dt.to_string("%Y-%m-%dT%H:%M:%SZ")
+    newest = pl.from_epoch(the_bad(future, time).max().cast(pl.Int64), "s").dt.to_string("%Y-%m-%dT%H:%M:%SZ")
     yield Rule(column, "in the future", future.fill_null(False), says, newest)
+
+
+def the_bad(bad: pl.Expr, value: pl.Expr) -> pl.Expr:
+    """The bad values, null elsewhere: filtered ones would be gathered before the least of them is found."""
+    return pl.when(bad).then(value)
 
 
 def outside(column: str, value: pl.Expr, low: float | None, high: float | None) -> Iterator[Rule]:
@@ -116,8 +121,8 @@ def outside(column: str, value: pl.Expr, low: float | None, high: float | None) 
     if low is not None:
         under = (value < low).fill_null(False)
         says = f"column '{column}' has {{count}} values below {low:.15g}, down to {{example}}"
-        yield Rule(column, f"below {low:.15g}", under, says, value.filter(under).min())
+        yield Rule(column, f"below {low:.15g}", under, says, the_bad(under, value).min())
     if high is not None:
         over = (value > high).fill_null(False)
         says = f"column '{column}' has {{count}} values above {high:.15g}, up to {{example}}"
-        yield Rule(column, f"above {high:.15g}", over, says, value.filter(over).max())
+        yield Rule(column, f"above {high:.15g}", over, says, the_bad(over, value).max())

@@ -10,7 +10,7 @@ import polars as pl
 
 from pipelines.data.sources import Source, readable
 from pipelines.data.validation.repeats import mark_repeats
-from pipelines.data.validation.rows import Rule
+from pipelines.data.validation.rows import Rule, the_bad
 
 REPEATED = "repeats an earlier row"
 HELPER = "validation."
@@ -88,7 +88,7 @@ def sift(source: Source, wanted: Wanted, quarantine: Path, scratch: Path) -> Sif
         **{f"bad {n}": rule.bad.sum() for n, rule in enumerate(rules)},
         **{f"worst {n}": rule.worst for n, rule in enumerate(rules)},
         **{f"null {column}": missing.sum() for column, missing in null.items()},
-        **({"strange": strange.sum(), "strangest": pl.col(lacking.column).filter(strange).min()} if lacking else {}),
+        **({"strange": strange.sum(), "strangest": the_bad(strange, pl.col(lacking.column)).min()} if lacking else {}),
     }
     with readable(source.name):
         found = source.frame.select(**asked).collect(engine="streaming").row(0, named=True)

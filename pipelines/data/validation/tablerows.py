@@ -9,7 +9,7 @@ import polars as pl
 
 from pipelines.data.sources import Source, readable
 from pipelines.data.times import is_text
-from pipelines.data.validation.rows import WIDER, Rule, missing, outside, too_wide
+from pipelines.data.validation.rows import WIDER, Rule, missing, outside, the_bad, too_wide
 from pipelines.data.validation.sifting import HELPER, Wanted
 from shared.contracts.validation import Bounds, ValidateTable
 from shared.domain.errors import Invalid
@@ -69,7 +69,7 @@ def _unread(table: Typed, column: str) -> Rule:
     bad = text.is_not_null() & pl.col(table.numbers[column]).is_null()
     kind, advice = ("no whole number", ": keys must be integers") if column == table.key else ("no number", "")
     says = f"column '{column}' has {{count}} values that are {kind}, such as '{{example}}'{advice}"
-    return Rule(column, kind, bad, says, text.filter(bad).min().str.slice(0, 40))
+    return Rule(column, kind, bad, says, the_bad(bad, text).min().str.slice(0, 40))
 
 
 def _whole(column: str) -> pl.Expr:

@@ -156,6 +156,16 @@ def test_fractions_of_a_text_file_stay_fractions_and_keys_of_text_are_refused(tm
     assert stopped.verdict == "stop" and "such as 'ann': keys must be integers" in stopped.says
 
 
+def test_columns_that_are_called_otherwise_are_read_value_by_value_too(tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / "films.csv").write_text("id,made\n1,1990\nx,1991\n3,soon\n")
+    items = {"uri": str(tmp_path / "films.csv"), "key": "movieId", "names": {"movieId": "id", "year": "made"}}
+    data = spec(tmp_path).document()["data"] | {"items": items | {"validate": {"range": {"year": [1900, 2030]}}}}
+    found = judge_tables(spec(tmp_path, data=data), Reach((str(tmp_path),), tmp_path / "sources"), {}, tmp_path, tmp_path / "scratch").items
+    assert found.section.reasons == {"movieId: no whole number": 1, "year: no number": 1}
+    assert found.source.frame.collect().rows() == [(1, 1990)]
+
+
 CELLS = st.one_of(st.none(), st.integers(-2, 6), st.sampled_from([2**63 - 1, -(2**63)]))
 
 
