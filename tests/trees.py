@@ -35,6 +35,8 @@ class Stump:
     """Whether missing numbers are on the left."""
     left: float
     right: float
+    width: int | None = None
+    """Of a feature with several codes a row."""
 
     def takes(self, values: NDArray[Any]) -> Truth:
         if self.code:
@@ -83,7 +85,7 @@ class Stumps:
         for one in self.stumps:
             if one.code:
                 takes = node("Equal", one.feature, constant(np.int32(one.at)))
-                if one.feature == "genres":
+                if one.width is not None:
                     takes = node(
                         "Cast", node("ReduceMax", node("Cast", takes, to=TensorProto.INT32), axes=[1], keepdims=0), to=TensorProto.BOOL
                     )
@@ -93,9 +95,9 @@ class Stumps:
             parts.append(node("Where", takes, constant(np.float32(one.left)), constant(np.float32(one.right))))
         nodes.append(helper.make_node("Sum", parts, ["score"], name="score"))
         inputs = []
-        for name, code in {one.feature: one.code for one in self.stumps}.items():
-            shape = ["N", 3] if name == "genres" else ["N"]
-            inputs.append(helper.make_tensor_value_info(name, TensorProto.INT32 if code else TensorProto.FLOAT, shape))
+        for one in {one.feature: one for one in self.stumps}.values():
+            shape: list[Any] = ["N"] if one.width is None else ["N", one.width]
+            inputs.append(helper.make_tensor_value_info(one.feature, TensorProto.INT32 if one.code else TensorProto.FLOAT, shape))
         graph = helper.make_graph(nodes, "stumps", inputs, [helper.make_tensor_value_info("score", TensorProto.FLOAT, ["N"])], weights)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="eyas")
 
@@ -130,10 +132,11 @@ class Family:
 def _stumps(name: str, code: bool, values: NDArray[Any], rest: NDArray[np.float64]) -> Iterator[tuple[float, Stump]]:
     """What each of them leaves, in squares."""
     there = values if code else values[~np.isnan(values)]
+    width = values.shape[1] if values.ndim == 2 else None
     places = np.unique(there) if code else np.unique(np.quantile(there, np.linspace(0.1, 0.9, 9), method="lower"))
     for at in places.tolist():
         for missing in (False,) if code else (False, True):
             takes = Stump(name, at, code, missing, 0, 0).takes(values)
             if takes.any() and not takes.all():
                 left, right = RATE * rest[takes].mean(), RATE * rest[~takes].mean()
-                yield float(((rest - np.where(takes, left, right)) ** 2).sum()), Stump(name, at, code, missing, left, right)
+                yield float(((rest - np.where(takes, left, right)) ** 2).sum()), Stump(name, at, code, missing, left, right, width)
