@@ -95,7 +95,7 @@ def _publish(context: Context, report: Report, quarantine: str) -> None:
         if part.rows.quarantined:
             context.keep(name)
     context.keep(REPORT).write_text(report.model_dump_json(indent=1))
-    context.keep(PAGE).write_text(page(report))
+    context.keep(PAGE).write_text(page(report, quarantine))
     _tell(context, report)
     for section in report.sections:
         _tell(context, section)

@@ -60,6 +60,6 @@ def of_events_alone(recommender: str, events: Section, tables: JudgedTables) -> 
         reasons=events.reasons,
         files=(),
         checks=events.checks,
-        compared=any(one.compared for one in tables.sections),
+        compared=False,
         sections=tables.sections,
     )

@@ -32,7 +32,8 @@ td.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-num
 """
 
 
-def page(report: Report) -> str:
+def page(report: Report, quarantine: str = QUARANTINE) -> str:
+    """`quarantine`: the published file of the report's own bad rows."""
     title = f"Validation of {report.source} for {report.recommender}"
     parts = [
         "<!doctype html>",
@@ -41,7 +42,7 @@ def page(report: Report) -> str:
         f"<h1>{escape(title)}</h1>",
         f'<p class="{report.verdict}">{_SAYS[report.verdict]}</p>',
         _rows(report),
-        *_checks(report, QUARANTINE),
+        *_checks(report, quarantine),
     ]
     if report.faulty:
         files = (
@@ -58,7 +59,8 @@ def page(report: Report) -> str:
 
 
 def _rows(report: Report) -> str:
-    beside = "the last accepted batch" if report.compared else "nothing: no batch was accepted before"
+    before = "nothing: no batch was accepted before" if report.files else "nothing"
+    beside = "the last accepted batch" if report.compared else before
     files = f"; {len(report.files):,} files used, {len(report.faulty):,} not" if report.files or report.faulty else ""
     rows = report.rows
     views = "" if rows.pages is None else f" ({rows.pages:,} of them views of pages)"

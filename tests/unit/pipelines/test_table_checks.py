@@ -379,11 +379,23 @@ def test_events_of_unknown_items_are_quarantined_beside_a_file_and_in_a_warm_run
     warm = run(context)
     report = _report(tmp_path, "warm")
     assert (report.source, report.rows.read, report.rows.kept, report.rows.quarantined) == ("events.csv", 600, 590, 10)
+    text = context.out(PAGE).read_text()
+    assert EVENTS_QUARANTINE in text and QUARANTINE not in text
     assert {REPORT, PAGE, EVENTS_QUARANTINE} == set(context.kept) and warm.facts["rows"]["dropped"] == 10
     assert "users: unseen person" not in warm.facts["validation"]["warned"] and report.sections[1].compared
     tables = {name: Profile.model_validate_json(one.files[PROFILE].read_text()) for name, one in (("full", full), ("warm", warm))}
     assert tables["warm"].tables["users"].rows == 24 and tables["full"].tables["users"].rows == 29
     assert tables["warm"].model_copy(update={"tables": {}}) == tables["full"].model_copy(update={"tables": {}})
+
+
+def test_a_file_is_learned_from_though_events_beside_it_say_nothing_or_are_all_of_unknown_items(tmp_path: Path) -> None:
+    write(tmp_path, ratings(2000))
+    data = spec(tmp_path).document()["data"]
+    also = spec(tmp_path, data=data | {"interactions": data["interactions"] | {"also": "events"}})
+    for name, rows in (("none", ratings(50)[:0]), ("unknown", ratings(50).with_columns(movieId=pl.col("movieId") + 900))):
+        found = run(_context(tmp_path, also, name, inputs={"events": _events(tmp_path, rows)}))
+        assert found.facts["rows"]["events"] == found.facts["rows"]["dropped"] == len(rows)
+        assert sum(found.metrics[f"rows.{side}"] for side in ("train", "holdout")) == 2000
 
 
 def test_events_that_are_all_of_unknown_items_refuse_a_warm_run(tmp_path: Path) -> None:
