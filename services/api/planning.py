@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from services.api.access import Room, Who
 from services.api.bodies import SPEC_BODY, SpecBody
 from services.api.parts import Parts, With
+from services.api.places import check_places, faults_of_places
 from services.api.runs import Priority, make_run, run_view
 from services.api.views import GateView, RunView, StageView
 from shared.domain.access import Role
@@ -46,6 +47,7 @@ class PlanView(BaseModel):
     stages: list[PlannedStage]
     gates: list[str]
     data: dict[str, str] = Field(description="The files that it would read, by what tells that they have changed.")
+    warnings: list[str] = Field(description="What it would stumble over as things are now, such as a file or an encoder that isn't there.")
     serving: int | None = Field(description="The version that it would be compared with, or started from.")
 
 
@@ -105,6 +107,7 @@ def plan_run(parts: With, name: str, asked: Asked | None = None) -> PlanView:
 def plan_spec(parts: With, who: Who, spec: SpecBody, mode: Annotated[Mode, Query()] = "full") -> PlanView:
     """The same for a spec that isn't applied, of a recommender that is new or not."""
     who.enters(spec.name)
+    check_places(parts, spec)
     now = parts.clock.now()
     try:
         known = parts.recommenders.get(spec.name)
@@ -125,6 +128,7 @@ def _plan(parts: Parts, recommender: Recommender, asked: Asked, applied: bool) -
         stages=[PlannedStage.model_validate(one, from_attributes=True) for one in found.stages],
         gates=list(found.gates),
         data=dict(found.data),
+        warnings=faults_of_places(parts, recommender.spec, asked.mode == "warm"),
         serving=run.spec["serving"],
     )
 

@@ -15,11 +15,12 @@ from services.api.bodies import SPEC_BODY, SpecBody
 from services.api.etags import NOT_MODIFIED, ExpectedOrNew, tagged
 from services.api.paging import Page, Pages
 from services.api.parts import Parts, With
+from services.api.places import check_places, faults_of_places
 from services.api.runs import start_run
 from services.api.views import AppliedRecommender, RecommenderView, RouteView, ServingRecommender, Valid
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.access import Role
-from shared.domain.errors import Conflict, EyasError, Invalid, NotFound
+from shared.domain.errors import Conflict, Invalid, NotFound
 from shared.domain.machine import Request
 from shared.domain.rollout import ANSWERS
 from shared.domain.route import Route
@@ -71,7 +72,7 @@ def _apply(
     parts: Parts, who: Caller, spec: RecommenderSpec, response: Response, run: bool, expected: Container[int] | None = None
 ) -> AppliedRecommender:
     who.enters(spec.name)
-    _check_sources(parts, spec)
+    check_places(parts, spec)
     now = parts.clock.now()
     stored = parts.recommenders.put(spec, now, who.name, expected)
     before = who.once is not None and who.once.again and stored.updated_at >= who.once.at  # by the process that died over it
@@ -88,17 +89,8 @@ def _apply(
 @room.post("/v1/recommenders:validate", Role.VIEWER, audited=False, openapi_extra=SPEC_BODY)
 def validate_spec(parts: With, spec: SpecBody) -> Valid:
     """Whether a spec is good, and what it says with every default filled in. Writes nothing."""
-    _check_sources(parts, spec)
-    faults = [(field, parts.place_fault(place)) for field, place in spec.places().items()]
-    return Valid(spec=spec.document(), warnings=[f"{field}: {fault}" for field, fault in faults if fault])
-
-
-def _check_sources(parts: Parts, spec: RecommenderSpec) -> None:
-    for field, place in spec.places().items():
-        try:
-            parts.check_place(place)
-        except EyasError as error:
-            raise type(error)(f"{field}: {error}") from None
+    check_places(parts, spec)
+    return Valid(spec=spec.document(), warnings=faults_of_places(parts, spec))
 
 
 @room.get("/v1/recommenders", Role.VIEWER)

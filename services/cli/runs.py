@@ -107,6 +107,8 @@ def plan(
     )
     typer.echo(f"gates: {'; '.join(found['gates']) or 'none'}")
     typer.echo(f"queue: {found['waits'] or 'it could begin at once'}")
+    for one in found["warnings"]:
+        typer.echo(f"warning: {one}")
 
 
 def compare(

@@ -11,6 +11,7 @@ from polars.testing import assert_frame_equal
 from services.executors.local import LocalExecutor
 from shared.artifacts.store import FsspecArtifacts
 from shared.contracts.stage import Manifest, StageSpec
+from tests.encoders import WORDS, write_words
 from tests.nvtabular import ROOT, python
 from tests.support import until
 from tests.unit.pipelines.recommender import spec, write
@@ -26,14 +27,16 @@ FEATURES = [
     {"cyclic": {"of": "at"}},
     {"calendar": {"of": "at", "parts": ["hour"]}},
     {"bucketise": "at", "quantiles": 5},
+    {"vector": {"of": "movieId", "width": 4, "encode": {"column": "genres", "encoder": "words.onnx", "words": WORDS}}},
 ]
 
 
-@pytest.mark.requirement("C-10")
+@pytest.mark.requirement("C-10", "G-30")
 def test_etl_publishes_the_same_whichever_engine_the_spec_chooses(tmp_path: Path) -> None:
     interpreter = python()
     (tmp_path / "data").mkdir()
     write(tmp_path / "data")
+    write_words(tmp_path / "data" / "words.onnx")
     store = FsspecArtifacts(str(tmp_path / "artifacts"))
     executor = LocalExecutor(
         tmp_path / "work", {"etl": "pipelines.stages.etl"}, {"PYTHONPATH": str(ROOT)}, engines={"nvtabular": interpreter}

@@ -237,6 +237,25 @@ def test_a_database_that_the_operator_has_not_given_is_a_warning(client, documen
     assert client.post("/v1/recommenders:validate", json={**document, "data": data}).status_code == 422
 
 
+@pytest.mark.requirement("G-30")
+def test_an_encoder_outside_the_data_roots_is_refused_and_one_that_is_not_there_is_a_warning(world, client, document, problem):
+    def wanted(encoder, **more):
+        encode = {"column": "title", "encoder": encoder, **more}
+        key = document["schema"]["item"]
+        features = [{"categorify": [document["schema"]["user"], key]}, {"vector": {"of": key, "as": "plot", "width": 3, "encode": encode}}]
+        return {**document, "features": features}
+
+    for path in ("/v1/recommenders", "/v1/recommenders:validate", "/v1/recommenders:plan"):
+        said = problem(client.post(path, json=wanted("/etc/words.onnx")), 422, "invalid")
+        assert said.startswith("features: vector 'plot': encode.encoder: /etc/words.onnx: it doesn't lie under an allowed data root")
+        said = problem(client.post(path, json=wanted("words.onnx", images="/etc")), 422, "invalid")
+        assert said.startswith("features: vector 'plot': encode.images: /etc: it doesn't lie under an allowed data root")
+    for path in ("/v1/recommenders:validate", "/v1/recommenders:plan"):
+        found = client.post(path, json=wanted("words.onnx")).json()
+        assert found["warnings"][-1] == "features: vector 'plot': encode.encoder: words.onnx: there is no such encoder"
+    assert world.recommenders.rows == {}
+
+
 def test_a_file_that_is_not_there_now_is_a_warning(client, document):
     found = client.post("/v1/recommenders:validate", json=document).json()
     assert found["valid"] is True

@@ -392,10 +392,12 @@ def test_retry_prioritise_plan_and_compare_ask_for_what_they_say(platform, eyas)
     platform.says("POST /v1/runs/r1:prioritise", {**RUN, "priority": -5, "reason": "second in the queue"})
     assert eyas("prioritise", "r1", "--", "-5").stdout == "run r1: priority -5, second in the queue\n"
     stages = [{"stage": "etl", "does": "reuse", "attempt": "r0-etl-1", "why": "nothing has changed"}]
-    platform.says("POST /v1/recommenders/m:plan", {"stages": stages, "gates": ["auc at least 0.6"], "waits": None})
+    platform.says(
+        "POST /v1/recommenders/m:plan", {"stages": stages, "gates": ["auc at least 0.6"], "waits": None, "warnings": ["i.csv: gone"]}
+    )
     shown = eyas("plan", "m").stdout
     assert "r0-etl-1  nothing has changed" in shown
-    assert "gates: auc at least 0.6\nqueue: it could begin at once\n" in shown
+    assert "gates: auc at least 0.6\nqueue: it could begin at once\nwarning: i.csv: gone\n" in shown
 
 
 def test_a_comparison_shows_what_differs_and_what_it_made_of_the_numbers(platform, eyas):
