@@ -8,7 +8,7 @@ IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-nvtabular demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-incremental bench-families bench-moments bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-loop lock doctor clean lint-api security
+.PHONY: help setup setup-nvtabular demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-loop lock doctor clean lint-api security
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -133,13 +133,16 @@ bench-moments: setup ## training's rows with what counted of their users then: t
 bench-validation: setup ## what judging a batch takes: time and memory for 4 and 16 million rows
 	@$(BIN)/python -m benchmarks.validation
 
+bench-pages: setup ## what views of pages cost etl, shown in a sequence or not
+	@$(BIN)/python -m benchmarks.pages
+
 bench-drift: setup ## how late drift is found, and how often where there is none
 	@$(BIN)/python -m benchmarks.drift
 
 bench-loop: setup ## 30 simulated days with two shifts of tastes: retrained by triggers, daily, or never
 	@$(BIN)/python -m benchmarks.closed_loop
 
-bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-etl bench-incremental bench-families bench-moments bench-validation bench-drift bench-loop ## every benchmark
+bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-etl bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-loop ## every benchmark
 
 doctor: setup ## what this machine has and lacks
 	@$(BIN)/eyas doctor

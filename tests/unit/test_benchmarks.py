@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from onnxruntime import InferenceSession
 
-from benchmarks import closed_loop, control_loop, control_peer, drift, etl, families, faults, filters, kpis, lists, moments
+from benchmarks import closed_loop, control_loop, control_peer, drift, etl, families, faults, filters, kpis, lists, moments, pages
 from benchmarks.drift_worlds import SHIFTS
 from benchmarks.etl_check import differences
 from benchmarks.etl_rows import write_rows
@@ -188,3 +188,10 @@ def test_a_contender_of_the_etl_benchmark_is_measured_and_what_it_does_different
     assert any(one.startswith("userId_code: the same values by other codes") for one in said)
     assert any(one.startswith("movieId_te: 100.00% of the values differ") for one in said)
     assert any(one.startswith("genres: other numbers") for one in said)
+
+
+def test_views_of_pages_are_measured_and_change_nothing_where_no_sequence_shows_them(tmp_path: Path) -> None:
+    pages.write(tmp_path, 3_000)
+    rows, same = pages.measured(tmp_path, 3_000, 1)
+    assert same and {row.contender for row in rows} == set(pages.CONTENDERS)
+    assert all(value > 0 for row in rows for value in row.values)
