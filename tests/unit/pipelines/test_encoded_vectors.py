@@ -190,6 +190,19 @@ def test_images_are_read_out_of_a_folder_or_an_object_store(tmp_path: Path, etl:
         server.close()
 
 
+def test_a_keras_encoder_is_taken_as_well(tmp_path: Path, etl: Etl) -> None:
+    keras = pytest.importorskip("keras")
+    titled(tmp_path)
+    words = keras.Input((5,), dtype="int64")
+    keras.Model(words, keras.ops.cast(words, "float32")).save(tmp_path / "words.keras")
+    outcome = etl(wish(tmp_path, {"width": 5}, encoder="words.keras"))
+    assert column(outcome)[4] == Words(encoders.Takes("words", "int64", (5,)), 64, WORDS).array(TITLES[4].encode()).tolist()
+    code = keras.Sequential([keras.Input((5,), dtype="int64"), keras.layers.Lambda(lambda x: x)])
+    code.save(tmp_path / "code.keras")
+    with pytest.raises(EyasError, match=r"code\.keras: it can't be loaded as a Keras model without code of its own"):
+        etl(wish(tmp_path, {"width": 5}, encoder="code.keras"))
+
+
 def test_a_warm_run_encodes_what_is_new(tmp_path: Path, etl: Etl, calls: list[int]) -> None:
     titled(tmp_path)
     first = etl(wish(tmp_path))
