@@ -28,7 +28,7 @@ from rich.console import Console
 
 from benchmarks.etl_check import differences
 from benchmarks.etl_rows import write_rows
-from benchmarks.report import Row, publish
+from benchmarks.report import Row, peak, publish
 
 PEERS = Path(__file__).parent / "peers"
 NVTABULAR = Path(".venv-nvtabular/bin/python").absolute()
@@ -123,7 +123,7 @@ def watched(command: list[str]) -> Run:
         highest: dict[int, float] = {}
         while process.poll() is None:
             for pid in _family(process.pid):
-                highest[pid] = max(_highest(pid), highest.get(pid, 0.0))
+                highest[pid] = max(peak(pid), highest.get(pid, 0.0))
             time.sleep(0.02)
         assert process.stdout is not None
         said = process.stdout.read()
@@ -137,15 +137,6 @@ def _family(pid: int) -> list[int]:
         return [pid, *(one.pid for one in psutil.Process(pid).children(recursive=True))]
     except psutil.Error:
         return []
-
-
-def _highest(pid: int) -> float:
-    """MiB: the kernel's own high-water mark of resident memory."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0.0
-    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
 
 
 def table(found: Found, count: int, grown: int) -> list[Row]:

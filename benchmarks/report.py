@@ -64,3 +64,12 @@ def publish(bench: str, rows: Sequence[Row], folder: Path = Path("var/bench"), *
     console.print(table)
     console.print(f"written to {path}")
     return path
+
+
+def peak(pid: int) -> float:
+    """MiB: the kernel's own high-water mark of resident memory."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks.report import Row, publish
+from benchmarks.report import Row, peak, publish
 
 ITEMS = 60_000
 CASES: dict[str, tuple[dict[str, Any], int]] = {
@@ -90,22 +90,13 @@ def judged(folder: Path, wish: dict[str, Any], items: int) -> tuple[float, float
         process = subprocess.Popen([sys.executable, "-m", "pipelines.data"], stdin=told, stdout=answer)
         highest = 0.0
         while process.poll() is None:
-            highest = max(highest, _highest(process.pid))
+            highest = max(highest, peak(process.pid))
             time.sleep(0.02)
     seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     found = json.loads((folder / "answer.json").read_text())
     if process.returncode or found["found"]["refusal"]:
         raise SystemExit(found["fault"] or found["found"]["refusal"])
     return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, highest
-
-
-def _highest(pid: int) -> float:
-    """MiB: the kernel's own high-water mark of resident memory."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0.0
-    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
 
 
 def _folder() -> Path:

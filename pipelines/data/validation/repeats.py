@@ -14,11 +14,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from pipelines.spread import spread
+
 _SPREAD = 500_000
 """Rows of one file, about."""
-_PART = "validation.part"
-_ROW_GROUP = 16_384
-"""Small: each file's next one is held in memory."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +35,7 @@ def mark_repeats(frame: pl.LazyFrame, unique: Sequence[str], row: str, rows: int
     flags = np.lib.format.open_memmap(scratch / "repeats.npy", mode="w+", dtype=np.bool_, shape=(rows,))  # type: ignore[no-untyped-call]
     count, folder, first, example = 0, scratch / "unique", rows, ""
     parts = max(1, math.ceil(rows / _SPREAD))
-    named = frame.select(row, *unique).with_columns((pl.struct(unique).hash() % parts).alias(_PART))
-    target = pl.PartitionBy(folder, key=_PART, include_key=False, approximate_bytes_per_file=None)
-    named.sink_parquet(target, compression="lz4", statistics=False, mkdir=True, row_group_size=_ROW_GROUP)
-    for path in sorted(folder.rglob("*.parquet")):
+    for path in spread(frame.select(row, *unique), pl.struct(unique).hash() % parts, folder):
         some = pl.read_parquet(path)
         later = some.filter(pl.col(row) != pl.col(row).min().over(unique))
         places = later[row].to_numpy()

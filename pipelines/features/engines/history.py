@@ -21,17 +21,15 @@ from pipelines.features.hashing import PRIME, bucket
 from pipelines.features.operators.kinds import Ordered
 from pipelines.features.operators.ordered import VALUES, before_name, in_order
 from pipelines.features.statistics import Newest
+from pipelines.spread import spread
 
 ROW = "~row"
 """The number of a row."""
 SPREAD, FEW = 400_000, 16
 """Rows of one file of users, about, as long as there are few; beyond, both their size and their number grow: an open file and a row of
 one that is read take memory."""
-_PART = "~part"
 _THREADS = 2
 _APART = 65_536
-_ROW_GROUP = 16_384
-"""Small: each file's next one is held in memory."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,4 @@ def _spread(frame: pl.LazyFrame, user: str, folder: Path, parts: int) -> list[Pa
     if parts == 1:
         frame.sink_parquet(folder / "0.parquet", compression="lz4", statistics=False)
         return [folder / "0.parquet"]
-    named = frame.with_columns(bucket(pl.col(user) % PRIME, parts).alias(_PART))
-    target = pl.PartitionBy(folder, key=_PART, include_key=False, approximate_bytes_per_file=None)
-    named.sink_parquet(target, compression="lz4", statistics=False, mkdir=True, row_group_size=_ROW_GROUP)
-    return sorted(folder.rglob("*.parquet"))
+    return spread(frame, bucket(pl.col(user) % PRIME, parts), folder)
