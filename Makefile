@@ -6,9 +6,11 @@ IMAGE ?= eyas:0.1.0
 BASE ?= python:3.11-slim
 IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
+# uv would take what an index has; pip takes a build for this CPU where PIP_FIND_LINKS names a folder that has one.
+TORCH = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock $$(sed -n 's/^ *"\(torch==[^"]*\)",*$$/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-nvtabular demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-loop lock doctor clean lint-api security
+.PHONY: help setup setup-nvtabular setup-torch demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-loop lock doctor clean lint-api security
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -23,6 +25,7 @@ setup: .venv/.ready ## the virtual environment, from the lock (the other targets
 	@$(BIN)/uv pip sync --quiet --python $(BIN)/python requirements.lock & \
 	    while kill -0 $$! 2>/dev/null; do printf .; sleep 1; done; echo; wait $$!
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@test ! -e .venv/.torch || { echo "PyTorch again, which the lock doesn't have" && $(TORCH); }
 	@touch $@
 
 setup-nvtabular: .venv-nvtabular/.ready ## the environment of the other ETL engine, NVTabular on this CPU (about 900 MB)
@@ -32,6 +35,13 @@ setup-nvtabular: .venv-nvtabular/.ready ## the environment of the other ETL engi
 	@echo "setting up .venv-nvtabular from images/nvtabular.lock (about 900 MB, once)"
 	@$(BIN)/uv pip sync --quiet --python .venv-nvtabular/bin/python images/nvtabular.lock
 	@$(BIN)/uv pip install --quiet --python .venv-nvtabular/bin/python --no-deps --editable .
+	@touch $@
+
+setup-torch: .venv/.torch ## PyTorch beside the rest in .venv (about 860 MB for a CPU; where pip finds no build for one it takes CUDA's, of several GB)
+
+.venv/.torch: .venv/.ready
+	@echo "installing PyTorch into .venv (once)"
+	@$(TORCH)
 	@touch $@
 
 demo: setup ## the whole life of a model, embedded, with a real Triton; writes var/demo/summary.json

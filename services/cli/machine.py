@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -37,6 +38,7 @@ def examine(home: Path) -> Sequence[Finding]:
         cores(),
         *folder(home),
         pipelines(),
+        torch(),
         *triton(),
         shared_memory(),
         *(port(part, number) for part, number in _PORTS),
@@ -47,8 +49,8 @@ def examine(home: Path) -> Sequence[Finding]:
 
 
 def python() -> Finding:
-    version = ".".join(map(str, sys.version_info[:3]))
-    return Finding("Python", sys.version_info[:2] == (3, 11), version, "use Python 3.11: the embedded Triton is built for it")
+    running = ".".join(map(str, sys.version_info[:3]))
+    return Finding("Python", sys.version_info[:2] == (3, 11), running, "use Python 3.11: the embedded Triton is built for it")
 
 
 def memory() -> Finding:
@@ -82,6 +84,12 @@ def pipelines() -> Finding:
     absent = [name for name in _PIPELINES if find_spec(name) is None]
     found = f"lacks {', '.join(absent)}" if absent else "TensorFlow, polars, ONNX"
     return Finding("training", not absent, found, "pip install 'eyas[pipelines]'")
+
+
+def torch() -> Finding:
+    there = find_spec("torch") is not None
+    mend = "make setup-torch, or pip install 'eyas[torch]': the loader then gives batches to PyTorch, too"
+    return Finding("PyTorch", there, version("torch") if there else "not installed", mend, needed=False)
 
 
 def triton() -> Sequence[Finding]:

@@ -34,7 +34,7 @@ def test_what_is_only_useful_does_not_end_with_one(eyas, monkeypatch):
 def test_this_machine_can_be_examined_and_nothing_is_made(eyas, home):
     before = list(home.iterdir())
     found = json.loads(eyas("doctor", "--json").stdout)["findings"]
-    assert {"Python", "memory", "disk", "home", "training", "GPU", "uv"} <= {one["part"] for one in found}
+    assert {"Python", "memory", "disk", "home", "training", "PyTorch", "GPU", "uv"} <= {one["part"] for one in found}
     assert all(one["good"] or one["mend"] for one in found)
     assert list(home.iterdir()) == before
 
@@ -56,6 +56,13 @@ def test_a_missing_extra_is_found_without_importing_it(monkeypatch):
     assert "tensorflow" in machine.pipelines().found
     (only,) = machine.triton()
     assert (only.good, only.mend) == (False, "pip install 'eyas[triton]'")
+
+
+def test_without_pytorch_the_platform_runs_and_is_told_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(machine, "find_spec", lambda name: None)
+    found = machine.torch()
+    assert (found.good, found.needed, found.found) == (False, False, "not installed")
+    assert "make setup-torch" in found.mend
 
 
 def test_a_port_that_is_taken_is_said():

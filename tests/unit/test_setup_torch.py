@@ -1,0 +1,57 @@
+"""`make setup-torch` in a folder of its own, with an environment that only notes what it is asked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    for name in ("Makefile", "pyproject.toml", "requirements.lock"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    for name in ("python", "uv"):
+        tool = tmp_path / ".venv/bin" / name
+        tool.write_text(f'#!/bin/sh\necho "{name} $*" >> asked\n')
+        tool.chmod(0o755)
+    return tmp_path
+
+
+def _asked(clone: Path, target: str) -> list[str]:
+    """What the environment was asked meanwhile."""
+    (clone / "asked").write_text("")
+    subprocess.run(["make", target, f"PYTHON={sys.executable}"], cwd=clone, check=True, capture_output=True, timeout=60)
+    return [" ".join(line.split()[:3]) + " " + line.split()[-1] for line in (clone / "asked").read_text().splitlines()]
+
+
+def _later(path: Path, than: Path) -> None:
+    time = than.stat().st_mtime + 10
+    os.utime(path, (time, time))
+
+
+def test_a_newcomers_setup_has_no_pytorch(clone: Path) -> None:
+    assert not any("torch" in one for one in _asked(clone, "setup"))
+
+
+def test_an_environment_that_is_made_anew_keeps_pytorch(clone: Path) -> None:
+    torch = "python -m pip torch==2.13.0"
+    assert _asked(clone, "setup-torch")[-1] == torch
+    assert _asked(clone, "setup-torch") == []
+    _later(clone / "requirements.lock", than=clone / ".venv/.ready")
+    asked = _asked(clone, "setup")
+    assert asked[0] == "uv pip sync requirements.lock"
+    assert asked[-1] == torch
+
+
+def test_the_version_stands_in_one_place(clone: Path) -> None:
+    project = clone / "pyproject.toml"
+    project.write_text(project.read_text().replace("torch==2.13.0", "torch==9.9"))
+    assert _asked(clone, "setup-torch")[-1] == "python -m pip torch==9.9"
