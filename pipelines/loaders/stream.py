@@ -1,0 +1,38 @@
+"""Epoch after epoch, and on from where another process was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pipelines.loaders.loader import Columns, Loader
+from shared.domain.errors import Invalid
+
+
+class Stream:
+    """Each iteration is an epoch, or the rest of one; what was taken counts, not what was made ready ahead."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+        self._epoch = self._step = 0
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch."""
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Columns]:
+        for batch in self.loader.epoch(self._epoch, self._step):
+            self._step += 1
+            yield batch
+        self._epoch, self._step = self._epoch + 1, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self._epoch, "step": self._step, "of": self.loader.fingerprint}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state["of"] != self.loader.fingerprint:
+            raise Invalid(
+                "the state is that of a loader of other rows or settings: go on with the same files, batch_size, memory, seed, shuffle, "
+                "drop_last and shard"
+            )
+        self._epoch, self._step = int(state["epoch"]), int(state["step"])
