@@ -71,13 +71,19 @@ def open_chunks(paths: Iterable[Path], columns: Sequence[str] | None = None) -> 
                 raise Invalid(f"{path}: its columns are of other types than those of {found[0].path}")
             schema = here
             wide = [here.field(name).type for name in wanted]
-            leaves = {file.metadata.schema.column(at).path.split(".")[0]: at for at in range(file.metadata.num_columns)}
+            begins = np.cumsum([0, *map(_leaves, here.types)]).tolist()
+            leaves = dict(zip(here.names, begins[:-1], strict=True))
             for group in range(file.num_row_groups):
                 meta = file.metadata.row_group(group)
                 counts = [meta.column(leaves[name]).num_values for name in wanted]
                 size = sum(_size(kind, meta.num_rows, n) for n, kind in zip(counts, wide, strict=True))
                 found.append(Chunk(path, group, meta.num_rows, size))
     return Chunks(found, wanted)
+
+
+def _leaves(kind: pa.DataType) -> int:
+    """How many columns a Parquet file makes of it."""
+    return sum(_leaves(kind.field(at).type) for at in range(kind.num_fields)) if kind.num_fields else 1
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -122,3 +122,12 @@ def test_too_little_memory_says_how_much_is_enough(tmp_path: Path) -> None:
     paths, _ = write(tmp_path, [60], 20, 1, 3, "int32")
     with pytest.raises(Invalid, match=r"memory: 0 MiB are too few .* give 1 MiB"):
         len(open_loader(paths, memory=100))
+
+
+def test_columns_may_be_called_as_they_like_and_lie_beside_others_that_cannot_be_loaded(tmp_path: Path) -> None:
+    table = pa.table({"of.a": [{"x": 1, "y": [2]}], "f.b": [[3, 4]], "f.a": [5], "f": [6]})
+    pq.write_table(table, tmp_path / "one.parquet")
+    (batch,) = open_loader(tmp_path / "one.parquet", ["f.a", "f.b"]).epoch(0)
+    assert set(batch) == {"f.a", "f.b"} and rows_of({"id": batch["f.a"], "some": batch["f.b"], "weight": batch["f.a"]}) == [
+        (5, ([3, 4], 5))
+    ]
