@@ -35,6 +35,8 @@ class Chunks:
 
     chunks: Sequence[Chunk]
     columns: tuple[str, ...]
+    schema: pa.Schema
+    """Of these columns."""
 
     @property
     def rows(self) -> int:
@@ -78,7 +80,7 @@ def open_chunks(paths: Iterable[Path], columns: Sequence[str] | None = None) -> 
                 counts = [meta.column(leaves[name]).num_values for name in wanted]
                 size = sum(_size(kind, meta.num_rows, n) for n, kind in zip(counts, wide, strict=True))
                 found.append(Chunk(path, group, meta.num_rows, size))
-    return Chunks(found, wanted)
+    return Chunks(found, wanted, pa.schema([schema.field(name) for name in wanted] if schema is not None else []))
 
 
 def _leaves(kind: pa.DataType) -> int:

@@ -20,6 +20,7 @@ from pipelines.loaders.arena import Arena
 from pipelines.loaders.cache import Cache, Kept
 from pipelines.loaders.chunks import Chunks, open_chunks
 from pipelines.loaders.columns import Column, Empty, Held, Lists, joined
+from pipelines.loaders.kinds import Described, Kind, described, described_by, kinds
 from pipelines.loaders.plan import Left, Part, Plan, Pool, Shard
 from shared.domain.errors import Invalid
 
@@ -61,6 +62,19 @@ class Loader:
     def __len__(self) -> int:
         """Batches of an epoch."""
         return self.plan.steps
+
+    @cached_property
+    def columns(self) -> dict[str, Described]:
+        """What a batch has: as the files say, or as a few rows show that have gone through the stages."""
+        full = next((at for at, one in enumerate(self.chunks.chunks) if one.rows), None)
+        if not self.stages or full is None:
+            return described(self.chunks.schema)
+        rows = self.chunks.read(full, threading.local())
+        return described_by(_Batches(self, 0).batch(0, [rows], [0], [min(self.batch_size, self.chunks.chunks[full].rows)]))
+
+    def kinds(self, label: str | None = None) -> dict[str, Kind]:
+        """What each column is to a model."""
+        return kinds(self.columns, label)
 
     @property
     def fingerprint(self) -> str:

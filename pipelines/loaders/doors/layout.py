@@ -1,0 +1,224 @@
+"""How lists come out of a door: the caller chooses, for all columns of lists or for each.
+
+    offsets   NAME__values and NAME__offsets: where each row's values begin, and where the last one's end
+    lengths   NAME__values and NAME__lengths: how many values each row has (nnzs)
+    ragged    NAME, as the framework's own ragged tensor
+    padded    NAME, a row a row: as wide as the longest list of the batch, or as is said
+    dense     NAME, a row a row: 1 in the place of each value that the list has, 0 elsewhere
+
+Offsets and lengths can't be taken for each other: they have other names, there is one offset more than there are rows, and whoever reads
+them back says how many rows there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from pipelines.loaders.columns import Array, Column, Lists
+from pipelines.loaders.kinds import Described
+from shared.contracts.strict import unknown_name
+from shared.domain.errors import BadData, Invalid
+from shared.serving.signature import OFFSETS, VALUES
+
+LENGTHS = "__lengths"
+
+
+@dataclass(frozen=True)
+class Offsets:
+    pass
+
+
+@dataclass(frozen=True)
+class Lengths:
+    pass
+
+
+@dataclass(frozen=True)
+class Ragged:
+    pass
+
+
+@dataclass(frozen=True)
+class Padded:
+    width: int | None = None
+    """None: that of the batch's longest list."""
+    value: float = 0
+    """What stands behind a list's last value."""
+    longer: Literal["refuse", "cut"] = "refuse"
+    """What becomes of a list that is longer than `width`: the batch is refused, or the list's first values are taken."""
+
+    def __post_init__(self) -> None:
+        if self.width is not None and self.width < 1:
+            raise Invalid(f"lists: a padded list is at least 1 wide, not {self.width}")
+        if self.longer not in ("refuse", "cut"):
+            raise Invalid(f"lists: longer lists are 'refuse'd or 'cut', not '{self.longer}'")
+
+
+@dataclass(frozen=True)
+class Dense:
+    size: int
+    """Values are 0 to size - 1."""
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise Invalid(f"lists: a dense list has a size of at least 1, not {self.size}")
+
+
+Layout = Offsets | Lengths | Ragged | Padded | Dense
+Name = Literal["offsets", "lengths", "ragged", "padded"]
+Chosen = Name | Layout | Mapping[str, Name | Layout]
+"""One for all columns of lists, or by column."""
+_NAMED: dict[str, Layout] = {"offsets": Offsets(), "lengths": Lengths(), "ragged": Ragged(), "padded": Padded()}
+
+
+def layouts(chosen: Chosen, columns: Mapping[str, Described], default: Layout) -> dict[str, Layout]:
+    """Of each column of lists; `default` of those that the caller has said nothing about."""
+    lists = [name for name, one in columns.items() if one.lists]
+    if not isinstance(chosen, Mapping):
+        found = dict.fromkeys(lists, _layout(chosen))
+    else:
+        for name in chosen:
+            if name not in columns:
+                raise Invalid(f"lists: {unknown_name('column', name, lists)}")
+            if name not in lists:
+                raise Invalid(f"lists: column '{name}' has no lists: it comes as it is, say nothing of it")
+        found = {name: _layout(chosen[name]) if name in chosen else default for name in lists}
+    for name, layout in found.items():
+        for part in _parts(name, layout):
+            if part != name and part in columns:
+                raise Invalid(f"lists: column '{name}' would come as '{part}', and there is a column of that name: rename one")
+        if isinstance(layout, Padded):
+            _fitting(layout.value, columns[name].dtype, name)
+        if isinstance(layout, Dense) and columns[name].dtype.kind not in "iu":
+            raise Invalid(f"lists: column '{name}' has values of {columns[name].dtype}: only whole numbers can be made dense")
+    return found
+
+
+def _layout(one: str | Layout) -> Layout:
+    if isinstance(one, Offsets | Lengths | Ragged | Padded | Dense):
+        return one
+    if one == "dense":
+        raise Invalid("lists: 'dense' needs a size: say Dense(size), values are 0 to size - 1")
+    if one not in _NAMED:
+        raise Invalid(f"lists: {unknown_name('layout', one, [*_NAMED, 'dense'])}")
+    return _NAMED[one]
+
+
+def _parts(name: str, layout: Layout) -> tuple[str, ...]:
+    if isinstance(layout, Offsets):
+        return name + VALUES, name + OFFSETS
+    return (name + VALUES, name + LENGTHS) if isinstance(layout, Lengths) else (name,)
+
+
+def _fitting(value: float, dtype: np.dtype[Any], name: str) -> None:
+    known = dtype.kind == "f" or (not math.isnan(value) and value == int(value) and _within(int(value), dtype))
+    if not known:
+        raise Invalid(f"lists: column '{name}' is padded with {value:g}, which is no {dtype}")
+
+
+def _within(value: int, dtype: np.dtype[Any]) -> bool:
+    return value in (0, 1) if dtype.kind == "b" else bool(np.iinfo(dtype).min <= value <= np.iinfo(dtype).max)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A column as it comes out."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int | None, ...] = (None,)
+    ragged: bool = False
+
+
+def shown(columns: Mapping[str, Described], chosen: Mapping[str, Layout]) -> dict[str, Shown]:
+    found: dict[str, Shown] = {}
+    for name, one in columns.items():
+        layout = chosen.get(name)
+        if layout is None:
+            found[name] = Shown(one.dtype, (None,) if one.width is None else (None, one.width))
+        elif isinstance(layout, Padded):
+            found[name] = Shown(one.dtype, (None, layout.width))
+        elif isinstance(layout, Dense):
+            found[name] = Shown(np.dtype(np.float32), (None, layout.size))
+        elif isinstance(layout, Ragged):
+            found[name] = Shown(one.dtype, (None, None), ragged=True)
+        else:
+            values, rows = _parts(name, layout)
+            found |= {values: Shown(one.dtype), rows: Shown(np.dtype(np.int64))}
+    return found
+
+
+def laid(chosen: Mapping[str, Layout]) -> Callable[[dict[str, Column], np.random.Generator], dict[str, Column]]:
+    """A stage of the loader, so that its threads do it: lists become arrays. What is to be ragged stays a list, for the door."""
+
+    def lay(columns: dict[str, Column], _: np.random.Generator) -> dict[str, Column]:
+        found: dict[str, Column] = {}
+        for name, one in columns.items():
+            found |= _laid(name, one, chosen[name]) if isinstance(one, Lists) else {name: one}
+        return found
+
+    return lay
+
+
+def _laid(name: str, lists: Lists, layout: Layout) -> Mapping[str, Column]:
+    if isinstance(layout, Offsets):
+        return {name + VALUES: lists.values, name + OFFSETS: lists.offsets}
+    if isinstance(layout, Lengths):
+        return {name + VALUES: lists.values, name + LENGTHS: lists.lengths}
+    if isinstance(layout, Padded):
+        return {name: _padded(name, lists, layout)}
+    return {name: _dense(name, lists, layout.size) if isinstance(layout, Dense) else lists}
+
+
+def _padded(name: str, lists: Lists, layout: Padded) -> Array:
+    if layout.width is not None and layout.longer == "cut":
+        return lists.padded(layout.width, layout.value)
+    longest = int(lists.lengths.max(initial=0))
+    if layout.width is not None and longest > layout.width:
+        raise BadData(
+            f"column '{name}' has a list of {longest} values, padded lists are {layout.width} wide: say Padded({longest}), or longer='cut'"
+        )
+    return lists.padded(layout.width or max(1, longest), layout.value)
+
+
+def _dense(name: str, lists: Lists, size: int) -> Array:
+    values, rows = lists.values, len(lists)
+    if len(values) and (values.min() < 0 or values.max() >= size):
+        wrong = values[(values < 0) | (values >= size)][0]
+        raise BadData(f"column '{name}' has the value {wrong}; dense lists of size {size} take 0 to {size - 1}: say a larger size")
+    places = np.repeat(np.arange(0, rows * size, size), lists.lengths)
+    places += values.astype(np.int64, copy=False)
+    found = np.zeros(rows * size, np.float32)
+    found[places] = 1
+    return found.reshape(rows, size)
+
+
+def of_offsets(values: Array, offsets: Array, rows: int) -> Lists:
+    """Invalid if they are no offsets of so many rows."""
+    if len(offsets) != rows + 1 or offsets[0] != 0 or offsets[-1] != len(values) or (np.diff(offsets) < 0).any():
+        raise Invalid(
+            f"offsets of {rows} rows are {rows + 1} numbers that begin with 0, never fall and end with the number of values, {len(values)};"
+            f" given are {_said(offsets)}{': are they lengths?' if len(offsets) == rows else ''}"
+        )
+    return Lists(values, offsets.astype(np.int64, copy=False))
+
+
+def of_lengths(values: Array, lengths: Array, rows: int) -> Lists:
+    """Invalid if they are no lengths of so many rows."""
+    if len(lengths) != rows or (lengths < 0).any() or lengths.sum() != len(values):
+        raise Invalid(
+            f"lengths of {rows} rows are {rows} numbers of at least 0, {len(values)} in sum, one for each value; given are"
+            f" {_said(lengths)}{': are they offsets?' if len(lengths) == rows + 1 else ''}"
+        )
+    offsets = np.zeros(rows + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return Lists(values, offsets)
+
+
+def _said(numbers: Array) -> str:
+    first = ", ".join(str(one) for one in numbers[:3].tolist())
+    return f"{len(numbers)} ({first}{', ...' if len(numbers) > 3 else ''})"

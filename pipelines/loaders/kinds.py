@@ -1,0 +1,79 @@
+"""What the columns of a data set are to a model, told from their types: nobody declares them a second time.
+
+A whole number is a code (single-hot), a list of them several codes (multi-hot), a float a number, and one column is the label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.loaders.columns import Column, Lists
+from shared.contracts.strict import unknown_name
+from shared.domain.errors import Invalid
+
+LABEL = "label"
+"""The column that is the label where none is named."""
+
+
+class Kind(StrEnum):
+    SINGLE_HOT = "single-hot"
+    MULTI_HOT = "multi-hot"
+    CONTINUOUS = "continuous"
+    LABEL = "label"
+
+
+@dataclass(frozen=True)
+class Described:
+    """A column: of one value a row, of a fixed number (`width`), or of lists of any length."""
+
+    dtype: np.dtype[Any]
+    width: int | None = None
+    lists: bool = False
+
+
+def described(schema: pa.Schema) -> dict[str, Described]:
+    """Of columns that a loader can load."""
+    found = {}
+    for one in schema:
+        kind, width, lists = one.type, None, False
+        if pa.types.is_fixed_size_list(kind):
+            kind, width = kind.value_type, kind.list_size
+        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            kind, lists = kind.value_type, True
+        found[one.name] = Described(pa.array([], kind).to_numpy(zero_copy_only=False).dtype, width, lists)
+    return found
+
+
+def described_by(batch: Mapping[str, Column]) -> dict[str, Described]:
+    return {
+        name: Described(one.dtype, lists=True) if isinstance(one, Lists) else Described(one.dtype, one.shape[1] if one.ndim > 1 else None)
+        for name, one in batch.items()
+    }
+
+
+def label_of(columns: Mapping[str, Described], label: str | None = None) -> str | None:
+    """The one that is named; else the one called label, if there is one."""
+    if label is None:
+        return LABEL if LABEL in columns and not columns[LABEL].lists else None
+    if label not in columns:
+        raise Invalid(f"label: {unknown_name('column', label, columns)}")
+    if columns[label].lists:
+        raise Invalid(f"label: column '{label}' has lists: a label is one value a row, or a fixed number of them")
+    return label
+
+
+def kinds(columns: Mapping[str, Described], label: str | None = None) -> dict[str, Kind]:
+    labelled = label_of(columns, label)
+    return {name: Kind.LABEL if name == labelled else _kind(one) for name, one in columns.items()}
+
+
+def _kind(one: Described) -> Kind:
+    if one.dtype.kind == "f":
+        return Kind.CONTINUOUS
+    return Kind.MULTI_HOT if one.lists or one.width is not None else Kind.SINGLE_HOT
