@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from pipelines.loaders.columns import Column, Empty, Held, Lists, joined
 from pipelines.loaders.kinds import Described, Kind, described, described_by, kinds
 from pipelines.loaders.plan import Left, Part, Plan, Pool, Shard
 from shared.domain.errors import Invalid
+
+if TYPE_CHECKING:
+    from pipelines.loaders.doors.torch import TorchBatches
 
 MEBIBYTE = 2**20
 Rows = Mapping[str, Held]
@@ -77,6 +80,11 @@ class Loader:
         return kinds(self.columns, label)
 
     @property
+    def rows(self) -> int:
+        """Of this shard in an epoch."""
+        return self.plan.own
+
+    @property
     def fingerprint(self) -> str:
         """Of all that decides which rows a batch has."""
         return hashlib.sha256(repr((self.plan, self.chunks.columns)).encode()).hexdigest()
@@ -113,6 +121,12 @@ class Loader:
         finally:
             for workers in (decoding, assembling):
                 workers.shutdown(cancel_futures=True)
+
+    def as_torch(self, label: str | None = None, **settings: Any) -> TorchBatches:
+        """An IterableDataset of PyTorch; `settings`: see as_torch in doors/torch.py."""
+        from pipelines.loaders.doors.torch import as_torch
+
+        return as_torch(self, label, **settings)
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,17 @@ class Plan:
         return int(sum(self.sizes))
 
     @property
+    def own(self) -> int:
+        """Rows that the shard gives in an epoch."""
+        begin, end = self._bounds
+        return min(end - begin, self.steps * self.batch) if self.drop_last else end - begin
+
+    @property
+    def _bounds(self) -> tuple[int, int]:
+        """Of the shard, in an epoch's order."""
+        return self.rows * self.shard.rank // self.shard.world, self.rows * (self.shard.rank + 1) // self.shard.world
+
+    @property
     def steps(self) -> int:
         """As many for every shard: the last batch may have a row more."""
         least = self.rows // self.shard.world
@@ -112,8 +123,7 @@ class Plan:
         order = np.arange(len(self.sizes))
         if self.shuffle:
             np.random.default_rng((self.seed, epoch, 0)).shuffle(order)
-        rank, world = self.shard.rank, self.shard.world
-        begin, end, at = self.rows * rank // world, self.rows * (rank + 1) // world, 0
+        (begin, end), at = self._bounds, 0
         parts = []
         for chunk in order.tolist():
             first, last = max(begin - at, 0), min(end - at, self.sizes[chunk])

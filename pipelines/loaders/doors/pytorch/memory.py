@@ -1,0 +1,26 @@
+"""How much of a GPU PyTorch may take: said before it takes any."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from shared.domain.errors import Conflict, Invalid
+
+
+def cap_gpu_memory(share: float, device: Any = None) -> None:
+    """No more than that share of the device's memory for this process; of every GPU that it sees where none is named. What goes beyond
+    ends in PyTorch's own out-of-memory error, not in somebody else's."""
+    if not 0 < share <= 1:
+        raise Invalid(f"cap_gpu_memory: a share of {share}: it must be more than 0 and at most 1")
+    if not torch.cuda.is_available():
+        raise Invalid("cap_gpu_memory: PyTorch sees no GPU here: leave the cap out")
+    for one in range(torch.cuda.device_count()) if device is None else [device]:
+        taken = torch.cuda.memory_reserved(one)
+        if taken > share * torch.cuda.get_device_properties(one).total_memory:
+            raise Conflict(
+                f"cap_gpu_memory: PyTorch has {taken / 2**30:.3g} GiB of GPU {one} already, more than a share of {share:g}: cap it before"
+                " anything is put there"
+            )
+        torch.cuda.set_per_process_memory_fraction(share, one)

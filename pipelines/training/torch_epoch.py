@@ -1,0 +1,86 @@
+"""One epoch of a PyTorch model, trained or validated, and what it came to: rows, rows a second, loss, and how much of the time went by
+waiting for batches. Right whatever the size of the last batch: every row weighs the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from shared.domain.errors import Invalid
+
+
+@dataclass(frozen=True)
+class Epoch:
+    rows: int
+    steps: int
+    seconds: float
+    waited: float
+    """Seconds of it that went by waiting for a batch."""
+    loss: float
+    """Mean over the rows."""
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.rows / self.seconds if self.seconds else 0.0
+
+    @property
+    def share_waited(self) -> float:
+        return self.waited / self.seconds if self.seconds else 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rows:,} rows in {self.steps:,} steps, loss {self.loss:.4f}, {self.rows_per_second:,.0f} rows/s,"
+            f" {self.share_waited:.0%} of the time waiting for batches"
+        )
+
+
+def run_epoch(
+    model: Any,
+    batches: Iterable[tuple[Any, Any]],
+    loss: Callable[[Any, Any], Any],
+    optimizer: Any = None,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Epoch:
+    """Trains with an optimizer, validates without one: no gradients, and layers such as dropout as they are when serving. `loss`: the mean
+    of a batch. The model and its batches are on one device."""
+    rows, steps, waited = 0, 0, 0.0
+    total: Any = 0.0
+    with _mode(model, train=optimizer is not None):
+        begun = clock()
+        source = iter(batches)
+        while True:
+            asked = clock()
+            batch = next(source, None)
+            waited += clock() - asked
+            if batch is None:
+                break
+            columns, label = batch
+            value = loss(model(columns), label)
+            if optimizer is not None:
+                optimizer.zero_grad(set_to_none=True)
+                value.backward()
+                optimizer.step()
+            rows, steps = rows + len(label), steps + 1
+            total = total + value.detach().double() * len(label)  # stays on the device: nobody waits for it in between
+        if not steps:
+            raise Invalid("run_epoch: there was no batch: the data set is empty, or drop_last left nothing of it")
+        mean = float(total) / rows  # waits for the device: so the time is that of the work
+        seconds = clock() - begun
+    return Epoch(rows, steps, seconds, waited, mean)
+
+
+@contextmanager
+def _mode(model: Any, train: bool) -> Iterator[None]:
+    before = model.training
+    model.train(train)
+    try:
+        with torch.set_grad_enabled(train):
+            yield
+    finally:
+        model.train(before)

@@ -1,0 +1,67 @@
+"""Two processes that train together, on gloo: each takes its own rows, and both take as many steps."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pytorch import torch as installed
+from tests.torch_rows import write
+
+installed()
+
+ROWS = 1001
+ROOT = Path(__file__).parents[2]
+MEMBER = """
+import json, sys
+import torch
+import torch.distributed as group
+from pipelines.loaders.loader import open_loader
+from pipelines.loaders.plan import Shard
+
+path, meeting, rank, resident = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
+group.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+batches = open_loader(path, batch_size=64, seed=5, threads=1).as_torch(resident=resident)
+epochs = []
+for epoch in range(2):
+    seen = []
+    for columns, label in batches:
+        model(columns["weight"][:, None]).mean().backward()  # waits for the other one: a step too few would hang here
+        seen.append(columns["id"].tolist())
+    epochs.append(seen)
+whole = open_loader(path, batch_size=64, shard=Shard(0, 1)).chunks.rows
+explicit = sum(len(label) for _, label in open_loader(path, batch_size=64, shard=Shard(1, 4)).as_torch())
+print(json.dumps({"epochs": epochs, "whole": whole, "explicit": explicit}))
+group.barrier()
+group.destroy_process_group()
+"""
+
+
+@pytest.mark.requirement("P-01", "T-03")
+@pytest.mark.parametrize("resident", [None, 0.9])
+def test_two_processes_see_every_row_once_in_equal_steps(tmp_path: Path, resident: float | None) -> None:
+    path = write(tmp_path, ROWS)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    members = [
+        subprocess.Popen(
+            [sys.executable, "-c", MEMBER, str(path), str(tmp_path / "meeting"), str(rank), json.dumps(resident)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    told = [json.loads(one.communicate(timeout=120)[0].splitlines()[-1]) for one in members]
+    assert [one.returncode for one in members] == [0, 0]
+    for epoch in range(2):
+        mine, other = (one["epochs"][epoch] for one in told)
+        assert len(mine) == len(other)
+        assert sorted(row for batch in mine + other for row in batch) == list(range(ROWS))
+    assert told[0]["epochs"][0] != told[0]["epochs"][1]
+    assert {one["explicit"] for one in told} == {ROWS * 2 // 4 - ROWS // 4}
