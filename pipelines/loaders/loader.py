@@ -20,6 +20,7 @@ from pipelines.loaders.arena import Arena
 from pipelines.loaders.cache import Cache, Kept
 from pipelines.loaders.chunks import Chunks, open_chunks
 from pipelines.loaders.columns import Column, Empty, Held, Lists, joined
+from pipelines.loaders.doors.layout import Chosen
 from pipelines.loaders.kinds import Described, Kind, described, described_by, kinds
 from pipelines.loaders.plan import Left, Part, Plan, Pool, Shard
 from shared.domain.errors import Invalid
@@ -80,11 +81,6 @@ class Loader:
         return kinds(self.columns, label)
 
     @property
-    def rows(self) -> int:
-        """Of this shard in an epoch."""
-        return self.plan.own
-
-    @property
     def fingerprint(self) -> str:
         """Of all that decides which rows a batch has."""
         return hashlib.sha256(repr((self.plan, self.chunks.columns)).encode()).hexdigest()
@@ -121,6 +117,25 @@ class Loader:
         finally:
             for workers in (decoding, assembling):
                 workers.shutdown(cancel_futures=True)
+
+    def as_dataset(
+        self, label: str | None = None, lists: Chosen = "ragged", epochs: int | None = 1, start: tuple[int, int] = (0, 0)
+    ) -> Any:
+        """A tf.data.Dataset: see doors/tensorflow.py."""
+        from pipelines.loaders.doors.tensorflow import as_dataset
+
+        return as_dataset(self, label, lists, epochs, start)
+
+    def as_keras(self, label: str | None = None, lists: Chosen = "padded", start: tuple[int, int] = (0, 0)) -> Any:
+        """For `fit` of a Keras model, as x and as validation_data: see doors/keras.py."""
+        from pipelines.loaders.doors.keras import as_keras
+
+        return as_keras(self, label, lists, start)
+
+    @property
+    def rows(self) -> int:
+        """Of this shard in an epoch."""
+        return self.plan.own
 
     def as_torch(self, label: str | None = None, **settings: Any) -> TorchBatches:
         """An IterableDataset of PyTorch; `settings`: see as_torch in doors/torch.py."""

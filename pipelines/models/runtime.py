@@ -18,17 +18,23 @@ _NOISE = re.compile(rb"(I\d{4} .*|WARNING: All log messages before absl::Initial
 
 
 def load_keras() -> Any:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    if "keras" not in sys.modules:
-        with _quiet():
-            import keras
-            import tensorflow as tf
-
-            tf.config.list_physical_devices()
+    load_tensorflow()
     import keras
 
     return keras
+
+
+def load_tensorflow() -> Any:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if "tensorflow" not in sys.modules:
+        with _quiet():
+            import tensorflow as tf
+
+            tf.config.list_physical_devices()
+    import tensorflow as tf
+
+    return tf
 
 
 @contextmanager

@@ -1,0 +1,67 @@
+"""What every door to a framework does first: the label is found, lists get their layout, and the place to begin at is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipelines.loaders.columns import Array, Column
+from pipelines.loaders.doors.layout import Chosen, Layout, Shown, laid, layouts, shown
+from pipelines.loaders.kinds import label_of
+from shared.domain.errors import Invalid
+
+if TYPE_CHECKING:
+    from pipelines.loaders.loader import Loader
+
+Columns = dict[str, Column]
+Arrays = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Opened:
+    loader: Loader
+    columns: Mapping[str, Shown]
+    """As they come out: names, types and shapes."""
+    label: str | None
+
+    def position(self, start: tuple[int, int]) -> int:
+        """Batches before the place to begin at, counted from the first epoch's first."""
+        epoch, step = start
+        if epoch < 0 or not 0 <= step < max(1, len(self.loader)):
+            raise Invalid(
+                f"start: epoch {epoch}, batch {step}: epochs begin with 0, and an epoch has the batches 0 to {len(self.loader) - 1}"
+            )
+        return epoch * len(self.loader) + step
+
+    def batches(self, first: int, last: int | None) -> Iterator[Columns]:
+        """From position to position, epoch after epoch."""
+        at, steps = first, len(self.loader)
+        while steps and (last is None or at < last):
+            epoch, step = divmod(at, steps)
+            with closing(self.loader.epoch(epoch, step)) as batches:  # type: ignore[type-var]
+                for batch in batches:
+                    yield batch
+                    at += 1
+                    if at == last:
+                        return
+            at = (epoch + 1) * steps  # an epoch may be shorter where damaged rows are left out
+
+    def divided(self, batch: Columns) -> tuple[Arrays, Array] | Arrays:
+        """Columns, and the label beside them where there is one; of a batch without ragged lists."""
+        arrays = {name: one for name in self.columns if isinstance(one := batch[name], np.ndarray)}
+        if self.label is None:
+            return arrays
+        label = arrays.pop(self.label)
+        return arrays, label
+
+
+def opened(loader: Loader, label: str | None, lists: Chosen, default: Layout) -> Opened:
+    columns = loader.columns
+    chosen = layouts(lists, columns, default)
+    return Opened(
+        replace(loader, stages=(*loader.stages, laid(chosen))) if chosen else loader, shown(columns, chosen), label_of(columns, label)
+    )
