@@ -79,9 +79,7 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
     def __iter__(self) -> Iterator[Any]:
         if get_worker_info() is not None:
             raise Invalid(_WORKERS)
-        begin = self._wanted or Place(self._begun + 1)
-        self._wanted, self._at, self._begun = None, begin, begin.epoch
-        return self._batches(begin)
+        return self._batches(self._wanted or Place(self._begun + 1))
 
     def __reduce__(self) -> Any:
         raise Invalid(_WORKERS)
@@ -110,6 +108,8 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
         return own if self._kept is None else f"resident {own}"
 
     def _batches(self, begin: Place) -> Iterator[Any]:
+        """Nothing has begun before the first one is asked for: torchdata makes iterators that it throws away."""
+        self._wanted, self._at = None, begin
         steps = len(self.loader)
         for epoch in count(begin.epoch) if self._epochs is None else range(begin.epoch, begin.epoch + self._epochs):
             self._begun = epoch

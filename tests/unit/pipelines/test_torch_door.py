@@ -144,6 +144,17 @@ def test_an_iteration_that_is_broken_off_is_followed_by_a_whole_epoch(loader: Lo
     assert batches.state_dict()["epoch"] == 2
 
 
+def test_an_iterator_that_nothing_was_taken_of_has_begun_no_epoch(loader: Loader) -> None:
+    """As torchdata's StatefulDataLoader makes them."""
+    whole = epoch(as_torch(loader, epochs=2))
+    batches = as_torch(loader)
+    batches.load_state_dict({**batches.state_dict(), "step": 2})
+    iter(batches), iter(batches)
+    assert epoch(batches) == whole[2:7]
+    iter(batches)
+    assert epoch(batches) == whole[7:]
+
+
 def test_set_epoch_chooses_the_order(loader: Loader) -> None:
     batches = as_torch(loader)
     orders = []
