@@ -1,8 +1,9 @@
-"""Chunks as they lie in memory, on local disk: Arrow files that are mapped, so that a second epoch decodes nothing.
+"""Chunks as they lie in memory, on local disk, so that a second epoch decodes nothing: an Arrow file each.
 
-A chunk is kept under the name of what it is made of: the file's path, size and time, the row group and the columns. Files are written
-beside and renamed; one that can't be read is made anew. Beyond the limit the data that was used longest ago goes first; what finds no
-room is read from Parquet every time.
+A chunk is kept under the name of what it is made of: its file (size, time, and what its end says of it), the row group and the columns.
+Files are written beside and renamed, and carry a sum of what is in them; one that is not whole is made anew. Beyond the limit the data
+that was used longest ago goes first; what finds no room is read from Parquet every time. A file is read in one piece into memory that is
+used again: for rows that are all taken once, in any order, that is half the price of mapping it.
 """
 
 from __future__ import annotations
@@ -13,42 +14,60 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.loaders.columns import Flat, Held, Lists, Long, Short
+from pipelines.loaders.columns import Array, Flat, Held, Lists, Long, Short
 
 _VERSION = 1
 _LENGTHS = "~lengths"
 """Ends the name of the column that says how many values the short lists of another one have."""
+_SUM, _DTYPE = b"eyas.sum", b"eyas.dtype"
+_FOOTER = 65_536
+_ABANDONED = 3600.0
+"""Seconds after which nobody writes a file any more that was begun."""
+
+Scratch = Callable[[int], Array]
+"""So many bytes, for as long as the rows are needed."""
 
 
 @dataclass(frozen=True)
 class Cache:
     folder: Path
-    limit: int
+    limit: int = 16 * 2**30
     """Bytes, of all data together."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, paths: Sequence[Path], columns: Sequence[str]) -> Kept:
-        said = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+        said = [_identity(path) for path in paths]
         name = hashlib.sha256(json.dumps([_VERSION, said, list(columns)]).encode()).hexdigest()[:32]
+        with contextlib.suppress(OSError):
+            os.utime(self.folder / name)
+            for left in (self.folder / name).glob(".*"):
+                if time.time() - left.stat().st_mtime > _ABANDONED:
+                    left.unlink()
         return Kept(self, self.folder / name)
 
-    def room(self, own: Path, size: int) -> bool:
-        """Whether so many bytes more may be kept; what others have goes for it."""
+    def take(self, new: Path, path: Path) -> bool:
+        """A file in, under its name; others' data goes for it. False where there is no room even so."""
         with self._lock:
-            used = {one: _size(one) for one in self.folder.iterdir() if one.is_dir()} if self.folder.exists() else {}
-            for oldest in sorted((one for one in used if one != own), key=lambda one: one.stat().st_mtime_ns):
-                if sum(used.values()) + size <= self.limit:
+            size = new.stat().st_size
+            used = {one: _size(one) for one in self.folder.iterdir() if one.is_dir()}
+            for oldest in sorted((one for one in used if one != path.parent), key=_used):
+                if sum(used.values()) <= self.limit:
                     break
                 shutil.rmtree(oldest, ignore_errors=True)
                 used.pop(oldest)
-            return sum(used.values()) + size <= self.limit
+            if sum(used.values()) > self.limit or size > self.limit:
+                return False
+            new.replace(path)
+            return True
 
 
 @dataclass(frozen=True)
@@ -57,65 +76,191 @@ class Kept:
 
     cache: Cache
     folder: Path
+    _known: dict[int, Mapping[str, Laid]] = field(default_factory=dict)
+    _full: threading.Event = field(default_factory=threading.Event)
 
-    def get(self, chunk: int) -> Mapping[str, Held] | None:
-        path = self._path(chunk)
-        try:
-            with pa.memory_map(str(path)) as source:
-                table = pa.ipc.open_file(source).read_all()
-        except (OSError, pa.ArrowException):
+    def get(self, chunk: int, scratch: Scratch) -> Mapping[str, Held] | None:
+        """None where it isn't there, or isn't whole."""
+        read = _read(self._path(chunk), scratch)
+        if read is None:
+            self._known.pop(chunk, None)
             return None
-        names = [name for name in table.column_names if not name.endswith(_LENGTHS)]
-        return {name: _held(table, name) for name in names}
+        if chunk not in self._known:
+            laid = _laid(read)
+            if laid is None:
+                return None
+            self._known[chunk] = laid
+        laid = self._known[chunk]
+        if any(one.end > len(read) for one in laid.values()):
+            return None
+        return {name: one.held(read) for name, one in laid.items()}
 
     def put(self, chunk: int, rows: Mapping[str, Held]) -> bool:
         """False where there is no room."""
-        if not self.cache.room(self.folder, sum(one.size for one in rows.values())):
+        self._known.pop(chunk, None)
+        if self._full.is_set():
             return False
-        self.folder.mkdir(parents=True, exist_ok=True)
-        os.utime(self.folder)
-        columns = dict(pair for name, one in rows.items() for pair in _arrow(name, one))
         path = self._path(chunk)
         new = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
         try:
-            table = pa.table(columns)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            table = _table(rows)
             with pa.OSFile(str(new), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
                 writer.write_table(table)
-            new.replace(path)
+            if not self.cache.take(new, path):
+                self._full.set()
         except OSError:  # a full disk: the loader goes on without
-            return False
+            self._full.set()
         finally:
             with contextlib.suppress(OSError):
                 new.unlink()
-        return True
+        return not self._full.is_set()
 
     def _path(self, chunk: int) -> Path:
         return self.folder / f"{chunk}.arrow"
 
 
+@dataclass(frozen=True)
+class Laid:
+    """Where a column's arrays lie in a file."""
+
+    kind: type[Held]
+    arrays: tuple[tuple[int, Any, tuple[int, ...]], ...]
+    """Where each begins, its dtype, its shape."""
+    dtype: Any
+    """Of the values."""
+
+    @property
+    def end(self) -> int:
+        return max(at + _bytes(dtype, shape) for at, dtype, shape in self.arrays)
+
+    def held(self, read: Array) -> Held:
+        arrays = [read[at : at + _bytes(dtype, shape)].view(dtype).reshape(shape) for at, dtype, shape in self.arrays]
+        return _made(self.kind, arrays, self.dtype)
+
+
+def _identity(path: Path) -> tuple[Any, ...]:
+    there = path.stat()
+    with path.open("rb") as file:
+        file.seek(max(0, there.st_size - _FOOTER))
+        return there.st_size, there.st_mtime_ns, hashlib.sha256(file.read()).hexdigest()
+
+
+def _used(folder: Path) -> int:
+    with contextlib.suppress(OSError):
+        return folder.stat().st_mtime_ns
+    return 0
+
+
 def _size(folder: Path) -> int:
-    return sum(one.stat().st_size for one in folder.iterdir())
+    total = 0
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for one in entries:
+            with contextlib.suppress(OSError):
+                total += one.stat().st_size
+    return total
+
+
+def _read(path: Path, scratch: Scratch) -> Array | None:
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        size = os.fstat(file).st_size
+        found = scratch(size)[:size]
+        return found if os.readv(file, [found.data]) == size else None
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+
+
+def _laid(read: Array) -> Mapping[str, Laid] | None:
+    """None where the file is broken."""
+    try:
+        table = pa.ipc.open_file(pa.py_buffer(read)).read_all()
+        names = [name for name in table.column_names if not name.endswith(_LENGTHS)]
+        rows = {name: _held(table, name) for name in names}
+    except (pa.ArrowException, KeyError, ValueError, OSError):
+        return None
+    if (table.schema.metadata or {}).get(_SUM) != str(_sum(rows.values())).encode():
+        return None
+    begin = read.ctypes.data
+    found = {}
+    for name, one in rows.items():
+        arrays = [(array.ctypes.data - begin, array.dtype, array.shape) for array in _arrays(one)]
+        if any(array.nbytes and not 0 <= at < len(read) for array, (at, _, _) in zip(_arrays(one), arrays, strict=True)):
+            return None
+        found[name] = Laid(type(one), tuple((at if _bytes(dtype, shape) else 0, dtype, shape) for at, dtype, shape in arrays), _dtype(one))
+    return found
+
+
+def _bytes(dtype: Any, shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape)) * int(dtype.itemsize)
+
+
+def _arrays(one: Held) -> tuple[Array, ...]:
+    if isinstance(one, Flat):
+        return (one.array,)
+    return (one.array, one.lengths) if isinstance(one, Short) else (one.lists.values, one.lists.offsets)
+
+
+def _made(kind: type[Held], arrays: list[Array], dtype: Any) -> Held:
+    if kind is Flat:
+        return Flat(arrays[0])
+    return Short(arrays[0], arrays[1], dtype) if kind is Short else Long(Lists(arrays[0], arrays[1]))
+
+
+def _dtype(one: Held) -> Any:
+    return one.dtype if isinstance(one, Short) else _arrays(one)[0].dtype
+
+
+def _sum(rows: Iterable[Held]) -> int:
+    """Of all bytes, as words: what a broken disk changes changes it."""
+    total = 0
+    for one in rows:
+        for array in _arrays(one):
+            raw = np.ascontiguousarray(array).view(np.uint8).ravel()
+            whole = len(raw) - len(raw) % 8
+            total += int(raw[:whole].view(np.uint64).sum(dtype=np.uint64)) + int(raw[whole:].sum(dtype=np.uint64))
+    return total % 2**64
+
+
+def _table(rows: Mapping[str, Held]) -> pa.Table:
+    fields, columns = [], []
+    for name, one in rows.items():
+        for column, array in _arrow(name, one):
+            fields.append(pa.field(column, array.type, metadata={_DTYPE: _dtype(one).str}))
+            columns.append(array)
+    return pa.table(columns, schema=pa.schema(fields, metadata={_SUM: str(_sum(rows.values()))}))
 
 
 def _arrow(name: str, one: Held) -> list[tuple[str, pa.Array]]:
     if isinstance(one, Short):
         width = one.array.shape[1]
-        rows = pa.FixedSizeListArray.from_arrays(pa.array(one.array.ravel()), width)
+        rows = pa.FixedSizeListArray.from_arrays(_array(one.array.ravel()), width)
         return [(name, rows), (name + _LENGTHS, pa.array(one.lengths))]
     if isinstance(one, Long):
-        return [(name, pa.LargeListArray.from_arrays(pa.array(one.lists.offsets), pa.array(one.lists.values)))]
+        return [(name, pa.LargeListArray.from_arrays(pa.array(one.lists.offsets), _array(one.lists.values)))]
     if one.array.ndim == 2:
-        return [(name, pa.FixedSizeListArray.from_arrays(pa.array(one.array.ravel()), one.array.shape[1]))]
-    return [(name, pa.array(one.array))]
+        return [(name, pa.FixedSizeListArray.from_arrays(_array(one.array.ravel()), one.array.shape[1]))]
+    return [(name, _array(one.array))]
+
+
+def _array(array: Array) -> pa.Array:
+    """Truth a byte each: Arrow would pack it."""
+    return pa.array(array.view(np.uint8) if array.dtype == np.bool_ else array)
 
 
 def _held(table: pa.Table, name: str) -> Held:
-    column = table.column(name).chunk(0) if table.num_rows else table.column(name).combine_chunks()
+    column = table.column(name).chunk(0)
+    dtype = np.dtype(table.schema.field(name).metadata[_DTYPE].decode())
     if pa.types.is_large_list(column.type):
-        return Long(Lists(column.values.to_numpy(), column.offsets.to_numpy()))
+        return Long(Lists(column.values.to_numpy().view(dtype), column.offsets.to_numpy()))
     if not pa.types.is_fixed_size_list(column.type):
-        return Flat(column.to_numpy(zero_copy_only=column.type != pa.bool_()))
+        return Flat(column.to_numpy().view(dtype))
     rows = column.flatten().to_numpy().reshape(-1, column.type.list_size)
     if name + _LENGTHS not in table.column_names:
-        return Flat(rows)
-    return Short(rows, table.column(name + _LENGTHS).combine_chunks().to_numpy().astype(np.uint8, copy=False))
+        return Flat(rows.view(dtype))
+    return Short(rows if dtype != np.bool_ else rows.view(dtype), table.column(name + _LENGTHS).chunk(0).to_numpy(), dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipelines.loaders.arena import Arena
-from pipelines.loaders.columns import Flat, Held, Lists, held, most
+from pipelines.loaders.columns import Flat, Held, held, most
 from shared.domain.errors import BadData, Invalid
 
 _KINDS = "biuf"
@@ -51,14 +51,17 @@ class Chunks:
         """Bytes that an arena of all of them has for where arrays begin."""
         return Arena.room(2 * len(self.columns) * len(self.chunks))
 
-    def read(self, at: int, threads: threading.local) -> Mapping[str, Held]:
-        """Its rows as they lie."""
+    def read(self, at: int, threads: threading.local) -> Iterator[tuple[str, Held]]:
+        """Its rows as they lie, column by column: what is done with one while it is near costs a fraction."""
         chunk = self.chunks[at]
-        try:
-            table = _file(chunk.path, threads).read_row_group(chunk.group, columns=list(self.columns), use_threads=False)
-        except (OSError, pa.ArrowException) as error:
-            raise BadData(f"{chunk.path}: row group {chunk.group} can't be read: {error}") from error
-        return {name: _held(table.column(name).combine_chunks(), f"{chunk.path}: column '{name}'") for name in self.columns}
+        file = _file(chunk.path, threads)
+        for name in self.columns:
+            try:
+                column = file.read_row_group(chunk.group, columns=[name], use_threads=False).column(name)
+            except (OSError, pa.ArrowException) as error:
+                raise BadData(f"{chunk.path}: row group {chunk.group} can't be read: {error}") from error
+            whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+            yield name, _held(whole, f"{chunk.path}: column '{name}'")
 
 
 def open_chunks(paths: Iterable[Path], columns: Sequence[str] | None = None) -> Chunks:
@@ -127,8 +130,7 @@ def _held(column: pa.Array, name: str) -> Held:
         raise BadData(f"{name} has {column.null_count} nulls: lists may be empty, not missing")
     if pa.types.is_fixed_size_list(kind):
         return Flat(_array(column.flatten(), name).reshape(len(column), kind.list_size))
-    offsets = column.offsets.to_numpy().astype(np.int64)
-    return held(Lists(_array(column.values, name), offsets))
+    return held(_array(column.values, name), column.offsets.to_numpy())
 
 
 def _array(column: pa.Array, name: str) -> NDArray[Any]:

@@ -1,7 +1,8 @@
 """Columns in memory: one value a row, a row of several, or lists of any length; and what a loader does with them, as fast as numpy can.
 
-Short lists are held as rows of one width that is a power of two, with their lengths: such a row is taken as if it were one number. Longer
-ones are values and offsets. What is taken goes where the caller says: into memory that it has already.
+Lists that are short, or of much the same length, are held as rows of one width, with their lengths: such a row is taken as if it were
+one number. Whole numbers in them are as narrow as they can be. Other lists are values and offsets. What is taken goes where the caller
+says: into memory that it has already.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ Array = NDArray[Any]
 Offsets = NDArray[np.int64]
 Empty = Callable[[tuple[int, ...], Any], Array]
 """Memory for an array of a shape and a dtype, its values whatever they are."""
-WIDEST = 32
-"""Bytes of a list that is held as a row."""
+SHORT = 32
+"""Bytes of lists that are held as rows, however many of them are empty."""
+SPARE = 1.5
+"""What longer ones may take as rows, beside what they take as values and offsets."""
 
 
 class Lists:
@@ -66,8 +69,8 @@ class ShortLists(Lists):
 
     @cached_property
     def values(self) -> Array:
-        array = self._short.array
-        return pl.Series(array.ravel()).filter(pl.Series(self._short.there)).to_numpy()
+        found = pl.Series(self._short.array.ravel()).filter(pl.Series(self._short.there)).to_numpy()
+        return found.astype(self.dtype, copy=False)
 
     @cached_property
     def offsets(self) -> Offsets:
@@ -81,16 +84,14 @@ class ShortLists(Lists):
 
     @property
     def dtype(self) -> Any:
-        return self._short.array.dtype
+        return self._short.dtype
 
     def padded(self, width: int, fill: Any = 0) -> Array:
-        array = self._short.array
-        known = array.shape[1]
+        array, known = self._short.array, min(width, self._short.array.shape[1])
         there = self._short.there.reshape(array.shape)
-        found = np.where(there, array, np.array(fill, array.dtype))
-        if width <= known:
-            return np.ascontiguousarray(found[:, :width])
-        return np.concatenate([found, np.full((len(array), width - known), fill, array.dtype)], axis=1)
+        found = np.full((len(array), width), fill, self.dtype)
+        np.copyto(found[:, :known], array[:, :known], where=there[:, :known])
+        return found
 
     def __len__(self) -> int:
         return len(self._short)
@@ -128,6 +129,8 @@ class Short:
 
     array: Array
     lengths: NDArray[np.uint8]
+    dtype: Any
+    """Of the values: those of the array may be narrower."""
 
     def __len__(self) -> int:
         return len(self.array)
@@ -140,21 +143,13 @@ class Short:
     def there(self) -> NDArray[np.bool_]:
         """Of each place, row after row, whether it is before its list's end."""
         width = self.array.shape[1]
-        return _ends(width).take(self.lengths).view(np.bool_)[: width * len(self)]
+        return _ends(width).take(self.lengths).view(np.bool_)
 
     def take(self, order: Array, empty: Empty = np.empty) -> Self:
-        return type(self)(_taken(self.array, order, empty), _taken(self.lengths, order, empty))
+        return type(self)(_taken(self.array, order, empty), _taken(self.lengths, order, empty), self.dtype)
 
     def cut(self, first: int, last: int) -> Self:
-        return type(self)(self.array[first:last], self.lengths[first:last])
-
-    def widened(self, width: int) -> Self:
-        known = self.array.shape[1]
-        if known == width:
-            return self
-        wide = np.zeros((len(self), width), self.array.dtype)
-        wide[:, :known] = self.array
-        return type(self)(wide, self.lengths)
+        return type(self)(self.array[first:last], self.lengths[first:last], self.dtype)
 
     def column(self) -> Column:
         return ShortLists(self)
@@ -191,45 +186,81 @@ class Long:
 Held = Flat | Short | Long
 
 
-def held(lists: Lists) -> Held:
-    """In the way that suits them."""
-    lengths, itemsize = np.diff(lists.offsets), lists.values.itemsize
-    width = 1 << max(0, int(lengths.max(initial=1)) - 1).bit_length()
-    if width * itemsize > WIDEST:
-        return Long(lists)
-    values = np.concatenate([lists.values, np.zeros(width, lists.values.dtype)])
-    windows: Array = np.ndarray((len(lists.values) + 1,), _ITEMS[width * itemsize], values.data, 0, (itemsize,))
-    return Short(windows[lists.offsets[:-1]].view(values.dtype).reshape(len(lists), width), lengths.astype(np.uint8))
+def held(values: Array, offsets: Array) -> Held:
+    """In the way that suits them. `offsets` are whole numbers of any kind, from 0."""
+    lengths = np.diff(offsets)
+    longest, whole = int(lengths.max(initial=1)), values.itemsize * len(values) + 8 * len(offsets)
+    narrow = _narrow(values)
+    size = 1 << (max(1, longest) * narrow.itemsize - 1).bit_length()
+    if longest > _LONGEST or (size > SHORT and size * len(lengths) > SPARE * whole):
+        return Long(Lists(values, offsets.astype(np.int64, copy=False)))
+    width = size // narrow.itemsize
+    found = np.empty(len(lengths), _item(size))
+    inside = int(np.searchsorted(offsets[:-1], len(values) - width, "right")) if len(values) >= width else 0
+    found[:inside] = _windows(narrow, width)[offsets[:inside]]
+    if inside < len(found):  # what would reach behind the last value
+        first = int(offsets[inside])
+        tail = np.concatenate([narrow[first:], np.zeros(width, narrow.dtype)])
+        found[inside:] = _windows(tail, width)[offsets[inside:-1] - first]
+    return Short(found.view(narrow.dtype).reshape(len(found), width), lengths.astype(np.uint8), values.dtype)
+
+
+def _narrow(values: Array) -> Array:
+    if values.dtype.kind in "iu" and values.itemsize > 1 and len(values) and values.min() >= 0:
+        most = int(values.max())
+        narrow = np.uint8 if most < 2**8 else np.uint16 if most < 2**16 else values.dtype
+        return values.astype(narrow, copy=False)
+    return np.ascontiguousarray(values)
+
+
+def _windows(values: Array, width: int) -> Array:
+    """Of each value and those behind it, as one number."""
+    return np.ndarray((len(values) - width + 1,), _item(width * values.itemsize), values.data, 0, (values.itemsize,))
 
 
 def most(rows: int, values: int, itemsize: int) -> int:
     """Bytes that so many lists take at most, in either way."""
-    return max((WIDEST + 1) * rows, 8 * (rows + 1) + values * itemsize)
+    return rows + max(SHORT * rows, int(SPARE * (8 * (rows + 1) + values * itemsize)))
 
 
-def joined(parts: Sequence[Held]) -> Held:
-    """One after the other. Lists may be held in other ways in each."""
+def joined(parts: Sequence[Held], slices: Sequence[slice]) -> Held:
+    """Those rows of each, one after the other. Lists may be held in other ways in each."""
+    pairs = list(zip(parts, slices, strict=True))
     if all(isinstance(one, Flat) for one in parts):
-        return Flat(np.concatenate([one.array for one in parts if isinstance(one, Flat)]))
+        return Flat(np.concatenate([one.array[rows] for one, rows in pairs]))  # type: ignore[union-attr]
     if all(isinstance(one, Short) for one in parts):
-        short = [one for one in parts if isinstance(one, Short)]
-        width = max(one.array.shape[1] for one in short)
-        return Short(np.concatenate([one.widened(width).array for one in short]), np.concatenate([one.lengths for one in short]))
-    lists = [found for one in parts if isinstance(found := one.column(), Lists)]
+        lengths = np.concatenate([one.lengths[rows] for one, rows in pairs])  # type: ignore[union-attr]
+        width = max(one.array.shape[1] for one in parts)  # type: ignore[union-attr]
+        return Short(np.concatenate([_widened(one.array[rows], width) for one, rows in pairs]), lengths, parts[0].dtype)  # type: ignore[union-attr]
+    lists = [found for one, rows in pairs if isinstance(found := one.cut(*rows.indices(len(one))[:2]).column(), Lists)]
     ends = np.cumsum([0, *(len(one.values) for one in lists)])
     offsets = [one.offsets[:-1] + end for one, end in zip(lists, ends[:-1].tolist(), strict=True)]
     return Long(Lists(np.concatenate([one.values for one in lists]), np.append(np.concatenate(offsets), ends[-1])))
 
 
-_ITEMS: dict[int, str] = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16", 32: "V32"}
-"""What numpy takes at once, by bytes."""
+def _widened(rows: Array, width: int) -> Array:
+    known = rows.shape[1]
+    if known == width:
+        return rows
+    wide = np.zeros((len(rows), width), rows.dtype)
+    wide[:, :known] = rows
+    return wide
+
+
+_LONGEST = 255
+_ITEMS: dict[int, str] = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
+
+
+def _item(size: int) -> str:
+    """What numpy takes at once, by bytes."""
+    return _ITEMS.get(size, f"V{size}")
 
 
 def _taken(array: Array, order: Array, empty: Empty) -> Array:
     found = empty((len(order), *array.shape[1:]), array.dtype)
     if len(order):
-        one = _ITEMS.get(array[0].nbytes)
-        if array.ndim > 1 and one is not None and array.flags.c_contiguous:
+        if array.ndim > 1 and array.flags.c_contiguous and array[0].nbytes:
+            one = _item(array[0].nbytes)
             # Clipped: numpy writes through a buffer of its own otherwise.
             array.view(one).reshape(len(array)).take(order, out=found.view(one).reshape(len(order)), mode="clip")
         else:
@@ -241,4 +272,4 @@ def _taken(array: Array, order: Array, empty: Empty) -> Array:
 def _ends(width: int) -> Array:
     """By length: which of the places are before the end, a row as one number."""
     table = np.arange(width)[None, :] < np.arange(width + 1)[:, None]
-    return table.view(_ITEMS[width]).reshape(width + 1)
+    return table.view(_item(width)).reshape(width + 1)

@@ -6,7 +6,7 @@ import hashlib
 import os
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -60,6 +60,16 @@ class Loader:
         return Plan([one.rows for one in self.chunks.chunks], self.batch_size, pool, self.seed, self.shuffle, self.drop_last, self.shard)
 
     @cached_property
+    def orders(self) -> Orders:
+        return Orders(self.seed, self.plan.sizes)
+
+    @cached_property
+    def kept(self) -> Kept | None:
+        """What the cache has of its chunks."""
+        paths = sorted({one.path for one in self.chunks.chunks})
+        return self.cache.of(paths, self.chunks.columns) if self.cache is not None else None
+
+    @cached_property
     def _memory(self) -> Memory:
         return Memory.shared_out(self.memory, self.chunks, self.batch_size)
 
@@ -73,7 +83,7 @@ class Loader:
         full = next((at for at, one in enumerate(self.chunks.chunks) if one.rows), None)
         if not self.stages or full is None:
             return described(self.chunks.schema)
-        rows = self.chunks.read(full, threading.local())
+        rows = dict(self.chunks.read(full, threading.local()))
         return described_by(_Batches(self, 0).batch(0, [rows], [0], [min(self.batch_size, self.chunks.chunks[full].rows)]))
 
     def kinds(self, label: str | None = None) -> dict[str, Kind]:
@@ -93,7 +103,7 @@ class Loader:
         pools = (pool for pool in self.plan.pools(number) if pool.step + len(pool.takes) > start)
         read: deque[_Read] = deque()
         made: deque[Future[Columns]] = deque()
-        arenas = [Arena(min(self._memory.pool, self.chunks.size) + self.chunks.room) for _ in range(2)]
+        arenas = [self._arena() for _ in range(2)]
         left: Rows | None = None
         try:
             while True:
@@ -117,6 +127,20 @@ class Loader:
         finally:
             for workers in (decoding, assembling):
                 workers.shutdown(cancel_futures=True)
+            self._spare.extend([*arenas, *(one.arena for one in read)])
+
+    @cached_property
+    def _spare(self) -> list[Arena]:
+        return []
+
+    def _arena(self) -> Arena:
+        """One that an epoch before has left, or a new one."""
+        try:
+            arena = self._spare.pop()
+        except IndexError:
+            return Arena(min(self._memory.pool, self.chunks.size) + self.chunks.room)
+        arena.clear()
+        return arena
 
     def as_dataset(
         self, label: str | None = None, lists: Chosen = "ragged", epochs: int | None = 1, start: tuple[int, int] = (0, 0)
@@ -211,21 +235,16 @@ class _Reads:
     epoch: int
     local: threading.local = field(default_factory=threading.local)
 
-    @cached_property
-    def orders(self) -> Orders:
-        return Orders(self.loader.seed, self.epoch, self.loader.plan.sizes)
-
-    @cached_property
+    @property
     def kept(self) -> Kept | None:
-        cache, chunks = self.loader.cache, self.loader.chunks
-        return cache.of(sorted({one.path for one in chunks.chunks}), chunks.columns) if cache is not None else None
+        return self.loader.kept
 
     def part(self, part: Part, empty: Empty) -> Rows:
         rows = self._chunk(part.chunk)
         if self.loader.shuffle:
-            order = self.orders.of(part.chunk, part.first, part.last)
-            return {name: one.take(order, empty) for name, one in rows.items()}
-        return {name: one.cut(part.first, part.last) for name, one in rows.items()}
+            order = self.loader.orders.of(self.epoch, part.chunk, part.first, part.last)
+            return {name: one.take(order, empty) for name, one in rows}
+        return {name: one.cut(part.first, part.last) for name, one in rows}
 
     def left(self, left: Left) -> Rows:
         """Read anew, where what left it wasn't."""
@@ -235,20 +254,29 @@ class _Reads:
         parts = [self._places(chunk, left.places[left.chunks == chunk]) for chunk in np.unique(left.chunks).tolist()]
         back = np.empty(len(by_chunk), np.int64)
         back[by_chunk] = np.arange(len(by_chunk))
-        return {name: joined([one[name] for one in parts]).take(back) for name in parts[0]}
+        return {name: joined([one[name] for one in parts], [slice(None)] * len(parts)).take(back) for name in parts[0]}
 
     def _places(self, chunk: int, places: NDArray[np.int64]) -> Rows:
-        order = self.orders.of(chunk)[places] if self.loader.shuffle else places
-        return {name: one.take(order) for name, one in self._chunk(chunk).items()}
+        order = self.loader.orders.of(self.epoch, chunk)[places] if self.loader.shuffle else places
+        return {name: one.take(order) for name, one in self._chunk(chunk)}
 
-    def _chunk(self, chunk: int) -> Rows:
+    def _chunk(self, chunk: int) -> Iterable[tuple[str, Held]]:
         if self.kept is None:
             return self.loader.chunks.read(chunk, self.local)
-        rows = self.kept.get(chunk)
+        rows = self.kept.get(chunk, self._scratch)
         if rows is None:
-            rows = self.loader.chunks.read(chunk, self.local)
+            rows = dict(self.loader.chunks.read(chunk, self.local))
             self.kept.put(chunk, rows)
-        return rows
+        return rows.items()
+
+    def _scratch(self, size: int) -> NDArray[np.uint8]:
+        """A thread's own, for rows that are taken out of it at once."""
+        if not self.loader.shuffle:
+            return np.empty(size, np.uint8)
+        if len(getattr(self.local, "scratch", ())) < size:
+            self.local.scratch = np.empty(size, np.uint8)
+        found: NDArray[np.uint8] = self.local.scratch
+        return found
 
 
 @dataclass(frozen=True)
@@ -271,25 +299,25 @@ class _Batches:
 def _cut(parts: Sequence[Rows], at: list[int], takes: list[int]) -> Rows:
     """The next rows of each."""
     used = [n for n, take in enumerate(takes) if take]
-    names = parts[used[0]] if used else ()
-    return {name: joined([parts[n][name].cut(at[n], at[n] + takes[n]) for n in used]) for name in names}
+    slices = [slice(at[n], at[n] + takes[n]) for n in used]
+    return {name: joined([parts[n][name] for n in used], slices) for name in (parts[used[0]] if used else ())}
 
 
 class Orders:
-    """A permutation for each chunk of an epoch. Where many have as many rows, each is one drawn at random after another one that is turned
+    """A permutation for each chunk and epoch. Where many have as many rows, each is one drawn at random after another one that is turned
     by a number drawn at random: as likely to be any as if it was drawn alone, at a fifth of the price."""
 
     FEW = 4
 
-    def __init__(self, seed: int, epoch: int, sizes: Sequence[int]) -> None:
-        self._seed, self._epoch, self._sizes = seed, epoch, sizes
+    def __init__(self, seed: int, sizes: Sequence[int]) -> None:
+        self._seed, self._sizes = seed, sizes
         self._often = {rows for rows, times in Counter(sizes).items() if times > 4 * self.FEW}
         self._drawn: dict[int, list[NDArray[np.int64]]] = {}
         self._lock = threading.Lock()
 
-    def of(self, chunk: int, first: int = 0, last: int | None = None) -> NDArray[np.int64]:
+    def of(self, epoch: int, chunk: int, first: int = 0, last: int | None = None) -> NDArray[np.int64]:
         rows = self._sizes[chunk]
-        random = np.random.default_rng((self._seed, self._epoch, 3, chunk))
+        random = np.random.default_rng((self._seed, epoch, 3, chunk))
         if rows not in self._often:
             return random.permutation(rows)[first:last]
         drawn = self._few(rows)
@@ -301,7 +329,7 @@ class Orders:
         """The first ones twice over, so that they can be turned."""
         with self._lock:
             if rows not in self._drawn:
-                random = np.random.default_rng((self._seed, self._epoch, 2, rows))
+                random = np.random.default_rng((self._seed, 2, rows))
                 drawn = [random.permutation(rows) for _ in range(2 * self.FEW)]
                 self._drawn[rows] = [np.concatenate([one, one]) for one in drawn[: self.FEW]] + drawn[self.FEW :]
             return self._drawn[rows]

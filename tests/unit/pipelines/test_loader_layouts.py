@@ -25,7 +25,7 @@ def lists(rows: list[list[Any]], dtype: Any = np.int32) -> Lists:
 def both(rows: list[list[Any]], dtype: Any = np.int32) -> list[Lists]:
     """As they come out of a loader, short ones and long ones."""
     plain = lists(rows, dtype)
-    found = held(plain).column()
+    found = held(plain.values, plain.offsets).column()
     assert isinstance(found, Lists)
     return [plain, found]
 
