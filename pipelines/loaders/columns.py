@@ -89,6 +89,9 @@ class ShortLists(Lists):
     def padded(self, width: int, fill: Any = 0) -> Array:
         array, known = self._short.array, min(width, self._short.array.shape[1])
         there = self._short.there.reshape(array.shape)
+        if fill == 0 and known == width and array.dtype.kind in "iu":
+            whole: Array = (array * there)[:, :width].astype(self.dtype)
+            return whole
         found = np.full((len(array), width), fill, self.dtype)
         np.copyto(found[:, :known], array[:, :known], where=there[:, :known])
         return found
@@ -197,7 +200,8 @@ def held(values: Array, offsets: Array) -> Held:
     width = size // narrow.itemsize
     found = np.empty(len(lengths), _item(size))
     inside = int(np.searchsorted(offsets[:-1], len(values) - width, "right")) if len(values) >= width else 0
-    found[:inside] = _windows(narrow, width)[offsets[:inside]]
+    if inside:
+        found[:inside] = _windows(narrow, width)[offsets[:inside]]
     if inside < len(found):  # what would reach behind the last value
         first = int(offsets[inside])
         tail = np.concatenate([narrow[first:], np.zeros(width, narrow.dtype)])
