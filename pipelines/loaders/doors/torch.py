@@ -118,6 +118,7 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
                 batch = self._way.given(self._staged(columns, epoch, step))
                 self._at = Place(epoch, step + 1) if step + 1 < steps else Place(epoch + 1)
                 yield batch
+            self._at = Place(epoch + 1)  # it may be shorter, where damaged rows are left out
 
     def _columns(self, epoch: int, start: int) -> Iterator[dict[str, Tensor]]:
         way = self._way
