@@ -102,6 +102,12 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
         self._wanted = Place(state["epoch"], state["step"])
 
     @cached_property
+    def _laid(self) -> Loader:
+        """One for all epochs: it keeps its memory for the next."""
+        layouts = self._way.layouts
+        return replace(self.loader, stages=(*self.loader.stages, laid(layouts))) if layouts else self.loader
+
+    @cached_property
     def _fingerprint(self) -> str:
         """Of all that decides which rows a batch has, but the rank: all ranks go on together, from one's state."""
         own = replace(self.loader, shard=Shard(0, self.loader.shard.world)).fingerprint
@@ -124,8 +130,7 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
         way = self._way
         if self._kept is not None:
             return (laid_out(columns, way.layouts) for columns in self._kept.epoch(epoch, start))
-        lay = (laid(way.layouts),) if way.layouts else ()
-        host = map(tensors, replace(self.loader, stages=(*self.loader.stages, *lay)).epoch(epoch, start))
+        host = map(tensors, self._laid.epoch(epoch, start))
         return host if way.device.type == "cpu" else copied(host, CudaLane(way.device), way.ahead)
 
     def _staged(self, columns: dict[str, Tensor], epoch: int, step: int) -> dict[str, Tensor]:
