@@ -1,0 +1,83 @@
+"""Sampled negatives as a stage of a loader: for each positive of a batch some rows of the same user and moment with another item.
+
+Items are drawn evenly from the catalogue, anew in every batch, by the batch's own generator: so anew in every epoch, and the same
+whatever the number of threads. Unverified, an item may be one that the user likes. With `liked` none is that the user liked: such an item
+is drawn again, up to `REDRAWS` times, and what is still liked then is drawn from all that the user didn't like. Who liked the whole
+catalogue has no negative: the positive stands again in each of its places. So a batch of p positives and n others always becomes one of
+p * (1 + each) + n rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.loaders.columns import Column, Lists, Long
+
+REDRAWS = 8
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """A stage. Items are numbers from 0 to `items`."""
+
+    items: int
+    each: int
+    """Of a positive."""
+    item: str = "item_row"
+    label: str = "label"
+    """Above 0 where a row is a positive. A batch without this column is positives alone, and gets it."""
+    user: str = "user"
+    liked: Callable[[NDArray[Any], NDArray[Any]], NDArray[np.bool_]] | None = None
+    """Whether these users liked these items. What it calls liked though it wasn't is no negative either."""
+
+    def __call__(self, batch: Mapping[str, Column], random: np.random.Generator) -> dict[str, Column]:
+        """In a random order, so that a part of the batch is as good as the whole."""
+        items = _array(batch[self.item])
+        labels = _array(batch[self.label]).astype(np.float32) if self.label in batch else np.ones(len(items), np.float32)
+        positive = np.flatnonzero(labels > 0)
+        source = np.concatenate([np.arange(len(items)), np.repeat(positive, self.each)])
+        order = random.permutation(len(source))
+        source = source.take(order)
+        places = np.flatnonzero(order >= len(items))
+        drawn = random.integers(0, self.items, len(places), dtype=items.dtype)
+        found = {name: taken(column, source) for name, column in batch.items() if name not in (self.item, self.label)}
+        items, labels = items.take(source), labels.take(source)
+        if self.liked is not None:
+            there = self._verified(drawn, _array(found[self.user]).take(places), random)
+            drawn, places = drawn[there], places[there]
+        items[places], labels[places] = drawn, 0
+        return found | {self.item: items, self.label: labels}
+
+    def _verified(self, drawn: NDArray[Any], users: NDArray[Any], random: np.random.Generator) -> NDArray[np.bool_]:
+        """Draws again in place what is liked. False where the user liked everything."""
+        assert self.liked is not None
+        there = np.ones(len(drawn), np.bool_)
+        left = np.flatnonzero(self.liked(users, drawn))
+        for _ in range(REDRAWS):
+            if not len(left):
+                return there
+            drawn[left] = random.integers(0, self.items, len(left), dtype=drawn.dtype)
+            left = left[self.liked(users[left], drawn[left])]
+        catalogue = np.arange(self.items, dtype=drawn.dtype)
+        for user in np.unique(users[left]):
+            mine = left[users[left] == user]
+            free = catalogue[~self.liked(np.full(self.items, user), catalogue)]
+            there[mine] = len(free) > 0
+            if len(free):
+                drawn[mine] = random.choice(free, len(mine))
+        return there
+
+
+def taken(column: Column, order: Ints) -> Column:
+    return Long(column).take(order).lists if isinstance(column, Lists) else column.take(order, axis=0)
+
+
+def _array(column: Column) -> NDArray[Any]:
+    assert isinstance(column, np.ndarray), "one value a row is wanted"
+    return column
