@@ -1,9 +1,8 @@
-"""One batch contract: code columns and labels as numpy arrays, streamed from Parquet with bounded memory.
+"""One batch contract for training: features and labels as numpy arrays, streamed from Parquet with bounded memory.
 
-Row groups are read in a seeded order into a pool of a few of them; negatives are drawn for the pool's positives, the pool
-is shuffled, and batches are cut from it. A pool fits the processor's cache, which makes its random reads cheap. Item
-and user features are gathered from their tables by row number, for positives and negatives alike, so an interaction on
-disk is a few numbers however many features an item has; a negative has its positive's moment.
+A loader with four stages: negatives, features, strangers, crosses (pipelines.loaders.negatives, pipelines.loaders.featured). How many rows
+come out of a batch of the data depends on the positives in it; so the loader makes large ones, and they are cut into such as a step takes:
+of `batch_size` rows each, but for the last. No row is lost or doubled, and each positive has all of its negatives.
 """
 
 from __future__ import annotations
@@ -20,13 +19,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipelines.features.graph import Graph
-from pipelines.features.prepared import FEATURE, FOLD
-from pipelines.loaders.tables import Array, Catalogue, Codes, array, crossed, stranger
+from pipelines.loaders.featured import LABEL, UNKNOWN_SHARE, Crossed, Gathered, Strangers, columns_of
+from pipelines.loaders.liked import Liked
+from pipelines.loaders.loader import MEBIBYTE, Loader, open_loader
+from pipelines.loaders.negatives import Negatives
+from pipelines.loaders.tables import Catalogue, Codes
 
-COLUMNS = ["user_code", "item_row", "label"]
-POOL_GROUPS = 4
-# This share of rows is shown as of unknown users, and another one as of unknown items: a model learns what holds on average.
-UNKNOWN_SHARE = 0.02
+_AT_ONCE = 32_768
+"""Rows that stages make at a time, if a step takes less."""
 
 
 @dataclass(frozen=True)
@@ -34,22 +34,11 @@ class Batch:
     columns: Codes
     labels: NDArray[np.float32]
 
-
-@dataclass(frozen=True)
-class Rows:
-    """A pool, or a part of one, before features are gathered: each column of the data as an array."""
-
-    columns: dict[str, Array]
-
     def __len__(self) -> int:
-        return len(self.columns["label"])
+        return len(self.labels)
 
-    def take(self, index: NDArray[np.int64] | slice) -> Rows:
-        return Rows({name: column[index] for name, column in self.columns.items()})
-
-
-def join(first: Rows, second: Rows) -> Rows:
-    return Rows({name: np.concatenate([column, second.columns[name]]) for name, column in first.columns.items()})
+    def part(self, rows: slice) -> Batch:
+        return Batch({name: column[rows] for name, column in self.columns.items()}, self.labels[rows])
 
 
 @dataclass(frozen=True)
@@ -66,75 +55,77 @@ class Batches:
     seed: int
     shuffle: bool = True
     unknown_share: float = UNKNOWN_SHARE
+    liked: Liked | None = None
+    """By `user` and row of the catalogue: no negative is one of these."""
+    memory: int = 512 * MEBIBYTE
+    """Bytes that the loader may hold."""
+    pool: int | None = None
+    """Rows that are shuffled among each other at most; as many as the memory takes if None."""
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        random = np.random.default_rng((self.seed, number))
-        left: Rows | None = None
-        for pool in self._pools(random):
-            rows = self._prepared(pool, random)
-            rows = join(left, rows) if left is not None and len(left) else rows
-            whole = len(rows) - len(rows) % self.batch_size
-            for start in range(0, whole, self.batch_size):
-                yield self._batch(rows.take(slice(start, start + self.batch_size)), random)
-            left = rows.take(slice(whole, None))
-        if left is not None and len(left):
-            yield self._batch(left, random)
+        return cut((_batch(columns) for columns in self.loader.epoch(number)), self.batch_size)
 
     def rows_per_epoch(self) -> int:
-        rows, positives = pl.scan_parquet(self.path).select(pl.len(), pl.col("label").cast(pl.Int64).sum()).collect().row(0)
-        return int(rows + positives * self.negatives)
-
-    def _pools(self, random: np.random.Generator) -> Iterator[Rows]:
-        with pq.ParquetFile(self.path) as file:
-            context = {f"{FEATURE}{one.name}": one.kind for one in self.graph.side("context")}
-            wanted = [name for name in file.schema_arrow.names if name in (*COLUMNS, "user_row", *context) or name.startswith(FOLD)]
-            groups = np.arange(file.num_row_groups)
-            if self.shuffle:
-                random.shuffle(groups)
-            for start in range(0, len(groups), POOL_GROUPS):
-                table = pl.from_arrow(file.read_row_groups(groups[start : start + POOL_GROUPS].tolist(), columns=wanted))
-                assert isinstance(table, pl.DataFrame)
-                columns: dict[str, Array] = {name: table[name].to_numpy() for name in wanted if name not in context}
-                columns |= {name: array(_fixed(table[name]), context[name]) for name in wanted if name in context}
-                yield Rows(columns | {"label": columns["label"].astype(np.float32)})
-
-    def _prepared(self, pool: Rows, random: np.random.Generator) -> Rows:
-        if self.negatives:
-            positive = np.flatnonzero(pool.columns["label"] > 0)
-            drawn = pool.take(np.repeat(positive, self.negatives)).columns
-            rows = random.integers(0, self.catalogue, len(drawn["label"]), dtype=np.int32)
-            pool = join(pool, Rows(drawn | {"item_row": rows, "label": np.zeros(len(rows), np.float32)}))
-        return pool.take(random.permutation(len(pool))) if self.shuffle else pool
-
-    def _batch(self, rows: Rows, random: np.random.Generator) -> Batch:
-        graph, data = self.graph, rows.columns
-        folds = {int(name.removeprefix(FOLD)): column for name, column in data.items() if name.startswith(FOLD)}
-        columns = self.items.take(data["item_row"], folds)
-        columns |= {one.name: data[f"{FEATURE}{one.name}"] for one in graph.side("context")}
-        if self.users is not None:
-            columns |= self.users.take(data["user_row"], folds)
-        columns[graph.user] = data["user_code"]
-        if self.unknown_share:
-            for stranger in self._strangers:
-                hidden = np.flatnonzero(random.random(len(rows)) < self.unknown_share)
-                for name, value in stranger.items():
-                    columns[name] = columns[name].copy()  # it may be the pool's own
-                    columns[name][hidden] = value
-        return Batch(crossed(graph, columns), data["label"])
+        return self._count[0] + self._count[1] * self.negatives
 
     @cached_property
-    def _strangers(self) -> tuple[dict[str, Array], ...]:
-        """What there is of an unknown user, and of an unknown item: of every feature that is made of the key."""
-        return tuple(stranger(self.graph, key) for key in (self.graph.user, self.graph.item))
+    def loader(self) -> Loader:
+        rows = max(1, self._count[0])
+        at_once = self.batch_size * max(1, _AT_ONCE // self.batch_size)
+        with pq.ParquetFile(self.path) as file:
+            wanted = columns_of(self.graph, file.schema_arrow.names) + (["user"] if self.negatives and self.liked else [])
+        return open_loader(
+            self.path,
+            wanted,
+            batch_size=max(1, at_once * rows // max(1, self.rows_per_epoch())),
+            memory=self.memory,
+            pool=self.pool,
+            seed=self.seed,
+            shuffle=self.shuffle,
+            stages=self._stages(),
+        )
 
-    @property
-    def catalogue(self) -> int:
-        return len(self.items)
+    def _stages(self) -> tuple[Any, ...]:
+        gathered, crosses = Gathered(self.graph, self.items, self.users), Crossed(self.graph)
+        strangers = (Strangers(self.graph, self.unknown_share),) if self.unknown_share else ()
+        negatives = (Negatives(len(self.items), self.negatives, liked=self.liked),) if self.negatives else ()
+        return (*negatives, gathered, *strangers, crosses)
+
+    @cached_property
+    def _count(self) -> tuple[int, int]:
+        """Rows, and positives among them."""
+        rows, positives = pl.scan_parquet(self.path).select(pl.len(), (pl.col("label") > 0).sum()).collect(engine="streaming").row(0)
+        return int(rows), int(positives)
 
 
-def _fixed(column: pl.Series) -> pl.Series:
-    """Arrow has forgotten that lists are of one length."""
-    return column.list.to_array(int(column.list.len().max() or 0)) if isinstance(column.dtype, pl.List) else column  # type: ignore[arg-type]
+def cut(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
+    """The same rows in batches of that size; the last one may be smaller. Only what lies over a seam is copied."""
+    left: list[Batch] = []
+    for batch in batches:
+        missing = (size - sum(map(len, left))) % size if left else 0
+        if missing > len(batch):
+            left.append(batch)
+            continue
+        if left:
+            yield _joined([*left, batch.part(slice(0, missing))])
+        whole = missing + (len(batch) - missing) // size * size
+        for start in range(missing, whole, size):
+            yield batch.part(slice(start, start + size))
+        left = [batch.part(slice(whole, None))] if whole < len(batch) else []
+    if left:
+        yield _joined(left)
+
+
+def _joined(parts: list[Batch]) -> Batch:
+    if len(parts) == 1:
+        return parts[0]
+    columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
+    return Batch(columns, np.concatenate([part.labels for part in parts]))
+
+
+def _batch(columns: dict[str, Any]) -> Batch:
+    labels = columns.pop(LABEL)
+    return Batch(columns, labels)
 
 
 def as_dataset(batches: Batches, epochs: int) -> Any:

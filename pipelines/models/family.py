@@ -45,6 +45,8 @@ class Task:
     log: logging.Logger
     parent: Fetch | None = None
     history: Path | None = None
+    memory: int | None = None
+    """Bytes that the whole of it may take, where the spec says."""
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,15 +24,20 @@ from pipelines.features.columns import FIRST, NULL
 from pipelines.features.graph import OPSET, Graph
 from pipelines.features.reading import Reads
 from pipelines.loaders.batches import Batches
+from pipelines.loaders.liked import read_liked
+from pipelines.loaders.loader import MEBIBYTE
 from pipelines.loaders.tables import Codes
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
 from pipelines.models.runtime import load_keras
 from pipelines.models.tables import Table, check_size, plan_tables
 from pipelines.training.fit import fit
+from pipelines.training.validation import Validation, hold_out
 from shared.contracts.models import MlpParams
 from shared.domain.errors import Invalid
 
 WEIGHTS = "weights.npz"
+LOADER = 512 * MEBIBYTE
+"""What batches that are read ahead and shuffled take at most; or a quarter of what training may take."""
 Weights = dict[str, NDArray[np.float32]]
 
 
@@ -187,14 +194,15 @@ class Mlp:
         for table in architecture.tables:
             task.log.info("table %s: %s x %d, %.1f MB", table.column, f"{table.cardinality:,}", table.width, table.size / 1e6)
         training = task.model.train
-        batches = Batches(task.rows, task.graph, task.items, task.users, training.batch_size, params.negatives, training.seed)
-        task.log.info("starting TensorFlow")
-        started = time.monotonic()
-        load_keras().utils.set_random_seed(training.seed % 2**32)
-        model = build(architecture)
-        if task.parent is not None:
-            grow_weights(model, load_weights(task.parent(WEIGHTS)))
-        done = fit(model, batches, training, task.log)
+        with batches_of(task, params) as (batches, held):
+            task.log.info("starting TensorFlow")
+            started = time.monotonic()
+            load_keras().utils.set_random_seed(training.seed % 2**32)
+            model = build(architecture)
+            if task.parent is not None:
+                grow_weights(model, load_weights(task.parent(WEIGHTS)))
+            looked = Validation(held, scorer(model)) if held is not None else None
+            done = fit(model, batches, training, task.log, looked)
         metrics = {
             "train.seconds": done.seconds,
             "train.startup_seconds": time.monotonic() - started - done.seconds,
@@ -203,13 +211,42 @@ class Mlp:
             "train.loss": done.losses[-1],
             "train.parameters": float(model.count_params()),
         }
-        return Fitted(MlpModel(architecture, model), metrics, {"losses": [round(loss, 6) for loss in done.losses]})
+        facts: dict[str, Any] = {"losses": [round(loss, 6) for loss in done.losses]}
+        if looked is not None:
+            metrics |= looked.metrics
+            facts["validation"] = looked.facts
+        return Fitted(MlpModel(architecture, model), metrics, facts)
 
     def load(self, fetch: Fetch) -> MlpModel:
         architecture = load_architecture(fetch(MODEL))
         model = build(architecture)
         set_weights(model, load_weights(fetch(WEIGHTS)))
         return MlpModel(architecture, model)
+
+
+@contextmanager
+def batches_of(task: Task, params: MlpParams) -> Iterator[tuple[Batches, Batches | None]]:
+    """To train on, and to look at after each epoch."""
+    training = task.model.train
+    liked = read_liked(task.rows, task.history, task.popularity.items) if params.verified else None
+    memory = LOADER if task.memory is None else min(LOADER, task.memory // 4)
+    whole = Batches(
+        task.rows,
+        task.graph,
+        task.items,
+        task.users,
+        training.batch_size,
+        params.negatives,
+        training.seed,
+        liked=liked,
+        memory=memory,
+    )
+    if not training.validation:
+        yield whole, None
+        return
+    with tempfile.TemporaryDirectory(prefix="validation-", dir=task.rows.parent) as folder:
+        rest, held = hold_out(task.rows, training.validation, training.seed, Path(folder))
+        yield replace(whole, path=rest), replace(whole, path=held, shuffle=False, unknown_share=0)
 
 
 def plan(graph: Graph, params: MlpParams, parent: Architecture | None) -> Architecture:

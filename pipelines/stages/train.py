@@ -36,7 +36,8 @@ def run(context: Context) -> Outcome:
     history = context.fetch("etl", "history.parquet") if parent is not None else None
     catalogue = read_table(context.fetch("etl", "items.features.parquet"), graph, "item")
     people = read_table(context.fetch("etl", USERS), graph, "user") if context.has("etl", USERS) else None
-    task = Task(spec, graph, rows, catalogue, people, popularity, context.log, parent, history)
+    memory = context.spec.recommender.resources.train.memory
+    task = Task(spec, graph, rows, catalogue, people, popularity, context.log, parent, history, memory)
     fitted = FAMILIES[spec.family].train(task)
     files = fitted.model.save(context.output) | {POPULARITY: popularity.save(context.out(POPULARITY))}
     facts = {"family": spec.family, "seed": spec.train.seed, "mode": context.spec.mode, "tables": report(fitted.model.tables)}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from pipelines.loaders.batches import Batches, as_dataset
 from pipelines.models.runtime import load_keras
+from pipelines.training.validation import Validation
 from shared.contracts.models import Training
 from shared.domain.errors import Invalid
 
@@ -18,17 +20,18 @@ from shared.domain.errors import Invalid
 class Fit:
     losses: tuple[float, ...]
     seconds: float
+    """Of training alone."""
     rows: int
 
 
-def fit(model: Any, batches: Batches, training: Training, log: logging.Logger) -> Fit:
-    """Seeds are set before the model is built: by its family."""
+def fit(model: Any, batches: Batches, training: Training, log: logging.Logger, validation: Validation | None = None) -> Fit:
+    """Seeds are set before the model is built: by its family. `validation` looks at the model after each epoch."""
     keras = load_keras()
     optimizers = {"adam": keras.optimizers.Adam, "sgd": keras.optimizers.SGD}
     model.compile(optimizer=optimizers[training.optimizer](training.learning_rate), loss="binary_crossentropy")
     rows = batches.rows_per_epoch()
     steps = -(-rows // batches.batch_size)
-    progress = Progress(training, rows, log)
+    progress = Progress(training, rows, log, validation)
     started = time.monotonic()
     history = model.fit(
         as_dataset(batches, training.epochs),
@@ -39,7 +42,7 @@ def fit(model: Any, batches: Batches, training: Training, log: logging.Logger) -
         callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=progress.batch, on_epoch_end=progress.epoch)],
     )
     losses = tuple(float(loss) for loss in history.history["loss"])
-    return Fit(losses, time.monotonic() - started, rows * training.epochs)
+    return Fit(losses, time.monotonic() - started - progress.looked, rows * training.epochs)
 
 
 class Progress:
@@ -47,8 +50,11 @@ class Progress:
 
     EVERY = 10.0
 
-    def __init__(self, training: Training, rows: int, log: logging.Logger) -> None:
-        self._training, self._rows, self._log = training, rows, log
+    def __init__(self, training: Training, rows: int, log: logging.Logger, look: Callable[[], str] | None = None) -> None:
+        """`look` is asked after each epoch how the model does, in words."""
+        self._training, self._rows, self._log, self._look = training, rows, log, look
+        self.looked = 0.0
+        """Seconds that this took."""
         self._started = self._said = time.monotonic()
         self._done = 0
 
@@ -65,11 +71,20 @@ class Progress:
         loss = (logs or {}).get("loss", math.nan)
         self._done = epoch + 1
         self._check(loss)
+        said = f"loss {loss:.4f}" + self._seen()
         self._said = time.monotonic()
         elapsed = self._said - self._started
         left = elapsed / self._done * (self._training.epochs - self._done)
-        rate = self._rows * self._done / elapsed
-        self._log.info("epoch %d of %d, loss %.4f, %s rows/s, %.0f s left", self._done, self._training.epochs, loss, f"{rate:,.0f}", left)
+        rate = self._rows * self._done / (elapsed - self.looked)
+        self._log.info("epoch %d of %d, %s, %s rows/s, %.0f s left", self._done, self._training.epochs, said, f"{rate:,.0f}", left)
+
+    def _seen(self) -> str:
+        if self._look is None:
+            return ""
+        began = time.monotonic()
+        found = self._look()
+        self.looked += time.monotonic() - began
+        return f", {found}"
 
     def _check(self, loss: float) -> None:
         if not math.isfinite(loss):

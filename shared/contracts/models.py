@@ -20,6 +20,17 @@ class MlpParams(Strict):
         None, ge=1, le=1024, description="One embedding width for all columns; by rule of the cardinality when absent."
     )
     negatives: int = Field(4, ge=0, le=100, description="Sampled negatives for each positive, drawn anew each epoch.")
+    verified: bool = Field(
+        False,
+        description="Whether no sampled negative is an item that its user liked in the rows to train on, or, of a warm run, before. It "
+        "takes two bytes a like; of what wasn't liked, half a per cent is never drawn either.",
+    )
+
+    @model_validator(mode="after")
+    def _verifies_something(self) -> MlpParams:
+        if self.verified and not self.negatives:
+            raise ValueError("params: 'verified' has no effect: no negatives are sampled: leave it out")
+        return self
 
     def wants_both_labels(self, full: bool) -> bool:
         """Feedback is mostly positive by nature: sampled negatives stand against it. A file of one label is a mistake."""
@@ -60,6 +71,14 @@ class Training(Strict):
     optimizer: Literal["adam", "sgd"] = Field("adam", description="How the weights are updated.")
     learning_rate: float = Field(0.003, gt=0, le=10, description="Of the optimizer.")
     seed: int = Field(1, ge=0, description="Seeds weights, shuffling and negatives.")
+    validation: float = Field(
+        0,
+        ge=0,
+        le=0.5,
+        description="Share of the training rows, drawn by the seed, that isn't trained on but looked at after each epoch: the loss and the "
+        "AUC of these and of negatives sampled for them, in the log and in the stage's metrics. What is held out for the gates is never "
+        "among them.",
+    )
 
 
 def _params(value: Any, info: ValidationInfo) -> Any:

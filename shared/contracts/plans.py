@@ -21,7 +21,7 @@ from shared.domain.triggers import RetrainPlan, Schedule
 
 READS: Mapping[str, tuple[str, ...]] = {
     "etl": ("data", "schema", "features", "split", "model.family", "model.params.negatives", "resources.etl.engine", "serve.store.ttl"),
-    "train": ("model", "serve.retrieve"),
+    "train": ("model", "serve.retrieve", "resources.train.memory"),
     "evaluate": ("schema", "serve.retrieve", "model.train.seed"),
     "export": (
         "name",

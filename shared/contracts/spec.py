@@ -171,6 +171,11 @@ class EtlResources(StageResources):
 
 
 class TrainResources(StageResources):
+    memory: Memory | None = Field(
+        None,
+        description="Memory of its Job: a stage that needs more ends as out of memory; the operator's default if not given. A quarter of "
+        "it, 512 MiB at most, is for batches that are read ahead and shuffled, on this machine too.",
+    )
     processes: Annotated[int, AfterValidator(_processes)] = Field(
         1,
         ge=1,

@@ -56,7 +56,7 @@ class Platform:
             },
             "schema": {"user": "userId", "item": "movieId", "time": "at", "label": {"column": "rating", "positive": ">= 4"}},
             "features": [{"categorify": ["userId", "movieId"]}, {"multi_hot": "genres", "separator": "|"}],
-            "model": {"params": {"layers": [32, 32]}, "train": {"epochs": 4, "batch_size": 512}},
+            "model": {"params": {"layers": [32, 32]}, "train": {"epochs": 8, "batch_size": 512}},
             "gates": [{"metric": "hr@5/20", "min": 0.1}, {"parity": 1e-5}],
         }
 
@@ -365,6 +365,25 @@ def test_a_warm_run_starts_from_its_parent_and_is_compared_with_what_serves(plat
     # It begins where the parent ended: well below a fresh model's first epoch.
     assert warm["train"].facts["losses"][0] < full["train"].facts["losses"][0]
     assert warm["export"].metrics["export.parity"] < 1e-5
+
+
+@pytest.mark.requirement("T-10", "N-04")
+def test_a_stage_looks_at_rows_that_it_does_not_train_on_and_draws_no_negative_that_was_liked(
+    platform: Platform, full: dict[str, Manifest]
+) -> None:
+    train = platform.recommender["model"]["train"]
+    model = platform.recommender["model"] | {"train": train | {"validation": 0.1}}
+    model["params"] = model["params"] | {"verified": True}
+    asked = platform.recommender | {"model": model, "resources": {"train": {"memory": "1Gi"}}}
+    process, attempt = platform.stage("train", "looking", {"etl": full["etl"].files}, recommender=asked)
+    assert process.returncode == 0, process.stdout + process.stderr
+    manifest = platform.store.manifest(attempt)
+    assert manifest is not None
+    said, metrics = manifest.facts["validation"], manifest.metrics
+    assert metrics["train.rows"] < full["train"].metrics["train.rows"]
+    assert said["losses"][-1] < said["losses"][0] and metrics["train.validation_auc"] > 0.7
+    assert f"validation loss {metrics['train.validation_loss']:.4f}, AUC {metrics['train.validation_auc']:.4f}" in process.stdout
+    assert not list((platform.folder / attempt).rglob("held.parquet"))
 
 
 def test_a_fault_in_the_data_is_published_as_one_line_and_exit_2(platform: Platform) -> None:

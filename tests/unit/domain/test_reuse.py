@@ -52,6 +52,8 @@ def test_a_miss_names_what_has_changed() -> None:
         ({"gates": [{"metric": "hr@3", "min": 0.6}]}, {"evaluate"}),
         ({"rollout": {"steps": ["3%"]}}, set()),
         ({"resources": {"train": {"timeout": "3s"}}}, set()),
+        ({"resources": {"train": {"memory": "1Gi"}}}, {"train"}),
+        ({"model": {"params": {"verified": True}}}, {"train", "export"}),
     ],
 )
 def test_a_change_of_the_spec_touches_the_stages_that_read_it(changes: dict[str, object], stages: set[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 
 from pipelines.features.columns import UNKNOWN
 from pipelines.features.prepared import graph_of, prepare
-from pipelines.loaders.batches import Batch, Batches
+from pipelines.loaders.batches import Batch, Batches, cut
+from pipelines.loaders.liked import Liked
 from pipelines.loaders.tables import Catalogue, read_table
 from tests.featured import of_keys
 from tests.unit.pipelines.recommender import films, ratings, spec
@@ -68,6 +70,45 @@ def test_each_positive_gets_its_negatives_from_the_whole_catalogue(path: Path) -
     assert set(counts[::4]) == {4} and set(counts[1::4]) == {1}
     assert labels.sum() == ROWS // 4
     assert len(np.unique(np.concatenate([batch.columns["item"] for batch in epoch]))) == ITEMS
+
+
+@pytest.mark.requirement("T-01", "N-04")
+@pytest.mark.parametrize(("size", "negatives"), [(512, 3), (7, 5), (40_000, 1)])
+def test_a_step_takes_as_many_rows_as_it_says_whatever_negatives_are_among_them(path: Path, size: int, negatives: int) -> None:
+    batches = replace(_batches(path, negatives), batch_size=size)
+    epoch = list(batches.epoch(0))
+    assert {len(batch) for batch in epoch[:-1]} <= {size} and len(epoch) == -(-batches.rows_per_epoch() // size)
+    assert sum(map(len, epoch)) == batches.rows_per_epoch()
+    assert {len(one) for batch in epoch for one in (batch.labels, *batch.columns.values())} <= {size, len(epoch[-1])}
+
+
+def test_batches_are_cut_without_losing_or_moving_a_row() -> None:
+    random = np.random.default_rng(0)
+    for size in (1, 5, 64):
+        lengths = random.integers(0, 40, 30)
+        rows = np.split(np.arange(lengths.sum()), np.cumsum(lengths)[:-1])
+        found = list(cut((Batch({"a": one, "b": one[:, None]}, one.astype(np.float32)) for one in rows), size))
+        assert [len(one) for one in found[:-1]] == [size] * (len(found) - 1)
+        np.testing.assert_array_equal(np.concatenate([one.labels for one in found]), np.arange(lengths.sum()))
+        assert all((one.columns["a"] == one.labels).all() and (one.columns["b"][:, 0] == one.labels).all() for one in found)
+
+
+@pytest.mark.requirement("N-04")
+def test_no_negative_is_liked_where_that_is_known(path: Path) -> None:
+    frame = pl.read_parquet(path).with_columns(user=pl.col("user_code") % 100, item_row=(pl.col("user_code") // 100) % ITEMS)
+    frame = frame.with_columns(pl.col("item_row").cast(pl.Int32), user_code=pl.col("user"))
+    frame.write_parquet(path, row_group_size=700)
+    liked = frame.filter(pl.col("label") == 1).select("user", "item_row").unique()
+    known = Liked.of([(liked["user"].to_numpy(), liked["item_row"].to_numpy())])
+    for one, wrong in ((None, True), (known, False)):
+        epoch = list(replace(_batches(path, 2), liked=one).epoch(0))
+        rows = pl.DataFrame(
+            {"user": _users(epoch), "item_row": np.concatenate([batch.columns["item"] for batch in epoch]) - 2}
+        ).with_columns(label=np.concatenate([batch.labels for batch in epoch]))
+        judged = frame.filter(pl.col("label") == 0).select("user", "item_row").with_columns(pl.col("user").cast(pl.Int64))
+        drawn = rows.filter(pl.col("label") == 0).join(judged, on=["user", "item_row"], how="anti")
+        met = drawn.join(liked.with_columns(pl.col("user").cast(pl.Int64)), on=["user", "item_row"], how="semi")
+        assert (len(met) > 0) == wrong
 
 
 def test_without_shuffling_rows_come_as_they_lie(path: Path) -> None:

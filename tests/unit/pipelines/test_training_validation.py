@@ -1,0 +1,131 @@
+"""Rows of the training data that are looked at after each epoch: which they are, that nothing trains on them, and what is said of them."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from pipelines.loaders.batches import Batches
+from pipelines.loaders.tables import Catalogue, Codes
+from pipelines.models.families import FAMILIES
+from pipelines.models.family import Task
+from pipelines.models.mlp import LOADER, batches_of
+from pipelines.models.popularity import fit_popularity
+from pipelines.training.validation import Validation, hold_out
+from shared.contracts.models import MlpParams, Model
+from shared.domain.errors import Invalid
+from tests.featured import of_keys
+
+ROWS, USERS, ITEMS = 6_000, 50, 40
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """Whether a user likes an item follows from both; each row is told from others by its time."""
+    random = np.random.default_rng(2)
+    user, item = random.integers(0, USERS, ROWS), random.integers(0, ITEMS, ROWS)
+    frame = pl.DataFrame(
+        {
+            "user": user,
+            "item": item,
+            "time": np.arange(ROWS, dtype=np.float64),
+            "label": (user % 4 == item % 4).astype(np.int8),
+            "user_code": (user + 2).astype(np.int32),
+            "item_row": item.astype(np.int32),
+        }
+    )
+    frame.write_parquet(tmp_path / "train.parquet", row_group_size=1000)
+    return tmp_path / "train.parquet"
+
+
+def _task(rows: Path, **train: object) -> Task:
+    model = Model.model_validate(
+        {"params": {"layers": [16], "width": 8}, "train": {"batch_size": 256, "epochs": 3, "learning_rate": 0.02} | train}
+    )
+    popularity = fit_popularity(pl.scan_parquet(rows), pl.Series(range(ITEMS)))
+    items = Catalogue({"item": np.arange(ITEMS, dtype=np.int32) + 2}, {})
+    return Task(model, of_keys(USERS, ITEMS), rows, items, None, popularity, logging.getLogger("test"))
+
+
+@pytest.mark.requirement("T-10")
+def test_a_share_of_the_rows_is_held_out_the_same_whatever_their_order(rows: Path, tmp_path: Path) -> None:
+    rest, held = (pl.read_parquet(path) for path in hold_out(rows, 0.1, 1, tmp_path))
+    whole = pl.read_parquet(rows)
+    assert pl.concat([rest, held]).sort("time").equals(whole) and 450 < len(held) < 750
+    whole.sample(fraction=1, shuffle=True, seed=3).write_parquet(tmp_path / "other.parquet")
+    _, again = hold_out(tmp_path / "other.parquet", 0.1, 1, tmp_path)
+    assert pl.read_parquet(again).sort("time").equals(held)
+    _, other = hold_out(rows, 0.1, 2, tmp_path)
+    assert len(pl.read_parquet(other).join(held, on="time")) < 0.3 * len(held)
+
+
+def test_a_share_that_leaves_no_row_is_refused(rows: Path, tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match=r"model\.train\.validation: 1e-06 of so few rows leaves none on one side"):
+        hold_out(rows, 1e-6, 1, tmp_path)
+
+
+@pytest.mark.requirement("T-10")
+def test_what_is_said_is_the_loss_and_the_auc_of_those_rows_with_the_same_negatives_each_time(rows: Path) -> None:
+    seen: list[Codes] = []
+    task = _task(rows)
+
+    def score(columns: Codes) -> np.ndarray:
+        seen.append(columns)
+        return np.where(columns["user"] % 4 == columns["item"] % 4, 0.9, 0.2).astype(np.float32)
+
+    batches = Batches(rows, task.graph, task.items, None, 1000, 2, 1, shuffle=False, unknown_share=0)
+    looked = Validation(batches, score)
+    said = looked()
+    first, labels = len(seen), np.concatenate([batch.labels for batch in batches.epoch(0)])
+    scores = np.concatenate([score(columns) for columns in seen[:first]])
+    right = np.where(labels > 0, scores, 1 - scores).astype(np.float64)
+    assert looked.losses == [pytest.approx(-np.log(right).mean(), rel=1e-6)]
+    positives, others = scores[labels > 0], scores[labels == 0]
+    pairs = (positives[:, None] > others[None, :]).mean() + (positives[:, None] == others[None, :]).mean() / 2
+    assert looked.aucs == [pytest.approx(pairs)]
+    assert said == f"validation loss {looked.losses[0]:.4f}, AUC {looked.aucs[0]:.4f}"
+    assert looked() == said and looked.facts["rows"] == batches.rows_per_epoch() == len(labels)
+
+
+def test_rows_of_one_label_have_no_auc(rows: Path) -> None:
+    pl.read_parquet(rows).filter(pl.col("label") == 1).write_parquet(rows)
+    task = _task(rows)
+    looked = Validation(Batches(rows, task.graph, task.items, None, 1000, 0, 1), lambda codes: np.full(len(codes["user"]), 0.5, np.float32))
+    assert looked() == f"validation loss {math.log(2):.4f}"
+    assert set(looked.metrics) == {"train.validation_loss"} and looked.facts["aucs"] == [None]
+
+
+@pytest.mark.requirement("T-10")
+def test_a_spec_that_asks_for_it_sees_a_model_get_better_on_rows_that_it_was_not_trained_on(
+    rows: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = _task(rows, validation=0.1, epochs=8)
+    params = task.model.params
+    assert isinstance(params, MlpParams)
+    with batches_of(task, params) as (to_train, to_look):
+        assert to_look is not None and not to_look.unknown_share
+        times = [set(pl.read_parquet(one.path)["time"]) for one in (to_train, to_look)]
+        assert not times[0] & times[1] and len(times[0] | times[1]) == ROWS
+        folder = to_look.path.parent
+    assert not folder.exists()
+    with caplog.at_level(logging.INFO):
+        fitted = FAMILIES["mlp"].train(task)
+    said = fitted.facts["validation"]
+    assert len(said["losses"]) == len(said["aucs"]) == 8 and said["losses"][-1] < said["losses"][0]
+    assert fitted.metrics["train.validation_auc"] == pytest.approx(said["aucs"][-1], abs=1e-6) and said["aucs"][-1] > 0.85
+    assert fitted.metrics["train.validation_loss"] == pytest.approx(said["losses"][-1], abs=1e-6)
+    assert f"epoch 8 of 8, loss {fitted.facts['losses'][-1]:.4f}, validation loss {said['losses'][-1]:.4f}, AUC" in caplog.text
+    without = FAMILIES["mlp"].train(_task(rows))
+    assert "validation" not in without.facts and not any("validation" in name for name in without.metrics)
+
+
+def test_the_loader_takes_a_quarter_of_the_memory_that_the_spec_gives(rows: Path) -> None:
+    for memory, wanted in ((None, LOADER), (2**40, LOADER), (2**30, 2**28)):
+        with batches_of(replace(_task(rows), memory=memory), MlpParams()) as (batches, none):
+            assert (batches.loader.memory, none) == (wanted, None)
