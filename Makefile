@@ -10,7 +10,7 @@ export PYTHONUTF8 := 1
 TORCH = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock $$(sed -n 's/^ *"\(torch==[^"]*\)",*$$/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-nvtabular setup-torch demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-loop lock doctor clean lint-api security
+.PHONY: help setup setup-nvtabular setup-torch demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-loader bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-loop lock doctor clean lint-api security
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -131,6 +131,12 @@ bench-kpis: setup ## what it costs to ask what a version earned, when a million 
 bench-etl: setup setup-nvtabular ## features of 4 and 16 million MovieLens-shaped rows: rows a second and memory, beside DuckDB, polars and NVTabular by hand
 	@$(BIN)/python -m benchmarks.etl
 
+bench-loader: setup setup-torch ## batches of 4 and 16 million MovieLens-shaped rows: rows a second, CPU and memory, beside TensorFlow's, torch's and Merlin's loaders
+	@$(BIN)/python -m benchmarks.loader
+	@$(BIN)/python -m benchmarks.loader --memory
+	@$(BIN)/python -m benchmarks.loader --fit --runs 3
+	@$(BIN)/python -m benchmarks.loader --profile
+
 bench-incremental: setup ## features fitted on new data alone, day by day, beside a fit on everything
 	@$(BIN)/python -m benchmarks.incremental
 
@@ -152,7 +158,7 @@ bench-drift: setup ## how late drift is found, and how often where there is none
 bench-loop: setup ## 30 simulated days with two shifts of tastes: retrained by triggers, daily, or never
 	@$(BIN)/python -m benchmarks.closed_loop
 
-bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-etl bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-loop ## every benchmark
+bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-etl bench-loader bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-loop ## every benchmark
 
 doctor: setup ## what this machine has and lacks
 	@$(BIN)/eyas doctor

@@ -26,6 +26,8 @@ class Row:
     unit: str
     values: Sequence[float]
     ratio_to: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
+    """What is to be known of it, beside it."""
 
     def document(self) -> dict[str, Any]:
         return {
@@ -38,6 +40,7 @@ class Row:
             "min": min(self.values),
             "max": max(self.values),
             "ratio_to": dict(self.ratio_to),
+            **({"note": self.note} if self.note else {}),
         }
 
 
@@ -56,10 +59,12 @@ def publish(bench: str, rows: Sequence[Row], folder: Path = Path("var/bench"), *
     documents = [row.document() for row in rows]
     path = folder / f"{bench}.json"
     path.write_text(json.dumps({"bench": bench, "machine": machine(), "rows": documents, **more}, indent=1))
-    table = Table("case", "contender", "metric", "median", "min", "max", "unit", "runs", title=bench)
+    notes = ["note"] if any(row.note for row in rows) else []
+    table = Table("case", "contender", "metric", "median", "min", "max", "unit", "runs", *notes, title=bench)
     for one in documents:
         numbers = [f"{one[key]:,.3g}" if abs(one[key]) < 1000 else f"{one[key]:,.0f}" for key in ("value", "min", "max")]
-        table.add_row(one["case"], one["contender"], one["metric"], *numbers, one["unit"], str(one["runs"]))
+        note = [one.get("note", "")] if notes else []
+        table.add_row(one["case"], one["contender"], one["metric"], *numbers, one["unit"], str(one["runs"]), *note)
     console = Console(width=max(120, Console().width))
     console.print(table)
     console.print(f"written to {path}")
