@@ -113,7 +113,7 @@ def _check(schema: pa.Schema, wanted: Sequence[str], path: Path) -> None:
 def _file(path: Path, threads: threading.local) -> pq.ParquetFile:
     files: dict[Path, pq.ParquetFile] = threads.__dict__.setdefault("files", {})
     if path not in files:
-        files[path] = pq.ParquetFile(path, memory_map=True)
+        files[path] = pq.ParquetFile(path)
     return files[path]
 
 

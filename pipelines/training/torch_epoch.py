@@ -4,12 +4,13 @@ waiting for batches. Right whatever the size of the last batch: every row weighs
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as group
 
 from shared.domain.errors import Invalid
 
@@ -73,6 +74,27 @@ def run_epoch(
         mean = float(total) / rows  # waits for the device: so the time is that of the work
         seconds = clock() - begun
     return Epoch(rows, steps, seconds, waited, mean)
+
+
+def summary(epochs: Sequence[Epoch]) -> str:
+    """Of a training: all rows over all seconds, not a mean of epochs' rates."""
+    rows, seconds, waited = sum(one.rows for one in epochs), sum(one.seconds for one in epochs), sum(one.waited for one in epochs)
+    return (
+        f"{rows:,} rows in {len(epochs)} epochs of {seconds:.1f} s, {rows / seconds if seconds else 0:,.0f} rows/s,"
+        f" {waited / seconds if seconds else 0:.0%} of the time waiting for batches"
+    )
+
+
+def of_all_ranks(epoch: Epoch, device: Any = "cpu") -> Epoch:
+    """Of a process group's members together, in each of them: all rows in the time of the slowest. `device`: one that the group can reduce
+    on ("cuda" with NCCL)."""
+    sums = torch.tensor([epoch.rows, epoch.loss * epoch.rows], dtype=torch.float64, device=device)
+    most = torch.tensor([epoch.seconds, epoch.waited], dtype=torch.float64, device=device)
+    group.all_reduce(sums, group.ReduceOp.SUM)
+    group.all_reduce(most, group.ReduceOp.MAX)
+    rows, loss = sums.tolist()
+    seconds, waited = most.tolist()
+    return Epoch(int(rows), epoch.steps, seconds, waited, loss / rows)
 
 
 @contextmanager

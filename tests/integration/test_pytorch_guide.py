@@ -59,4 +59,5 @@ def test_the_guides_script_trains_and_says_how_fast(tmp_path: Path) -> None:
     assert [one[:4] for one in found] == [
         (str(epoch), *counts) for epoch in range(3) for counts in [("trained", "20,000", "5"), ("validated", "5,000", "2")]
     ]
+    assert re.fullmatch(r"60,000 rows in 3 epochs of [\d.]+ s, [\d,]+ rows/s, \d+% of the time waiting for batches", lines[-1])
     assert float(found[-1][4]) < 0.6 * float(found[1][4])

@@ -23,6 +23,7 @@ import torch
 import torch.distributed as group
 from pipelines.loaders.loader import open_loader
 from pipelines.loaders.plan import Shard
+from pipelines.training.torch_epoch import Epoch, of_all_ranks
 
 path, meeting, rank, resident = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
 group.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
@@ -35,15 +36,15 @@ for epoch in range(2):
         model(columns["weight"][:, None]).mean().backward()  # waits for the other one: a step too few would hang here
         seen.append(columns["id"].tolist())
     epochs.append(seen)
-whole = open_loader(path, batch_size=64, shard=Shard(0, 1)).chunks.rows
 explicit = sum(len(label) for _, label in open_loader(path, batch_size=64, shard=Shard(1, 4)).as_torch())
-print(json.dumps({"epochs": epochs, "whole": whole, "explicit": explicit}))
+together = of_all_ranks(Epoch(rows=100 + 300 * rank, steps=4, seconds=2.0 - rank, waited=0.5 + rank, loss=1.0 + rank))
+print(json.dumps({"epochs": epochs, "explicit": explicit, "together": vars(together)}))
 group.barrier()
 group.destroy_process_group()
 """
 
 
-@pytest.mark.requirement("P-01", "T-03")
+@pytest.mark.requirement("P-01", "P-03", "T-03")
 @pytest.mark.parametrize("resident", [None, 0.9])
 def test_two_processes_see_every_row_once_in_equal_steps(tmp_path: Path, resident: float | None) -> None:
     path = write(tmp_path, ROWS)
@@ -64,4 +65,5 @@ def test_two_processes_see_every_row_once_in_equal_steps(tmp_path: Path, residen
         assert len(mine) == len(other)
         assert sorted(row for batch in mine + other for row in batch) == list(range(ROWS))
     assert told[0]["epochs"][0] != told[0]["epochs"][1]
+    assert [one["together"] for one in told] == [{"rows": 500, "steps": 4, "seconds": 2.0, "waited": 1.5, "loss": 1.8}] * 2
     assert {one["explicit"] for one in told} == {ROWS * 2 // 4 - ROWS // 4}

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import pytorch
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -55,3 +57,13 @@ def test_the_version_stands_in_one_place(clone: Path) -> None:
     project = clone / "pyproject.toml"
     project.write_text(project.read_text().replace("torch==2.13.0", "torch==9.9"))
     assert _asked(clone, "setup-torch")[-1] == "python -m pip torch==9.9"
+
+
+def test_where_it_is_missing_tests_are_skipped_and_those_of_ci_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pytorch, "find_spec", lambda name: None)
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match=r"^PyTorch is missing: make setup-torch$"):
+        pytorch.torch()
+    monkeypatch.delenv("CI")
+    with pytest.raises(pytest.skip.Exception, match=r"^PyTorch is missing: make setup-torch$"):
+        pytorch.torch()

@@ -102,6 +102,12 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
         self._wanted = Place(state["epoch"], state["step"])
 
     @cached_property
+    def _laid(self) -> Loader:
+        """One for all epochs: it keeps its memory for the next."""
+        layouts = self._way.layouts
+        return replace(self.loader, stages=(*self.loader.stages, laid(layouts))) if layouts else self.loader
+
+    @cached_property
     def _fingerprint(self) -> str:
         """Of all that decides which rows a batch has, but the rank: all ranks go on together, from one's state."""
         own = replace(self.loader, shard=Shard(0, self.loader.shard.world)).fingerprint
@@ -118,13 +124,13 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
                 batch = self._way.given(self._staged(columns, epoch, step))
                 self._at = Place(epoch, step + 1) if step + 1 < steps else Place(epoch + 1)
                 yield batch
+            self._at = Place(epoch + 1)  # it may be shorter, where damaged rows are left out
 
     def _columns(self, epoch: int, start: int) -> Iterator[dict[str, Tensor]]:
         way = self._way
         if self._kept is not None:
             return (laid_out(columns, way.layouts) for columns in self._kept.epoch(epoch, start))
-        lay = (laid(way.layouts),) if way.layouts else ()
-        host = map(tensors, replace(self.loader, stages=(*self.loader.stages, *lay)).epoch(epoch, start))
+        host = map(tensors, self._laid.epoch(epoch, start))
         return host if way.device.type == "cpu" else copied(host, CudaLane(way.device), way.ahead)
 
     def _staged(self, columns: dict[str, Tensor], epoch: int, step: int) -> dict[str, Tensor]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipelines.loaders.loader import open_loader
 from tests.pytorch import torch as installed
+from tests.torch_rows import epoch, write
 
 torch = installed()
 
+from pipelines.loaders.doors import torch as door  # noqa: E402
 from pipelines.loaders.doors.pytorch.copies import CudaLane, copied  # noqa: E402
 
 
@@ -84,6 +88,22 @@ def test_a_bounded_number_is_on_its_way_and_staging_is_used_again() -> None:
     for _ in running:
         pass
     assert len(device.sizes) == 3
+
+
+@pytest.mark.requirement("P-01", "T-02")
+def test_batches_for_a_gpu_are_those_of_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader, device = open_loader(write(tmp_path, 430), batch_size=64), Late()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(door, "CudaLane", lambda there: device)
+    batches = loader.as_torch(device="cuda")
+    given, states = [], []
+    for one in batches:
+        given.append(one)
+        states.append(batches.state_dict()["step"])
+    device.over(len(device.queue))
+    assert epoch(given) == epoch(loader.as_torch())
+    assert states == [1, 2, 3, 4, 5, 6, 0]  # those that were taken, not those on their way
 
 
 def test_a_stream_of_its_own_copies_and_the_models_waits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from tests.pytorch import torch as installed
 
 torch = installed()
 
-from pipelines.training.torch_epoch import run_epoch  # noqa: E402
+from pipelines.training.torch_epoch import Epoch, run_epoch, summary  # noqa: E402
 
 
 def batches(sizes: list[int]) -> list[tuple[Any, Any]]:
@@ -77,6 +77,12 @@ def test_rows_a_second_and_the_share_of_waiting_follow_from_the_clock() -> None:
     assert (found.rows_per_second, found.share_waited) == (5, 0.6)
     assert str(found).endswith(" 5 rows/s, 60% of the time waiting for batches")
     assert str(found).startswith("50 rows in 2 steps, loss 0.")
+
+
+@pytest.mark.requirement("P-03")
+def test_a_trainings_rate_is_all_rows_over_all_seconds() -> None:
+    slow, fast = Epoch(rows=1000, steps=10, seconds=10, waited=5, loss=0.5), Epoch(rows=1000, steps=10, seconds=2, waited=1, loss=0.4)
+    assert summary([slow, fast]) == "2,000 rows in 2 epochs of 12.0 s, 167 rows/s, 50% of the time waiting for batches"
 
 
 def test_an_error_leaves_the_model_in_its_mode() -> None:

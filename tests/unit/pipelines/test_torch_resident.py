@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +95,32 @@ def test_more_than_its_share_is_refused_with_both_figures(loader: Loader, monkey
         Invalid, match=r"resident: 430 rows take about .* GiB, and a share of 1e-09 of the memory of 'cpu'.* raise the share"
     ):
         as_torch(loader, resident=1e-9)
-    whole = 430 * (8 + 4 + 4 + 4 + 8) + (ROWS // 5 * 10) * 4 * 2 + ROWS * 8  # columns, offsets, values twice, a permutation
+    whole = 430 * (8 + 4 + 4 + 4 + 8) + (ROWS // 5 * 10) * 4 * 2 + ROWS * 32  # columns, offsets, values twice, an order
     monkeypatch.setattr(resident, "_room", lambda device, share: whole + 1000)
     as_torch(loader, resident=1.0)
     monkeypatch.setattr(resident, "_room", lambda device, share: whole - 1000)
     with pytest.raises(Invalid, match="raise the share"):
         as_torch(loader, resident=1.0)
+
+
+@pytest.mark.requirement("T-02")
+def test_a_gpus_room_is_a_share_of_it_and_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (600, 1000))
+    assert [resident._room(torch.device("cuda", 0), share) for share in (0.5, 0.9)] == [500, 600]
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_rows_that_cannot_be_read_are_no_rows(path: Path, monkeypatch: pytest.MonkeyPatch, drop_last: bool) -> None:
+    """A loader that leaves damaged row groups out gives fewer than it has counted."""
+    whole = Loader.epoch
+    monkeypatch.setattr(Loader, "epoch", lambda loader, number, start=0: itertools.islice(whole(loader, number, start), 4))
+    loader = open_loader(path, batch_size=50, drop_last=drop_last)
+    batches = as_torch(open_loader(path, batch_size=64, drop_last=drop_last), resident=0.9)
+    assert sorted(row for one in epoch(batches) for row in one) == list(range(256))
+    assert len(epoch(batches)) == 4
+    assert batches.state_dict()["epoch"] == 2
+    with pytest.raises(Invalid, match="15 of 215 rows can't be read, and ranks must have equally many"):
+        as_torch(replace(loader, shard=Shard(0, 2)), resident=0.9)
 
 
 def test_a_loader_with_stages_is_refused(path: Path) -> None:

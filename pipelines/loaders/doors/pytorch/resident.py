@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pipelines.loaders.loader import Loader
 
 _GIB = 2**30
-_ORDER = 8
-"""Bytes a row that a permutation takes."""
+_ORDER = 32
+"""Bytes a row that a permutation takes, and what lists are counted with by it."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,18 @@ def kept(loader: Loader, device: Any, share: float) -> Resident:
     )
     for batch in plain.epoch(0):
         reading.add(tensors(batch))
+    rows, steps = reading.read, len(loader)
+    if rows != plain.rows:
+        if loader.shard.world > 1:
+            raise Invalid(
+                f"as_torch: resident: {plain.rows - rows} of {plain.rows} rows can't be read, and ranks must have equally many: mend the"
+                " files, or leave resident out"
+            )
+        steps = rows // loader.batch_size if loader.drop_last else -(-rows // loader.batch_size)
     return Resident(
         columns=reading.columns(),
-        rows=plain.rows,
-        steps=len(loader),
+        rows=rows,
+        steps=steps,
         batch_size=loader.batch_size,
         shuffle=loader.shuffle,
         drop_last=loader.drop_last,
@@ -120,27 +128,27 @@ class _Reading:
 
     def __init__(self, rows: int, device: Any, room: int, what: str) -> None:
         self._rows, self._device, self._room, self._what = rows, device, room, what
-        self._read = 0
+        self.read = 0
         self._sizes: dict[str, int] = {}
         self._flat: dict[str, Any] = {}
         self._values: dict[str, list[Any]] = {}
 
     def add(self, batch: dict[str, Any]) -> None:
         rows = len(next(iter(batch.values())))
-        self._check(batch, self._read + rows)
+        self._check(batch, self.read + rows)
         for name, one in batch.items():
             if isinstance(one, TensorLists):
                 offsets = self._place(name, torch.int64, (), 1)
-                offsets[self._read + 1 : self._read + rows + 1] = one.offsets[1:].to(self._device) + offsets[self._read]
+                offsets[self.read + 1 : self.read + rows + 1] = one.offsets[1:].to(self._device) + offsets[self.read]
                 self._values.setdefault(name, []).append(one.values.to(self._device, copy=True))
             else:
-                self._place(name, one.dtype, one.shape[1:], 0)[self._read : self._read + rows] = one.to(self._device)
-        self._read += rows
+                self._place(name, one.dtype, one.shape[1:], 0)[self.read : self.read + rows] = one.to(self._device)
+        self.read += rows
 
     def columns(self) -> dict[str, Any]:
-        assert self._read == self._rows
         return {
-            name: TensorLists(torch.cat(self._values.pop(name)), one) if name in self._values else one for name, one in self._flat.items()
+            name: TensorLists(torch.cat(self._values.pop(name)), one[: self.read + 1]) if name in self._values else one[: self.read]
+            for name, one in self._flat.items()
         }
 
     def _place(self, name: str, dtype: Any, shape: Any, more: int) -> Any:
