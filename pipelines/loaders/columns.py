@@ -7,6 +7,7 @@ says: into memory that it has already.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -24,6 +25,18 @@ SHORT = 32
 """Bytes of lists that are held as rows, however many of them are empty."""
 SPARE = 1.5
 """What longer ones may take as rows, beside what they take as values and offsets."""
+
+
+_LINE = 64
+
+
+def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
+    """Memory that begins on a line of the processor's cache: TensorFlow takes such arrays as they are, and copies others."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    room = np.empty(size + _LINE, np.uint8)
+    begin = -room.ctypes.data % _LINE
+    found: Array = room[begin : begin + size].view(dtype).reshape(shape)
+    return found
 
 
 class Lists:
@@ -51,10 +64,16 @@ class Lists:
 
     def padded(self, width: int, fill: Any = 0) -> Array:
         """[rows, width]; what is longer is cut."""
-        there = np.arange(width)[None, :] < self.lengths[:, None]
-        found = np.full(there.shape, fill, self.dtype)
-        places = self.offsets[:-1, None] + np.arange(width)[None, :]
-        found[there] = self.values[places[there]]
+        rows = held(self.values, self.offsets)
+        if isinstance(rows, Short):
+            return ShortLists(rows).padded(width, fill)
+        lengths = np.minimum(self.lengths, width)
+        found = aligned((len(self), width), self.dtype)
+        found[...] = fill
+        places = np.repeat(self.offsets[:-1], lengths)
+        behind = np.cumsum(lengths)
+        places += np.arange(len(places)) - np.repeat(behind - lengths, lengths)
+        found[np.arange(width)[None, :] < lengths[:, None]] = self.values.take(places)
         return found
 
     def __len__(self) -> int:
@@ -70,11 +89,16 @@ class ShortLists(Lists):
     @cached_property
     def values(self) -> Array:
         found = pl.Series(self._short.array.ravel()).filter(pl.Series(self._short.there)).to_numpy()
-        return found.astype(self.dtype, copy=False)
+        if found.dtype == self.dtype:
+            return found
+        wide = aligned(found.shape, self.dtype)
+        wide[:] = found
+        return wide
 
     @cached_property
     def offsets(self) -> Offsets:
-        offsets = np.zeros(len(self) + 1, np.int64)
+        offsets = aligned((len(self) + 1,), np.int64)
+        offsets[0] = 0
         np.cumsum(self._short.lengths, dtype=np.int64, out=offsets[1:])
         return offsets
 
@@ -89,10 +113,11 @@ class ShortLists(Lists):
     def padded(self, width: int, fill: Any = 0) -> Array:
         array, known = self._short.array, min(width, self._short.array.shape[1])
         there = self._short.there.reshape(array.shape)
+        found = aligned((len(array), width), self.dtype)
         if fill == 0 and known == width and array.dtype.kind in "iu":
-            whole: Array = (array * there)[:, :width].astype(self.dtype)
-            return whole
-        found = np.full((len(array), width), fill, self.dtype)
+            found[...] = (array * there)[:, :width]
+            return found
+        found[...] = fill
         np.copyto(found[:, :known], array[:, :known], where=there[:, :known])
         return found
 
@@ -231,7 +256,7 @@ def joined(parts: Sequence[Held], slices: Sequence[slice]) -> Held:
     """Those rows of each, one after the other. Lists may be held in other ways in each."""
     pairs = list(zip(parts, slices, strict=True))
     if all(isinstance(one, Flat) for one in parts):
-        return Flat(np.concatenate([one.array[rows] for one, rows in pairs]))  # type: ignore[union-attr]
+        return Flat(_together([one.array[rows] for one, rows in pairs]))  # type: ignore[union-attr]
     if all(isinstance(one, Short) for one in parts):
         lengths = np.concatenate([one.lengths[rows] for one, rows in pairs])  # type: ignore[union-attr]
         width = max(one.array.shape[1] for one in parts)  # type: ignore[union-attr]
@@ -239,7 +264,12 @@ def joined(parts: Sequence[Held], slices: Sequence[slice]) -> Held:
     lists = [found for one, rows in pairs if isinstance(found := one.cut(*rows.indices(len(one))[:2]).column(), Lists)]
     ends = np.cumsum([0, *(len(one.values) for one in lists)])
     offsets = [one.offsets[:-1] + end for one, end in zip(lists, ends[:-1].tolist(), strict=True)]
-    return Long(Lists(np.concatenate([one.values for one in lists]), np.append(np.concatenate(offsets), ends[-1])))
+    return Long(Lists(_together([one.values for one in lists]), _together([*offsets, ends[-1:]])))
+
+
+def _together(arrays: Sequence[Array]) -> Array:
+    rows = sum(map(len, arrays))
+    return np.concatenate(arrays, out=aligned((rows, *arrays[0].shape[1:]), arrays[0].dtype))
 
 
 def _widened(rows: Array, width: int) -> Array:
