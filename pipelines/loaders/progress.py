@@ -1,0 +1,174 @@
+"""How fast rows go by: a bar in a terminal, a line every ten seconds elsewhere, for a loop of one's own and for fit of Keras.
+
+for batch in progress(loader.epoch(0), len(loader), "epoch 1"): ...
+model.fit(loader.as_keras(), verbose=0, callbacks=[keras_progress(loader)])
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from shared.serving.signature import OFFSETS, VALUES
+
+if TYPE_CHECKING:
+    from pipelines.loaders.loader import Loader
+
+T = TypeVar("T")
+EVERY = 10.0
+Say = Callable[[str], None]
+
+
+class Pace:
+    """Rows and batches that went by, and the time that it took them; `paused` seconds don't count."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = self._said = clock()
+        self.rows = self.steps = 0
+        self.paused = 0.0
+
+    def add(self, rows: int) -> None:
+        self.rows += rows
+        self.steps += 1
+
+    @property
+    def seconds(self) -> float:
+        return self._clock() - self._began - self.paused
+
+    @property
+    def rate(self) -> float:
+        return self.rows / self.seconds if self.seconds > 0 else 0.0
+
+    def due(self) -> bool:
+        """Whether nothing was said for a while; asking counts as saying."""
+        now = self._clock()
+        if now - self._said < EVERY:
+            return False
+        self._said = now
+        return True
+
+    def left(self, steps: int) -> float:
+        """Seconds until so many steps are done, as it goes."""
+        return self.seconds / self.steps * (steps - self.steps) if self.steps else float("nan")
+
+
+class Lines:
+    """For logs and pipes."""
+
+    def __init__(self, pace: Pace, steps: int | None, name: str, say: Say) -> None:
+        self._pace, self._steps, self._name, self._say = pace, steps, name, say
+        self._more, self._told = "", -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None and self._told != self._pace.steps:
+            self._tell()
+
+    def show(self, more: str) -> None:
+        self._more = more
+        if self._pace.due():
+            self._tell()
+
+    def _tell(self) -> None:
+        pace = self._pace
+        self._told = pace.steps
+        of = f" of {self._steps:,}" if self._steps is not None else ""
+        left = f", {pace.left(self._steps):.0f} s left" if self._steps is not None and pace.steps < self._steps else ""
+        self._say(f"{self._name}: batch {pace.steps:,}{of}{self._more}, {pace.rate:,.0f} rows/s{left}")
+
+
+class Bar:
+    """For eyes."""
+
+    def __init__(self, pace: Pace, steps: int | None, name: str, console: Console) -> None:
+        self._pace = pace
+        shown = (
+            BarColumn(),
+            TextColumn("{task.completed:,.0f}/{task.total}"),
+            TextColumn("{task.fields[rate]:,.0f} rows/s{task.fields[more]}"),
+        )
+        self._bar = Progress(TextColumn(name), *shown, TimeRemainingColumn(), console=console)
+        self._task = self._bar.add_task(name, total=steps, rate=0.0, more="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def show(self, more: str) -> None:
+        self._bar.update(self._task, completed=self._pace.steps, rate=self._pace.rate, more=more)
+
+
+def display(pace: Pace, steps: int | None, name: str, say: Say | None = None) -> Lines | Bar:
+    console = Console(stderr=True)
+    if say is None and console.is_terminal:
+        return Bar(pace, steps, name, console)
+    return Lines(pace, steps, name, say or _line)
+
+
+def _line(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def progress(batches: Iterable[T], steps: int | None = None, name: str = "epoch", say: Say | None = None) -> Iterator[T]:
+    """The same batches. `steps`: how many there are, if `batches` can't say it; `say`: where lines go instead of stderr."""
+    if steps is None and isinstance(batches, Sized):
+        steps = len(batches)
+    pace = Pace()
+    with display(pace, steps, name, say) as shown:
+        for batch in batches:
+            pace.add(rows_of(batch))
+            shown.show("")
+            yield batch
+
+
+def rows_of(batch: Any) -> int:
+    """Of a batch as any of the doors gives it."""
+    if isinstance(batch, tuple):
+        return rows_of(batch[-1])
+    if isinstance(batch, Mapping):
+        return next((rows_of(one) - name.endswith(OFFSETS) for name, one in batch.items() if not name.endswith(VALUES)), 0)
+    shape = getattr(batch, "shape", None)
+    return len(batch) if shape is None else int(shape[0])
+
+
+def keras_progress(loader: Loader, say: Say | None = None) -> Any:
+    """A callback: fit goes by as `progress` does, with the loss."""
+    import keras
+
+    class Shown(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+            self._pace = Pace()
+            self._display = display(self._pace, len(loader), f"epoch {epoch + 1}", say)
+            self._display.__enter__()
+
+        def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
+            self._pace.add(min(loader.batch_size, loader.rows - self._pace.rows))
+            self._display.show(_written(logs))
+
+        def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
+            self._validating = time.monotonic()
+
+        def on_test_end(self, logs: Mapping[str, float] | None = None) -> None:
+            self._pace.paused += time.monotonic() - self._validating
+
+        def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+            self._display.show(_written(logs))
+            self._display.__exit__(None, None, None)
+
+    return Shown()
+
+
+def _written(logs: Mapping[str, float] | None) -> str:
+    return "".join(f", {name} {value:.4f}" for name, value in (logs or {}).items())
