@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.loaders.chunks import open_chunks
-from pipelines.loaders.columns import Column, Lists
+from pipelines.loaders.columns import Column, Lists, held, most
 from pipelines.loaders.loader import Loader, Orders, open_loader
 from pipelines.loaders.plan import Shard
 from pipelines.loaders.stream import Stream
@@ -131,3 +131,18 @@ def test_columns_may_be_called_as_they_like_and_lie_beside_others_that_cannot_be
     assert set(batch) == {"f.a", "f.b"} and rows_of({"id": batch["f.a"], "some": batch["f.b"], "weight": batch["f.a"]}) == [
         (5, ([3, 4], 5))
     ]
+
+
+@pytest.mark.requirement("T-01")
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.lists(st.integers(0, 60), max_size=40), st.sampled_from(sorted(KINDS)), st.integers(1, 70_000))
+def test_lists_take_no_more_than_is_set_aside_for_them(lengths: list[int], kind: str, most_value: int) -> None:
+    offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
+    values = (np.arange(offsets[-1]) * 7919 % most_value).astype(KINDS[kind])
+    one = held(values, offsets)
+    assert one.size <= most(len(lengths), len(values), values.itemsize)
+    column = one.take(np.arange(len(lengths))).column()
+    assert isinstance(column, Lists)
+    assert column.dtype == column.values.dtype == values.dtype
+    assert (column.values == values).all()
+    assert (column.offsets == offsets).all()
