@@ -29,7 +29,6 @@ _VERSION = 1
 _LENGTHS = "~lengths"
 """Ends the name of the column that says how many values the short lists of another one have."""
 _SUM, _DTYPE = b"eyas.sum", b"eyas.dtype"
-_FOOTER = 65_536
 _ABANDONED = 3600.0
 """Seconds after which nobody writes a file any more that was begun."""
 
@@ -44,9 +43,9 @@ class Cache:
     """Bytes, of all data together."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def of(self, paths: Sequence[Path], columns: Sequence[str]) -> Kept:
-        said = [_identity(path) for path in paths]
-        name = hashlib.sha256(json.dumps([_VERSION, said, list(columns)]).encode()).hexdigest()[:32]
+    def of(self, digest: Sequence[Any]) -> Kept:
+        """`digest`: what tells the chunks from all others."""
+        name = hashlib.sha256(json.dumps([_VERSION, *digest]).encode()).hexdigest()[:32]
         with contextlib.suppress(OSError):
             os.utime(self.folder / name)
             for left in (self.folder / name).glob(".*"):
@@ -137,13 +136,6 @@ class Laid:
     def held(self, read: Array) -> Held:
         arrays = [read[at : at + _bytes(dtype, shape)].view(dtype).reshape(shape) for at, dtype, shape in self.arrays]
         return _made(self.kind, arrays, self.dtype)
-
-
-def _identity(path: Path) -> tuple[Any, ...]:
-    there = path.stat()
-    with path.open("rb") as file:
-        file.seek(max(0, there.st_size - _FOOTER))
-        return there.st_size, there.st_mtime_ns, hashlib.sha256(file.read()).hexdigest()
 
 
 def _used(folder: Path) -> int:

@@ -2,31 +2,75 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+import contextlib
+import difflib
+import errno
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from pipelines.loaders.arena import Arena
-from pipelines.loaders.columns import Flat, Held, held, most
-from shared.domain.errors import BadData, Invalid
+from pipelines.loaders.columns import Held
+from pipelines.loaders.decoding import Nulls, check_nulls, held_of, is_list, loaded_as, plain, refusal, refused_nulls, size_of
+from pipelines.loaders.files import File, Paths, Ranges, find_files
+from shared.domain.errors import BadData, EyasError, Invalid, Unavailable
 
-_KINDS = "biuf"
+_FOOTER = 64 << 10
+"""Bytes at a file's end that say where everything is, mostly."""
+_AT_A_TIME = 8
+_LISTED = 30
+
+
+class Corrupt(BadData):
+    """What was written can't be read, though it is as it was when it was found."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    file: File
+    metadata: pq.FileMetaData
+    end: str
+    """A digest of the file's end, which says where everything is."""
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return self.metadata.schema.to_arrow_schema()
+
+    @cached_property
+    def leaves(self) -> Mapping[str, range]:
+        """The columns of Parquet that each of ours is."""
+        begins = np.cumsum([0, *map(_leaves, self.schema.types)]).tolist()
+        return {name: range(*some) for name, *some in zip(self.schema.names, begins[:-1], begins[1:], strict=True)}
+
+    def ranges(self, group: int, columns: Sequence[str]) -> Ranges:
+        return [self._range(group, at) for name in columns for at in self.leaves[name]]
+
+    def _range(self, group: int, column: int) -> tuple[int, int]:
+        meta = self.metadata.row_group(group).column(column)
+        first = meta.data_page_offset
+        if meta.dictionary_page_offset:
+            first = min(first, meta.dictionary_page_offset)
+        return first, first + meta.total_compressed_size
 
 
 @dataclass(frozen=True)
 class Chunk:
-    path: Path
+    opened: Opened
     group: int
     rows: int
     size: int
     """Bytes in memory, at most."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.opened.file.name}: row group {self.group}"
 
 
 @dataclass(frozen=True)
@@ -36,7 +80,8 @@ class Chunks:
     chunks: Sequence[Chunk]
     columns: tuple[str, ...]
     schema: pa.Schema
-    """Of these columns."""
+    """Of these columns, as they are loaded."""
+    nulls: Nulls = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -51,39 +96,107 @@ class Chunks:
         """Bytes that an arena of all of them has for where arrays begin."""
         return Arena.room(2 * len(self.columns) * len(self.chunks))
 
-    def read(self, at: int, threads: threading.local) -> Iterator[tuple[str, Held]]:
-        """Its rows as they lie, column by column: what is done with one while it is near costs a fraction."""
+    @property
+    def digest(self) -> list[Any]:
+        """Of all that decides what is read; the same wherever the files are."""
+        opened = {one.opened.file.name: one.opened for one in self.chunks}.values()
+        return [[(one.file.size, one.file.stamp, one.end) for one in opened], self.columns, sorted(self.nulls.items())]
+
+    def read(self, at: int) -> Iterator[tuple[str, Held]]:
+        """Its rows as they lie, column by column: what is done with one while it is near costs a fraction. That they are good is known at
+        the end."""
         chunk = self.chunks[at]
-        file = _file(chunk.path, threads)
-        for name in self.columns:
-            try:
-                column = file.read_row_group(chunk.group, columns=[name], use_threads=False).column(name)
-            except (OSError, pa.ArrowException) as error:
-                raise BadData(f"{chunk.path}: row group {chunk.group} can't be read: {error}") from error
-            whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-            yield name, _held(whole, f"{chunk.path}: column '{name}'")
+        with _reading(chunk), chunk.opened.file.open(chunk.opened.ranges(chunk.group, self.columns)) as source:
+            file = pq.ParquetFile(source, metadata=chunk.opened.metadata, page_checksum_verification=True)
+            for name in self.columns:
+                with _reading(chunk):
+                    column = file.read_row_group(chunk.group, columns=[name], use_threads=False).column(name)
+                if len(column) != chunk.rows:
+                    raise Corrupt(f"{chunk.name} is corrupt: it has {len(column):,} values of column '{name}', not {chunk.rows:,}")
+                whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+                yield name, held_of(whole, f"{chunk.name}: column '{name}'", self.nulls.get(name))
+        chunk.opened.file.check()
 
 
-def open_chunks(paths: Iterable[Path], columns: Sequence[str] | None = None) -> Chunks:
+@contextlib.contextmanager
+def _reading(chunk: Chunk) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException, MemoryError) as error:
+        chunk.opened.file.check()
+        raise _why(chunk.name, error) from error
+
+
+def _why(name: str, error: Exception) -> EyasError:
+    said = " ".join(str(error).split())[:200]
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno not in (None, errno.EIO)):
+        return Unavailable(f"{name} can't be read just now: {said}")
+    if "Expected all lists to be of size" in said:
+        return BadData(f"{name}: it has missing lists in a column of lists of a fixed size: write them full, or as lists of any length")
+    return Corrupt(f"{name} is corrupt: {said}")
+
+
+def open_chunks(paths: Paths, columns: Sequence[str] | None = None, *, nulls: Nulls | None = None, filesystem: Any = None) -> Chunks:
+    """`columns`: all, in the first file's order, where none are named. `nulls`: what counts for missing values, by column."""
+    if isinstance(columns, str) or (columns is not None and (not columns or len(set(columns)) < len(columns))):
+        raise Invalid("columns: give a list of names, each once")
     found: list[Chunk] = []
-    schema: pa.Schema | None = None
-    for path in paths:
-        with pq.ParquetFile(path) as file:
-            here = file.schema_arrow
-            wanted = tuple(columns) if columns is not None else tuple(here.names)
-            _check(here, wanted, path)
-            if schema is not None and here.types != schema.types:
-                raise Invalid(f"{path}: its columns are of other types than those of {found[0].path}")
-            schema = here
-            wide = [here.field(name).type for name in wanted]
-            begins = np.cumsum([0, *map(_leaves, here.types)]).tolist()
-            leaves = dict(zip(here.names, begins[:-1], strict=True))
-            for group in range(file.num_row_groups):
-                meta = file.metadata.row_group(group)
-                counts = [meta.column(leaves[name]).num_values for name in wanted]
-                size = sum(_size(kind, meta.num_rows, n) for n, kind in zip(counts, wide, strict=True))
-                found.append(Chunk(path, group, meta.num_rows, size))
-    return Chunks(found, wanted, pa.schema([schema.field(name) for name in wanted] if schema is not None else []))
+    first: Opened | None = None
+    wanted: tuple[str, ...] = ()
+    opened_files = list(_opened(find_files(paths, filesystem)))
+    for opened in [one for one in opened_files if one.metadata.num_rows] or opened_files[:1]:
+        if first is None:
+            first, wanted = opened, tuple(columns if columns is not None else opened.schema.names)
+            _check_kinds(opened, wanted)
+            check_nulls(nulls or {}, {name: opened.schema.field(name).type for name in wanted})
+        else:
+            _check_alike(opened, first, wanted, all_columns=columns is None)
+        found += [_chunk(opened, group, wanted, nulls or {}) for group in range(opened.metadata.num_row_groups)]
+    fields = [(name, plain(first.schema.field(name).type)) for name in wanted] if first is not None else []
+    return Chunks(found, wanted, pa.schema(fields), nulls or {})
+
+
+def _opened(files: Sequence[File]) -> Iterator[Opened]:
+    if len(files) < 2:
+        return map(_open, files)
+    with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="opening") as workers:
+        return iter(list(workers.map(_open, files)))
+
+
+def _open(file: File) -> Opened:
+    try:
+        with file.open([(max(0, file.size - _FOOTER), file.size)]) as source:
+            source.seek(max(0, file.size - _FOOTER))
+            end = hashlib.sha256(source.read()).hexdigest()
+            return Opened(file, pq.ParquetFile(source).metadata, end)
+    except (OSError, pa.ArrowException) as error:
+        file.check()
+        raise _no_parquet(file, error) from error
+
+
+def _no_parquet(file: File, error: Exception) -> EyasError:
+    if isinstance(error, OSError) and error.errno is not None:
+        return BadData(f"{file.name}: it can't be read: {error.strerror}")
+    if not file.size:
+        return Corrupt(f"{file.name}: the file is empty")
+    with file.open([(0, min(4, file.size))]) as source:
+        begin = source.read(4)
+    if begin == b"PARE":
+        return BadData(f"{file.name}: its footer is encrypted: only what isn't can be loaded")
+    if begin != b"PAR1":
+        return BadData(f"{file.name}: it is no Parquet file: write its rows as Parquet first")
+    return Corrupt(f"{file.name}: its end is missing or damaged ({' '.join(str(error).split())[:120]}): write it anew")
+
+
+def _chunk(opened: Opened, group: int, columns: Sequence[str], nulls: Nulls) -> Chunk:
+    meta, size = opened.metadata.row_group(group), 0
+    for name in columns:
+        kind, leaf = opened.schema.field(name).type, meta.column(opened.leaves[name][0])
+        missing = leaf.statistics.null_count if leaf.is_stats_set and leaf.statistics.has_null_count else 0
+        if missing and name not in nulls and not is_list(kind) and not pa.types.is_floating(loaded_as(kind)):
+            raise refused_nulls(f"{opened.file.name}: row group {group}: column '{name}'", missing)
+        size += size_of(kind, meta.num_rows, leaf.num_values)
+    return Chunk(opened, group, meta.num_rows, size)
 
 
 def _leaves(kind: pa.DataType) -> int:
@@ -91,50 +204,38 @@ def _leaves(kind: pa.DataType) -> int:
     return sum(_leaves(kind.field(at).type) for at in range(kind.num_fields)) if kind.num_fields else 1
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+def _check_kinds(opened: Opened, wanted: Sequence[str]) -> None:
+    name = opened.file.name
+    _check_names(opened, wanted)
+    loadable = [one.name for one in opened.schema if loaded_as(one.type) is not None]
+    for one in wanted:
+        kind = opened.schema.field(one).type
+        if loaded_as(kind) is None:
+            others = [other for other in wanted if other in loadable]
+            leave = f"; or leave it out: columns={others}" if others and len(others) <= _LISTED else ""
+            raise Invalid(f"{name}: column '{one}' {refusal(kind)}{leave}")
 
 
-def _inner(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if _is_list(kind) else kind
+def _check_names(opened: Opened, wanted: Sequence[str]) -> None:
+    names = opened.schema.names
+    for one in wanted:
+        if names.count(one) > 1:
+            raise Invalid(f"{opened.file.name}: it has several columns '{one}': give each a name of its own")
+        if one not in names:
+            near = [other for other in names if other.lower() == one.lower()] or difflib.get_close_matches(one, names, 1)
+            meant = f" (did you mean '{near[0]}'?)" if near else ""
+            listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+            raise Invalid(f"{opened.file.name}: it has no column '{one}'{meant}: it has {listed}")
 
 
-def _check(schema: pa.Schema, wanted: Sequence[str], path: Path) -> None:
-    for name in wanted:
-        if name not in schema.names:
-            raise Invalid(f"{path}: it has no column '{name}', but {', '.join(schema.names)}")
-        inner = _inner(schema.field(name).type)
-        if not (pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner)):
-            raise Invalid(
-                f"{path}: column '{name}' is {schema.field(name).type}: only numbers and lists of numbers can be loaded: make codes of it"
-            )
-
-
-def _file(path: Path, threads: threading.local) -> pq.ParquetFile:
-    files: dict[Path, pq.ParquetFile] = threads.__dict__.setdefault("files", {})
-    if path not in files:
-        files[path] = pq.ParquetFile(path)
-    return files[path]
-
-
-def _size(kind: pa.DataType, rows: int, values: int) -> int:
-    itemsize = max(8, _inner(kind).bit_width) // 8
-    return most(rows, values, itemsize) if _is_list(kind) else rows * itemsize
-
-
-def _held(column: pa.Array, name: str) -> Held:
-    kind = column.type
-    if not _is_list(kind):
-        return Flat(_array(column, name))
-    if column.null_count:
-        raise BadData(f"{name} has {column.null_count} nulls: lists may be empty, not missing")
-    if pa.types.is_fixed_size_list(kind):
-        return Flat(_array(column.flatten(), name).reshape(len(column), kind.list_size))
-    return held(_array(column.values, name), column.offsets.to_numpy())
-
-
-def _array(column: pa.Array, name: str) -> NDArray[Any]:
-    if column.null_count and not pa.types.is_floating(column.type):
-        raise BadData(f"{name} has {column.null_count} nulls: a whole number can't be missing")
-    found: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return found
+def _check_alike(opened: Opened, first: Opened, wanted: Sequence[str], all_columns: bool) -> None:
+    _check_names(opened, wanted)
+    more = [one for one in opened.schema.names if one not in wanted] if all_columns else []
+    if more:
+        raise Invalid(
+            f"{opened.file.name}: it has a column '{more[0]}' that {first.file.name} doesn't have: name those to load: columns=[...]"
+        )
+    for one in wanted:
+        here, there = opened.schema.field(one).type, first.schema.field(one).type
+        if loaded_as(here) is None or plain(here) != plain(there):
+            raise Invalid(f"{opened.file.name}: column '{one}' is {here}, but {there} in {first.file.name}: write them alike")

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +19,12 @@ from pipelines.loaders.arena import Arena
 from pipelines.loaders.cache import Cache, Kept
 from pipelines.loaders.chunks import Chunks, open_chunks
 from pipelines.loaders.columns import Column, Empty, Held, Lists, joined
+from pipelines.loaders.decoding import Nulls
 from pipelines.loaders.doors.layout import Chosen
+from pipelines.loaders.files import Paths
 from pipelines.loaders.kinds import Described, Kind, described, described_by, kinds
 from pipelines.loaders.plan import Left, Part, Plan, Pool, Shard
-from shared.domain.errors import Invalid
+from shared.domain.errors import BadData, Invalid
 
 if TYPE_CHECKING:
     from pipelines.loaders.doors.torch import TorchBatches
@@ -66,8 +67,7 @@ class Loader:
     @cached_property
     def kept(self) -> Kept | None:
         """What the cache has of its chunks."""
-        paths = sorted({one.path for one in self.chunks.chunks})
-        return self.cache.of(paths, self.chunks.columns) if self.cache is not None else None
+        return self.cache.of(self.chunks.digest) if self.cache is not None else None
 
     @cached_property
     def _memory(self) -> Memory:
@@ -83,7 +83,7 @@ class Loader:
         full = next((at for at, one in enumerate(self.chunks.chunks) if one.rows), None)
         if not self.stages or full is None:
             return described(self.chunks.schema)
-        rows = dict(self.chunks.read(full, threading.local()))
+        rows = dict(self.chunks.read(full))
         return described_by(_Batches(self, 0).batch(0, [rows], [0], [min(self.batch_size, self.chunks.chunks[full].rows)]))
 
     def kinds(self, label: str | None = None) -> dict[str, Kind]:
@@ -262,10 +262,10 @@ class _Reads:
 
     def _chunk(self, chunk: int) -> Iterable[tuple[str, Held]]:
         if self.kept is None:
-            return self.loader.chunks.read(chunk, self.local)
+            return self.loader.chunks.read(chunk)
         rows = self.kept.get(chunk, self._scratch)
         if rows is None:
-            rows = dict(self.loader.chunks.read(chunk, self.local))
+            rows = dict(self.loader.chunks.read(chunk))
             self.kept.put(chunk, rows)
         return rows.items()
 
@@ -335,7 +335,18 @@ class Orders:
             return self._drawn[rows]
 
 
-def open_loader(paths: str | Path | Sequence[str | Path], columns: Sequence[str] | None = None, **settings: Any) -> Loader:
-    """`settings`: those of Loader."""
-    found = [paths] if isinstance(paths, str | Path) else paths
-    return Loader(open_chunks([Path(one) for one in found], columns), **settings)
+def open_loader(
+    paths: Paths, columns: Sequence[str] | None = None, *, nulls: Nulls | None = None, filesystem: Any = None, **settings: Any
+) -> Loader:
+    """`paths`: what `find_files` takes. `columns`, `nulls`: what `open_chunks` takes. `settings`: those of Loader."""
+    loader = Loader(open_chunks(paths, columns, nulls=nulls, filesystem=filesystem), **settings)
+    rows, world = loader.chunks.rows, loader.shard.world
+    if not rows:
+        raise BadData(f"there are no rows in {paths}")
+    if rows < world:
+        raise BadData(f"there are {rows} rows in {paths}: too few to be shared by {world}")
+    if not len(loader):
+        raise BadData(
+            f"there are {rows:,} rows in {paths}: no full batch of {loader.batch_size:,}: make batches smaller or keep the last one"
+        )
+    return loader

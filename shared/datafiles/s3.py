@@ -92,7 +92,7 @@ class S3:
                 return
             more = {"Range": f"bytes={have}-"} if have else {}
             connection, answer = self._ask(bucket, key, {}, {"If-Match": f'"{tag}"'} | more)
-            with closing(connection), path.open("ab" if answer.status == 206 else "wb") as stream:
+            with closing(connection), path.open("ab" if _is_part(answer, have) else "wb") as stream:
                 if (answer.getheader("ETag") or tag).strip('"') != tag:
                     raise _refusal(f"s3://{bucket}/{key}", 412, b"")
                 with suppress(OSError, http.client.HTTPException):
@@ -100,6 +100,24 @@ class S3:
                         stream.write(piece)
         if path.stat().st_size != size:
             raise Unavailable(f"s3://{bucket}/{key}: the object store broke off {self.tries} times")
+
+    def read(self, bucket: str, key: str, tag: str, first: int, into: memoryview) -> None:
+        """As many bytes as `into` has, from `first` on, of the object as it was listed."""
+        have = 0
+        for _ in range(self.tries):
+            wanted = f"bytes={first + have}-{first + len(into) - 1}"
+            connection, answer = self._ask(bucket, key, {}, {"If-Match": f'"{tag}"', "Range": wanted})
+            with closing(connection):
+                if not _is_part(answer, first + have):
+                    raise Unavailable(f"s3://{bucket}/{key}: the object store gives whole objects only, and not parts of one")
+                if (answer.getheader("ETag") or tag).strip('"') != tag:
+                    raise _refusal(f"s3://{bucket}/{key}", 412, b"")
+                with suppress(OSError, http.client.HTTPException):
+                    while have < len(into) and (more := answer.readinto(into[have:])):
+                        have += more
+            if have == len(into):
+                return
+        raise Unavailable(f"s3://{bucket}/{key}: the object store broke off {self.tries} times")
 
     def _page(self, bucket: str, query: Mapping[str, str]) -> xml.Element:
         named = f"s3://{bucket}/{query['prefix']}"
@@ -174,6 +192,11 @@ class S3:
         signature = hmac.digest(key, text.encode(), "sha256").hex()
         credential = f"Credential={self.keys.id}/{scope}, SignedHeaders={names}, Signature={signature}"
         return headers | {"Authorization": f"AWS4-HMAC-SHA256 {credential}"}
+
+
+def _is_part(answer: http.client.HTTPResponse, first: int) -> bool:
+    """Not the whole object. Some servers say it in the header alone."""
+    return answer.status == 206 or (answer.getheader("Content-Range") or "").startswith(f"bytes {first}-")
 
 
 def _query(query: Mapping[str, str]) -> str:

@@ -1,0 +1,163 @@
+"""What becomes of each kind of column that Parquet can hold.
+
+| in the file | loaded as | missing values |
+|---|---|---|
+| whole numbers, signed or not, 8 to 64 bits | the same | refused, or `nulls` |
+| float16, float32, float64 | the same | NaN, or `nulls` |
+| booleans | booleans | refused, or `nulls` |
+| decimals without places behind the point | int64 | refused, or `nulls` |
+| decimals with places | float64, rounded to it | NaN, or `nulls` |
+| dictionaries of any of these | what they stand for | as these |
+| lists, large lists of any of these | values and offsets | of a value as these; of a list refused, or with `nulls` an empty one |
+| lists of a fixed size of any of these | rows and columns | of a value as these; of a list refused |
+| extension types that are stored as any of these | these | as these |
+| text, bytes, dates, times, structs, maps, lists of lists | refused | |
+
+`nulls`: by column what counts for a missing value, such as {"year": 0}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipelines.loaders.columns import Flat, Held, held, most
+from shared.domain.errors import BadData, Invalid
+
+Nulls = Mapping[str, float]
+
+
+def is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def loaded_as(kind: pa.DataType) -> pa.DataType | None:
+    """Of a value, or of a list's values. None: it can't be loaded."""
+    stored = _stored(kind)
+    return _number(_stored(stored.value_type)) if is_list(stored) else _number(stored)
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """As what a column of a kind that can be loaded is loaded."""
+    stored, number = _stored(kind), loaded_as(kind)
+    if pa.types.is_fixed_size_list(stored):
+        return pa.list_(number, stored.list_size)
+    return pa.list_(number) if is_list(stored) else number
+
+
+def size_of(kind: pa.DataType, rows: int, values: int) -> int:
+    """Bytes in memory, at most."""
+    itemsize = max(8, (loaded_as(kind) or kind).bit_width) // 8
+    stored = _stored(kind)
+    if pa.types.is_fixed_size_list(stored):
+        return int(rows * stored.list_size * itemsize)
+    return most(rows, values, itemsize) if is_list(stored) else rows * itemsize
+
+
+def refusal(kind: pa.DataType) -> str:
+    """Why it can't be loaded, and what to do."""
+    is_a = pa.types
+    inner = _stored(kind)
+    if is_list(inner):
+        inner = _stored(inner.value_type)
+        if is_list(inner):
+            return f"holds lists of lists ({kind}): make one list of them, or several columns"
+    if is_a.is_dictionary(inner):
+        inner = inner.value_type
+    if is_a.is_temporal(inner):
+        return f"holds times ({kind}): make numbers of them, such as seconds"
+    if is_a.is_struct(inner) or is_a.is_map(inner):
+        return f"is nested ({kind}): give what is in it columns of their own"
+    if is_a.is_null(inner):
+        return "has no value in any row, and so no type"
+    if is_a.is_binary(inner) or is_a.is_large_binary(inner) or is_a.is_fixed_size_binary(inner):
+        return f"holds bytes ({kind}): only numbers and lists of numbers can be loaded"
+    return f"is text ({kind}): make codes of it: only numbers and lists of numbers can be loaded"
+
+
+def refused_nulls(name: str, missing: int) -> BadData:
+    """Of a column of a file, as it is called in a message."""
+    return BadData(
+        f"{name} has {missing:,} missing values, and a whole number or a boolean can't be missing: fill them, or say what counts for them:"
+        f" nulls={{'{name.rpartition(' ')[2].strip(chr(39))}': 0}}"
+    )
+
+
+def check_nulls(nulls: Nulls, kinds: Mapping[str, pa.DataType]) -> None:
+    for name, value in nulls.items():
+        if name not in kinds:
+            raise Invalid(f"nulls: there is no column '{name}' among those that are loaded: {', '.join(kinds)}")
+        kind = loaded_as(kinds[name])
+        try:
+            found = _scalar(value, kind).as_py()
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            found = None
+        if found is None or (found != value and not pa.types.is_floating(kind)):
+            raise Invalid(f"nulls: {value!r} is no value of column '{name}', which is {kind}")
+
+
+def held_of(column: pa.Array, name: str, fill: float | None) -> Held:
+    """`name`: as it is called in a message."""
+    column = _plain(column)
+    kind = column.type
+    if not is_list(kind):
+        return Flat(_array(column, name, fill))
+    if column.null_count and (fill is None or pa.types.is_fixed_size_list(kind)):
+        raise BadData(
+            f"{name} has {column.null_count:,} missing lists: lists may be empty, not missing: fill them, or give `nulls` a value for the"
+            " column: a missing list is an empty one then"
+        )
+    if pa.types.is_fixed_size_list(kind):
+        return Flat(_array(column.flatten(), name, fill).reshape(len(column), kind.list_size))
+    return held(_array(column.values, name, fill), column.offsets.to_numpy())
+
+
+def _array(column: pa.Array, name: str, fill: float | None) -> NDArray[Any]:
+    values = _plain(column)
+    kind = _number(values.type)
+    assert kind is not None  # refused when the file was opened
+    if values.type != kind:
+        try:
+            values = values.cast(kind, safe=pa.types.is_integer(kind))
+        except pa.ArrowInvalid as error:
+            raise BadData(f"{name} has numbers that don't fit {kind}: {error}") from error
+    missing = values.null_count
+    if missing and not pa.types.is_floating(kind):
+        if fill is None:
+            raise refused_nulls(name, missing)
+        values = pc.fill_null(values, _scalar(fill, kind))
+    found: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    if missing and fill is not None and pa.types.is_floating(kind):
+        found = np.where(values.is_null().to_numpy(zero_copy_only=False), found.dtype.type(fill), found)
+    return found
+
+
+def _scalar(value: float, kind: pa.DataType) -> pa.Scalar:
+    if pa.types.is_floating(kind):
+        return pa.scalar(float(value)).cast(kind)
+    return pa.scalar(bool(value) if pa.types.is_boolean(kind) else value, kind)
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _number(kind: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        return kind
+    if pa.types.is_decimal(kind):
+        return pa.int64() if kind.scale <= 0 else pa.float64()
+    return None

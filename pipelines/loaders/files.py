@@ -1,0 +1,125 @@
+"""Which files a loader is given: paths, patterns, folders and objects, in an order of their own, each as it was when it was found."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from shared.datafiles.kinds import MAGIC, kind_of, of_a_folder
+from shared.datafiles.objects import is_object
+from shared.domain.errors import BadData, Invalid
+
+Ranges = Sequence[tuple[int, int]]
+"""Of bytes: where each begins, and where it ends."""
+Paths = str | Path | Sequence[str | Path]
+
+
+class File(Protocol):
+    @property
+    def name(self) -> str:
+        """As the user knows it."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def stamp(self) -> str:
+        """Another one once it is written anew."""
+
+    def open(self, ranges: Ranges) -> pa.NativeFile:
+        """To read these bytes, or others."""
+
+    def check(self) -> None:
+        """Refuses what isn't as it was found."""
+
+
+def find_files(paths: Paths, filesystem: Any = None) -> tuple[File, ...]:
+    """A path, a pattern (`*`, `?`, `[...]`; `**` for folders of any depth), a folder, `s3://BUCKET/...` for any of these, or a list.
+
+    The files of a pattern or a folder come in the order of their paths as text: 10.parquet before 2.parquet. Of a folder those at any
+    depth that end in .parquet or .pq, and neither begin with '.' or '_' nor lie in a folder that does. A list keeps its order.
+    `filesystem`: where all of them are, one of fsspec's or of pyarrow's; without it objects are read as everywhere in Eyas
+    (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, ...).
+    """
+    found: dict[str, File] = {}
+    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not given:
+        raise Invalid("no path is given: name a Parquet file, a folder or a pattern such as rows/*.parquet")
+    for one in given:
+        for file in _of(str(one), filesystem):
+            if file.name in found:
+                raise Invalid(f"{file.name}: it is named twice: its rows would come twice in an epoch")
+            found[file.name] = file
+    return tuple(found.values())
+
+
+def is_parquet(name: str) -> bool:
+    """Whether it counts among the files of a folder, where it is named so."""
+    return of_a_folder(name) and kind_of(name) == "parquet"
+
+
+def _of(path: str, filesystem: Any) -> Iterator[File]:
+    from pipelines.loaders.remote import in_a_filesystem, in_s3
+
+    if not path:
+        raise Invalid("a path is empty: name a Parquet file, a folder or a pattern such as rows/*.parquet")
+    if filesystem is not None:
+        return in_a_filesystem(path, filesystem)
+    if is_object(path):
+        return in_s3(path)
+    if "://" in path and not path.startswith("file://"):
+        raise Invalid(f"{path}: give `filesystem` for anything but local paths and s3://")
+    return _local(path.removeprefix("file://"))
+
+
+def _local(path: str) -> Iterator[File]:
+    place = Path(path).expanduser()
+    if place.is_dir():
+        found = sorted(one for one in place.rglob("*") if is_parquet(one.relative_to(place).as_posix()) and one.is_file())
+        if not found:
+            raise BadData(f"{path}: the folder has no Parquet files (their names end in .parquet or .pq)")
+    elif place.exists() or not MAGIC & set(path):
+        found = [place]
+    else:
+        found = sorted(Path(one) for one in glob.glob(str(place), recursive=True) if not Path(one).is_dir())  # noqa: PTH207 (may be absolute)
+        if not found:
+            raise BadData(f"{path}: no file matches")
+    return (LocalFile.at(one) for one in found)
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """It isn't mapped: a file that is cut while it is read would end the process."""
+
+    path: Path
+    size: int
+    stamp: str
+
+    @classmethod
+    def at(cls, path: Path) -> LocalFile:
+        try:
+            state = path.stat()
+        except FileNotFoundError:
+            raise BadData(f"{path}: there is no such file") from None
+        except OSError as error:
+            raise BadData(f"{path}: it can't be read: {error.strerror}") from error
+        if not path.is_file():
+            raise BadData(f"{path}: it is not a plain file")
+        return cls(path.resolve(), state.st_size, str(state.st_mtime_ns))
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    def open(self, ranges: Ranges) -> pa.NativeFile:
+        return pa.OSFile(os.fspath(self.path))
+
+    def check(self) -> None:
+        if LocalFile.at(self.path) != self:
+            raise BadData(f"{self.path}: it was written anew while it was read: start again when it is whole")

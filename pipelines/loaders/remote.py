@@ -1,0 +1,208 @@
+"""Files that aren't here: of a row group the bytes of the wanted columns are fetched, in few pieces and several at a time."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+import pyarrow.fs
+
+from pipelines.loaders.files import File, Ranges, is_parquet
+from shared.datafiles.kinds import MAGIC, kind_of
+from shared.datafiles.objects import SCHEME, data_objects
+from shared.datafiles.s3 import S3
+from shared.domain.errors import BadData, EyasError, Invalid, Unavailable
+
+_GAP = 64 << 10
+"""Bytes between two ranges that cost less than another request."""
+_PIECE = 4 << 20
+_AT_A_TIME = 4
+_TRIES = 4
+PAUSE = 0.1
+"""Seconds before the second try; four times as many before each further one."""
+
+
+T = TypeVar("T")
+
+
+class Store(Protocol):
+    def read(self, path: str, stamp: str, first: int, into: memoryview) -> None:
+        """Fills `into` with the bytes from `first` on."""
+
+    def stamp(self, path: str) -> str | None:
+        """As it is now; None where reading looks at it."""
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    store: Store
+    path: str
+    name: str
+    size: int
+    stamp: str
+
+    def open(self, ranges: Ranges) -> pa.NativeFile:
+        return pa.PythonFile(_Fetched(self, _joined(ranges)), mode="r")
+
+    def check(self) -> None:
+        now = self.store.stamp(self.path)
+        if now not in (None, self.stamp):
+            raise BadData(f"{self.name}: it was written anew while it was read: start again when it is whole")
+
+    def fetch(self, ranges: Ranges) -> list[tuple[int, memoryview]]:
+        """Each with where it begins."""
+        parts = [(first, memoryview(bytearray(last - first))) for first, last in ranges]
+        pieces = [(first + at, part[at : at + _PIECE]) for first, part in parts for at in range(0, len(part), _PIECE)]
+        if len(pieces) < 2:
+            for first, into in pieces:
+                self.store.read(self.path, self.stamp, first, into)
+            return parts
+        with ThreadPoolExecutor(min(_AT_A_TIME, len(pieces)), thread_name_prefix="fetch") as workers:
+            for _ in workers.map(lambda piece: self.store.read(self.path, self.stamp, *piece), pieces):
+                pass
+        return parts
+
+
+def _joined(ranges: Ranges) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if found and first - found[-1][1] <= _GAP:
+            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        else:
+            found.append((first, last))
+    return found
+
+
+class _Fetched(io.RawIOBase):
+    """The file as if it were here: what was fetched before, and anything else when it is asked for."""
+
+    def __init__(self, file: RemoteFile, ranges: Ranges) -> None:
+        self._file, self._at = file, 0
+        self._parts = file.fetch(ranges)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> memoryview:
+        first = self._at
+        last = self._file.size if size < 0 else min(first + size, self._file.size)
+        self._at = max(first, last)
+        for begin, part in self._parts:
+            if begin <= first and last <= begin + len(part):
+                return part[first - begin : last - begin]
+        ((_, part),) = self._file.fetch([(first, last)]) if last > first else [(0, memoryview(b""))]
+        return part
+
+
+@dataclass(frozen=True)
+class S3Objects:
+    """Read as the platform reads objects: refused if they have been written anew since they were listed."""
+
+    s3: S3
+
+    def read(self, path: str, stamp: str, first: int, into: memoryview) -> None:
+        bucket, _, key = path.partition("/")
+        self.s3.read(bucket, key, stamp, first, into)
+
+    def stamp(self, path: str) -> str | None:
+        return None
+
+
+def in_s3(uri: str) -> Iterator[File]:
+    bucket = uri.removeprefix(SCHEME).partition("/")[0]
+    s3 = S3.from_environment()
+    found = [one for one in data_objects(uri, [f"{SCHEME}{bucket}"], s3) if kind_of(one.key) == "parquet"]
+    if not found:
+        raise BadData(f"{uri}: there are no Parquet files (their names end in .parquet or .pq)")
+    return (RemoteFile(S3Objects(s3), f"{one.bucket}/{one.key}", one.uri, one.size, one.tag) for one in found)
+
+
+@dataclass(frozen=True)
+class Filesystem:
+    """One of fsspec's."""
+
+    fs: Any
+    how: Mapping[str, Any] = field(default_factory=dict)
+    """What it must be told to read a part of a file."""
+
+    def read(self, path: str, stamp: str, first: int, into: memoryview) -> None:
+        def some() -> None:
+            found = self.fs.cat_file(path, start=first, end=first + len(into), **self.how)
+            if len(found) != len(into):
+                raise OSError(f"{len(found)} bytes of {len(into)}")
+            into[:] = found
+
+        self.asked(path, some)
+
+    def stamp(self, path: str) -> str | None:
+        def now() -> str:
+            self.fs.invalidate_cache(self.fs._parent(path))
+            return str(self.fs.ukey(path))
+
+        return self.asked(path, now)
+
+    def file(self, path: str) -> RemoteFile:
+        size = self.asked(path, lambda: self.fs.info(path)["size"])
+        return RemoteFile(self, path, self.fs.unstrip_protocol(path), size, str(self.stamp(path)))
+
+    def asked(self, path: str, ask: Callable[[], T]) -> T:
+        why: Exception | None = None
+        for attempt in range(_TRIES):
+            if attempt:
+                time.sleep(PAUSE * 4 ** (attempt - 1))
+            try:
+                return ask()
+            except FileNotFoundError:
+                raise BadData(f"{path}: there is no such file") from None
+            except PermissionError as error:
+                raise BadData(f"{path}: it may not be read: {error}") from error
+            except EyasError:
+                raise
+            except Exception as error:
+                why = error
+        raise Unavailable(f"{path}: reading it failed {_TRIES} times: {type(why).__name__}: {why}") from why
+
+
+def in_a_filesystem(given: str, filesystem: Any) -> Iterator[File]:
+    store = _store(filesystem)
+    path = store.fs._strip_protocol(given)
+    if store.asked(given, lambda: store.fs.isdir(path)):
+        below = store.asked(given, lambda: store.fs.find(path))
+        found = sorted(one for one in below if is_parquet(PurePosixPath(one).relative_to(path).as_posix()))
+        if not found:
+            raise BadData(f"{given}: the folder has no Parquet files (their names end in .parquet or .pq)")
+    elif not MAGIC & set(path) or store.asked(given, lambda: store.fs.exists(path)):
+        found = [path]
+    else:
+        matches = store.asked(given, lambda: store.fs.glob(path, detail=True))
+        found = sorted(one for one, about in matches.items() if about["type"] == "file")
+        if not found:
+            raise BadData(f"{given}: no file matches")
+    return (store.file(one) for one in found)
+
+
+def _store(filesystem: Any) -> Filesystem:
+    from fsspec import AbstractFileSystem
+    from fsspec.implementations.arrow import ArrowFSWrapper
+
+    if isinstance(filesystem, pa.fs.FileSystem):
+        return Filesystem(ArrowFSWrapper(filesystem), {"seekable": True})
+    if isinstance(filesystem, AbstractFileSystem):
+        return Filesystem(filesystem)
+    raise Invalid(f"filesystem: expected one of fsspec's or of pyarrow's, not {type(filesystem).__name__}")
