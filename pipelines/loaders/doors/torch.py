@@ -61,7 +61,11 @@ class Way:
         if not self.include_last_offset:
             ends = [name + OFFSETS for name, layout in self.layouts.items() if isinstance(layout, Offsets)]
             columns = columns | {name: columns[name][:-1] for name in ends if name in columns}
-        return columns if self.label is None else (columns, columns.pop(self.label))
+        if self.label is None:
+            return columns
+        if self.label not in columns:
+            raise Invalid(f"as_torch: label='{self.label}' is no column of a batch behind the stages: it has {', '.join(columns)}")
+        return {name: one for name, one in columns.items() if name != self.label}, columns[self.label]
 
 
 class TorchBatches(IterableDataset):  # type: ignore[misc]
@@ -168,7 +172,8 @@ def as_torch(  # noqa: PLR0913 - what a caller may choose, each with a default
     for name, layout in chosen.items():
         if isinstance(layout, Ragged):
             raise Invalid(f"as_torch: column '{name}': PyTorch takes no ragged lists: say 'offsets', 'lengths', 'padded' or Dense(size)")
-    way = Way(chosen, label_of(columns, label), there, ahead, include_last_offset, tuple(stages))
+    labelled = label if stages and label is not None else label_of(columns, label)  # a stage may make it
+    way = Way(chosen, labelled, there, ahead, include_last_offset, tuple(stages))
     return TorchBatches(loader, way, epochs, None if resident is None else kept(loader, there, resident))
 
 

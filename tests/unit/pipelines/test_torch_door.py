@@ -215,6 +215,16 @@ def test_stages_on_the_device_are_drawn_by_seed_epoch_and_step(loader: Loader) -
     assert [columns["noise"].tolist() for columns, _ in again] == second[3:]
 
 
+def test_a_stage_may_make_the_label(loader: Loader) -> None:
+    def labelled(columns: dict[str, Any], random: Any) -> dict[str, Any]:
+        return columns | {"even": columns["id"] % 2 == 0}
+
+    columns, label = next(iter(as_torch(loader, label="even", stages=[labelled])))
+    assert torch.equal(label, columns["id"] % 2 == 0)
+    with pytest.raises(Invalid, match="label='odd' is no column of a batch behind the stages: it has id, code"):
+        next(iter(as_torch(loader, label="odd", stages=[labelled])))
+
+
 @pytest.mark.parametrize(
     ("said", "answer"),
     [

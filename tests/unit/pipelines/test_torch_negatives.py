@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.loaders.loader import open_loader
+from pipelines.loaders.negatives import Negatives
 from shared.domain.errors import Invalid
 from tests.pytorch import torch as installed
 
 torch = installed()
 
-from pipelines.loaders.doors.pytorch.negatives import Gather, Liked, TensorNegatives  # noqa: E402
+from pipelines.loaders.doors.pytorch.negatives import Gather, TensorLiked, TensorNegatives  # noqa: E402
 
 
 def seeded(seed: int = 0) -> Any:
@@ -31,7 +32,7 @@ def seeded(seed: int = 0) -> Any:
 def test_what_nobody_liked_is_drawn_and_all_of_it(pairs: list[tuple[int, int]]) -> None:
     """Against sets, of users that liked nothing, something, or everything."""
     users, items = (np.array([one[at] for one in pairs], np.int64) for at in (0, 1))
-    liked = Liked.of(users, items, 7)
+    liked = TensorLiked.of(users, items, 7)
     asked = torch.arange(-7, 8).repeat_interleave(300)
     drawn, there = liked.others(asked, seeded())
     for user in range(-7, 8):
@@ -45,7 +46,7 @@ def test_what_nobody_liked_is_drawn_and_all_of_it(pairs: list[tuple[int, int]]) 
 @pytest.mark.requirement("N-04")
 def test_all_that_a_user_did_not_like_is_equally_likely() -> None:
     draws, catalogue, known = 200_000, 20, [0, 1, 5, 6, 7, 19]
-    drawn, _ = Liked.of([3] * 6, known, catalogue).others(torch.full((draws,), 3), seeded())
+    drawn, _ = TensorLiked.of([3] * 6, known, catalogue).others(torch.full((draws,), 3), seeded())
     counts = torch.bincount(drawn, minlength=catalogue)
     assert counts[known].sum() == 0
     expected = draws / 14
@@ -65,7 +66,7 @@ def test_each_positive_gets_its_negatives_and_everything_else_of_its_row(verifie
         "label": torch.from_numpy((random.random(rows) < 0.6).astype(np.float32)),
     }
     pairs = {(int(user), int(item)) for user, item in zip(columns["user"], columns["item_row"], strict=True)}
-    liked = Liked.of(*np.array(sorted(pairs)).T, items) if verified else None
+    liked = TensorLiked.of(*np.array(sorted(pairs)).T, items) if verified else None
     found = TensorNegatives(items, each, liked=liked)(columns, seeded())
     positives = int(columns["label"].sum())
     assert len(found["label"]) == rows + positives * each
@@ -85,9 +86,37 @@ def test_each_positive_gets_its_negatives_and_everything_else_of_its_row(verifie
     assert not torch.equal(found["moment"], found["moment"].sort().values)
 
 
+@pytest.mark.requirement("N-04")
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("verified", [False, True])
+def test_the_loaders_own_stage_draws_by_the_same_law(labelled: bool, verified: bool) -> None:
+    """How often each user meets each item, with each label, in many batches of both."""
+    users, items, catalogue = np.array([0, 0, 0, 1, 2, 2, 2, 2]), np.array([0, 1, 4, 3, 0, 1, 2, 3]), 5
+    pairs = set(zip(users.tolist(), items.tolist(), strict=True))
+    batch: dict[str, Any] = {"user": users, "item_row": items}
+    if labelled:
+        batch["label"] = np.array([1, 1, 0, 1, 1, 0, 1, 1], np.float32)
+    times = 1500
+    many = {name: np.tile(column, times) for name, column in batch.items()}
+    liked = np.vectorize(lambda user, item: (user, item) in pairs, otypes=[bool])
+    one = Negatives(catalogue, 2, liked=liked if verified else None)(many, np.random.default_rng(0))
+    other = TensorNegatives(catalogue, 2, liked=TensorLiked.of(users, items, catalogue) if verified else None)(
+        {name: torch.from_numpy(column) for name, column in many.items()}, seeded()
+    )
+    counts = []
+    for found in (one, {name: column.numpy() for name, column in other.items()}):
+        cells = np.zeros((3, catalogue, 2))
+        np.add.at(cells, (found["user"], found["item_row"], found["label"].astype(int)), 1)
+        counts.append(cells)
+    assert ((counts[0] == 0) == (counts[1] == 0)).all()
+    assert (counts[0][..., 1] == counts[1][..., 1]).all()
+    assert (counts[0].sum(1) == counts[1].sum(1)).all()
+    assert (abs(counts[0] - counts[1]) <= 5 * np.sqrt(2 * np.maximum(counts[0], 1))).all()
+
+
 def test_who_liked_everything_has_the_positive_again() -> None:
     columns = {"user": torch.zeros(4, dtype=torch.int64), "item_row": torch.arange(4), "label": torch.ones(4)}
-    found = TensorNegatives(4, 2, liked=Liked.of([0] * 4, range(4), 4))(columns, seeded())
+    found = TensorNegatives(4, 2, liked=TensorLiked.of([0] * 4, range(4), 4))(columns, seeded())
     assert found["label"].tolist() == [1.0] * 12
     assert torch.bincount(found["item_row"]).tolist() == [3] * 4
 
@@ -102,7 +131,7 @@ def test_lists_of_any_length_are_refused_and_a_catalogue_that_is_too_small() -> 
     with pytest.raises(Invalid, match="negatives: column 'tags__values' has no row a row: say lists='padded'"):
         TensorNegatives(4, 2)(columns, seeded())
     with pytest.raises(Invalid, match="no number from 0 to 3"):
-        Liked.of([1], [4], 4)
+        TensorLiked.of([1], [4], 4)
 
 
 @pytest.mark.requirement("N-04")

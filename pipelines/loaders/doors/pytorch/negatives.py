@@ -20,7 +20,7 @@ _MANY = 2**62
 
 
 @dataclass(frozen=True)
-class Liked:
+class TensorLiked:
     """What each user liked of `items` items: 8 bytes a pair, 16 a user."""
 
     items: int
@@ -31,7 +31,7 @@ class Liked:
     """Of each pair, in order of user and item: the user's place, and how many items before this one the user didn't like."""
 
     @classmethod
-    def of(cls, users: Any, items: Any, catalogue: int, device: Any = "cpu") -> Liked:
+    def of(cls, users: Any, items: Any, catalogue: int, device: Any = "cpu") -> TensorLiked:
         """Of pairs in any order, as often as they come. Items are numbers from 0 to `catalogue`."""
         pairs = torch.stack([torch.as_tensor(users, dtype=torch.int64), torch.as_tensor(items, dtype=torch.int64)])
         if pairs.shape[1] and (int(pairs[1].min()) < 0 or int(pairs[1].max()) >= catalogue):
@@ -65,18 +65,19 @@ class TensorNegatives:
     """Of a positive."""
     item: str = "item_row"
     label: str = "label"
-    """Above 0 where a row is a positive."""
+    """Above 0 where a row is a positive. A batch without this column is positives alone, and gets it."""
     user: str = "user"
-    liked: Liked | None = None
+    liked: TensorLiked | None = None
     """None: drawn items aren't verified."""
 
     def __call__(self, columns: dict[str, Tensor], random: Any) -> dict[str, Tensor]:
         """In a random order, so that a part of the batch is as good as the whole."""
-        rows = len(columns[self.item])
+        rows, device = len(columns[self.item]), columns[self.item].device
+        if self.label not in columns:
+            columns = columns | {self.label: torch.ones(rows, device=device)}
         for name, one in columns.items():
             if len(one) != rows:
                 raise Invalid(f"negatives: column '{name}' has no row a row: say lists='padded', or gather it by item afterwards")
-        device = columns[self.item].device
         positive = torch.nonzero(columns[self.label] > 0).squeeze(1)
         source = torch.cat([torch.arange(rows, device=device), positive.repeat_interleave(self.each)])
         order = torch.randperm(len(source), generator=random, device=device)
