@@ -89,8 +89,7 @@ def test_a_batch_of_the_cpu_is_the_batchs_own_memory(loader: Loader) -> None:
     assert epoch(as_torch(loader)) == epoch(as_torch(loader))
 
 
-def test_a_data_set_without_a_label_comes_without_one(loader: Loader) -> None:
-    path = loader.chunks.chunks[0].path
+def test_a_data_set_without_a_label_comes_without_one(path: Path, loader: Loader) -> None:
     columns = next(iter(as_torch(open_loader(path, ["id", "code"], batch_size=8))))
     assert set(columns) == {"id", "code"}
     columns, label = next(iter(as_torch(loader, label="code")))

@@ -38,7 +38,7 @@ def loader(path: Path) -> Loader:
 
 
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(st.integers(1, 130), st.integers(1, 4), st.booleans(), st.booleans(), st.integers(0, 5))
+@given(st.integers(1, ROWS // 4), st.integers(1, 4), st.booleans(), st.booleans(), st.integers(0, 5))
 def test_all_ranks_together_see_every_row_once_in_equal_steps(
     path: Path, batch: int, world: int, shuffle: bool, drop_last: bool, seed: int
 ) -> None:
