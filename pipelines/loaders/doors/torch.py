@@ -20,7 +20,7 @@ from pipelines.loaders.doors.layout import Chosen, Layout, Offsets, Ragged, laid
 from pipelines.loaders.doors.pytorch.copies import CudaLane, copied
 from pipelines.loaders.doors.pytorch.laid import laid_out
 from pipelines.loaders.doors.pytorch.resident import Resident, generator, kept
-from pipelines.loaders.doors.pytorch.shards import shard_here
+from pipelines.loaders.doors.pytorch.shards import sharded
 from pipelines.loaders.doors.pytorch.tensors import Tensor, tensors
 from pipelines.loaders.kinds import label_of
 from pipelines.loaders.plan import Shard
@@ -166,7 +166,7 @@ def as_torch(  # noqa: PLR0913 - what a caller may choose, each with a default
         raise Invalid(f"as_torch: epochs={epochs}: say how many epochs one run through gives, at least 1, or None for one without an end")
     if ahead < 1:
         raise Invalid(f"as_torch: ahead={ahead}: at least one batch must be on its way to the device")
-    loader = replace(loader, shard=shard_here(loader.shard))
+    loader = sharded(loader)
     columns = loader.columns
     chosen = layouts(lists, columns, Offsets())
     for name, layout in chosen.items():

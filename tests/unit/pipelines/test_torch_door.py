@@ -239,6 +239,20 @@ def test_what_cannot_be_is_one_line(loader: Loader, said: dict[str, Any], answer
         as_torch(loader, **said)
 
 
+@pytest.mark.requirement("P-01")
+def test_ranks_of_a_group_that_would_have_nothing_are_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 500)
+    with pytest.raises(BadData, match="430 rows shared by the 500 ranks of the process group leave one without a batch"):
+        as_torch(open_loader(path))
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
+    with pytest.raises(BadData, match="shared by the 4 ranks of the process group leave one without a full batch"):
+        as_torch(open_loader(path, batch_size=110, drop_last=True))
+    assert as_torch(open_loader(path)).loader.shard == Shard(1, 4)
+    assert as_torch(open_loader(path, shard=Shard(0, 2))).loader.shard == Shard(0, 2)
+
+
 def test_a_gpu_that_is_not_there_is_said_at_once(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(Invalid, match="device='cuda', but PyTorch sees no GPU here: say device='cpu'"):

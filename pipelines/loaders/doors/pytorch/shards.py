@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import torch.distributed as group
 
 from pipelines.loaders.plan import Shard
+from shared.domain.errors import BadData
+
+if TYPE_CHECKING:
+    from pipelines.loaders.loader import Loader
 
 
-def shard_here(said: Shard) -> Shard:
-    """`said`: the loader's own. One of several is meant as it is."""
-    if said.world == 1 and group.is_available() and group.is_initialized():
-        return Shard(group.get_rank(), group.get_world_size())
-    return said
+def sharded(loader: Loader) -> Loader:
+    """A loader's own shard, if it is one of several, is meant as it is."""
+    if loader.shard.world > 1 or not (group.is_available() and group.is_initialized()):
+        return loader
+    found = replace(loader, shard=Shard(group.get_rank(), group.get_world_size()))
+    if found.chunks.rows < found.shard.world or not len(found):
+        raise BadData(
+            f"as_torch: {found.chunks.rows} rows shared by the {found.shard.world} ranks of the process group leave one without a"
+            f" {'full ' if found.drop_last else ''}batch: use fewer ranks, smaller batches, or keep the last one"
+        )
+    return found
