@@ -1,9 +1,9 @@
 """Chunks as they lie in memory, on local disk, so that a second epoch decodes nothing: an Arrow file each.
 
 A chunk is kept under the name of what it is made of: its file (size, time, and what its end says of it), the row group and the columns.
-Files are written beside and renamed, and carry a sum of what is in them; one that is not whole is made anew. Beyond the limit the data
-that was used longest ago goes first; what finds no room is read from Parquet every time. A file is read in one piece into memory that is
-used again: for rows that are all taken once, in any order, that is half the price of mapping it.
+Files are written beside and renamed, and carry a sum of each column; one that is not whole is made anew. Beyond the limit the data
+that was used longest ago goes first; what finds no room is read from Parquet every time. Columns are read one by one into memory that is
+used again: for rows that are all taken once, in any order, that is half the price of mapping them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,10 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.loaders.columns import Array, Flat, Held, Lists, Long, Short
+from shared.domain.errors import Unavailable
 
-_VERSION = 1
+_VERSION = 2
+_LINE = 64
 _LENGTHS = "~lengths"
 """Ends the name of the column that says how many values the short lists of another one have."""
 _SUM, _DTYPE = b"eyas.sum", b"eyas.dtype"
@@ -75,24 +77,24 @@ class Kept:
 
     cache: Cache
     folder: Path
-    _known: dict[int, Mapping[str, Laid]] = field(default_factory=dict)
+    _known: dict[int, Laid] = field(default_factory=dict)
     _full: threading.Event = field(default_factory=threading.Event)
 
-    def get(self, chunk: int, scratch: Scratch) -> Mapping[str, Held] | None:
-        """None where it isn't there, or isn't whole."""
-        read = _read(self._path(chunk), scratch)
-        if read is None:
-            self._known.pop(chunk, None)
+    def get(self, chunk: int, scratch: Scratch) -> Iterator[tuple[str, Held]] | None:
+        """Column by column. None where it isn't there, or isn't whole: all bytes are looked at before they are used for the first time."""
+        path = self._path(chunk)
+        try:
+            file = os.open(path, os.O_RDONLY)
+        except OSError:
             return None
-        if chunk not in self._known:
-            laid = _laid(read)
-            if laid is None:
-                return None
-            self._known[chunk] = laid
-        laid = self._known[chunk]
-        if any(one.end > len(read) for one in laid.values()):
+        known = self._known.get(chunk)
+        if known is None or known.size != os.fstat(file).st_size:
+            known = _laid(path, file, scratch)
+        if known is None:
+            os.close(file)
             return None
-        return {name: one.held(read) for name, one in laid.items()}
+        self._known[chunk] = known
+        return _columns(file, known, scratch)
 
     def put(self, chunk: int, rows: Mapping[str, Held]) -> bool:
         """False where there is no room."""
@@ -120,8 +122,8 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Laid:
-    """Where a column's arrays lie in a file."""
+class Column:
+    """Where one's arrays lie in a file."""
 
     kind: type[Held]
     arrays: tuple[tuple[int, Any, tuple[int, ...]], ...]
@@ -129,13 +131,24 @@ class Laid:
     dtype: Any
     """Of the values."""
 
-    @property
-    def end(self) -> int:
-        return max(at + _bytes(dtype, shape) for at, dtype, shape in self.arrays)
+    def read(self, file: int, scratch: Scratch) -> Held:
+        """OSError where the file has less."""
+        sizes = [-(-_bytes(dtype, shape) // _LINE) * _LINE for _, dtype, shape in self.arrays]
+        room, begin, found = scratch(sum(sizes)), 0, []
+        for (at, dtype, shape), size in zip(self.arrays, sizes, strict=True):
+            part = room[begin : begin + _bytes(dtype, shape)]
+            if len(part) and os.preadv(file, [part.data], at) != len(part):
+                raise OSError("it ends too early")
+            found.append(part.view(dtype).reshape(shape))
+            begin += size
+        return _made(self.kind, found, self.dtype)
 
-    def held(self, read: Array) -> Held:
-        arrays = [read[at : at + _bytes(dtype, shape)].view(dtype).reshape(shape) for at, dtype, shape in self.arrays]
-        return _made(self.kind, arrays, self.dtype)
+
+@dataclass(frozen=True)
+class Laid:
+    size: int
+    """Of the file."""
+    columns: Mapping[str, Column]
 
 
 def _used(folder: Path) -> int:
@@ -153,39 +166,36 @@ def _size(folder: Path) -> int:
     return total
 
 
-def _read(path: Path, scratch: Scratch) -> Array | None:
+def _columns(file: int, laid: Laid, scratch: Scratch) -> Iterator[tuple[str, Held]]:
     try:
-        file = os.open(path, os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        size = os.fstat(file).st_size
-        found = scratch(size)[:size]
-        return found if os.readv(file, [found.data]) == size else None
-    except OSError:
-        return None
+        for name, one in laid.columns.items():
+            yield name, one.read(file, scratch)
+    except OSError as error:
+        raise Unavailable(f"a file of the loader's cache can't be read any more ({error}): begin again") from error
     finally:
         os.close(file)
 
 
-def _laid(read: Array) -> Mapping[str, Laid] | None:
+def _laid(path: Path, file: int, scratch: Scratch) -> Laid | None:
     """None where the file is broken."""
     try:
-        table = pa.ipc.open_file(pa.py_buffer(read)).read_all()
-        names = [name for name in table.column_names if not name.endswith(_LENGTHS)]
-        rows = {name: _held(table, name) for name in names}
-    except (pa.ArrowException, KeyError, ValueError, OSError):
-        return None
-    if (table.schema.metadata or {}).get(_SUM) != str(_sum(rows.values())).encode():
-        return None
-    begin = read.ctypes.data
-    found = {}
-    for name, one in rows.items():
-        arrays = [(array.ctypes.data - begin, array.dtype, array.shape) for array in _arrays(one)]
-        if any(array.nbytes and not 0 <= at < len(read) for array, (at, _, _) in zip(_arrays(one), arrays, strict=True)):
+        with pa.memory_map(str(path)) as mapped:
+            begin = mapped.read_buffer().address
+            mapped.seek(0)
+            table = pa.ipc.open_file(mapped).read_all()
+            names = [name for name in table.column_names if not name.endswith(_LENGTHS)]
+            found = {name: _where(_held(table, name), begin) for name in names}
+            sums = {name: table.schema.field(name).metadata[_SUM] for name in names}
+        if any(str(_sum(one.read(file, scratch))).encode() != sums[name] for name, one in found.items()):
             return None
-        found[name] = Laid(type(one), tuple((at if _bytes(dtype, shape) else 0, dtype, shape) for at, dtype, shape in arrays), _dtype(one))
-    return found
+        return Laid(os.fstat(file).st_size, found)
+    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError):
+        return None
+
+
+def _where(one: Held, begin: int) -> Column:
+    arrays = [(array.ctypes.data - begin, array.dtype, array.shape) for array in _arrays(one)]
+    return Column(type(one), tuple((at if _bytes(dtype, shape) else 0, dtype, shape) for at, dtype, shape in arrays), _dtype(one))
 
 
 def _bytes(dtype: Any, shape: tuple[int, ...]) -> int:
@@ -208,24 +218,24 @@ def _dtype(one: Held) -> Any:
     return one.dtype if isinstance(one, Short) else _arrays(one)[0].dtype
 
 
-def _sum(rows: Iterable[Held]) -> int:
+def _sum(one: Held) -> int:
     """Of all bytes, as words: what a broken disk changes changes it."""
     total = 0
-    for one in rows:
-        for array in _arrays(one):
-            raw = np.ascontiguousarray(array).view(np.uint8).ravel()
-            whole = len(raw) - len(raw) % 8
-            total += int(raw[:whole].view(np.uint64).sum(dtype=np.uint64)) + int(raw[whole:].sum(dtype=np.uint64))
+    for array in _arrays(one):
+        raw = np.ascontiguousarray(array).view(np.uint8).ravel()
+        whole = len(raw) - len(raw) % 8
+        total += int(raw[:whole].view(np.uint64).sum(dtype=np.uint64)) + int(raw[whole:].sum(dtype=np.uint64))
     return total % 2**64
 
 
 def _table(rows: Mapping[str, Held]) -> pa.Table:
     fields, columns = [], []
     for name, one in rows.items():
+        said = {_DTYPE: _dtype(one).str, _SUM: str(_sum(one))}
         for column, array in _arrow(name, one):
-            fields.append(pa.field(column, array.type, metadata={_DTYPE: _dtype(one).str}))
+            fields.append(pa.field(column, array.type, metadata=said))
             columns.append(array)
-    return pa.table(columns, schema=pa.schema(fields, metadata={_SUM: str(_sum(rows.values()))}))
+    return pa.table(columns, schema=pa.schema(fields))
 
 
 def _arrow(name: str, one: Held) -> list[tuple[str, pa.Array]]:

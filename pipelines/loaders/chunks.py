@@ -67,6 +67,8 @@ class Chunk:
     rows: int
     size: int
     """Bytes in memory, at most."""
+    widest: int
+    """Of these, the column that takes most."""
 
     @property
     def name(self) -> str:
@@ -189,14 +191,14 @@ def _no_parquet(file: File, error: Exception) -> EyasError:
 
 
 def _chunk(opened: Opened, group: int, columns: Sequence[str], nulls: Nulls) -> Chunk:
-    meta, size = opened.metadata.row_group(group), 0
+    meta, sizes = opened.metadata.row_group(group), []
     for name in columns:
         kind, leaf = opened.schema.field(name).type, meta.column(opened.leaves[name][0])
         missing = leaf.statistics.null_count if leaf.is_stats_set and leaf.statistics.has_null_count else 0
         if missing and name not in nulls and not is_list(kind) and not pa.types.is_floating(loaded_as(kind)):
             raise refused_nulls(f"{opened.file.name}: row group {group}: column '{name}'", missing)
-        size += size_of(kind, meta.num_rows, leaf.num_values)
-    return Chunk(opened, group, meta.num_rows, size)
+        sizes.append(size_of(kind, meta.num_rows, leaf.num_values))
+    return Chunk(opened, group, meta.num_rows, sum(sizes), max(sizes))
 
 
 def _leaves(kind: pa.DataType) -> int:

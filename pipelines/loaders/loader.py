@@ -71,7 +71,7 @@ class Loader:
 
     @cached_property
     def _memory(self) -> Memory:
-        return Memory.shared_out(self.memory, self.chunks, self.batch_size)
+        return Memory.shared_out(self.memory, self.chunks, self.batch_size, self.cache is not None)
 
     def __len__(self) -> int:
         """Batches of an epoch."""
@@ -170,39 +170,46 @@ class Loader:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes: of all that a loader holds, of a pool, of the largest chunk, of a row at most, of a batch at most."""
+    """Bytes: of all that a loader holds, of a pool, of the largest chunk, of what decoding one takes, of a row and of a batch at most."""
 
     whole: int
     pool: int
     largest: int
+    decoding: int
     a_row: int
     batch: int
 
     @classmethod
-    def shared_out(cls, whole: int, chunks: Chunks, batch_size: int) -> Memory:
+    def shared_out(cls, whole: int, chunks: Chunks, batch_size: int, cached: bool = False) -> Memory:
+        """The pool doesn't depend on whether there is a cache."""
         largest = max((one.size for one in chunks.chunks), default=0)
+        # A column is there as it is read, as Arrow and as it is held; what goes into a cache is held whole.
+        column = 3 * max((one.widest for one in chunks.chunks), default=0)
         a_row = max((-(-one.size // one.rows) for one in chunks.chunks if one.rows), default=1)
         batch = a_row * min(batch_size, chunks.rows)
-        # Decoding takes three times what it gives; a batch is there in parts, put together, and made ready.
-        beside = max(whole // 4, 3 * largest + 4 * batch)
-        if (whole - beside) // 2 < largest:
-            least = -(-(5 * largest + 4 * batch) // MEBIBYTE)
+        # A batch is there in parts, put together, and made ready.
+        least = column + 4 * batch
+        pool = (whole - max(whole // 4, least)) // 2
+        decoding = column + (largest if cached else 0)
+        if pool < largest or whole - 2 * pool < decoding + 4 * batch:
+            enough = max(2 * largest + least, -(-8 * largest // 3), 4 * (decoding + 4 * batch) if cached else 0)
             raise Invalid(
                 f"memory: {whole / MEBIBYTE:.0f} MiB are too few for row groups of up to {largest / MEBIBYTE:.0f} MiB and batches of"
-                f" {batch / MEBIBYTE:.0f} MiB: give {least} MiB, or write smaller row groups"
+                f" {batch / MEBIBYTE:.0f} MiB{', with a cache' if cached else ''}: give {-(-enough // MEBIBYTE)} MiB, or write smaller row"
+                " groups"
             )
-        return cls(whole, (whole - beside) // 2, largest, a_row, batch)
+        return cls(whole, pool, largest, decoding, a_row, batch)
 
     @property
     def _beside(self) -> int:
         return self.whole - 2 * self.pool
 
     def decoders(self, threads: int) -> int:
-        return max(1, min(threads, (self._beside - 4 * self.batch) // max(1, 3 * self.largest)))
+        return max(1, min(threads, (self._beside - 4 * self.batch) // max(1, self.decoding)))
 
     def ahead(self, threads: int) -> int:
         """Batches."""
-        room = self._beside - 3 * self.largest * self.decoders(threads)
+        room = self._beside - self.decoding * self.decoders(threads)
         return max(1, min(2 * threads + 1, room // max(1, 2 * self.batch) - 1))
 
 
@@ -263,14 +270,15 @@ class _Reads:
     def _chunk(self, chunk: int) -> Iterable[tuple[str, Held]]:
         if self.kept is None:
             return self.loader.chunks.read(chunk)
-        rows = self.kept.get(chunk, self._scratch)
-        if rows is None:
-            rows = dict(self.loader.chunks.read(chunk))
-            self.kept.put(chunk, rows)
+        kept = self.kept.get(chunk, self._scratch)
+        if kept is not None:
+            return kept
+        rows = dict(self.loader.chunks.read(chunk))
+        self.kept.put(chunk, rows)
         return rows.items()
 
     def _scratch(self, size: int) -> NDArray[np.uint8]:
-        """A thread's own, for rows that are taken out of it at once."""
+        """A thread's own, for a column whose rows are taken out of it at once."""
         if not self.loader.shuffle:
             return np.empty(size, np.uint8)
         if len(getattr(self.local, "scratch", ())) < size:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 from pipelines.loaders.chunks import open_chunks
 from pipelines.loaders.columns import Column, Lists, held, most
-from pipelines.loaders.loader import Loader, Orders, open_loader
+from pipelines.loaders.loader import MEBIBYTE, Loader, Memory, Orders, open_loader
 from pipelines.loaders.plan import Shard
 from pipelines.loaders.stream import Stream
 from shared.domain.errors import Invalid
@@ -146,3 +148,34 @@ def test_lists_take_no_more_than_is_set_aside_for_them(lengths: list[int], kind:
     assert column.dtype == column.values.dtype == values.dtype
     assert (column.values == values).all()
     assert (column.offsets == offsets).all()
+
+
+@pytest.mark.requirement("T-01")
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.integers(1, 10**9), st.integers(1, 40), st.integers(1, 10**6), st.booleans(), st.integers(1, 16))
+def test_what_is_said_to_be_enough_memory_is_and_is_kept(size: int, columns: int, batch: int, cached: bool, threads: int) -> None:
+    """Of row groups of any size with columns of any, in whatever memory is asked for."""
+    chunks = _Sizes(rows=max(1, size // 40), size=size, widest=-(-size // columns))
+    try:
+        memory = Memory.shared_out(512 * MEBIBYTE, chunks, batch, cached)  # type: ignore[arg-type]
+    except Invalid as error:
+        said = re.search(r"give (\d+) MiB", str(error))
+        assert said is not None
+        enough = int(said[1])
+        assert enough > 512
+        memory = Memory.shared_out(enough * MEBIBYTE, chunks, batch, cached)  # type: ignore[arg-type]
+    assert memory.pool >= size
+    used = 2 * memory.pool + memory.decoding * memory.decoders(threads) + 2 * memory.batch * (memory.ahead(threads) + 1)
+    assert used <= memory.whole
+    assert memory.pool == Memory.shared_out(memory.whole, chunks, batch, cached=False).pool  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    rows: int
+    size: int
+    widest: int
+
+    @property
+    def chunks(self) -> list[_Sizes]:
+        return [self]
