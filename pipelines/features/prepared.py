@@ -33,7 +33,8 @@ FEATURE, FOLD = "f.", "fold."
 """Begin the names of an interaction's own features, and of its fold by how many there are."""
 MODES: dict[bool, Mode] = {True: "rows", False: "serve"}
 """By whether rows are trained on."""
-ROW_GROUP = 65_536
+ROW_GROUP, GROUP_BYTES = 65_536, 8 << 20
+"""Rows of a row group at most, and bytes of its own features, so that a loader's pool has many groups however wide rows are."""
 _ASIDE = {"user": "~user", "item": "~item", "time": "~time"}
 """Etl's own columns, while the data's may be called the same."""
 
@@ -144,10 +145,10 @@ class Prepared:
     def write_rows(self, train: pl.LazyFrame, holdout: pl.LazyFrame, history: History | None, paths: tuple[Path, Path]) -> tuple[int, int]:
         """The parts as etl publishes them. Returns their rows."""
         counts: list[int] = []
+        a_row = sum(4 * (one.width or 1) for one in self.graph.side("context"))
+        group = max(1, min(ROW_GROUP, GROUP_BYTES // max(1, a_row)))
         for part, path, is_train in ((train, paths[0], True), (holdout, paths[1], False)):
-            self._featured(self.rows(part, sum(counts)), is_train, history).sink_parquet(
-                path, row_group_size=ROW_GROUP, compression_level=1
-            )
+            self._featured(self.rows(part, sum(counts)), is_train, history).sink_parquet(path, row_group_size=group, compression_level=1)
             counts.append(int(pl.scan_parquet(path).select(pl.len()).collect().item()))
         return counts[0], counts[1]
 

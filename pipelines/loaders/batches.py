@@ -7,6 +7,7 @@ of `batch_size` rows each, but for the last. No row is lost or doubled, and each
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,14 +20,17 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipelines.features.graph import Graph
+from pipelines.loaders.chunks import open_chunks
 from pipelines.loaders.featured import LABEL, UNKNOWN_SHARE, Crossed, Gathered, Strangers, columns_of
 from pipelines.loaders.liked import Liked
-from pipelines.loaders.loader import MEBIBYTE, Loader, open_loader
+from pipelines.loaders.loader import MEBIBYTE, Loader
 from pipelines.loaders.negatives import Negatives
 from pipelines.loaders.tables import Catalogue, Codes
 
-_AT_ONCE = 32_768
-"""Rows that stages make at a time, if a step takes less."""
+_AT_ONCE, _BYTES = 32_768, 4 * MEBIBYTE
+"""Rows that stages make at a time at most, and their bytes, if a step takes less."""
+
+THREADS = min(4, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
@@ -70,20 +74,19 @@ class Batches:
 
     @cached_property
     def loader(self) -> Loader:
-        rows = max(1, self._count[0])
-        at_once = self.batch_size * max(1, _AT_ONCE // self.batch_size)
+        """Its memory is what stages leave of ours; more where four row groups wouldn't fit into its pool."""
+        rows, a_row = max(1, self._count[0]), 4 + sum(4 * (one.width or 1) for one in self.graph.features)
+        at_once = self.batch_size * max(1, min(_AT_ONCE, _BYTES // a_row) // self.batch_size)
+        made = at_once * a_row * (3 * THREADS + 1)  # what is being made, and what waits to be taken
         with pq.ParquetFile(self.path) as file:
             wanted = columns_of(self.graph, file.schema_arrow.names) + (["user"] if self.negatives and self.liked else [])
-        return open_loader(
-            self.path,
-            wanted,
-            batch_size=max(1, at_once * rows // max(1, self.rows_per_epoch())),
-            memory=self.memory,
-            pool=self.pool,
-            seed=self.seed,
-            shuffle=self.shuffle,
-            stages=self._stages(),
+        chunks = open_chunks([self.path], wanted)
+        batch_size = max(1, at_once * rows // max(1, self.rows_per_epoch()))
+        least = 12 * max(one.size for one in chunks.chunks) + 4 * min(batch_size, rows) * max(
+            one.size // one.rows + 1 for one in chunks.chunks
         )
+        memory = max(self.memory - made, self.memory // 2, least)
+        return Loader(chunks, batch_size, memory, self.pool, self.seed, self.shuffle, threads=THREADS, stages=self._stages())
 
     def _stages(self) -> tuple[Any, ...]:
         gathered, crosses = Gathered(self.graph, self.items, self.users), Crossed(self.graph)

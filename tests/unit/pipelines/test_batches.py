@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.features.columns import UNKNOWN
@@ -109,6 +110,20 @@ def test_no_negative_is_liked_where_that_is_known(path: Path) -> None:
         drawn = rows.filter(pl.col("label") == 0).join(judged, on=["user", "item_row"], how="anti")
         met = drawn.join(liked.with_columns(pl.col("user").cast(pl.Int64)), on=["user", "item_row"], how="semi")
         assert (len(met) > 0) == wrong
+
+
+def test_wide_rows_lie_in_smaller_groups_and_four_of_them_are_shuffled_whatever_memory_there_is(path: Path, tmp_path: Path) -> None:
+    batches = replace(_batches(path), memory=1000)
+    assert max(len(pool.parts) for pool in batches.loader.plan.pools(0)) >= 4
+    assert sorted(_users(list(batches.epoch(0)))) == list(range(ROWS))
+    features = [{"categorify": ["userId", "movieId"]}, {"sequence": {"of": "movieId", "by": "userId", "length": 256}}]
+    rows = ratings(20_000).select(user="userId", item="movieId", time="at", label=(pl.col("rating") >= 4).cast(pl.Int8)).lazy()
+    ready = prepare(graph_of(spec(tmp_path, features=features), {}, films().schema, None, {}), films(), None, rows)
+    history = ready.history(rows, rows.head(1), tmp_path / "history")
+    ready.fit(rows, None, history).write_rows(rows, rows.head(1), history, (path, tmp_path / "holdout.parquet"))
+    with pq.ParquetFile(path) as file:
+        sizes = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
+    assert max(sizes) <= 8 * 2**20 // (4 * 256) and sum(sizes) == 20_000
 
 
 def test_without_shuffling_rows_come_as_they_lie(path: Path) -> None:

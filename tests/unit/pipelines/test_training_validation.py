@@ -128,4 +128,4 @@ def test_a_spec_that_asks_for_it_sees_a_model_get_better_on_rows_that_it_was_not
 def test_the_loader_takes_a_quarter_of_the_memory_that_the_spec_gives(rows: Path) -> None:
     for memory, wanted in ((None, LOADER), (2**40, LOADER), (2**30, 2**28)):
         with batches_of(replace(_task(rows), memory=memory), MlpParams()) as (batches, none):
-            assert (batches.loader.memory, none) == (wanted, None)
+            assert (batches.memory, none) == (wanted, None) and wanted / 2 <= batches.loader.memory < wanted
