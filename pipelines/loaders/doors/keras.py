@@ -10,9 +10,8 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pipelines.loaders.columns import Array
 from pipelines.loaders.doors.layout import Chosen, Padded
-from pipelines.loaders.doors.opened import Opened, opened
+from pipelines.loaders.doors.opened import Columns, Opened, opened
 from shared.domain.errors import Invalid
 
 if TYPE_CHECKING:
@@ -44,32 +43,30 @@ class Passes:
     """Epochs one after the other. One of which no more than a batch was taken is begun anew: Keras looks at it to build a model."""
 
     def __init__(self, door: Opened, first: int) -> None:
-        self._door, self._first = door, first
+        self.door, self._first = door, first
 
     def __len__(self) -> int:
-        return len(self._door.loader)
+        return len(self.door.loader)
 
-    def __iter__(self) -> Iterator[tuple[dict[str, Array], Array] | dict[str, Array]]:
+    def __iter__(self) -> Iterator[Columns]:
         first, last = self._first, self._first + len(self)
-        for at, batch in enumerate(self._door.batches(first, last), first):
+        for at, batch in enumerate(self.door.batches(first, last), first):
             if at > first or last - first == 1:
                 self._first = last
-            yield self._door.divided(batch)
+            yield batch
 
 
 def data_loader(passes: Passes) -> Any:
-    import torch
     from torch.utils.data import DataLoader, IterableDataset
+
+    from pipelines.loaders.doors.pytorch.tensors import tensors
 
     class Epochs(IterableDataset):  # type: ignore[misc]
         def __len__(self) -> int:
             return len(passes)
 
         def __iter__(self) -> Iterator[Any]:
-            return (torch.utils._pytree.tree_map(tensor, batch) for batch in passes)
-
-    def tensor(array: Array) -> Any:
-        return torch.from_numpy(array if array.flags.writeable else array.copy())
+            return (passes.door.divided(tensors(batch)) for batch in passes)
 
     return DataLoader(Epochs(), batch_size=None)
 
@@ -100,7 +97,7 @@ def py_dataset(passes: Passes) -> Any:
             if at == 0:
                 self._running, self._kept = iter(passes), []
             self._next += 1
-            found = next(self._running)
+            found = passes.door.divided(next(self._running))
             if at < _LOOKED_AT:
                 self._kept.append(found)
             return found

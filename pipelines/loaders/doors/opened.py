@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from pipelines.loaders.columns import Array, Column
+from pipelines.loaders.columns import Column
 from pipelines.loaders.doors.layout import Chosen, Layout, Shown, laid, layouts, shown
 from pipelines.loaders.kinds import label_of
 from shared.domain.errors import Invalid
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     from pipelines.loaders.loader import Loader
 
 Columns = dict[str, Column]
-Arrays = dict[str, Array]
 
 
 @dataclass(frozen=True)
@@ -50,13 +47,13 @@ class Opened:
                         return
             at = (epoch + 1) * steps  # an epoch may be shorter where damaged rows are left out
 
-    def divided(self, batch: Columns) -> tuple[Arrays, Array] | Arrays:
-        """Columns, and the label beside them where there is one; of a batch without ragged lists."""
-        arrays = {name: one for name in self.columns if isinstance(one := batch[name], np.ndarray)}
+    def divided(self, batch: Mapping[str, Any]) -> tuple[dict[str, Any], Any] | dict[str, Any]:
+        """Columns, and the label beside them where there is one."""
+        found = {name: batch[name] for name in self.columns}
         if self.label is None:
-            return arrays
-        label = arrays.pop(self.label)
-        return arrays, label
+            return found
+        label = found.pop(self.label)
+        return found, label
 
 
 def opened(loader: Loader, label: str | None, lists: Chosen, default: Layout) -> Opened:

@@ -28,7 +28,9 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     item = random.integers(0, 20, ROWS).astype(np.int32)
     genres = [random.integers(1, kerasfit.GENRES, count).tolist() for count in random.integers(0, 5, ROWS)]
     path = tmp_path_factory.mktemp("rows") / "rows.parquet"
-    table = pa.table({"id": np.arange(ROWS), "item": item, "genres": pa.array(genres, pa.list_(pa.int32())), "label": item % 2})
+    table = pa.table(
+        {"id": np.arange(ROWS, dtype=np.uint32), "item": item, "genres": pa.array(genres, pa.list_(pa.int32())), "label": item % 2}
+    )
     pq.write_table(table, path, row_group_size=170)
     done = subprocess.run(
         [sys.executable, "-m", "tests.kerasfit", str(path)],
