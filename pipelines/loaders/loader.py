@@ -27,6 +27,8 @@ from pipelines.loaders.plan import Left, Part, Plan, Pool, Shard
 from shared.domain.errors import BadData, Invalid
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from pipelines.loaders.doors.torch import TorchBatches
 
 MEBIBYTE = 2**20
@@ -141,6 +143,20 @@ class Loader:
             return Arena(min(self._memory.pool, self.chunks.size) + self.chunks.room)
         arena.clear()
         return arena
+
+    def as_numpy(
+        self, label: str | None = None, lists: Chosen = "offsets", epochs: int | None = 1, start: tuple[int, int] = (0, 0)
+    ) -> Iterator[Any]:
+        """Batches of arrays: see doors/plain.py."""
+        from pipelines.loaders.doors.plain import as_numpy
+
+        return as_numpy(self, label, lists, epochs, start)
+
+    def as_arrow(self, epochs: int | None = 1, start: tuple[int, int] = (0, 0)) -> Iterator[pa.RecordBatch]:
+        """Record batches of Arrow: see doors/plain.py."""
+        from pipelines.loaders.doors.plain import as_arrow
+
+        return as_arrow(self, epochs, start)
 
     def as_dataset(
         self, label: str | None = None, lists: Chosen = "ragged", epochs: int | None = 1, start: tuple[int, int] = (0, 0)

@@ -34,6 +34,12 @@ class Opened:
             )
         return epoch * len(self.loader) + step
 
+    def epochs(self, count: int | None, start: tuple[int, int]) -> Iterator[Columns]:
+        """So many, or without an end, from the batch `start` of an epoch on."""
+        if count is not None and count < 1:
+            raise Invalid(f"epochs: at least one, or None for no end; not {count}")
+        return self.batches(self.position(start), None if count is None else (start[0] + count) * len(self.loader))
+
     def batches(self, first: int, last: int | None) -> Iterator[Columns]:
         """From position to position, epoch after epoch."""
         at, steps = first, len(self.loader)
