@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from pipelines.loaders.arena import Arena
 from pipelines.loaders.columns import Held
 from pipelines.loaders.decoding import Nulls, check_nulls, held_of, is_list, loaded_as, plain, refusal, refused_nulls, size_of
 from pipelines.loaders.files import File, Paths, Ranges, find_files
+from pipelines.loaders.skipping import Corruption, Lost
 from shared.domain.errors import BadData, EyasError, Invalid, Unavailable
 
 _FOOTER = 64 << 10
@@ -84,6 +85,8 @@ class Chunks:
     schema: pa.Schema
     """Of these columns, as they are loaded."""
     nulls: Nulls = field(default_factory=dict)
+    lost: tuple[Lost, ...] = ()
+    """Files whose end can't be read."""
 
     @property
     def rows(self) -> int:
@@ -124,7 +127,7 @@ class Chunks:
 def _reading(chunk: Chunk) -> Iterator[None]:
     try:
         yield
-    except (OSError, pa.ArrowException, MemoryError) as error:
+    except (OSError, ValueError, pa.ArrowException, MemoryError) as error:
         chunk.opened.file.check()
         raise _why(chunk.name, error) from error
 
@@ -138,31 +141,42 @@ def _why(name: str, error: Exception) -> EyasError:
     return Corrupt(f"{name} is corrupt: {said}")
 
 
-def open_chunks(paths: Paths, columns: Sequence[str] | None = None, *, nulls: Nulls | None = None, filesystem: Any = None) -> Chunks:
-    """`columns`: all, in the first file's order, where none are named. `nulls`: what counts for missing values, by column."""
+def open_chunks(
+    paths: Paths, columns: Sequence[str] | None = None, *, nulls: Nulls | None = None, filesystem: Any = None, corrupt: Corruption = "stop"
+) -> Chunks:
+    """`columns`: all, in the first file's order, where none are named. `nulls`: what counts for missing values, by column. `corrupt`:
+    what to do where a file's end can't be read."""
     if isinstance(columns, str) or (columns is not None and (not columns or len(set(columns)) < len(columns))):
         raise Invalid("columns: give a list of names, each once")
-    found: list[Chunk] = []
-    first: Opened | None = None
-    wanted: tuple[str, ...] = ()
-    opened_files = list(_opened(find_files(paths, filesystem)))
-    for opened in [one for one in opened_files if one.metadata.num_rows] or opened_files[:1]:
-        if first is None:
-            first, wanted = opened, tuple(columns if columns is not None else opened.schema.names)
-            _check_kinds(opened, wanted)
-            check_nulls(nulls or {}, {name: opened.schema.field(name).type for name in wanted})
-        else:
-            _check_alike(opened, first, wanted, all_columns=columns is None)
-        found += [_chunk(opened, group, wanted, nulls or {}) for group in range(opened.metadata.num_row_groups)]
-    fields = [(name, plain(first.schema.field(name).type)) for name in wanted] if first is not None else []
-    return Chunks(found, wanted, pa.schema(fields), nulls or {})
+    if corrupt not in get_args(Corruption):
+        raise Invalid(f"corrupt: '{corrupt}' is neither stop nor skip")
+    opened, lost = _opened(find_files(paths, filesystem), corrupt)
+    opened = [one for one in opened if one.metadata.num_rows] or opened[:1]
+    if not opened:
+        raise BadData(f"{lost[0].why} (and so are the other files)")
+    first = opened[0]
+    wanted = tuple(columns if columns is not None else first.schema.names)
+    _check_kinds(first, wanted)
+    check_nulls(nulls or {}, {name: first.schema.field(name).type for name in wanted})
+    for one in opened[1:]:
+        _check_alike(one, first, wanted, all_columns=columns is None)
+    found = [_chunk(one, group, wanted, nulls or {}) for one in opened for group in range(one.metadata.num_row_groups)]
+    schema = pa.schema([(name, plain(first.schema.field(name).type)) for name in wanted])
+    return Chunks(found, wanted, schema, nulls or {}, tuple(lost))
 
 
-def _opened(files: Sequence[File]) -> Iterator[Opened]:
-    if len(files) < 2:
-        return map(_open, files)
-    with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="opening") as workers:
-        return iter(list(workers.map(_open, files)))
+def _opened(files: Sequence[File], corrupt: Corruption) -> tuple[list[Opened], list[Lost]]:
+    with ThreadPoolExecutor(min(_AT_A_TIME, len(files)), thread_name_prefix="opening") as workers:
+        opening = [workers.submit(_open, one) for one in files]
+    opened, lost = [], []
+    for file, one in zip(files, opening, strict=True):
+        try:
+            opened.append(one.result())
+        except Corrupt as error:
+            if corrupt == "stop":
+                raise
+            lost.append(Lost(file.name, None, str(error)))
+    return opened, lost
 
 
 def _open(file: File) -> Opened:
@@ -170,8 +184,10 @@ def _open(file: File) -> Opened:
         with file.open([(max(0, file.size - _FOOTER), file.size)]) as source:
             source.seek(max(0, file.size - _FOOTER))
             end = hashlib.sha256(source.read()).hexdigest()
-            return Opened(file, pq.ParquetFile(source).metadata, end)
-    except (OSError, pa.ArrowException) as error:
+            opened = Opened(file, pq.ParquetFile(source).metadata, end)
+            _ = opened.leaves
+            return opened
+    except (OSError, ValueError, pa.ArrowException, MemoryError) as error:
         file.check()
         raise _no_parquet(file, error) from error
 
@@ -191,13 +207,18 @@ def _no_parquet(file: File, error: Exception) -> EyasError:
 
 
 def _chunk(opened: Opened, group: int, columns: Sequence[str], nulls: Nulls) -> Chunk:
-    meta, sizes = opened.metadata.row_group(group), []
-    for name in columns:
-        kind, leaf = opened.schema.field(name).type, meta.column(opened.leaves[name][0])
+    meta, sizes, name = opened.metadata.row_group(group), [], f"{opened.file.name}: row group {group}"
+    for column in columns:
+        kind, leaf = opened.schema.field(column).type, meta.column(opened.leaves[column][0])
+        lists = is_list(plain(kind))
+        if leaf.num_values < meta.num_rows or (not lists and leaf.num_values != meta.num_rows):
+            raise Corrupt(f"{name}: its end is damaged: column '{column}' can't have {leaf.num_values:,} values in {meta.num_rows:,} rows")
         missing = leaf.statistics.null_count if leaf.is_stats_set and leaf.statistics.has_null_count else 0
-        if missing and name not in nulls and not is_list(kind) and not pa.types.is_floating(loaded_as(kind)):
-            raise refused_nulls(f"{opened.file.name}: row group {group}: column '{name}'", missing)
+        if missing and column not in nulls and not lists and not pa.types.is_floating(loaded_as(kind)):
+            raise refused_nulls(f"{name}: column '{column}'", missing)
         sizes.append(size_of(kind, meta.num_rows, leaf.num_values))
+    if any(not 0 <= first <= last <= opened.file.size for first, last in opened.ranges(group, columns)):
+        raise Corrupt(f"{name}: its end is damaged: it can't be where it says")
     return Chunk(opened, group, meta.num_rows, sum(sizes), max(sizes))
 
 

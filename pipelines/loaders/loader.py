@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,14 @@ from numpy.typing import NDArray
 
 from pipelines.loaders.arena import Arena
 from pipelines.loaders.cache import Cache, Kept
-from pipelines.loaders.chunks import Chunks, open_chunks
+from pipelines.loaders.chunks import Chunks, Corrupt, open_chunks
 from pipelines.loaders.columns import Column, Empty, Held, Lists, joined
 from pipelines.loaders.decoding import Nulls
 from pipelines.loaders.doors.layout import Chosen
 from pipelines.loaders.files import Paths
 from pipelines.loaders.kinds import Described, Kind, described, described_by, kinds
 from pipelines.loaders.plan import Left, Part, Plan, Pool, Shard
+from pipelines.loaders.skipping import Corruption, Lost, Skipped, without
 from shared.domain.errors import BadData, Invalid
 
 if TYPE_CHECKING:
@@ -55,6 +57,8 @@ class Loader:
     threads: int = field(default_factory=lambda: min(8, os.cpu_count() or 1))
     cache: Cache | None = None
     stages: tuple[Stage, ...] = ()
+    corrupt: Corruption = "stop"
+    """What to do where a row group can't be read: see skipping.py."""
 
     @cached_property
     def plan(self) -> Plan:
@@ -72,6 +76,11 @@ class Loader:
         return self.cache.of(self.chunks.digest) if self.cache is not None else None
 
     @cached_property
+    def skipped(self) -> Skipped:
+        """What was left out so far, for it is corrupt."""
+        return Skipped({one.name: one for one in self.chunks.lost})
+
+    @cached_property
     def _memory(self) -> Memory:
         return Memory.shared_out(self.memory, self.chunks, self.batch_size, self.cache is not None)
 
@@ -82,11 +91,12 @@ class Loader:
     @cached_property
     def columns(self) -> dict[str, Described]:
         """What a batch has: as the files say, or as a few rows show that have gone through the stages."""
-        full = next((at for at, one in enumerate(self.chunks.chunks) if one.rows), None)
-        if not self.stages or full is None:
+        reads = _Reads(self, 0)
+        full = (at for at, one in enumerate(self.chunks.chunks) if one.rows and self.stages)
+        rows = next((rows for at in full if (rows := reads.part(Part(at, 0, self.chunks.chunks[at].rows), np.empty))), None)
+        if rows is None:
             return described(self.chunks.schema)
-        rows = dict(self.chunks.read(full))
-        return described_by(_Batches(self, 0).batch(0, [rows], [0], [min(self.batch_size, self.chunks.chunks[full].rows)]))
+        return described_by(_Batches(self, 0).batch(0, [rows], [0], [min(self.batch_size, _count(rows))]))
 
     def kinds(self, label: str | None = None) -> dict[str, Kind]:
         """What each column is to a model."""
@@ -116,6 +126,7 @@ class Loader:
                     return
                 now = read.popleft()
                 parts = [reads.left(now.pool.left) if left is None else left, *(one.result() for one in now.parts)]
+                now = replace(now, pool=without(now.pool, reads.lost, (self.seed, number), self.shuffle))
                 for step, (at, takes) in enumerate(now.slices, now.pool.step):
                     if step >= start:
                         made.append(assembling.submit(make.batch, step, parts, at, takes))
@@ -262,21 +273,41 @@ class _Reads:
     def kept(self) -> Kept | None:
         return self.loader.kept
 
+    lost: set[int] = field(default_factory=set)
+    """Chunks that turned out to be corrupt."""
+
     def part(self, part: Part, empty: Empty) -> Rows:
-        rows = self._chunk(part.chunk)
-        if self.loader.shuffle:
-            order = self.loader.orders.of(self.epoch, part.chunk, part.first, part.last)
-            return {name: one.take(order, empty) for name, one in rows}
-        return {name: one.cut(part.first, part.last) for name, one in rows}
+        """None of its rows, where it is lost."""
+        with self._skipping(part.chunk):
+            rows = self._chunk(part.chunk)
+            if self.loader.shuffle:
+                order = self.loader.orders.of(self.epoch, part.chunk, part.first, part.last)
+                return {name: one.take(order, empty) for name, one in rows}
+            return {name: one.cut(part.first, part.last) for name, one in rows}
+        return {}
+
+    @contextlib.contextmanager
+    def _skipping(self, chunk: int) -> Iterator[None]:
+        try:
+            yield
+        except Corrupt as error:
+            if self.loader.corrupt == "stop":
+                raise
+            self.lost.add(chunk)
+            one = self.loader.chunks.chunks[chunk]
+            self.loader.skipped.add(Lost(one.name, one.rows, str(error)))
 
     def left(self, left: Left) -> Rows:
         """Read anew, where what left it wasn't."""
-        if not len(left):
+        parts, of = [], []
+        for chunk in np.unique(left.chunks).tolist():
+            at = np.flatnonzero(left.chunks == chunk)
+            with self._skipping(chunk):
+                parts.append(self._places(chunk, left.places[at]))
+                of.append(at)
+        if not parts:
             return {}
-        by_chunk = np.argsort(left.chunks, kind="stable")
-        parts = [self._places(chunk, left.places[left.chunks == chunk]) for chunk in np.unique(left.chunks).tolist()]
-        back = np.empty(len(by_chunk), np.int64)
-        back[by_chunk] = np.arange(len(by_chunk))
+        back = np.argsort(np.concatenate(of))
         return {name: joined([one[name] for one in parts], [slice(None)] * len(parts)).take(back) for name in parts[0]}
 
     def _places(self, chunk: int, places: NDArray[np.int64]) -> Rows:
@@ -320,6 +351,10 @@ class _Batches:
         return columns
 
 
+def _count(rows: Rows) -> int:
+    return len(next(iter(rows.values())))
+
+
 def _cut(parts: Sequence[Rows], at: list[int], takes: list[int]) -> Rows:
     """The next rows of each."""
     used = [n for n, take in enumerate(takes) if take]
@@ -360,11 +395,18 @@ class Orders:
 
 
 def open_loader(
-    paths: Paths, columns: Sequence[str] | None = None, *, nulls: Nulls | None = None, filesystem: Any = None, **settings: Any
+    paths: Paths,
+    columns: Sequence[str] | None = None,
+    *,
+    nulls: Nulls | None = None,
+    filesystem: Any = None,
+    corrupt: Corruption = "stop",
+    **settings: Any,
 ) -> Loader:
     """`paths`: what `find_files` takes. `columns`, `nulls`: what `open_chunks` takes. `settings`: those of Loader."""
-    loader = Loader(open_chunks(paths, columns, nulls=nulls, filesystem=filesystem), **settings)
-    rows, world = loader.chunks.rows, loader.shard.world
+    chunks = open_chunks(paths, columns, nulls=nulls, filesystem=filesystem, corrupt=corrupt)
+    loader = Loader(chunks, corrupt=corrupt, **settings)
+    rows, world = chunks.rows, loader.shard.world
     if not rows:
         raise BadData(f"there are no rows in {paths}")
     if rows < world:

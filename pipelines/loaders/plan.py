@@ -105,7 +105,7 @@ class Plan:
             there = np.array([len(left), *map(len, group)], np.int64)
             random = np.random.default_rng((self.seed, epoch, 1, number))
             sizes = self._batches(int(there.sum()), self.steps - step, last=mine == 0)
-            takes = _drawn(there, sizes, random) if self.shuffle else _in_order(there, sizes)
+            takes = drawn(there, sizes, random) if self.shuffle else in_order(there, sizes)
             rest = there - takes.sum(axis=0)
             order = random.permutation(rest.sum()) if self.shuffle else np.arange(rest.sum())
             yield Pool(step, left, tuple(group), takes, order)
@@ -144,7 +144,7 @@ def _grouped(parts: list[Part], rows: int) -> Iterator[list[Part]]:
         yield group
 
 
-def _drawn(there: Ints, sizes: list[int], random: np.random.Generator) -> Ints:
+def drawn(there: Ints, sizes: list[int], random: np.random.Generator) -> Ints:
     """Without replacement."""
     rest, takes = there.copy(), np.zeros((len(sizes), len(there)), np.int64)
     for at, size in enumerate(sizes):
@@ -153,7 +153,7 @@ def _drawn(there: Ints, sizes: list[int], random: np.random.Generator) -> Ints:
     return takes
 
 
-def _in_order(there: Ints, sizes: list[int]) -> Ints:
+def in_order(there: Ints, sizes: list[int]) -> Ints:
     """What comes first is taken first."""
     ends = np.cumsum(there)
     reached = np.append(0, np.cumsum(np.array(sizes, np.int64)))
