@@ -68,7 +68,7 @@ class Loader:
 
     @cached_property
     def orders(self) -> Orders:
-        return Orders(self.seed, self.plan.sizes)
+        return Orders(self.seed, self.plan.sizes, self._memory.orders)
 
     @cached_property
     def kept(self) -> Kept | None:
@@ -105,7 +105,7 @@ class Loader:
     @property
     def fingerprint(self) -> str:
         """Of all that decides which rows a batch has."""
-        return hashlib.sha256(repr((self.plan, self.chunks.columns)).encode()).hexdigest()
+        return hashlib.sha256(repr((self.plan, sorted(self.orders.often), self.chunks.columns)).encode()).hexdigest()
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Columns]:
         """From the batch `start` on, as if those before it had been taken."""
@@ -197,10 +197,12 @@ class Loader:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes: of all that a loader holds, of a pool, of the largest chunk, of what decoding one takes, of a row and of a batch at most."""
+    """Bytes: of all that a loader holds, of a pool, of permutations that are used often, of the largest chunk, of what decoding one takes,
+    of a row and of a batch at most."""
 
     whole: int
     pool: int
+    orders: int
     largest: int
     decoding: int
     a_row: int
@@ -210,26 +212,26 @@ class Memory:
     def shared_out(cls, whole: int, chunks: Chunks, batch_size: int, cached: bool = False) -> Memory:
         """The pool doesn't depend on whether there is a cache."""
         largest = max((one.size for one in chunks.chunks), default=0)
-        # A column is there as it is read, as Arrow and as it is held; what goes into a cache is held whole.
-        column = 3 * max((one.widest for one in chunks.chunks), default=0)
+        # A column is there as it is read, as Arrow and as it is held, with an order of the rows; what goes into a cache is held whole.
+        column = 3 * max((one.widest for one in chunks.chunks), default=0) + 8 * max((one.rows for one in chunks.chunks), default=0)
+        decoding = column + (largest if cached else 0)
         a_row = max((-(-one.size // one.rows) for one in chunks.chunks if one.rows), default=1)
         batch = a_row * min(batch_size, chunks.rows)
+        orders = whole // 16
         # A batch is there in parts, put together, and made ready.
-        least = column + 4 * batch
-        pool = (whole - max(whole // 4, least)) // 2
-        decoding = column + (largest if cached else 0)
-        if pool < largest or whole - 2 * pool < decoding + 4 * batch:
-            enough = max(2 * largest + least, -(-8 * largest // 3), 4 * (decoding + 4 * batch) if cached else 0)
+        pool = (whole - orders - max(3 * whole // 16, column + 4 * batch)) // 2
+        if pool < largest or whole - orders - 2 * pool < decoding + 4 * batch:
+            enough = max(-(-16 * (2 * largest + column + 4 * batch) // 15), -(-8 * largest // 3), -(-16 * (decoding + 4 * batch) // 3))
             raise Invalid(
                 f"memory: {whole / MEBIBYTE:.0f} MiB are too few for row groups of up to {largest / MEBIBYTE:.0f} MiB and batches of"
                 f" {batch / MEBIBYTE:.0f} MiB{', with a cache' if cached else ''}: give {-(-enough // MEBIBYTE)} MiB, or write smaller row"
                 " groups"
             )
-        return cls(whole, pool, largest, decoding, a_row, batch)
+        return cls(whole, pool, orders, largest, decoding, a_row, batch)
 
     @property
     def _beside(self) -> int:
-        return self.whole - 2 * self.pool
+        return self.whole - self.orders - 2 * self.pool
 
     def decoders(self, threads: int) -> int:
         return max(1, min(threads, (self._beside - 4 * self.batch) // max(1, self.decoding)))
@@ -368,16 +370,22 @@ class Orders:
 
     FEW = 4
 
-    def __init__(self, seed: int, sizes: Sequence[int]) -> None:
+    def __init__(self, seed: int, sizes: Sequence[int], room: int) -> None:
+        """`room`: bytes for those that are drawn once."""
         self._seed, self._sizes = seed, sizes
-        self._often = {rows for rows, times in Counter(sizes).items() if times > 4 * self.FEW}
+        self.often: set[int] = set()
+        for rows, times in sorted(Counter(sizes).items(), key=lambda one: (-one[1], one[0])):
+            size = 3 * self.FEW * 8 * rows
+            if times > 4 * self.FEW and size <= room:
+                self.often.add(rows)
+                room -= size
         self._drawn: dict[int, list[NDArray[np.int64]]] = {}
         self._lock = threading.Lock()
 
     def of(self, epoch: int, chunk: int, first: int = 0, last: int | None = None) -> NDArray[np.int64]:
         rows = self._sizes[chunk]
         random = np.random.default_rng((self._seed, epoch, 3, chunk))
-        if rows not in self._often:
+        if rows not in self.often:
             return random.permutation(rows)[first:last]
         drawn = self._few(rows)
         one, other, turn = random.integers(0, (self.FEW, self.FEW, rows)).tolist()

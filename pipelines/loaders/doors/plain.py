@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.loaders.columns import Array, Column, Lists
+from pipelines.loaders.columns import Column, Lists
 from pipelines.loaders.doors.layout import Chosen, Offsets, Ragged
-from pipelines.loaders.doors.opened import Arrays, opened
+from pipelines.loaders.doors.opened import opened
 from shared.domain.errors import Invalid
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def as_numpy(
     loader: Loader, label: str | None = None, lists: Chosen = "offsets", epochs: int | None = 1, start: tuple[int, int] = (0, 0)
-) -> Iterator[tuple[Arrays, Array] | Arrays]:
+) -> Iterator[Any]:
     """Of (columns, label), or of columns where there is no label. `epochs`: None has no end. `start`: the first epoch, and the batch of it
     to begin with."""
     door = opened(loader, label, lists, Offsets())

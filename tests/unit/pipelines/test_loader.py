@@ -109,12 +109,14 @@ def test_orders_are_permutations_and_any_row_may_come_anywhere() -> None:
     sizes = [50] * 20 + [7]
     places = np.zeros((50, 50))
     for seed in range(400):
-        orders, epoch = Orders(seed, sizes), seed % 7
+        orders, epoch = Orders(seed, sizes, 12 * 8 * 50), seed % 7
         drawn = [orders.of(epoch, chunk) for chunk in range(21)]
+        assert orders.often == {50}
         assert all(sorted(one.tolist()) == list(range(len(one))) for one in drawn)
         assert (orders.of(epoch, 5, 10, 20) == drawn[5][10:20]).all()
         for one in drawn[:20:5]:
             places[np.arange(50), one] += 1
+    assert not Orders(0, sizes, 12 * 8 * 50 - 1).often
     # 1,600 drawn: each place has each row 32 times, within what a chi-square of 49 x 49 degrees allows.
     assert abs(((places - 32) ** 2 / 32).sum() - 49 * 49) < 5 * np.sqrt(2 * 49 * 49)
 
@@ -165,7 +167,7 @@ def test_what_is_said_to_be_enough_memory_is_and_is_kept(size: int, columns: int
         assert enough > 512
         memory = Memory.shared_out(enough * MEBIBYTE, chunks, batch, cached)  # type: ignore[arg-type]
     assert memory.pool >= size
-    used = 2 * memory.pool + memory.decoding * memory.decoders(threads) + 2 * memory.batch * (memory.ahead(threads) + 1)
+    used = memory.orders + 2 * memory.pool + memory.decoding * memory.decoders(threads) + 2 * memory.batch * (memory.ahead(threads) + 1)
     assert used <= memory.whole
     assert memory.pool == Memory.shared_out(memory.whole, chunks, batch, cached=False).pool  # type: ignore[arg-type]
 
