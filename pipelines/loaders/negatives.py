@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.loaders.columns import Column, Lists, Long
+from shared.domain.errors import Invalid
 
 REDRAWS = 8
 Ints = NDArray[np.int64]
@@ -38,8 +39,8 @@ class Negatives:
 
     def __call__(self, batch: Mapping[str, Column], random: np.random.Generator) -> dict[str, Column]:
         """In a random order, so that a part of the batch is as good as the whole."""
-        items = _array(batch[self.item])
-        labels = _array(batch[self.label]).astype(np.float32) if self.label in batch else np.ones(len(items), np.float32)
+        items = self._column(batch, self.item)
+        labels = self._column(batch, self.label).astype(np.float32) if self.label in batch else np.ones(len(items), np.float32)
         positive = np.flatnonzero(labels > 0)
         source = np.concatenate([np.arange(len(items)), np.repeat(positive, self.each)])
         order = random.permutation(len(source))
@@ -49,7 +50,7 @@ class Negatives:
         found = {name: taken(column, source) for name, column in batch.items() if name not in (self.item, self.label)}
         items, labels = items.take(source), labels.take(source)
         if self.liked is not None:
-            there = self._verified(drawn, _array(found[self.user]).take(places), random)
+            there = self._verified(drawn, self._column(found, self.user).take(places), random)
             drawn, places = drawn[there], places[there]
         items[places], labels[places] = drawn, 0
         return found | {self.item: items, self.label: labels}
@@ -73,11 +74,14 @@ class Negatives:
                 drawn[mine] = random.choice(free, len(mine))
         return there
 
+    @staticmethod
+    def _column(batch: Mapping[str, Column], name: str) -> NDArray[Any]:
+        column = batch.get(name)
+        if not isinstance(column, np.ndarray) or column.ndim != 1:
+            there = ", ".join(name for name, one in batch.items() if isinstance(one, np.ndarray) and one.ndim == 1)
+            raise Invalid(f"negatives: '{name}' is no column of one value a row: say item=, user= and label= as they are called ({there})")
+        return column
+
 
 def taken(column: Column, order: Ints) -> Column:
     return Long(column).take(order).lists if isinstance(column, Lists) else column.take(order, axis=0)
-
-
-def _array(column: Column) -> NDArray[Any]:
-    assert isinstance(column, np.ndarray), "one value a row is wanted"
-    return column

@@ -90,3 +90,15 @@ def test_a_script_learns_the_same_before_and_after_its_diff(title: str, folder: 
     found = [float(re.findall(r"accuracy ([\d.]+)$", run(script, folder), re.MULTILINE)[-1]) for script in (before, after)]
     assert min(found) > 0.85
     assert abs(found[0] - found[1]) < 0.05
+
+
+@pytest.mark.requirement("N-04", "L-06")
+def test_negatives_are_a_stage_as_the_guide_says(folder: Path) -> None:
+    look = """
+from collections import Counter
+whole, known = pl.read_parquet("train.parquet"), set(rows.select("user", "item").rows())
+judged = Counter(whole.filter(pl.col("label") == 0).select("user", "item").rows())
+drawn = Counter((int(u), int(i)) for b in train.epoch(0) for u, i, y in zip(b["user"], b["item"], b["label"]) if y == 0) - judged
+print(drawn.total() - 4 * len(rows), len(known & set(drawn)))
+"""
+    assert run(blocks(section("Negatives, and other stages"), "python")[0] + look, folder).split() == ["0", "0"]

@@ -13,6 +13,7 @@ from pipelines.loaders.columns import Column, Lists
 from pipelines.loaders.liked import Liked, read_liked
 from pipelines.loaders.loader import open_loader
 from pipelines.loaders.negatives import Negatives
+from shared.domain.errors import Invalid
 
 USERS, ITEMS = 30, 40
 Array = NDArray[np.int64]
@@ -120,3 +121,8 @@ def test_a_warm_run_also_knows_what_was_liked_before(tmp_path: Path) -> None:
     pairs = np.array([(user, row) for user in (7, 8, 9) for row in range(3)])
     assert [tuple(pair) for pair in pairs[first(pairs[:, 0], pairs[:, 1])]] == [(7, 0), (8, 2)]
     assert [tuple(pair) for pair in pairs[warm(pairs[:, 0], pairs[:, 1])]] == [(7, 0), (7, 2), (8, 0), (8, 2)]
+
+
+def test_a_column_that_is_not_there_is_named_beside_those_that_are() -> None:
+    with pytest.raises(Invalid, match=r"'item_row' is no column of one value a row: say item=, user= and label= .* \(user, film\)"):
+        Negatives(ITEMS, 4)({"user": np.arange(3), "film": np.arange(3), "wide": np.zeros((3, 2))}, _random())
