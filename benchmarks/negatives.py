@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,31 +38,34 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5)
     said = parser.parse_args()
-    rows: list[Row] = []
-    for shape, (users, items, likes) in SHAPES.items():
-        pairs, codes = _likes(users, items, likes)
-        random = np.random.default_rng(5)
-        drawn = [(pairs[0][random.integers(0, len(codes), AT_ONCE)], random.integers(0, items, AT_ONCE)) for _ in range(DRAWS)]
-        truth = [_in(codes, user * items + item) for user, item in drawn]
-        for name, make in CONTENDERS.items():
-            began = time.perf_counter()
-            made = make(pairs, codes, users, items)
-            built = time.perf_counter() - began
-            if made is None:
-                continue
-            taken = [_timed(made, drawn) for _ in range(said.runs)]
-            found = [made.test(*one) for one in drawn]
-            assert all(one[true].all() for one, true in zip(found, truth, strict=True)), f"{name} has forgotten a like"
-            wrong = sum(int((one & ~true).sum()) for one, true in zip(found, truth, strict=True)) / sum(int((~one).sum()) for one in truth)
-            figures = {
-                "time": ("ns a draw", taken),
-                "size": ("bytes a like", [made.size / len(codes)]),
-                "built in": ("ns a like", [1e9 * built / len(codes)]),
-                "called liked wrongly": ("per cent of draws", [100 * wrong]),
-            }
-            rows += [Row(f"{shape}, {len(codes):,} likes", name, what, unit, values) for what, (unit, values) in figures.items()]
+    rows = [row for shape, (users, items, likes) in SHAPES.items() for row in measured(shape, users, items, likes, said.runs)]
     publish("negatives", rows)
     return 0
+
+
+def measured(shape: str, users: int, items: int, likes: int, runs: int) -> Iterator[Row]:
+    pairs, codes = _likes(users, items, likes)
+    random = np.random.default_rng(5)
+    drawn = [(pairs[0][random.integers(0, len(codes), AT_ONCE)], random.integers(0, items, AT_ONCE)) for _ in range(DRAWS)]
+    truth = [_in(codes, user * items + item) for user, item in drawn]
+    for name, make in CONTENDERS.items():
+        began = time.perf_counter()
+        made = make(pairs, codes, users, items)
+        built = time.perf_counter() - began
+        if made is None:
+            continue
+        taken = [_timed(made, drawn) for _ in range(runs)]
+        found = [made.test(*one) for one in drawn]
+        assert all(one[true].all() for one, true in zip(found, truth, strict=True)), f"{name} has forgotten a like"
+        wrong = sum(int((one & ~true).sum()) for one, true in zip(found, truth, strict=True)) / sum(int((~one).sum()) for one in truth)
+        figures = {
+            "time": ("ns a draw", taken),
+            "size": ("bytes a like", [made.size / len(codes)]),
+            "built in": ("ns a like", [1e9 * built / len(codes)]),
+            "called liked wrongly": ("per cent of draws", [100 * wrong]),
+        }
+        for what, (unit, values) in figures.items():
+            yield Row(f"{shape}, {len(codes):,} likes", name, what, unit, values)
 
 
 def _likes(users: int, items: int, likes: int) -> tuple[tuple[Ints, Ints], Ints]:

@@ -12,7 +12,22 @@ import polars as pl
 import pytest
 from onnxruntime import InferenceSession
 
-from benchmarks import closed_loop, control_loop, control_peer, drift, etl, families, faults, filters, kpis, lists, moments, pages
+from benchmarks import (
+    batches,
+    closed_loop,
+    control_loop,
+    control_peer,
+    drift,
+    etl,
+    families,
+    faults,
+    filters,
+    kpis,
+    lists,
+    moments,
+    negatives,
+    pages,
+)
 from benchmarks.drift_worlds import SHIFTS
 from benchmarks.etl_check import differences
 from benchmarks.etl_rows import write_rows
@@ -195,3 +210,17 @@ def test_views_of_pages_are_measured_and_change_nothing_where_no_sequence_shows_
     rows, same = pages.measured(tmp_path, 3_000, 1)
     assert same and {row.contender for row in rows} == set(pages.CONTENDERS)
     assert all(value > 0 for row in rows for value in row.values)
+
+
+def test_what_may_tell_liked_from_not_liked_agrees_but_for_what_a_filter_calls_liked() -> None:
+    wrong = {
+        row.contender: row.values[0] for row in negatives.measured("small", 200, 300, 6_000, 1) if row.metric == "called liked wrongly"
+    }
+    assert set(wrong) == set(negatives.CONTENDERS)
+    assert {name for name, share in wrong.items() if share} == {"blocked Bloom filter"} and wrong["blocked Bloom filter"] < 1
+
+
+def test_trainings_batches_are_measured(tmp_path: Path) -> None:
+    folder = batches.published(tmp_path, 3_000)
+    for contender, taken in ((name, batches.eaten(folder, *said)) for name, said in batches.CONTENDERS.items()):
+        assert taken["speed"] > 0 and ("liked, read in" in taken) == contender.endswith("verified")
