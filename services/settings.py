@@ -31,7 +31,7 @@ _OTHERS = frozenset(
     _PREFIX + name
     for name in (
         *("URL", "TOKEN", "DEBUG", "SCALE", "CASES", "RANK", "WORLD_SIZE", "MASTER", "MASTER_PORT"),
-        *("DASK", "NVTABULAR_DEVICE"),
+        *("DASK", "NVTABULAR_DEVICE", "GPU_MEMORY"),
     )
 )
 """Read by the command line, the benchmarks, and stages."""

@@ -1,4 +1,5 @@
-"""Loads Keras on TensorFlow: late, because it takes six seconds, and quietly, because its banner would bury what matters.
+"""Loads Keras on TensorFlow: late, because it takes six seconds, quietly, because its banner would bury what matters, and with no more of
+a GPU's memory than it is to have.
 
 TensorFlow writes its information lines straight to the process's stderr before any setting of ours counts. They are held
 back while it loads; warnings and errors among them still come through.
@@ -14,6 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from shared.contracts.quantities import parse_memory
+from shared.domain.errors import Conflict, Invalid
+
+GPU_MEMORY = "EYAS_GPU_MEMORY"
+"""Of each GPU, what TensorFlow may take, such as 8Gi."""
+MEBIBYTE = 2**20
 _NOISE = re.compile(rb"(I\d{4} .*|WARNING: All log messages before absl::InitializeLog\(\).*|To enable the following instructions:.*|)\n?")
 
 
@@ -26,15 +33,44 @@ def load_keras() -> Any:
 
 
 def load_tensorflow() -> Any:
+    """With its share of GPUs capped, where it wasn't there yet and the surroundings say so."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    if "tensorflow" not in sys.modules:
+    new = not _loaded()
+    if new:
         with _quiet():
             import tensorflow as tf
 
             tf.config.list_physical_devices()
     import tensorflow as tf
 
+    if new and os.environ.get(GPU_MEMORY):
+        _cap(tf, _bytes(os.environ[GPU_MEMORY]))
     return tf
+
+
+def _loaded() -> bool:
+    return "tensorflow" in sys.modules
+
+
+def cap_gpu_memory(limit: int) -> None:
+    """Bytes that TensorFlow takes of each GPU at most; to be said before anything of it runs. Without a GPU it has no effect."""
+    _cap(load_tensorflow(), limit)
+
+
+def _cap(tf: Any, limit: int) -> None:
+    one = tf.config.LogicalDeviceConfiguration(memory_limit=max(1, limit // MEBIBYTE))
+    for gpu in tf.config.list_physical_devices("GPU"):
+        try:
+            tf.config.set_logical_device_configuration(gpu, [one])
+        except RuntimeError as error:
+            raise Conflict(f"TensorFlow uses {gpu.name} already: cap its memory before anything else of it runs") from error
+
+
+def _bytes(said: str) -> int:
+    try:
+        return parse_memory(said)
+    except ValueError as error:
+        raise Invalid(f"{GPU_MEMORY}: {error}") from None
 
 
 @contextmanager

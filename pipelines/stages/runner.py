@@ -18,7 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pipelines.models.runtime import GPU_MEMORY
 from shared.artifacts.store import FsspecArtifacts
+from shared.contracts.quantities import write_memory
 from shared.contracts.stage import Failure, Manifest, StageName, StageSpec
 from shared.contracts.strict import read
 from shared.contracts.yaml12 import load
@@ -105,6 +107,9 @@ def _attempt(stage: StageName, work: Work, path: Path, log: logging.Logger) -> i
     if store.manifest(spec.attempt) is not None:
         log.info("attempt %s is published already; nothing to do", spec.attempt)
         return 0
+    cap = getattr(spec.recommender.resources, stage).gpu_memory
+    if cap is not None:
+        os.environ[GPU_MEMORY] = write_memory(cap)
     started = datetime.now(UTC)
     context, failure, outcome = Context(spec, path.parent, store, log), None, Outcome()
     try:

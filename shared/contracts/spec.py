@@ -154,6 +154,11 @@ class StageResources(Strict):
         le=64,
         description=f"Whole GPUs (`nvidia.com/gpu`) of its Job, which waits for them; the operator's default if not given. {_LOCAL}",
     )
+    gpu_memory: Memory | None = Field(
+        None,
+        description="What TensorFlow takes of each GPU's memory at most, such as 8Gi, here and in a Job: the rest is free for others. If "
+        "not given, what `EYAS_GPU_MEMORY` of its surroundings says, else all of it. Without a GPU it has no effect.",
+    )
 
 
 def _processes(value: int) -> int:
