@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rich.console import Console
@@ -25,7 +26,7 @@ Say = Callable[[str], None]
 
 
 class Pace:
-    """Rows and batches that went by, and the time that it took them; `paused` seconds don't count."""
+    """Rows and steps that went by, and the time that it took them, without the seconds that were `paused`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -45,17 +46,23 @@ class Pace:
     def rate(self) -> float:
         return self.rows / self.seconds if self.seconds > 0 else 0.0
 
-    def due(self) -> bool:
-        """Whether nothing was said for a while; asking counts as saying."""
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        began = self._clock()
+        yield
+        self.paused += self._clock() - began
+
+    def due(self, after: float = EVERY) -> bool:
+        """Whether nothing was said for so many seconds; if so, something is now."""
         now = self._clock()
-        if now - self._said < EVERY:
+        if now - self._said < after:
             return False
         self._said = now
         return True
 
     def left(self, steps: int) -> float:
-        """Seconds until so many steps are done, as it goes."""
-        return self.seconds / self.steps * (steps - self.steps) if self.steps else float("nan")
+        """Seconds until so many steps are done, as it goes, pauses and all."""
+        return (self._clock() - self._began) / self.steps * (steps - self.steps) if self.steps else float("nan")
 
 
 class Lines:
@@ -158,10 +165,11 @@ def keras_progress(loader: Loader, say: Say | None = None) -> Any:
             self._display.show(_written(logs))
 
         def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
-            self._validating = time.monotonic()
+            self._validating = self._pace.pause()
+            self._validating.__enter__()
 
         def on_test_end(self, logs: Mapping[str, float] | None = None) -> None:
-            self._pace.paused += time.monotonic() - self._validating
+            self._validating.__exit__(None, None, None)
 
         def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
             self._display.show(_written(logs))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.loaders.batches import Batches, as_dataset
+from pipelines.loaders.progress import Pace
 from pipelines.models.runtime import load_keras
 from pipelines.training.validation import Validation
 from shared.contracts.models import Training
@@ -48,21 +49,21 @@ def fit(model: Any, batches: Batches, training: Training, log: logging.Logger, v
 class Progress:
     """Says how training goes, at each epoch's end and every ten seconds in between."""
 
-    EVERY = 10.0
-
     def __init__(self, training: Training, rows: int, log: logging.Logger, look: Callable[[], str] | None = None) -> None:
         """`look` is asked after each epoch how the model does, in words."""
         self._training, self._rows, self._log, self._look = training, rows, log, look
-        self.looked = 0.0
-        """Seconds that this took."""
-        self._started = self._said = time.monotonic()
+        self._pace = Pace()
+        """Its steps are epochs."""
         self._done = 0
 
+    @property
+    def looked(self) -> float:
+        """Seconds that this took."""
+        return self._pace.paused
+
     def batch(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        now = time.monotonic()
-        if now - self._said < self.EVERY:
+        if not self._pace.due():
             return
-        self._said = now
         loss = (logs or {}).get("loss", math.nan)
         self._check(loss)
         self._log.info("epoch %d of %d, step %d, loss %.4f", self._done + 1, self._training.epochs, batch + 1, loss)
@@ -72,19 +73,16 @@ class Progress:
         self._done = epoch + 1
         self._check(loss)
         said = f"loss {loss:.4f}" + self._seen()
-        self._said = time.monotonic()
-        elapsed = self._said - self._started
-        left = elapsed / self._done * (self._training.epochs - self._done)
-        rate = self._rows * self._done / (elapsed - self.looked)
+        self._pace.add(self._rows)
+        rate, left = self._pace.rate, self._pace.left(self._training.epochs)
         self._log.info("epoch %d of %d, %s, %s rows/s, %.0f s left", self._done, self._training.epochs, said, f"{rate:,.0f}", left)
+        self._pace.due(0)
 
     def _seen(self) -> str:
         if self._look is None:
             return ""
-        began = time.monotonic()
-        found = self._look()
-        self.looked += time.monotonic() - began
-        return f", {found}"
+        with self._pace.pause():
+            return f", {self._look()}"
 
     def _check(self, loss: float) -> None:
         if not math.isfinite(loss):

@@ -51,7 +51,6 @@ class Opened:
                     at += 1
                     if at == last:
                         return
-            at = (epoch + 1) * steps  # an epoch may be shorter where damaged rows are left out
 
     def divided(self, batch: Mapping[str, Any]) -> tuple[dict[str, Any], Any] | dict[str, Any]:
         """Columns, and the label beside them where there is one."""

@@ -36,9 +36,10 @@ def test_a_pace_counts_rows_of_the_time_that_is_not_paused() -> None:
     pace = Pace(clock)
     assert pace.rate == 0.0
     pace.add(100)
-    clock.now += 5
-    pace.paused += 3
-    assert (pace.rate, pace.left(steps=4)) == (50.0, 6.0)
+    clock.now += 2
+    with pace.pause():
+        clock.now += 3
+    assert (pace.rate, pace.paused, pace.left(steps=4)) == (50.0, 3.0, 15.0)
 
 
 def test_it_is_due_every_ten_seconds() -> None:
