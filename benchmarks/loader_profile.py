@@ -25,8 +25,7 @@ from rich.console import Console
 from benchmarks.loader_contenders import POOL
 from benchmarks.loader_processes import BATCH, prepare, watched
 from benchmarks.peers.loader_run import VALUES, Asked, cpu_seconds
-from pipelines.loaders import chunks, columns, loader
-from pipelines.loaders.cache import Kept
+from pipelines.loaders import cache, chunks, columns, decoding, loader, orders, reading
 from pipelines.loaders.plan import Plan
 
 
@@ -81,17 +80,17 @@ class Clock:
 
 def watch(clock: Clock) -> None:
     clock.wrap(pq.ParquetFile, "read_row_group", "decode: pyarrow")
-    clock.wrap(chunks, "_held", "decode: into arrays")
-    clock.wrap(chunks, "held", "decode: lists into rows")
-    clock.wrap(Kept, "get", "cache: mapping")
-    clock.wrap(Kept, "put", "cache: writing")
-    clock.wrap(loader.Orders, "of", "order of a chunk")
+    clock.wrap(chunks, "held_of", "decode: into arrays")
+    clock.wrap(decoding, "held", "decode: lists into rows")
+    clock.wrap(cache.Column, "read", "cache: reading")
+    clock.wrap(cache.Kept, "put", "cache: writing")
+    clock.wrap(orders.Orders, "of", "order of a chunk")
     clock.wrap(columns.Flat, "take", "take: single values")
     clock.wrap(columns.Short, "take", "take: short lists")
     clock.wrap(columns.Long, "take", "take: long lists")
-    clock.wrap(loader, "joined", "batch: put together")
-    clock.wrap(loader._Batches, "batch", "batch: the rest")
-    clock.wrap(loader._Reads, "part", "read: the rest")
+    clock.wrap(reading, "joined", "batch: put together")
+    clock.wrap(loader.Batches, "batch", "batch: the rest")
+    clock.wrap(reading.Reads, "part", "read: the rest")
     clock.wrap_cached(columns.ShortLists, ("values", "offsets"), "batch: short lists' values and offsets")
     inner = Plan.pools
 

@@ -23,7 +23,8 @@ from pipelines.features.graph import Graph
 from pipelines.loaders.chunks import open_chunks
 from pipelines.loaders.featured import LABEL, UNKNOWN_SHARE, Crossed, Gathered, Strangers, columns_of
 from pipelines.loaders.liked import Liked
-from pipelines.loaders.loader import MEBIBYTE, Loader
+from pipelines.loaders.loader import Loader
+from pipelines.loaders.memory import MEBIBYTE
 from pipelines.loaders.negatives import Negatives
 from pipelines.loaders.tables import Catalogue, Codes
 

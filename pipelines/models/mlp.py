@@ -25,7 +25,7 @@ from pipelines.features.graph import OPSET, Graph
 from pipelines.features.reading import Reads
 from pipelines.loaders.batches import Batches
 from pipelines.loaders.liked import read_liked
-from pipelines.loaders.loader import MEBIBYTE
+from pipelines.loaders.memory import MEBIBYTE
 from pipelines.loaders.tables import Codes
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
 from pipelines.models.runtime import load_keras

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from pipelines.loaders.chunks import open_chunks
 from pipelines.loaders.columns import Column, Lists, held, most
-from pipelines.loaders.loader import MEBIBYTE, Loader, Memory, Orders, open_loader
+from pipelines.loaders.loader import Loader, open_loader
+from pipelines.loaders.memory import MEBIBYTE, Memory
+from pipelines.loaders.orders import Orders
 from pipelines.loaders.plan import Shard
 from pipelines.loaders.stream import Stream
 from shared.domain.errors import Invalid

@@ -1,0 +1,125 @@
+"""Pools of rows on their way from row groups to batches."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.loaders.arena import Arena
+from pipelines.loaders.chunks import Corrupt
+from pipelines.loaders.columns import Empty, Held, joined
+from pipelines.loaders.plan import Left, Part, Pool
+from pipelines.loaders.skipping import Lost
+
+if TYPE_CHECKING:
+    from pipelines.loaders.loader import Loader
+
+Rows = Mapping[str, Held]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A pool that is being read."""
+
+    pool: Pool
+    arena: Arena
+    parts: list[Future[Rows]]
+
+    @property
+    def slices(self) -> Iterator[tuple[list[int], list[int]]]:
+        """Of each batch: where it begins in each part, and how many rows it takes."""
+        begins = np.cumsum(self.pool.takes, axis=0) - self.pool.takes
+        return zip(begins.tolist(), self.pool.takes.tolist(), strict=True)
+
+    @property
+    def rest(self) -> tuple[list[int], list[int]]:
+        there = np.array([len(self.pool.left), *map(len, self.pool.parts)])
+        taken = self.pool.takes.sum(axis=0)
+        return taken.tolist(), (there - taken).tolist()
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What is read of an epoch, each chunk in the order that is drawn for it."""
+
+    loader: Loader
+    epoch: int
+    _local: threading.local = field(default_factory=threading.local)
+
+    lost: set[int] = field(default_factory=set)
+    """Chunks that turned out to be corrupt."""
+
+    def part(self, part: Part, empty: Empty) -> Rows:
+        """None of its rows, where it is lost."""
+        with self._skipping(part.chunk):
+            rows = self._chunk(part.chunk)
+            if self.loader.shuffle:
+                order = self.loader.orders.of(self.epoch, part.chunk, part.first, part.last)
+                return {name: one.take(order, empty) for name, one in rows}
+            return {name: one.cut(part.first, part.last) for name, one in rows}
+        return {}
+
+    @contextlib.contextmanager
+    def _skipping(self, chunk: int) -> Iterator[None]:
+        try:
+            yield
+        except Corrupt as error:
+            if self.loader.corrupt == "stop":
+                raise
+            self.lost.add(chunk)
+            one = self.loader.chunks.chunks[chunk]
+            self.loader.skipped.add(Lost(one.name, one.rows, str(error)))
+
+    def left(self, left: Left) -> Rows:
+        """Read anew, where what left it wasn't."""
+        parts, of = [], []
+        for chunk in np.unique(left.chunks).tolist():
+            at = np.flatnonzero(left.chunks == chunk)
+            with self._skipping(chunk):
+                parts.append(self._places(chunk, left.places[at]))
+                of.append(at)
+        if not parts:
+            return {}
+        back = np.argsort(np.concatenate(of))
+        return {name: joined([one[name] for one in parts], [slice(None)] * len(parts)).take(back) for name in parts[0]}
+
+    def _places(self, chunk: int, places: NDArray[np.int64]) -> Rows:
+        order = self.loader.orders.of(self.epoch, chunk)[places] if self.loader.shuffle else places
+        return {name: one.take(order) for name, one in self._chunk(chunk)}
+
+    def _chunk(self, chunk: int) -> Iterable[tuple[str, Held]]:
+        if self.loader.kept is None:
+            return self.loader.chunks.read(chunk)
+        kept = self.loader.kept.get(chunk, self._scratch)
+        if kept is not None:
+            return kept
+        rows = dict(self.loader.chunks.read(chunk))
+        self.loader.kept.put(chunk, rows)
+        return rows.items()
+
+    def _scratch(self, size: int) -> NDArray[np.uint8]:
+        """A thread's own, for a column whose rows are taken out of it at once."""
+        if not self.loader.shuffle:
+            return np.empty(size, np.uint8)
+        if len(getattr(self._local, "scratch", ())) < size:
+            self._local.scratch = np.empty(size, np.uint8)
+        found: NDArray[np.uint8] = self._local.scratch
+        return found
+
+
+def count(rows: Rows) -> int:
+    return len(next(iter(rows.values())))
+
+
+def cut(parts: Sequence[Rows], at: list[int], takes: list[int]) -> Rows:
+    """The next rows of each."""
+    used = [n for n, take in enumerate(takes) if take]
+    slices = [slice(at[n], at[n] + takes[n]) for n in used]
+    return {name: joined([parts[n][name] for n in used], slices) for name in (parts[used[0]] if used else ())}
