@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from services.store.engine import open_engine, sqlite_url
@@ -12,6 +13,9 @@ from services.store.migrate import upgrade
 from tests.postgres import Server, postgres_server
 
 pytest.register_assert_rewrite("shared.testing")
+# How long an example takes is the machine's affair.
+hypothesis.settings.register_profile("eyas", deadline=None)
+hypothesis.settings.load_profile("eyas")
 
 DATABASES = ("sqlite", "postgresql")
 

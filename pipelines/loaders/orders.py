@@ -28,14 +28,18 @@ class Orders:
         self._drawn: dict[int, list[NDArray[np.int64]]] = {}
         self._lock = threading.Lock()
 
-    def of(self, epoch: int, chunk: int, first: int = 0, last: int | None = None) -> NDArray[np.int64]:
+    def of(
+        self, epoch: int, chunk: int, first: int = 0, last: int | None = None, out: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
+        """From place `first` on. `out`: memory for as many, which may be used."""
         rows = self._sizes[chunk]
         random = np.random.default_rng((self._seed, epoch, 3, chunk))
         if rows not in self.often:
             return random.permutation(rows)[first:last]
         drawn = self._few(rows)
         one, other, turn = random.integers(0, (self.FEW, self.FEW, rows)).tolist()
-        found: NDArray[np.int64] = drawn[one][turn : turn + rows].take(drawn[self.FEW + other][first:last])
+        places = drawn[self.FEW + other][first:last]
+        found: NDArray[np.int64] = drawn[one][turn : turn + rows].take(places, out=None if out is None else out[: len(places)], mode="clip")
         return found
 
     def _few(self, rows: int) -> list[NDArray[np.int64]]:

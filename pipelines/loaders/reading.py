@@ -51,17 +51,17 @@ class Reads:
 
     loader: Loader
     epoch: int
-    _local: threading.local = field(default_factory=threading.local)
-
     lost: set[int] = field(default_factory=set)
     """Chunks that turned out to be corrupt."""
+    _local: threading.local = field(default_factory=threading.local)
 
     def part(self, part: Part, empty: Empty) -> Rows:
         """None of its rows, where it is lost."""
         with self._skipping(part.chunk):
             rows = self._chunk(part.chunk)
             if self.loader.shuffle:
-                order = self.loader.orders.of(self.epoch, part.chunk, part.first, part.last)
+                room = self._scratch("order", 8 * len(part)).view(np.int64)
+                order = self.loader.orders.of(self.epoch, part.chunk, part.first, part.last, room)
                 return {name: one.take(order, empty) for name, one in rows}
             return {name: one.cut(part.first, part.last) for name, one in rows}
         return {}
@@ -97,21 +97,24 @@ class Reads:
     def _chunk(self, chunk: int) -> Iterable[tuple[str, Held]]:
         if self.loader.kept is None:
             return self.loader.chunks.read(chunk)
-        kept = self.loader.kept.get(chunk, self._scratch)
+        kept = self.loader.kept.get(chunk, self._column)
         if kept is not None:
             return kept
         rows = dict(self.loader.chunks.read(chunk))
         self.loader.kept.put(chunk, rows)
         return rows.items()
 
-    def _scratch(self, size: int) -> NDArray[np.uint8]:
-        """A thread's own, for a column whose rows are taken out of it at once."""
-        if not self.loader.shuffle:
-            return np.empty(size, np.uint8)
-        if len(getattr(self._local, "scratch", ())) < size:
-            self._local.scratch = np.empty(size, np.uint8)
-        found: NDArray[np.uint8] = self._local.scratch
-        return found
+    def _column(self, size: int) -> NDArray[np.uint8]:
+        """For a column of the cache: used again once its rows are taken out of it."""
+        return self._scratch("column", size) if self.loader.shuffle else np.empty(size, np.uint8)
+
+    def _scratch(self, name: str, size: int) -> NDArray[np.uint8]:
+        """A thread's own."""
+        found: NDArray[np.uint8] | None = getattr(self._local, name, None)
+        if found is None or len(found) < size:
+            found = np.empty(size, np.uint8)
+            setattr(self._local, name, found)
+        return found[:size]
 
 
 def count(rows: Rows) -> int:

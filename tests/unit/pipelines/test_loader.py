@@ -115,7 +115,7 @@ def test_orders_are_permutations_and_any_row_may_come_anywhere() -> None:
         drawn = [orders.of(epoch, chunk) for chunk in range(21)]
         assert orders.often == {50}
         assert all(sorted(one.tolist()) == list(range(len(one))) for one in drawn)
-        assert (orders.of(epoch, 5, 10, 20) == drawn[5][10:20]).all()
+        assert (orders.of(epoch, 5, 10, 20, np.empty(10, np.int64)) == drawn[5][10:20]).all()
         for one in drawn[:20:5]:
             places[np.arange(50), one] += 1
     assert not Orders(0, sizes, 12 * 8 * 50 - 1).often
