@@ -81,11 +81,9 @@ def measured(chosen: Sequence[Contender], folder: Path, count: int, runs: int, s
                 parts[one.name] = -(-had.rows // one.quantum) * one.quantum
                 if parts[one.name] != had.rows:
                     had = _ran(one, place, 0.0, parts[one.name])
-            rate, cpu = had.rate(steady=one.steady), 1e6 * had.cpu / had.rows
-            Console().print(
-                f"{count:,} rows, {one.name}: {rate:,.0f} rows/s, {cpu:.3f} s CPU a million, {had.peak - had.imports:,.0f} MiB"
-                + ("" if had.whole else f" ({had.rows:,} rows)")
-            )
+            rate, cost = had.rate(steady=one.steady), had.cost(steady=one.steady)
+            said = f"{count:,} rows, {one.name}: {rate:,.0f} rows/s, {cost:.3f} s CPU a million, {had.peak - had.imports:,.0f} MiB"
+            Console(soft_wrap=True).print(said + ("" if had.whole else f" ({had.rows:,} rows)"))
             found.setdefault((one.name, count), []).append(had)
     _agree({name: runs[-1].sums for (name, _), runs in found.items() if runs[-1].whole})
     shutil.rmtree(place)
@@ -112,7 +110,7 @@ def checked(chosen: Sequence[Contender], folder: Path, count: int = CHECKED) -> 
 
 def _checked(chosen: Sequence[Contender], folder: Path) -> int:
     for name, sums in checked(chosen, folder).items():
-        Console().print(f"{name}: {', '.join(f'{what} {value:,.0f}' for what, value in sums.items())}")
+        Console(soft_wrap=True).print(f"{name}: {', '.join(f'{what} {value:,.0f}' for what, value in sums.items())}")
     Console().print("all agree")
     return 0
 
@@ -136,7 +134,7 @@ def table(found: Found, named: Mapping[str, Contender]) -> list[Row]:
         case = f"{count:,} rows"
         rows += [
             Row(case, name, "throughput", "rows/s", speeds[name, count], ratios, note),
-            Row(case, name, "CPU a million rows", "s", [1e6 * one.cpu / one.rows for one in runs]),
+            Row(case, name, "CPU a million rows", "s", [one.cost(steady=named[name].steady) for one in runs]),
             Row(case, name, "to the first batch", "s", [one.first for one in runs]),
             Row(case, name, "peak memory over imports", "MiB", [one.peak - one.imports for one in runs], note=_imports(runs)),
         ]

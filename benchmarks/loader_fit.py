@@ -42,30 +42,45 @@ SOURCES: dict[str, tuple[str, Callable[[], str]]] = {
     "merlin": ("merlin", merlin),
     MERLIN_LIMIT: ("limit", merlin),
 }
-Speeds = dict[tuple[str, str], list[float]]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Rows a second, and seconds of CPU a million rows."""
+
+    speed: float
+    cost: float
+
+
+Found = dict[tuple[str, str], list[Trained]]
 
 
 def measure(folder: Path, runs: int, steps: int, count: int = ROWS) -> list[Row]:
     place = prepare(folder / str(count), count, {"rows", "cache"})
-    speeds: Speeds = {}
+    found: Found = {}
     for _ in range(runs):
         for model in MODELS:
             for name, (source, python) in SOURCES.items():
                 asked = [source, str(place), str(BATCH), str(POOL), str(model.width), model.units, str(steps)]
                 said, _, _ = watched([python(), str(PEERS / "loader_fit.py"), *asked])
-                speeds.setdefault((model.name, name), []).append(said["rows"] / said["seconds"])
-                Console().print(f"{model.name}, {name}: {said['rows'] / said['seconds']:,.0f} rows/s, loss {said['loss']:.3f}")
-    rows = table(speeds, steps)
+                had = Trained(said["rows"] / said["seconds"], 1e6 * said["cpu"] / said["rows"])
+                found.setdefault((model.name, name), []).append(had)
+                told = f"{model.name}, {name}: {had.speed:,.0f} rows/s, {had.cost:.2f} s CPU a million, loss {said['loss']:.3f}"
+                Console(soft_wrap=True).print(told)
+    rows = table(found, steps)
     publish("loader-fit", rows)
     return rows
 
 
-def table(speeds: Speeds, steps: int) -> list[Row]:
+def table(found: Found, steps: int) -> list[Row]:
     rows = []
-    for (model, name), values in speeds.items():
-        ratios = {other: statistics.median(values) / statistics.median(theirs) for (of, other), theirs in speeds.items() if of == model}
-        rows.append(Row(model, name, "training", "rows/s", values, {who: one for who, one in ratios.items() if who != name}))
-        limit = ratios[MERLIN_LIMIT if name == "merlin" else LIMIT]
+    medians = {key: statistics.median(one.speed for one in runs) for key, runs in found.items()}
+    for (model, name), runs in found.items():
+        ratios = {other: medians[model, name] / theirs for (of, other), theirs in medians.items() if of == model}
+        limit = medians[model, name] / medians[model, MERLIN_LIMIT if name in ("merlin", MERLIN_LIMIT) else LIMIT]
+        del ratios[name]
+        rows.append(Row(model, name, "training", "rows/s", [one.speed for one in runs], ratios, f"{steps} steps of {BATCH:,} rows"))
+        rows.append(Row(model, name, "CPU a million rows", "s", [one.cost for one in runs]))
         if name not in (LIMIT, MERLIN_LIMIT):
-            rows.append(Row(model, name, "of a step by the loader", "%", [100 * (1 - min(1.0, limit))], note=f"{steps} steps"))
+            rows.append(Row(model, name, "of a step by the loader", "%", [100 * (1 - min(1.0, limit))]))
     return rows

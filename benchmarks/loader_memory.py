@@ -33,7 +33,9 @@ def measure(folder: Path, counts: Sequence[int] = COUNTS) -> list[Row]:
 def told(count: int, source: str, had: Run) -> list[Row]:
     held = had.peak - had.imports
     case, who = f"{count:,} rows, {BUDGET} MiB", {"fill": "Parquet, cache being written"}.get(source, source)
-    Console().print(f"{case}, {who}: {held:,.0f} MiB, of it anonymous {had.anonymous:,.0f}; {had.rows / had.seconds:,.0f} rows/s")
+    Console(soft_wrap=True).print(
+        f"{case}, {who}: {held:,.0f} MiB, of it anonymous {had.anonymous:,.0f}; {had.rows / had.seconds:,.0f} rows/s"
+    )
     return [
         Row(case, f"eyas: numpy, {who}", "peak memory over imports", "MiB", [held], note=_verdict(held)),
         Row(case, f"eyas: numpy, {who}", "of it backed by no file", "MiB", [had.anonymous], note=_verdict(had.anonymous)),

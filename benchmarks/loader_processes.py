@@ -26,8 +26,9 @@ class Run:
     seconds: float
     cpu: float
     first: float
-    """Seconds to the first batch, which had `first_rows`."""
+    """Seconds to the first batch, which had `first_rows`; CPU until then."""
     first_rows: int
+    first_cpu: float
     whole: bool
     imports: float
     """MiB that were resident after them."""
@@ -36,16 +37,26 @@ class Run:
     """MiB that no file backed, at most, of those looked at, without what imports took."""
     sums: Mapping[str, float]
 
+    def counted(self, *, steady: bool) -> tuple[int, float, float]:
+        """Rows, seconds and CPU: of an epoch from opening the files on, of a part of one as the contender has it."""
+        if self.whole or not steady or self.rows == self.first_rows:
+            return self.rows, self.seconds, self.cpu
+        return self.rows - self.first_rows, self.seconds - self.first, self.cpu - self.first_cpu
+
     def rate(self, *, steady: bool) -> float:
-        """Rows a second: of an epoch from opening the files on, of a part of one as the contender has it."""
-        if self.whole or not steady or self.seconds <= self.first:
-            return self.rows / self.seconds
-        return (self.rows - self.first_rows) / (self.seconds - self.first)
+        """Rows a second."""
+        rows, seconds, _ = self.counted(steady=steady)
+        return rows / seconds
+
+    def cost(self, *, steady: bool) -> float:
+        """Seconds of CPU a million rows."""
+        rows, _, cpu = self.counted(steady=steady)
+        return 1e6 * cpu / rows
 
 
 def run(command: Sequence[str], folder: Path, *, pool: int, seconds: float = 0.0, rows: int = 0, check: bool = False) -> Run:
     said, anonymous, shared = watched([*command, str(folder), str(BATCH), str(pool), str(seconds), str(rows), str(int(check))])
-    taken = {name: said[name] for name in ("rows", "seconds", "cpu", "first", "first_rows", "whole", "imports", "sums")}
+    taken = {name: said[name] for name in ("rows", "seconds", "cpu", "first", "first_rows", "first_cpu", "whole", "imports", "sums")}
     return Run(**taken, peak=max(said["peak"], shared), anonymous=anonymous - said["imports_anon"])
 
 

@@ -79,18 +79,23 @@ class Clock:
 
 
 def watch(clock: Clock) -> None:
-    clock.wrap(pq.ParquetFile, "read_row_group", "decode: pyarrow")
-    clock.wrap(chunks, "held_of", "decode: into arrays")
-    clock.wrap(decoding, "held", "decode: lists into rows")
-    clock.wrap(cache.Column, "read", "cache: reading")
-    clock.wrap(cache.Kept, "put", "cache: writing")
-    clock.wrap(orders.Orders, "of", "order of a chunk")
-    clock.wrap(columns.Flat, "take", "take: single values")
-    clock.wrap(columns.Short, "take", "take: short lists")
-    clock.wrap(columns.Long, "take", "take: long lists")
-    clock.wrap(reading, "joined", "batch: put together")
-    clock.wrap(loader.Batches, "batch", "batch: the rest")
-    clock.wrap(reading.Reads, "part", "read: the rest")
+    for owner, method, name in (
+        (pq.ParquetFile, "__init__", "decode: opening"),
+        (pq.ParquetFile, "read_row_group", "decode: pyarrow"),
+        (chunks, "held_of", "decode: into arrays"),
+        (decoding, "held", "decode: lists into rows"),
+        (cache.Column, "read", "cache: reading"),
+        (cache, "_laid", "cache: checking"),
+        (cache.Kept, "put", "cache: writing"),
+        (orders.Orders, "of", "order of a chunk"),
+        (columns.Flat, "take", "take: single values"),
+        (columns.Short, "take", "take: short lists"),
+        (columns.Long, "take", "take: long lists"),
+        (reading.Reads, "part", "read: the rest"),
+        (reading, "joined", "batch: put together"),
+        (loader.Batches, "batch", "batch: the rest"),
+    ):
+        clock.wrap(owner, method, name)
     clock.wrap_cached(columns.ShortLists, ("values", "offsets"), "batch: short lists' values and offsets")
     inner = Plan.pools
 
@@ -144,7 +149,7 @@ def measure(folder: Path, count: int, pool: int = POOL) -> dict[str, Any]:
     found = {}
     for source in ("parquet", "cache"):
         found[source] = in_a_process(Asked(f"numpy-{source}", place, BATCH, pool, 0.0, 0, check=False, held={}))
-        Console().print(f"from {source}: {told(found[source])}")
+        Console(soft_wrap=True).print(f"from {source}: {told(found[source])}")
     Path("var/bench/loader-profile.json").write_text(json.dumps(found, indent=1))
     return found
 

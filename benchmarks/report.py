@@ -65,7 +65,7 @@ def publish(bench: str, rows: Sequence[Row], folder: Path = Path("var/bench"), *
         numbers = [f"{one[key]:,.3g}" if abs(one[key]) < 1000 else f"{one[key]:,.0f}" for key in ("value", "min", "max")]
         note = [one.get("note", "")] if notes else []
         table.add_row(one["case"], one["contender"], one["metric"], *numbers, one["unit"], str(one["runs"]), *note)
-    console = Console(width=max(120, Console().width))
+    console = Console(width=max(180 if notes else 120, Console().width))
     console.print(table)
     console.print(f"written to {path}")
     return path

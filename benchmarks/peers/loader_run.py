@@ -51,7 +51,7 @@ def asked() -> Asked:
 def run(said: Asked, epoch: Callable[[], Iterator[Any]], arrays: Callable[[Any], Batch]) -> None:
     """`epoch` begins to read when it is called; `arrays` gives what is in a batch, as numpy sees it."""
     cpu, began = cpu_seconds(), time.perf_counter()
-    first, first_rows, rows, touched = 0.0, 0, 0, 0
+    first, first_rows, first_cpu, rows, touched = 0.0, 0, 0.0, 0, 0
     sums: dict[str, float] = {}
     batches = epoch()
     whole = True
@@ -62,7 +62,7 @@ def run(said: Asked, epoch: Callable[[], Iterator[Any]], arrays: Callable[[Any],
         if said.check:
             add(sums, there)
         if not first:
-            first, first_rows = time.perf_counter() - began, rows
+            first, first_rows, first_cpu = time.perf_counter() - began, rows, cpu_seconds() - cpu
         if (said.seconds and time.perf_counter() - began > said.seconds) or (said.rows and rows >= said.rows):
             whole = False
             break
@@ -70,8 +70,9 @@ def run(said: Asked, epoch: Callable[[], Iterator[Any]], arrays: Callable[[Any],
     if hasattr(batches, "close"):
         batches.close()  # ends processes of its own, so that their time is known
     del batches
-    took = {"seconds": seconds, "cpu": cpu_seconds() - cpu, "rows": rows, "first": first, "first_rows": first_rows, "whole": whole}
-    sys.stdout.write(json.dumps({**took, **said.held, "peak": status("VmHWM"), "sums": {USER: touched} | sums}) + "\n")
+    took = {"seconds": seconds, "cpu": cpu_seconds() - cpu, "rows": rows, "whole": whole}
+    begin = {"first": first, "first_rows": first_rows, "first_cpu": first_cpu}
+    sys.stdout.write(json.dumps({**took, **begin, **said.held, "peak": status("VmHWM"), "sums": {USER: touched} | sums}) + "\n")
 
 
 def add(sums: dict[str, float], batch: Batch) -> None:

@@ -19,7 +19,7 @@ from benchmarks.peers.loader_run import Asked
 from tests.pytorch import torch
 
 ROWS = 20_000
-HAD = Run(1_000, 2.0, 1.0, 0.5, 250, whole=True, imports=10.0, peak=30.0, anonymous=15.0, sums={"user": 5})
+HAD = Run(1_000, 2.0, 1.0, 0.5, 250, 0.4, whole=True, imports=10.0, peak=30.0, anonymous=15.0, sums={"user": 5})
 
 
 def _named(*names: str) -> list[Contender]:
@@ -101,6 +101,7 @@ def test_of_a_part_of_an_epoch_a_sliding_buffer_is_not_charged_for_being_filled(
     part = replace(HAD, whole=False)
     assert (part.rate(steady=True), part.rate(steady=False)) == (500, 500)
     assert replace(part, first=1.0).rate(steady=True) == 750
+    assert (part.cost(steady=True), part.cost(steady=False)) == (pytest.approx(800), 1_000)
     named = {"a": Contender("a", list, steady=True)}
     assert loader.table({("a", 4_000): [part]}, named)[0].note == "1,000 of the rows, after the first batch"
 
@@ -113,13 +114,9 @@ def test_what_holds_more_than_its_budget_is_told_so() -> None:
 
 
 def test_what_a_step_takes_by_its_loader_is_told_against_the_limit_of_its_own_environment() -> None:
-    speeds = {
-        ("m", loader_fit.LIMIT): [100.0],
-        ("m", "eyas, cache"): [80.0],
-        ("m", "merlin"): [20.0],
-        ("m", loader_fit.MERLIN_LIMIT): [40.0],
-    }
-    shares = {row.contender: row.values for row in loader_fit.table(speeds, 7) if row.unit == "%"}
+    speeds = {loader_fit.LIMIT: 100.0, "eyas, cache": 80.0, "merlin": 20.0, loader_fit.MERLIN_LIMIT: 40.0}
+    rows = loader_fit.table({("m", name): [loader_fit.Trained(speed, 1.0)] for name, speed in speeds.items()}, 7)
+    shares = {row.contender: row.values for row in rows if row.unit == "%"}
     assert shares == {"eyas, cache": [pytest.approx(20.0)], "merlin": [50.0]}
 
 
