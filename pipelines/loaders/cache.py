@@ -45,6 +45,10 @@ class Cache:
     """Bytes, of all data together."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process, which has a lock of its own."""
+        return Cache, (self.folder, self.limit)
+
     def of(self, digest: Sequence[Any]) -> Kept:
         """`digest`: what tells the chunks from all others."""
         name = hashlib.sha256(json.dumps([_VERSION, *digest]).encode()).hexdigest()[:32]

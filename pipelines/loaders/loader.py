@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +78,10 @@ class Loader:
     @cached_property
     def _memory(self) -> Memory:
         return Memory.shared_out(self.memory, self.chunks, self.batch_size, self.cache is not None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: what it was made of, and nothing that was worked out since."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def __len__(self) -> int:
         """Batches of an epoch."""

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -59,11 +59,9 @@ class Skipped:
         if new:
             _log.warning("left out: %s", one.why)
 
-    def __getstate__(self) -> dict[str, Lost]:
-        return self.lost
-
-    def __setstate__(self, lost: dict[str, Lost]) -> None:
-        self.lost, self._lock = lost, threading.Lock()
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process, which has a lock of its own."""
+        return Skipped, (dict(self.lost),)
 
 
 def without(pool: Pool, lost: Collection[int], seed: tuple[int, int], shuffle: bool) -> Pool:

@@ -1,0 +1,233 @@
+"""What goes wrong around a loader: it ends in one error, leaves nothing behind, and the next epoch is whole."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import resource
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.loaders.cache import Cache
+from pipelines.loaders.loader import Loader, open_loader
+from pipelines.loaders.plan import Shard
+
+ROWS = 3_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    ids = np.arange(ROWS)
+    some = pa.array([[one % 7] * (one % 4) for one in ids.tolist()], pa.list_(pa.int32()))
+    pq.write_table(pa.table({"id": ids, "some": some}), tmp_path / "rows.parquet", row_group_size=100)
+    return tmp_path / "rows.parquet"
+
+
+def ids(loader: Loader, number: int = 0) -> list[int]:
+    return [one for batch in loader.epoch(number) for one in batch["id"].tolist()]  # type: ignore[union-attr]
+
+
+def left() -> tuple[int, list[str]]:
+    """Files that are open, and threads of loaders."""
+    gc.collect()
+    threads = [one.name for one in threading.enumerate() if one.name.startswith(("decoding", "assembling", "fetch", "opening"))]
+    return psutil.Process().num_fds(), threads
+
+
+class Broken(Exception):
+    pass
+
+
+def failing(step: int) -> Any:
+    """A stage that fails in a batch."""
+    count = iter(range(10**6))
+
+    def stage(batch: Any, _: Any) -> Any:
+        if next(count) == step:
+            raise Broken("the stage's own words")
+        return batch
+
+    return stage
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_an_error_of_a_stage_is_the_callers_and_leaves_nothing_behind(threads: int, path: Path) -> None:
+    before = left()
+    loader = open_loader(path, batch_size=64, pool=500, threads=threads, stages=(failing(20),))
+    with pytest.raises(Broken, match="the stage's own words"):
+        ids(loader)
+    assert left() == before
+    assert sorted(ids(loader)) == list(range(ROWS)), "the next epoch is whole"
+
+
+@pytest.mark.parametrize("how", ["closed", "forgotten", "error"])
+def test_who_stops_in_mid_epoch_leaves_no_threads_and_no_files(how: str, path: Path, tmp_path: Path) -> None:
+    before = left()
+    cache = Cache(tmp_path / "cache")
+    loader = open_loader(path, batch_size=64, pool=500, cache=cache)
+    batches = loader.epoch(0)
+    next(batches)
+    if how == "closed":
+        batches.close()  # type: ignore[attr-defined]
+    elif how == "error":
+        with pytest.raises(Broken):
+            batches.throw(Broken())  # type: ignore[attr-defined]
+    del batches
+    assert left() == before
+    assert [one.name for one in tmp_path.rglob(".*")] == [], "nothing is half written"
+    assert sorted(ids(loader)) == list(range(ROWS))
+
+
+def test_two_epochs_of_one_loader_at_once_are_those_of_two_loaders(path: Path, tmp_path: Path) -> None:
+    loader = open_loader(path, batch_size=64, pool=500, cache=Cache(tmp_path / "cache"))
+    alone = [ids(open_loader(path, batch_size=64, pool=500), number) for number in (0, 1)]
+    found: list[list[int]] = [[], []]
+    for one, other in zip(loader.epoch(0), loader.epoch(1), strict=True):
+        found[0] += one["id"].tolist()  # type: ignore[union-attr]
+        found[1] += other["id"].tolist()  # type: ignore[union-attr]
+    assert found == alone
+    threads = [threading.Thread(target=lambda at=at: found.__setitem__(at, ids(loader, at))) for at in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == alone
+
+
+def _of_a_shard(loader: Loader, queue: Any) -> None:
+    queue.put(ids(loader))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_loader_goes_on_in_another_process(method: str, path: Path, tmp_path: Path) -> None:
+    """Before and after it was used in this one."""
+    loader = open_loader(path, batch_size=64, pool=500, shard=Shard(1, 2), cache=Cache(tmp_path / "cache"), corrupt="skip")
+    for _ in range(2):
+        context = multiprocessing.get_context(method)
+        queue = context.Queue()
+        process = context.Process(target=_of_a_shard, args=(loader, queue))  # type: ignore[attr-defined]
+        process.start()
+        found = queue.get(timeout=60)
+        process.join()
+        assert found == ids(loader) and loader.skipped.rows == 0
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+from pipelines.loaders.loader import open_loader
+entered, go = threading.Event(), threading.Event()
+def slow(batch, random):
+    entered.set()
+    go.wait(20)
+    return batch
+loader = open_loader(sys.argv[1], batch_size=64, pool=500, stages=(slow,))
+def interrupt():
+    entered.wait(20)
+    os.kill(os.getpid(), signal.SIGINT)
+    go.set()
+threading.Thread(target=interrupt).start()
+try:
+    for batch in loader.epoch(0):
+        pass
+except KeyboardInterrupt:
+    print("interrupted", [one.name for one in threading.enumerate() if one.name.startswith(("decoding", "assembling"))])
+"""
+
+
+def test_an_interrupt_while_it_waits_ends_it(path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, str(path)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted []\n", "", 0)
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from pipelines.loaders.cache import Cache
+from pipelines.loaders.loader import open_loader
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
+loader = open_loader(sys.argv[1], batch_size=64, pool=500, cache=Cache(Path(sys.argv[2])))
+for epoch in range(2):
+    found = sorted(one for batch in loader.epoch(epoch) for one in batch["id"].tolist())
+    assert found == list(range(len(found))), epoch
+    print(len(found))
+"""
+
+
+@pytest.mark.parametrize("room", [0, 1_000])
+def test_a_disk_that_is_full_costs_the_cache_and_nothing_else(room: int, path: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FULL, str(path), str(tmp_path / "cache"), str(room)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.returncode) == (f"{ROWS}\n{ROWS}\n", 0), done.stderr
+    assert not [one for one in (tmp_path / "cache").rglob("*") if one.is_file()]
+
+
+BUILDING = """
+import sys
+from pathlib import Path
+from pipelines.loaders.cache import Cache
+from pipelines.loaders.loader import open_loader
+print("ready", flush=True)
+sys.stdin.readline()
+for epoch in range(3):
+    loader = open_loader(sys.argv[1], batch_size=64, pool=500, cache=Cache(Path(sys.argv[2]), int(sys.argv[3])))
+    print(sorted(one for batch in loader.epoch(epoch) for one in batch["id"].tolist()) == list(range(3_000)), flush=True)
+"""
+
+
+@pytest.mark.parametrize("limit", [2**30, 20_000])
+def test_two_processes_may_build_one_cache_at_once(limit: int, path: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", BUILDING, str(path), str(tmp_path / "cache"), str(limit)]
+    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for one in processes:
+        assert one.stdout is not None and one.stdout.readline() == "ready\n"
+    for one in processes:
+        assert one.stdin is not None
+        one.stdin.write("\n")
+        one.stdin.flush()
+    assert [one.communicate(timeout=60)[0] for one in processes] == ["True\nTrue\nTrue\n"] * 2
+    assert not list((tmp_path / "cache").rglob(".*"))
+    assert sum(one.stat().st_size for one in (tmp_path / "cache").rglob("*") if one.is_file()) <= limit
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped", "empty", "gone"])
+def test_a_broken_file_of_the_cache_is_made_anew(how: str, path: Path, tmp_path: Path) -> None:
+    def loader() -> Loader:
+        return open_loader(path, batch_size=64, pool=500, cache=Cache(tmp_path / "cache"))
+
+    known = [ids(loader(), number) for number in (0, 1)]
+    files = sorted(one for one in (tmp_path / "cache").rglob("*") if one.is_file())
+    assert files
+    whole = {one: one.read_bytes() for one in files}
+    random = np.random.default_rng(0)
+    for one, content in whole.items():
+        if how == "gone":
+            one.unlink()
+            continue
+        broken = bytearray(content)
+        if how == "flipped":
+            broken[random.integers(0, len(broken))] ^= 1 << random.integers(0, 8)
+        one.write_bytes(broken[: {"cut": int(random.integers(1, len(broken))), "empty": 0}.get(how)])
+    assert [ids(loader(), number) for number in (0, 1)] == known
+
+
+def test_a_process_that_may_open_few_files_reads_many(tmp_path: Path) -> None:
+    for at in range(60):
+        pq.write_table(pa.table({"id": np.arange(at * 10, at * 10 + 10)}), tmp_path / f"{at:02}.parquet")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = max(int(one) for one in os.listdir("/proc/self/fd"))  # noqa: PTH208
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 30, hard))
+    try:
+        assert sorted(ids(open_loader(tmp_path, batch_size=64, threads=4))) == list(range(600))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
