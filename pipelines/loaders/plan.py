@@ -113,9 +113,10 @@ class Plan:
 
     def _batches(self, rows: int, steps: int, last: bool) -> list[int]:
         """How many rows the batches of a pool have."""
-        whole = min(rows // self.batch, steps)
-        if not last or self.drop_last or not steps:
-            return [self.batch] * whole
+        if self.drop_last:
+            return [self.batch] * min(rows // self.batch, steps)
+        if not last or not steps:  # the last batch waits for the last pool, which may be the row that is more
+            return [self.batch] * min(rows // self.batch, max(0, steps - 1))
         return [self.batch] * (steps - 1) + [rows - self.batch * (steps - 1)]
 
     def _parts(self, epoch: int) -> list[Part]:

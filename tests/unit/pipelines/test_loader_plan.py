@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.loaders.plan import Part, Plan, Shard
@@ -34,6 +34,7 @@ def batches(plan: Plan, epoch: int) -> list[list[tuple[int, int]]]:
 @pytest.mark.requirement("T-01", "T-03", "L-01")
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(SIZES, st.integers(1, 50), st.integers(1, 90), st.integers(0, 9), st.integers(1, 5), st.booleans(), st.booleans())
+@example(sizes=[1, 1, 1], batch=1, pool=1, seed=0, world=2, shuffle=False, drop=False)
 def test_every_row_is_in_one_batch_of_one_shard(
     sizes: list[int], batch: int, pool: int, seed: int, world: int, shuffle: bool, drop: bool
 ) -> None:
