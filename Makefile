@@ -136,6 +136,7 @@ bench-loader: setup setup-torch ## batches of 4 and 16 million MovieLens-shaped 
 	@$(BIN)/python -m benchmarks.loader --memory
 	@$(BIN)/python -m benchmarks.loader --fit --runs 3
 	@$(BIN)/python -m benchmarks.loader --profile
+	@$(BIN)/python -m benchmarks.loader_doors
 
 bench-incremental: setup ## features fitted on new data alone, day by day, beside a fit on everything
 	@$(BIN)/python -m benchmarks.incremental
