@@ -70,6 +70,8 @@ class Chunk:
     """Bytes in memory, at most."""
     widest: int
     """Of these, the column that takes most."""
+    fetched: int = 0
+    """Bytes that are held besides while it is decoded."""
 
     @property
     def name(self) -> str:
@@ -217,9 +219,10 @@ def _chunk(opened: Opened, group: int, columns: Sequence[str], nulls: Nulls) -> 
         if missing and column not in nulls and not lists and not pa.types.is_floating(loaded_as(kind)):
             raise refused_nulls(f"{name}: column '{column}'", missing)
         sizes.append(size_of(kind, meta.num_rows, leaf.num_values))
-    if any(not 0 <= first <= last <= opened.file.size for first, last in opened.ranges(group, columns)):
+    ranges = opened.ranges(group, columns)
+    if any(not 0 <= first <= last <= opened.file.size for first, last in ranges):
         raise Corrupt(f"{name}: its end is damaged: it can't be where it says")
-    return Chunk(opened, group, meta.num_rows, sum(sizes), max(sizes))
+    return Chunk(opened, group, meta.num_rows, sum(sizes), max(sizes), opened.file.held(ranges))
 
 
 def _leaves(kind: pa.DataType) -> int:

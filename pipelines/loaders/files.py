@@ -35,6 +35,9 @@ class File(Protocol):
     def open(self, ranges: Ranges) -> pa.NativeFile:
         """To read these bytes, or others."""
 
+    def held(self, ranges: Ranges) -> int:
+        """Bytes in memory while it is open to read these."""
+
     def check(self) -> None:
         """Refuses what isn't as it was found."""
 
@@ -119,6 +122,9 @@ class LocalFile:
 
     def open(self, ranges: Ranges) -> pa.NativeFile:
         return pa.OSFile(os.fspath(self.path))
+
+    def held(self, ranges: Ranges) -> int:
+        return 0
 
     def check(self) -> None:
         if LocalFile.at(self.path) != self:

@@ -28,11 +28,11 @@ class Memory:
 
     @classmethod
     def shared_out(cls, whole: int, chunks: Chunks, batch_size: int, cached: bool = False) -> Memory:
-        """The pool doesn't depend on whether there is a cache."""
+        """The pool depends neither on whether there is a cache nor on where files are."""
         largest = max((one.size for one in chunks.chunks), default=0)
         # A column is there as it is read, as Arrow and as it is held, with an order of the rows; what goes into a cache is held whole.
         column = 3 * max((one.widest for one in chunks.chunks), default=0) + 8 * max((one.rows for one in chunks.chunks), default=0)
-        decoding = column + (largest if cached else 0)
+        decoding = column + (largest if cached else 0) + max((one.fetched for one in chunks.chunks), default=0)
         a_row = max((-(-one.size // one.rows) for one in chunks.chunks if one.rows), default=1)
         batch = a_row * min(batch_size, chunks.rows)
         orders = whole // 16

@@ -50,6 +50,9 @@ class RemoteFile:
     def open(self, ranges: Ranges) -> pa.NativeFile:
         return pa.PythonFile(_Fetched(self, _joined(ranges)), mode="r")
 
+    def held(self, ranges: Ranges) -> int:
+        return sum(last - first for first, last in _joined(ranges))
+
     def check(self) -> None:
         now = self.store.stamp(self.path)
         if now not in (None, self.stamp):

@@ -159,7 +159,7 @@ def test_lists_take_no_more_than_is_set_aside_for_them(lengths: list[int], kind:
 @given(st.integers(1, 10**9), st.integers(1, 40), st.integers(1, 10**6), st.booleans(), st.integers(1, 16))
 def test_what_is_said_to_be_enough_memory_is_and_is_kept(size: int, columns: int, batch: int, cached: bool, threads: int) -> None:
     """Of row groups of any size with columns of any, in whatever memory is asked for."""
-    chunks = _Sizes(rows=max(1, size // 40), size=size, widest=-(-size // columns))
+    chunks = _Sizes(rows=max(1, size // 40), size=size, widest=-(-size // columns), fetched=size if columns % 2 else 0)
     try:
         memory = Memory.shared_out(512 * MEBIBYTE, chunks, batch, cached)  # type: ignore[arg-type]
     except Invalid as error:
@@ -179,6 +179,7 @@ class _Sizes:
     rows: int
     size: int
     widest: int
+    fetched: int
 
     @property
     def chunks(self) -> list[_Sizes]:

@@ -303,6 +303,16 @@ def test_of_an_object_only_the_wanted_columns_are_fetched(server: S3Server, betw
     assert wanted < between.passed - footer < wanted + 10_000 < size // 10
 
 
+def test_what_is_fetched_counts_as_memory_and_changes_no_batch(server: S3Server, between: Between) -> None:
+    here, there = (
+        open_loader(where, ["id", "wide"], batch_size=64, memory=100 * 2**20) for where in (server.buckets / "lake/rows", "s3://lake/rows")
+    )
+    assert here.plan == there.plan
+    assert max(one.fetched for one in here.chunks.chunks) == 0
+    assert 2_000 * 50 * 8 < max(one.fetched for one in there.chunks.chunks) < 2_000 * 51 * 8 + 20_000
+    assert there._memory.decoders(64) < here._memory.decoders(64)
+
+
 def test_a_connection_that_is_cut_is_taken_up_again(between: Between) -> None:
     loader = open_loader("s3://lake/rows/a.parquet", ["id", "wide"])
     between.breaks, between.after = 3, 40_000
