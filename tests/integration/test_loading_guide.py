@@ -6,13 +6,19 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.loaders.doors.layout import Dense, Padded, Ragged
+from pipelines.loaders.doors.opened import opened
+from pipelines.loaders.loader import Loader, open_loader
+from shared.domain.errors import Invalid
 from tests.pytorch import torch
 
 ROOT = Path(__file__).parents[2]
@@ -102,3 +108,45 @@ drawn = Counter((int(u), int(i)) for b in train.epoch(0) for u, i, y in zip(b["u
 print(drawn.total() - 4 * len(rows), len(known & set(drawn)))
 """
     assert run(blocks(section("Negatives, and other stages"), "python")[0] + look, folder).split() == ["0", "0"]
+
+
+def test_errors_are_worded_as_the_guide_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    users = pa.array([1, 2, None], pa.int64())
+    table = pa.table({"user": users, "age": [0.5] * 3, "city": ["a"] * 3, "genres": [[23], [1] * 9, []], "label": [1, 0, 1]})
+    pq.write_table(table, "rows.parquet")
+
+    def loader(*columns: str, **settings: Any) -> Loader:
+        return open_loader("rows.parquet", columns, **settings)
+
+    def damaged() -> None:
+        whole, begin = Path("rows.parquet").read_bytes(), pq.read_metadata("rows.parquet").row_group(0).column(1).data_page_offset
+        Path("rows.parquet").write_bytes(whole[:begin] + b"?" * 20 + whole[begin + 20 :])
+        list(loader("age", "genres").epoch(0))
+
+    def cut() -> None:
+        Path("rows.parquet").write_bytes(Path("rows.parquet").read_bytes()[:-20])
+        loader("age")
+
+    def batches(lists: Any) -> None:
+        list(opened(loader("genres"), None, lists, Ragged()).batches(0, 1))
+
+    cases: list[Callable[[], Any]] = [
+        lambda: loader("agee"),
+        lambda: open_loader("rows.parquet"),
+        lambda: list(loader("user").epoch(0)),
+        lambda: open_loader("other*.parquet"),
+        lambda: loader("age", memory=10).plan,
+        lambda: batches(Padded(8)),
+        lambda: batches(Dense(20)),
+        lambda: loader("age", "label").as_dataset("lable"),
+        damaged,
+        cut,
+    ]
+    said = []
+    for case in cases:
+        with pytest.raises(Invalid) as raised:
+            case()
+        said.append(str(raised.value).replace(f"{tmp_path}/", ""))
+    told = re.findall(r"^\| `(.*?)` \|", section("What errors mean"), re.MULTILINE)
+    assert [one for one in told if not any(one in text for text in said)] == told[-3:]  # proven where they are raised
