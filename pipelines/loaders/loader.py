@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -224,12 +225,13 @@ def open_loader(
     chunks = open_chunks(paths, columns, nulls=nulls, filesystem=filesystem, corrupt=corrupt)
     loader = Loader(chunks, corrupt=corrupt, skipped=Skipped({one.name: one for one in chunks.lost}), **settings)
     rows, world = chunks.rows, loader.shard.world
+    where = str(paths) if isinstance(paths, str | Path) else ", ".join(map(str, paths[:3])) + (", ..." if len(paths) > 3 else "")
     if not rows:
-        raise BadData(f"there are no rows in {paths}")
+        raise BadData(f"there are no rows in {where}")
     if rows < world:
-        raise BadData(f"there are {rows} rows in {paths}: too few to be shared by {world}")
+        raise BadData(f"there are {rows} rows in {where}: too few to be shared by {world}")
     if not len(loader):
         raise BadData(
-            f"there are {rows:,} rows in {paths}: no full batch of {loader.batch_size:,}: make batches smaller or keep the last one"
+            f"there are {rows:,} rows in {where}: no full batch of {loader.batch_size:,}: make batches smaller or keep the last one"
         )
     return loader

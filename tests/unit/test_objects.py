@@ -6,6 +6,7 @@ import contextlib
 import http.server
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from shared.datafiles import DataFiles, data_objects
 from shared.datafiles.objects import allowed_key
 from shared.datafiles.s3 import S3
 from shared.domain.errors import BadData, EyasError, Invalid, Unavailable, Unsupported
-from tests.s3 import S3Server
+from tests.s3 import Between, S3Server
 
 ROOTS = ("/srv/data", "s3://lake/films")
 
@@ -200,6 +201,21 @@ def test_a_connection_that_breaks_is_taken_up_where_it_was(tmp_path: Path) -> No
         S3("r", endpoint).fetch("lake", "a.bin", "t", len(_Breaking.content), tmp_path / "got")
     assert (tmp_path / "got").read_bytes() == _Breaking.content
     assert handler.asked == [None, "bytes=51200-", "bytes=76800-"]
+
+
+def test_a_server_that_says_parts_in_a_header_alone_is_taken_up_where_it_was(server: S3Server, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(_Breaking.content)
+    server.put(tmp_path / "x.csv", "lake", "films/x.csv")
+    between = Between(server.port, breaks=2, after=40_000)
+    try:
+        s3 = store(server, AWS_ENDPOINT_URL=between.endpoint)
+        (one,) = s3.list("lake", "films/x.csv")
+        replace(s3, tries=4).fetch("lake", one.key, one.tag, one.size, tmp_path / "got")
+    finally:
+        between.close()
+        (server.buckets / "lake/films/x.csv").unlink()
+    assert (tmp_path / "got").read_bytes() == _Breaking.content
+    assert between.breaks == 0
 
 
 def test_a_store_that_always_breaks_off_is_given_up(tmp_path: Path) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,7 @@ from pipelines.loaders.loader import open_loader
 from pipelines.loaders.plan import Shard
 from shared.datafiles.s3 import S3
 from shared.domain.errors import BadData, EyasError, Invalid, Unavailable
-from tests.s3 import S3Server
+from tests.s3 import Between, S3Server
 
 
 def write(path: Path, first: int = 0, rows: int = 60, group: int = 20, **more: Any) -> Path:
@@ -209,51 +206,6 @@ def test_a_file_that_changes_after_it_was_opened_is_refused(how: str, tmp_path: 
     said = "there is no such file" if how == "gone" else "it was written anew while it was read"
     with pytest.raises(BadData, match=f"rows.parquet: {said}"):
         list(loader.epoch(0))
-
-
-class Between:
-    """Passes on what a server answers: counts it, and breaks off the first answers after as many bytes as it is told."""
-
-    def __init__(self, port: int, breaks: int = 0, after: int = 0) -> None:
-        self.breaks, self.after, self.passed, self._to = breaks, after, 0, port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._open: list[socket.socket] = []
-        self._threads = [threading.Thread(target=self._listen)]
-        self._threads[0].start()
-
-    def _listen(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            self._threads.append(threading.Thread(target=self._serve, args=(client,)))
-            self._threads[-1].start()
-
-    def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(("127.0.0.1", self._to)) as server:
-            self._open.append(server)
-            server.sendall(client.recv(65536))
-            left = None
-            while some := server.recv(65536):
-                if left is None and self.breaks and b"Content-Range" in some:
-                    self.breaks, left = self.breaks - 1, self.after
-                if left is not None:
-                    some, left = some[:left], left - len(some)
-                self.passed += len(some)
-                client.sendall(some)
-                if left is not None and left <= 0:
-                    return
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for one in self._open:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-        for one in self._threads:
-            one.join()
 
 
 @pytest.fixture(scope="module")
