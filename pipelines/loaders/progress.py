@@ -145,7 +145,10 @@ def rows_of(batch: Any) -> int:
     if isinstance(batch, tuple):
         return rows_of(batch[-1])
     if isinstance(batch, Mapping):
-        return next((rows_of(one) - name.endswith(OFFSETS) for name, one in batch.items() if not name.endswith(VALUES)), 0)
+        of_rows = [name for name in batch if not name.endswith((VALUES, OFFSETS))]
+        if of_rows:
+            return rows_of(batch[of_rows[0]])
+        return next((rows_of(one) - 1 for name, one in batch.items() if name.endswith(OFFSETS)), 0)
     shape = getattr(batch, "shape", None)
     return len(batch) if shape is None else int(shape[0])
 

@@ -110,6 +110,7 @@ LISTS = Lists(np.arange(5), np.array([0, 2, 5]))
         {"genres": LISTS},
         {"genres__values": LISTS.values, "genres__offsets": LISTS.offsets},
         {"genres__values": LISTS.values, "genres__lengths": LISTS.lengths},
+        {"genres__values": LISTS.values, "genres__offsets": LISTS.offsets[:-1], "age": np.zeros(2)},
         {"pair": np.zeros((2, 7))},
         ({"genres__values": LISTS.values}, np.zeros(2)),
     ],
