@@ -113,8 +113,11 @@ class Chunks:
         """Its rows as they lie, column by column: what is done with one while it is near costs a fraction. That they are good is known at
         the end."""
         chunk = self.chunks[at]
-        with _reading(chunk), chunk.opened.file.open(chunk.opened.ranges(chunk.group, self.columns)) as source:
-            file = pq.ParquetFile(source, metadata=chunk.opened.metadata, page_checksum_verification=True)
+        with _reading(chunk):
+            source = chunk.opened.file.open(chunk.opened.ranges(chunk.group, self.columns))
+        with source:
+            with _reading(chunk):
+                file = pq.ParquetFile(source, metadata=chunk.opened.metadata, page_checksum_verification=True)
             for name in self.columns:
                 with _reading(chunk):
                     column = file.read_row_group(chunk.group, columns=[name], use_threads=False).column(name)
@@ -162,7 +165,14 @@ def open_chunks(
     check_nulls(nulls or {}, {name: first.schema.field(name).type for name in wanted})
     for one in opened[1:]:
         _check_alike(one, first, wanted, all_columns=columns is None)
-    found = [_chunk(one, group, wanted, nulls or {}) for one in opened for group in range(one.metadata.num_row_groups)]
+    found: list[Chunk] = []
+    for one in opened:
+        try:
+            found += [_chunk(one, group, wanted, nulls or {}) for group in range(one.metadata.num_row_groups)]
+        except Corrupt as error:
+            if corrupt == "stop":
+                raise
+            lost.append(Lost(one.file.name, None, str(error)))
     schema = pa.schema([(name, plain(first.schema.field(name).type)) for name in wanted])
     return Chunks(found, wanted, schema, nulls or {}, tuple(lost))
 

@@ -81,10 +81,11 @@ def refusal(kind: pa.DataType) -> str:
 
 
 def refused_nulls(name: str, missing: int) -> BadData:
-    """Of a column of a file, as it is called in a message."""
+    """Of a column, as it is called in a message: FILE: row group N: column 'NAME'."""
+    column = name.rpartition("column '")[2].removesuffix("'")
     return BadData(
         f"{name} has {missing:,} missing values, and a whole number or a boolean can't be missing: fill them, or say what counts for them:"
-        f" nulls={{'{name.rpartition(' ')[2].strip(chr(39))}': 0}}"
+        f" nulls={{'{column}': 0}}"
     )
 
 

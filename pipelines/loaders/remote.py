@@ -26,8 +26,6 @@ _AT_A_TIME = 4
 _TRIES = 4
 PAUSE = 0.1
 """Seconds before the second try; four times as many before each further one."""
-
-
 T = TypeVar("T")
 
 
@@ -179,7 +177,8 @@ class Filesystem:
                 raise
             except Exception as error:
                 why = error
-        raise Unavailable(f"{path}: reading it failed {_TRIES} times: {type(why).__name__}: {why}") from why
+        said = " ".join(str(why).split())[:200]
+        raise Unavailable(f"{path}: reading it failed {_TRIES} times: {type(why).__name__}: {said}") from why
 
 
 def in_a_filesystem(given: str, filesystem: Any) -> Iterator[File]:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.loaders.cache import Cache
-from pipelines.loaders.chunks import Corrupt, open_chunks
+from pipelines.loaders.chunks import Corrupt, Opened, open_chunks
 from pipelines.loaders.columns import Lists
 from pipelines.loaders.loader import Loader, open_loader
 from pipelines.loaders.plan import Shard
@@ -97,6 +97,23 @@ def test_a_file_without_its_end_is_left_out_when_it_is_opened(tmp_path: Path) ->
         (tmp_path / f"{at}.parquet").write_bytes(b"PAR1")
     with pytest.raises(BadData, match=r"0.parquet: its end is missing .*and so are the other files"):
         open_loader(tmp_path, corrupt="skip")
+
+
+def test_a_file_whose_end_says_what_cannot_be_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for at in range(2):
+        write(tmp_path / f"{at}.parquet", 100 * at, 100, 20)
+    real = Opened.ranges
+
+    def ranges(opened: Opened, group: int, columns: Sequence[str]) -> Any:
+        found = real(opened, group, columns)
+        return [(first, last + 10**9) for first, last in found] if opened.file.name.endswith("1.parquet") and group == 2 else found
+
+    monkeypatch.setattr(Opened, "ranges", ranges)
+    with pytest.raises(Corrupt, match=r"1.parquet: row group 2: its end is damaged: it can't be where it says"):
+        open_loader(tmp_path)
+    loader = open_loader(tmp_path, batch_size=16, corrupt="skip")
+    assert sorted(one for batch in epoch(loader) for one, _ in batch) == list(range(100))
+    assert loader.skipped.files == 1
 
 
 def test_batches_of_which_every_row_is_lost_end_the_epoch(tmp_path: Path) -> None:

@@ -89,6 +89,11 @@ def test_a_missing_whole_number_is_refused_when_the_file_is_opened_unless_someth
     assert each(loaded(tmp_path, listed, nulls={"x": 1})) == [[1, 1], [0], []]
 
 
+def test_a_column_is_named_whole_in_what_is_proposed(tmp_path: Path) -> None:
+    with pytest.raises(BadData, match=r"nulls=\{'year of birth': 0\}"):
+        loaded(tmp_path, pa.array([1, None]), "year of birth")
+
+
 @pytest.mark.parametrize("large", [False, True])
 def test_a_missing_list_is_refused_or_empty(large: bool, tmp_path: Path) -> None:
     kind = pa.large_list(pa.int32()) if large else pa.list_(pa.int32())
