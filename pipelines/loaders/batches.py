@@ -78,7 +78,7 @@ class Batches:
         """Its memory is what stages leave of ours; more where four row groups wouldn't fit into its pool."""
         rows, a_row = max(1, self._count[0]), 4 + sum(4 * (one.width or 1) for one in self.graph.features)
         at_once = self.batch_size * max(1, min(_AT_ONCE, _BYTES // a_row) // self.batch_size)
-        made = at_once * a_row * (3 * THREADS + 1)  # what is being made, and what waits to be taken
+        made = 2 * at_once * a_row * (3 * THREADS + 1)  # what is being made, and what waits to be taken; the allocator keeps as much
         with pq.ParquetFile(self.path) as file:
             wanted = columns_of(self.graph, file.schema_arrow.names) + (["user"] if self.negatives and self.liked else [])
         chunks = open_chunks([self.path], wanted)
