@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipelines.loaders.columns import Array, Column, Lists
+from pipelines.loaders.columns import Array, Column, Lists, aligned
 from pipelines.loaders.kinds import Described
 from shared.contracts.strict import unknown_name
 from shared.domain.errors import BadData, Invalid
@@ -192,7 +192,8 @@ def _dense(name: str, lists: Lists, size: int) -> Array:
         raise BadData(f"column '{name}' has the value {wrong}; dense lists of size {size} take 0 to {size - 1}: say a larger size")
     places = np.repeat(np.arange(0, rows * size, size), lists.lengths)
     places += values.astype(np.int64, copy=False)
-    found = np.zeros(rows * size, np.float32)
+    found = aligned((rows * size,), np.float32)
+    found[:] = 0
     found[places] = 1
     return found.reshape(rows, size)
 
