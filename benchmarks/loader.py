@@ -91,12 +91,7 @@ def measured(chosen: Sequence[Contender], folder: Path, count: int, runs: int, s
 
 
 def _ran(one: Contender, place: Path, seconds: float, rows: int) -> Run:
-    if one.needs == "fill":
-        shutil.move(place / "cache", place / "kept") if (place / "cache").exists() else None
-        had = run(one.command(), place, pool=POOL)
-        shutil.rmtree(place / "cache")
-        shutil.move(place / "kept", place / "cache") if (place / "kept").exists() else None
-        return had
+    shutil.rmtree(place / "first", ignore_errors=True)
     return run(one.command(), place, pool=POOL, seconds=0.0 if rows else seconds, rows=rows)
 
 

@@ -42,7 +42,7 @@ def contenders() -> tuple[Contender, ...]:
             for into in ("numpy", "tensorflow", "torch")
             for source in ("parquet", "cache")
         ),
-        Contender("eyas: numpy, cache being written", _ours("numpy-fill"), needs="fill"),
+        Contender("eyas: numpy, cache being written", _ours("numpy-first")),
         Contender("tensorflow: windowed", _peer("loader_tf.py", "windowed"), "TFRecord; a window of that size slides", "rows", steady=True),
         Contender(
             "tensorflow: per item", _peer("loader_tf.py", "per-item"), "TFRecord; a window slides; lists padded", "rows", steady=True

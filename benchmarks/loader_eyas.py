@@ -1,7 +1,8 @@
 """Our loader as a contender of the loader benchmark: `python -m benchmarks.loader_eyas numpy|tensorflow|torch-parquet|cache ...`
 
-`numpy-fill` is an epoch that writes the cache from which the others read. `numpy-parquet@256` has a budget of so many MiB; a pool of 0
-is as large as memory allows. Lists come as each framework's people want them: ragged in TensorFlow, values and offsets in torch.
+`numpy-fill` is an epoch that writes the cache from which the others read, `numpy-first` one that writes a cache of its own.
+`numpy-parquet@256` has a budget of so many MiB; a pool of 0 is as large as memory allows. Lists come as each framework's people want
+them: ragged in TensorFlow, values and offsets in torch.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ CACHE = 64 << 30
 
 def opened(said: Asked) -> Loader:
     what, _, memory = said.what.partition("@")
-    cache = None if what.endswith("parquet") else Cache(said.folder / "cache", CACHE)
+    cache = None if what.endswith("parquet") else Cache(said.folder / ("first" if what.endswith("first") else "cache"), CACHE)
     pool = said.pool or None
     return open_loader(said.files("*.parquet"), batch_size=said.batch, pool=pool, memory=int(memory or MEMORY) << 20, cache=cache)
 

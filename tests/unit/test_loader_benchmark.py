@@ -64,6 +64,7 @@ def _gets_all_of(names: list[Contender], folder: Path) -> None:
         assert sums["genres"] == reference.column("genres").flatten().to_numpy().sum()
 
 
+@pytest.mark.requirement("L-03")
 def test_limits_and_our_loader_get_every_row_with_its_list(tmp_path: Path) -> None:
     ours = ("eyas: numpy, parquet", "eyas: numpy, cache", "eyas: numpy, cache being written")
     _gets_all_of(_named(*ours, "pyarrow: iter_batches", "pyarrow: read_row_group", "pyarrow: dataset.to_batches", "memcpy"), tmp_path)
