@@ -11,6 +11,14 @@ import numpy as np
 from pipelines.loaders.columns import Array
 
 _LINE = 64
+_KEPT = 8 << 20
+"""Larger than what a loader asks for again and again: columns of a row group, batches."""
+
+
+def keep_what_is_freed() -> None:
+    """glibc gives large arrays back to the system as they are freed, and each new one is then paid for page by page, a fifth of a loader's
+    time. A larger one that was freed once tells it to keep as much."""
+    np.empty(_KEPT, np.uint8)
 
 
 class Arena:

@@ -24,7 +24,6 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.loaders.columns import Array, Flat, Held, Lists, Long, Short
-from shared.domain.errors import Unavailable
 
 _VERSION = 2
 _LINE = 64
@@ -84,21 +83,21 @@ class Kept:
     _known: dict[int, Laid] = field(default_factory=dict)
     _full: threading.Event = field(default_factory=threading.Event)
 
-    def get(self, chunk: int, scratch: Scratch) -> Iterator[tuple[str, Held]] | None:
-        """Column by column. None where it isn't there, or isn't whole: all bytes are looked at before they are used for the first time."""
+    def get(self, chunk: int, scratch: Scratch) -> Iterator[tuple[str, Held]]:
+        """Column by column, as far as they are there and whole: all bytes are looked at when they are used for the first time."""
         path = self._path(chunk)
-        try:
-            file = os.open(path, os.O_RDONLY)
-        except OSError:
-            return None
-        known = self._known.get(chunk)
-        if known is None or known.size != os.fstat(file).st_size:
-            known = _laid(path, file, scratch)
-        if known is None:
-            os.close(file)
-            return None
-        self._known[chunk] = known
-        return _columns(file, known, scratch)
+        with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
+            known = self._known.get(chunk)
+            size = os.fstat(file.fileno()).st_size
+            laid = known if known is not None and known.size == size else _laid(path, size)
+            if laid is None:
+                return
+            for name, column in laid.columns.items():
+                one = column.read(file.fileno(), scratch)
+                if laid is not known and _sum(one) != column.sum:
+                    return
+                yield name, one
+            self._known[chunk] = laid
 
     def put(self, chunk: int, rows: Mapping[str, Held]) -> bool:
         """False where there is no room."""
@@ -134,6 +133,7 @@ class Column:
     """Where each begins, its dtype, its shape."""
     dtype: Any
     """Of the values."""
+    sum: int
 
     def read(self, file: int, scratch: Scratch) -> Held:
         """OSError where the file has less."""
@@ -170,17 +170,7 @@ def _size(folder: Path) -> int:
     return total
 
 
-def _columns(file: int, laid: Laid, scratch: Scratch) -> Iterator[tuple[str, Held]]:
-    try:
-        for name, one in laid.columns.items():
-            yield name, one.read(file, scratch)
-    except OSError as error:
-        raise Unavailable(f"a file of the loader's cache can't be read any more ({error}): begin again") from error
-    finally:
-        os.close(file)
-
-
-def _laid(path: Path, file: int, scratch: Scratch) -> Laid | None:
+def _laid(path: Path, size: int) -> Laid | None:
     """None where the file is broken."""
     try:
         with pa.memory_map(str(path)) as mapped:
@@ -188,18 +178,16 @@ def _laid(path: Path, file: int, scratch: Scratch) -> Laid | None:
             mapped.seek(0)
             table = pa.ipc.open_file(mapped).read_all()
             names = [name for name in table.column_names if not name.endswith(_LENGTHS)]
-            found = {name: _where(_held(table, name), begin) for name in names}
-            sums = {name: table.schema.field(name).metadata[_SUM] for name in names}
-        if any(str(_sum(one.read(file, scratch))).encode() != sums[name] for name, one in found.items()):
-            return None
-        return Laid(os.fstat(file).st_size, found)
+            return Laid(size, {name: _where(table, name, begin) for name in names})
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError):
         return None
 
 
-def _where(one: Held, begin: int) -> Column:
+def _where(table: pa.Table, name: str, begin: int) -> Column:
+    one = _held(table, name)
     arrays = [(array.ctypes.data - begin, array.dtype, array.shape) for array in _arrays(one)]
-    return Column(type(one), tuple((at if _bytes(dtype, shape) else 0, dtype, shape) for at, dtype, shape in arrays), _dtype(one))
+    laid = tuple((at if _bytes(dtype, shape) else 0, dtype, shape) for at, dtype, shape in arrays)
+    return Column(type(one), laid, _dtype(one), int(table.schema.field(name).metadata[_SUM]))
 
 
 def _bytes(dtype: Any, shape: tuple[int, ...]) -> int:

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -88,7 +89,7 @@ class ShortLists(Lists):
 
     @cached_property
     def values(self) -> Array:
-        found = pl.Series(self._short.array.ravel()).filter(pl.Series(self._short.there)).to_numpy()
+        found = self._short.values
         if found.dtype == self.dtype:
             return found
         wide = aligned(found.shape, self.dtype)
@@ -173,6 +174,20 @@ class Short:
         width = self.array.shape[1]
         return _ends(width).take(self.lengths).view(np.bool_)
 
+    @property
+    def values(self) -> Array:
+        """Those that are there, row after row."""
+        count, width = self.array.size, self.array.shape[1]
+        rows = np.ascontiguousarray(self.array)
+        if not 8 <= width <= 64 or rows.dtype == np.bool_:
+            return pl.Series(rows.ravel()).filter(pl.Series(self.there)).to_numpy()
+        bits = _bits(width).take(self.lengths)
+        kind = pa.from_numpy_dtype(rows.dtype)
+        array, there = (
+            pl.Series(pa.Array.from_buffers(one, count, [None, pa.py_buffer(of)])) for one, of in ((kind, rows), (pa.bool_(), bits))
+        )
+        return array.filter(there).to_numpy()
+
     def take(self, order: Array, empty: Empty = np.empty) -> Self:
         return type(self)(_taken(self.array, order, empty), _taken(self.lengths, order, empty), self.dtype)
 
@@ -218,33 +233,22 @@ def held(values: Array, offsets: Array) -> Held:
     """In the way that suits them. `offsets` are whole numbers of any kind, from 0."""
     lengths = np.diff(offsets)
     longest, whole = int(lengths.max(initial=1)), values.itemsize * len(values) + 8 * len(offsets)
-    narrow = _narrow(values)
+    narrow = _narrowest(values)
     size = 1 << (max(1, longest) * narrow.itemsize - 1).bit_length()
     if longest > _LONGEST or (size > SHORT and size * len(lengths) > SPARE * whole):
         return Long(Lists(values, offsets.astype(np.int64, copy=False)))
     width = size // narrow.itemsize
-    found = np.empty(len(lengths), _item(size))
-    inside = int(np.searchsorted(offsets[:-1], len(values) - width, "right")) if len(values) >= width else 0
-    if inside:
-        found[:inside] = _windows(narrow, width)[offsets[:inside]]
-    if inside < len(found):  # what would reach behind the last value
-        first = int(offsets[inside])
-        tail = np.concatenate([narrow[first:], np.zeros(width, narrow.dtype)])
-        found[inside:] = _windows(tail, width)[offsets[inside:-1] - first]
-    return Short(found.view(narrow.dtype).reshape(len(found), width), lengths.astype(np.uint8), values.dtype)
+    # Of each list a window of the values that is as wide as a row; behind the last one there is nothing.
+    room = np.zeros(len(values) + width, narrow)
+    room[: len(values)] = values
+    windows: Array = np.ndarray((len(values) + 1,), _item(size), room.data, 0, (narrow.itemsize,))
+    return Short(windows[offsets[:-1]].view(narrow).reshape(len(lengths), width), lengths.astype(np.uint8), values.dtype)
 
 
-def _narrow(values: Array) -> Array:
-    if values.dtype.kind in "iu" and values.itemsize > 1 and len(values) and values.min() >= 0:
-        most = int(values.max())
-        narrow = np.uint8 if most < 2**8 else np.uint16 if most < 2**16 else values.dtype
-        return values.astype(narrow, copy=False)
-    return np.ascontiguousarray(values)
-
-
-def _windows(values: Array, width: int) -> Array:
-    """Of each value and those behind it, as one number."""
-    return np.ndarray((len(values) - width + 1,), _item(width * values.itemsize), values.data, 0, (values.itemsize,))
+def _narrowest(values: Array) -> np.dtype[Any]:
+    if values.dtype.kind in "iu" and len(values) and values.min() >= 0:
+        return min(values.dtype, np.min_scalar_type(values.max()), key=lambda one: one.itemsize)
+    return values.dtype
 
 
 def most(rows: int, values: int, itemsize: int) -> int:
@@ -300,6 +304,12 @@ def _taken(array: Array, order: Array, empty: Empty) -> Array:
         else:
             array.take(order, axis=0, out=found, mode="clip")
     return found
+
+
+@cache
+def _bits(width: int) -> Array:
+    """By length: the same, a bit a place."""
+    return np.array([(1 << length) - 1 for length in range(width + 1)], f"u{width // 8}")
 
 
 @cache

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipelines.loaders.arena import Arena
+from pipelines.loaders.arena import Arena, keep_what_is_freed
 from pipelines.loaders.cache import Cache, Kept
 from pipelines.loaders.chunks import Chunks, open_chunks
 from pipelines.loaders.columns import Column, Lists
@@ -109,6 +109,7 @@ class Loader:
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Columns]:
         """From the batch `start` on, as if those before it had been taken."""
+        keep_what_is_freed()
         decoding = ThreadPoolExecutor(self._memory.decoders(self.threads), "decoding")
         assembling = ThreadPoolExecutor(self.threads, "assembling")
         reads, make = Reads(self, number), Batches(self, number)

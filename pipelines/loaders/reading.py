@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -94,15 +94,20 @@ class Reads:
         order = self.loader.orders.of(self.epoch, chunk)[places] if self.loader.shuffle else places
         return {name: one.take(order) for name, one in self._chunk(chunk)}
 
-    def _chunk(self, chunk: int) -> Iterable[tuple[str, Held]]:
-        if self.loader.kept is None:
-            return self.loader.chunks.read(chunk)
-        kept = self.loader.kept.get(chunk, self._column)
-        if kept is not None:
-            return kept
-        rows = dict(self.loader.chunks.read(chunk))
-        self.loader.kept.put(chunk, rows)
-        return rows.items()
+    def _chunk(self, chunk: int) -> Iterator[tuple[str, Held]]:
+        """Out of the cache, as far as it goes."""
+        kept, chunks = self.loader.kept, self.loader.chunks
+        if kept is None:
+            yield from chunks.read(chunk)
+            return
+        read = set()
+        for name, one in kept.get(chunk, self._column):
+            read.add(name)
+            yield name, one
+        if len(read) < len(chunks.columns):
+            rows = dict(chunks.read(chunk))
+            kept.put(chunk, rows)
+            yield from ((name, one) for name, one in rows.items() if name not in read)
 
     def _column(self, size: int) -> NDArray[np.uint8]:
         """For a column of the cache: used again once its rows are taken out of it."""

@@ -111,14 +111,14 @@ def test_orders_are_permutations_and_any_row_may_come_anywhere() -> None:
     sizes = [50] * 20 + [7]
     places = np.zeros((50, 50))
     for seed in range(400):
-        orders, epoch = Orders(seed, sizes, 12 * 8 * 50), seed % 7
+        orders, epoch = Orders(seed, sizes, 8 * 4 * 50), seed % 7
         drawn = [orders.of(epoch, chunk) for chunk in range(21)]
         assert orders.often == {50}
         assert all(sorted(one.tolist()) == list(range(len(one))) for one in drawn)
         assert (orders.of(epoch, 5, 10, 20, np.empty(10, np.int64)) == drawn[5][10:20]).all()
         for one in drawn[:20:5]:
             places[np.arange(50), one] += 1
-    assert not Orders(0, sizes, 12 * 8 * 50 - 1).often
+    assert not Orders(0, sizes, 8 * 4 * 50 - 1).often
     # 1,600 drawn: each place has each row 32 times, within what a chi-square of 49 x 49 degrees allows.
     assert abs(((places - 32) ** 2 / 32).sum() - 49 * 49) < 5 * np.sqrt(2 * 49 * 49)
 

@@ -123,7 +123,7 @@ def test_a_loader_goes_on_in_another_process(method: str, path: Path, tmp_path: 
 
 
 INTERRUPTED = """
-import os, signal, sys, threading
+import os, signal, sys, threading, time
 from pipelines.loaders.loader import open_loader
 entered, go = threading.Event(), threading.Event()
 def slow(batch, random):
@@ -140,7 +140,12 @@ try:
     for batch in loader.epoch(0):
         pass
 except KeyboardInterrupt:
-    print("interrupted", [one.name for one in threading.enumerate() if one.name.startswith(("decoding", "assembling"))])
+    def left():
+        return [one.name for one in threading.enumerate() if one.name.startswith(("decoding", "assembling"))]
+    until = time.monotonic() + 20
+    while left() and time.monotonic() < until:  # one that was just being started is told to end, and not waited for
+        time.sleep(0.01)
+    print("interrupted", left())
 """
 
 
