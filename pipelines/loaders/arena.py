@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import threading
 from typing import Any
@@ -11,14 +12,19 @@ import numpy as np
 from pipelines.loaders.columns import Array
 
 _LINE = 64
-_KEPT = 8 << 20
-"""Larger than what a loader asks for again and again: columns of a row group, batches."""
+_MAPPED, _KEPT = 8 << 20, 16 << 20
+"""Bytes: what is larger is mapped by itself, such as arenas; free memory that a heap keeps at its end."""
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 
 
 def keep_what_is_freed() -> None:
     """glibc gives large arrays back to the system as they are freed, and each new one is then paid for page by page, a fifth of a loader's
-    time. A larger one that was freed once tells it to keep as much."""
-    np.empty(_KEPT, np.uint8)
+    time. So it is told to keep them: at each epoch, for TensorFlow sets the limit back when it makes a dataset of a Python generator."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_M_MMAP_THRESHOLD, _MAPPED)
+        libc.mallopt(_M_TOP_PAD, _KEPT)
+        libc.mallopt(_M_TRIM_THRESHOLD, _KEPT)
 
 
 class Arena:

@@ -111,7 +111,8 @@ class Loader:
         """From the batch `start` on, as if those before it had been taken."""
         keep_what_is_freed()
         decoding = ThreadPoolExecutor(self._memory.decoders(self.threads), "decoding")
-        assembling = ThreadPoolExecutor(self.threads, "assembling")
+        # What is only copying goes fastest in few threads; what stages do, in many.
+        assembling = ThreadPoolExecutor(self.threads if self.stages else -(-self.threads // 2), "assembling")
         reads, make = Reads(self, number), Batches(self, number)
         pools = (pool for pool in self.plan.pools(number) if pool.step + len(pool.takes) > start)
         read: deque[Reading] = deque()
