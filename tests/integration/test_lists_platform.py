@@ -31,7 +31,7 @@ SPEC: dict[str, Any] = {
         {"multi_hot": "devices", "separator": "|"},
         {"sequence": {"of": "filmId", "by": "userId", "length": 4}},
     ],
-    "model": {"family": "mlp", "train": {"epochs": 6}},
+    "model": {"family": "mlp", "train": {"epochs": 6, "batch_size": 256}},
     "gates": [{"metric": "auc", "min": 0.5}, {"parity": 1e-4}],
     "serve": {"filter": [{"available": True}], "deadlines": {"features": "500ms"}, "warm_up": 16},
 }
@@ -105,6 +105,6 @@ def test_lists_as_offsets_are_verified_served_and_compared_with(platform: Platfo
     until("a newer list of the user's counts", lambda: scores(platform, *asked[1], version=2) != after[1])
 
     gates = [{"metric": "auc", "not_worse_than": "serving", "by": 0.2}, {"parity": 1e-4}]
-    changed = OFFSETS | {"gates": gates, "model": {"family": "mlp", "train": {"epochs": 7}}}
+    changed = OFFSETS | {"gates": gates, "model": {"family": "mlp", "train": {"epochs": 7, "batch_size": 256}}}
     run = platform.wait_for_run(platform.post("/v1/recommenders", changed)["run"], "registered", seconds=280)
     assert run["metrics"]["serving.auc"] == pytest.approx(run["metrics"]["candidate.auc"], rel=0.2)
