@@ -93,7 +93,7 @@ def watch(clock: Clock) -> None:
         (columns.Long, "take", "take: long lists"),
         (reading.Reads, "part", "read: the rest"),
         (reading, "joined", "batch: put together"),
-        (loader.Batches, "batch", "batch: the rest"),
+        (loader.Assembly, "batch", "batch: the rest"),
     ):
         clock.wrap(owner, method, name)
     clock.wrap_cached(columns.ShortLists, ("values", "offsets"), "batch: short lists' values and offsets")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from benchmarks.loader_rows import FILE, ITEMS, USERS, genres_of_items, pieces
+from benchmarks.loader_rows import FILE, GROUP, ITEMS, USERS, genres_of_items, pieces
 
 _INTS, _FLOATS = 0x1A, 0x12
 
@@ -28,37 +29,28 @@ def write_single(folder: Path, count: int) -> None:
     items = [b"", *(_ints("item", [n + 1]) + _ints("genres", values[offsets[n] : offsets[n + 1]].tolist()) for n in range(ITEMS))]
     ratings = {half / 2: _float("rating", half / 2) + _float("label", float(half >= 8)) for half in range(11)}
     age = _float("age", 0.0)[:-4]
-    writer, written = None, 0
-    for piece in pieces(count):
-        if written % FILE == 0:
-            if writer is not None:
-                writer.close()
-            writer = tf.io.TFRecordWriter(str(folder / f"{written // FILE:04}.single.tfrecord"))
-        assert writer is not None
+    for piece, writer in _written(folder, count, "single"):
         user, item, rating = (piece.column(name).to_pylist() for name in ("user", "item", "rating"))
         ages = piece.column("age").to_numpy().tobytes()
         for n in range(len(user)):
             body = b"".join((users[user[n]], items[item[n]], ratings[rating[n]], age, ages[4 * n : 4 * n + 4]))
             writer.write(b"\x0a" + _varint(len(body)) + body)
-        written += len(user)
-    if writer is not None:
-        writer.close()
 
 
 def write_batches(folder: Path, count: int, batch: int) -> None:
     """A record is a batch: its rows stay together for ever."""
-    writer, written = None, 0
-    for piece in pieces(count):
-        if written % FILE == 0:
-            if writer is not None:
-                writer.close()
-            writer = tf.io.TFRecordWriter(str(folder / f"{written // FILE:04}.batches.tfrecord"))
-        assert writer is not None
+    for piece, writer in _written(folder, count, "batches"):
         for start in range(0, len(piece), batch):
             writer.write(example(piece.slice(start, batch)))
-        written += len(piece)
-    if writer is not None:
-        writer.close()
+
+
+def _written(folder: Path, count: int, kind: str) -> Iterator[tuple[pa.RecordBatch, Any]]:
+    """Each piece of the rows, and the file that it belongs into."""
+    every = pieces(count)
+    for number in range(-(-count // FILE)):
+        with tf.io.TFRecordWriter(str(folder / f"{number:04}.{kind}.tfrecord")) as writer:
+            for piece in islice(every, -(-FILE // GROUP)):
+                yield piece, writer
 
 
 def example(rows: pa.RecordBatch) -> bytes:

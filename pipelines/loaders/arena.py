@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.loaders.columns import Array
+from pipelines.loaders.columns import LINE, Array, aligned
 
-_LINE = 64
 _MAPPED, _KEPT = 8 << 20, 16 << 20
 """Bytes: what is larger is mapped by itself, such as arenas; free memory that a heap keeps at its end."""
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
@@ -31,18 +30,17 @@ class Arena:
     """Of so many bytes. Many threads may take from it; all that was taken is given up at once."""
 
     def __init__(self, size: int) -> None:
-        self._bytes = np.empty(size + _LINE, np.uint8)
-        self._begin = -self._bytes.ctypes.data % _LINE
+        self._bytes = aligned((size,), np.uint8)
         self._lock = threading.Lock()
         self._used = 0
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
         size = math.prod(shape) * np.dtype(dtype).itemsize
         with self._lock:
-            at = self._begin + self._used
+            at = self._used
             if at + size > len(self._bytes):
                 return np.empty(shape, dtype)
-            self._used += -(-size // _LINE) * _LINE
+            self._used += -(-size // LINE) * LINE
         found: Array = self._bytes[at : at + size].view(dtype).reshape(shape)
         return found
 
@@ -52,4 +50,4 @@ class Arena:
     @staticmethod
     def room(arrays: int) -> int:
         """Bytes that so many arrays may take beyond their own."""
-        return arrays * _LINE
+        return arrays * LINE

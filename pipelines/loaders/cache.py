@@ -23,10 +23,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.loaders.columns import Array, Flat, Held, Lists, Long, Short
+from pipelines.loaders.columns import LINE, Array, Flat, Held, Lists, Long, Short
 
 _VERSION = 2
-_LINE = 64
 _LENGTHS = "~lengths"
 """Ends the name of the column that says how many values the short lists of another one have."""
 _SUM, _DTYPE = b"eyas.sum", b"eyas.dtype"
@@ -137,7 +136,7 @@ class Column:
 
     def read(self, file: int, scratch: Scratch) -> Held:
         """OSError where the file has less."""
-        sizes = [-(-_bytes(dtype, shape) // _LINE) * _LINE for _, dtype, shape in self.arrays]
+        sizes = [-(-_bytes(dtype, shape) // LINE) * LINE for _, dtype, shape in self.arrays]
         room, begin, found = scratch(sum(sizes)), 0, []
         for (at, dtype, shape), size in zip(self.arrays, sizes, strict=True):
             part = room[begin : begin + _bytes(dtype, shape)]

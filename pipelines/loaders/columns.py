@@ -28,14 +28,15 @@ SPARE = 1.5
 """What longer ones may take as rows, beside what they take as values and offsets."""
 
 
-_LINE = 64
+LINE = 64
+"""Bytes of the processor's cache that are read at once."""
 
 
 def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
     """Memory that begins on a line of the processor's cache: TensorFlow takes such arrays as they are, and copies others."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    room = np.empty(size + _LINE, np.uint8)
-    begin = -room.ctypes.data % _LINE
+    room = np.empty(size + LINE, np.uint8)
+    begin = -room.ctypes.data % LINE
     found: Array = room[begin : begin + size].view(dtype).reshape(shape)
     return found
 

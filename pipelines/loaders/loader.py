@@ -96,7 +96,7 @@ class Loader:
         rows = next((rows for at in full if (rows := reads.part(Part(at, 0, self.chunks.chunks[at].rows), np.empty))), None)
         if rows is None:
             return described(self.chunks.schema)
-        return described_by(Batches(self, 0).batch(0, [rows], [0], [min(self.batch_size, count(rows))]))
+        return described_by(Assembly(self, 0).batch(0, [rows], [0], [min(self.batch_size, count(rows))]))
 
     def kinds(self, label: str | None = None) -> dict[str, Kind]:
         """What each column is to a model."""
@@ -113,7 +113,7 @@ class Loader:
         decoding = ThreadPoolExecutor(self._memory.decoders(self.threads), "decoding")
         # What is only copying goes fastest in few threads; what stages do, in many.
         assembling = ThreadPoolExecutor(self.threads if self.stages else -(-self.threads // 2), "assembling")
-        reads, make = Reads(self, number), Batches(self, number)
+        reads, make = Reads(self, number), Assembly(self, number)
         pools = (pool for pool in self.plan.pools(number) if pool.step + len(pool.takes) > start)
         read: deque[Reading] = deque()
         made: deque[Future[Columns]] = deque()
@@ -198,7 +198,7 @@ class Loader:
 
 
 @dataclass(frozen=True)
-class Batches:
+class Assembly:
     loader: Loader
     epoch: int
 

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from pipelines.loaders.memory import MEBIBYTE
 from shared.contracts.quantities import parse_memory
 from shared.domain.errors import Conflict, Invalid
 
 GPU_MEMORY = "EYAS_GPU_MEMORY"
 """Of each GPU, what TensorFlow may take, such as 8Gi."""
-MEBIBYTE = 2**20
 _NOISE = re.compile(rb"(I\d{4} .*|WARNING: All log messages before absl::InitializeLog\(\).*|To enable the following instructions:.*|)\n?")
 
 
