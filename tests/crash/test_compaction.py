@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -19,7 +21,8 @@ from shared.testing.event_suite import ATTRIBUTION, did, shown
 from tests.compacting import EVERY, Place
 from tests.support import until
 
-DAYS, ROWS = 12, 6_000
+DAYS, ROWS, MOST = 12, 6_000, 10
+"""`MOST`: so often there are new events for one that is killed."""
 FIRST, LAST = start_of(date(2026, 3, 5)), date(2026, 3, 20)
 
 
@@ -36,49 +39,76 @@ def fill(log: SqlEventLog, start: int) -> None:
     log.interactions([did(10, one, user=n, kind="click") for n, one in enumerate(at)], [True] * ROWS, ATTRIBUTION)
 
 
-def kill_the_stage() -> None:
-    """The interpreter under its shim, and the shim with it."""
-    for child in psutil.Process().children(recursive=True):
-        if "pipelines.stages.etl" in " ".join(child.cmdline()):
-            child.kill()
+def the_stage() -> list[psutil.Process]:
+    """With its shim, while there is one."""
+    return [child for child in psutil.Process().children(recursive=True) if "pipelines.stages.etl" in " ".join(child.cmdline())]
 
 
 def test_a_compaction_that_is_killed_again_and_again_writes_each_row_once(tmp_path: Path, engine: Engine) -> None:
     log = SqlEventLog(engine)
     here = Place(tmp_path, log, SqlEventDays(engine))
-    fill(log, 0)
     work = tmp_path / "work"
     here.executor = executor = LocalExecutor(work, {"etl": "pipelines.stages.etl"})
     compactor = here.compactor()
-    blobs = tmp_path / "artifacts/blobs"
-    # it began, it fetched what it reads, it wrote some of its files, all but the last are in the store
-    points = [
-        lambda one: True,
-        lambda one: (work / one / "inputs").exists(),
-        lambda one: len(list((work / one / "out").rglob("*.parquet"))) >= DAYS,
-        lambda one: len([path for path in blobs.rglob("*") if path.is_file()]) > 2 * DAYS + 4,
+
+    def blobs() -> int:
+        return sum(path.is_file() for path in (tmp_path / "artifacts/blobs").rglob("*"))
+
+    # it began, it fetched what it reads, it wrote half of its files, some of them are in the store
+    points: list[Callable[[str, int], bool]] = [
+        lambda one, had: True,
+        lambda one, had: (work / one / "inputs").exists(),
+        lambda one, had: len(list((work / one / "out").rglob("*.parquet"))) >= DAYS,
+        lambda one, had: blobs() > had + 4,
     ]
-    try:
-        for number, reached in enumerate(points, 1):
-            attempt = f"compact-films-0-etl-{number}"
+    filled = 0
 
-            def running(attempt: str = attempt) -> bool:
-                compactor.step()
-                return executor.observe(attempt) is not None
+    def more() -> None:
+        nonlocal filled
+        assert filled < MOST, "compactions end before they are killed"
+        fill(log, filled * ROWS)
+        filled += 1
 
-            until(f"{attempt} runs", running)
-            until("it is as far as that", lambda reached=reached, one=attempt: reached(one))  # type: ignore[misc]
-            kill_the_stage()
-            until("it has ended", lambda one=attempt: executor.observe(one).phase != "running")  # type: ignore[misc]
-            assert here.read().equals(here.plain())
+    def killed(reached: Callable[[str, int], bool], number: int, n: int) -> bool:
+        """Whether a try of a compaction was killed at a point; it may have ended before."""
+        attempt = f"compact-films-{number}-etl-{n}"
+
+        def running() -> bool:
             compactor.step()
-            here.clock.time += EVERY
-        fill(log, ROWS)  # stragglers of days that are being written
+            return executor.observe(attempt) is not None
+
+        def ended() -> bool:
+            return executor.observe(attempt).phase != "running"  # type: ignore[union-attr]
+
+        until(f"{attempt} runs", running)
+        had = blobs()
+        until("the stage is there", lambda: the_stage() or ended())
+        stage = the_stage()
+        while not (reached(attempt, had) or ended()):
+            pass  # what it does next takes milliseconds
+        for process in stage:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        until("it has ended", ended)
+        assert here.read().equals(here.plain())
+        compactor.step()
+        here.clock.time += EVERY
+        return here.store.manifest(attempt) is None
+
+    try:
+        more()
+        number, n = 0, 1
+        for reached in points:
+            while not killed(reached, number, n):
+                number, n = number + 1, 1
+                more()
+            n += 1
+        more()  # stragglers of days that are being written
 
         def compacted() -> bool:
             compactor.step()
             here.clock.time += timedelta(minutes=1)
-            return sum(sum(keys.values()) for keys in here.written("impressions").values()) == 2 * ROWS
+            return sum(sum(keys.values()) for keys in here.written("impressions").values()) == filled * ROWS
 
         until("all is written", compacted, 120)
     finally:
