@@ -10,7 +10,7 @@ export PYTHONUTF8 := 1
 TORCH = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock $$(sed -n 's/^ *"\(torch==[^"]*\)",*$$/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-nvtabular setup-torch demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-loader bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-loop lock doctor clean lint-api security
+.PHONY: help setup setup-nvtabular setup-torch demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop lock doctor clean lint-api security
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -128,6 +128,9 @@ bench-faults: setup ## what recommend gives while Triton, a version, the databas
 bench-kpis: setup ## what it costs to ask what a version earned, when a million answers are there, on SQLite and PostgreSQL
 	@$(BIN)/python -m benchmarks.kpis
 
+bench-off-policy: setup ## what is foretold of candidates from explored answers, beside what they would really earn
+	@$(BIN)/python -m benchmarks.off_policy
+
 bench-etl: setup setup-nvtabular ## features of 4 and 16 million MovieLens-shaped rows: rows a second and memory, beside DuckDB, polars and NVTabular by hand
 	@$(BIN)/python -m benchmarks.etl
 
@@ -137,6 +140,9 @@ bench-loader: setup setup-torch ## batches of 4 and 16 million MovieLens-shaped 
 	@$(BIN)/python -m benchmarks.loader --fit --runs 3
 	@$(BIN)/python -m benchmarks.loader --profile
 	@$(BIN)/python -m benchmarks.loader_doors
+
+bench-train: setup setup-torch ## steps of the neural families beside the same models in plain Keras and torch, as tables grow, with each switch on and off; against the machine's own limit
+	@$(BIN)/python -m benchmarks.train
 
 bench-incremental: setup ## features fitted on new data alone, day by day, beside a fit on everything
 	@$(BIN)/python -m benchmarks.incremental
@@ -159,13 +165,13 @@ bench-drift: setup ## how late drift is found, and how often where there is none
 bench-loop: setup ## 30 simulated days with two shifts of tastes: retrained by triggers, daily, or never
 	@$(BIN)/python -m benchmarks.closed_loop
 
-bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-etl bench-loader bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-loop ## every benchmark
+bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-etl bench-loader bench-train bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-loop ## every benchmark
 
 doctor: setup ## what this machine has and lacks
 	@$(BIN)/eyas doctor
 
 lock: setup ## resolves requirements.lock and those of the images anew; NVTabular's pins hold nothing back but themselves
-	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --extra pipelines --extra ann --extra triton --extra cluster --group dev pyproject.toml -o requirements.lock
+	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --extra pipelines --extra ann --extra tune --extra triton --extra cluster --group dev pyproject.toml -o requirements.lock
 	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --constraint requirements.lock --extra pipelines --extra triton --extra cluster pyproject.toml -o images/requirements.lock
 	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --constraint requirements.lock --extra nvtabular pyproject.toml -o images/nvtabular.lock
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from pipelines.data.synthetic import LIKED, World
-from pipelines.training.als import Pairs, Terms, begin, sweeps
+from pipelines.training.als import Terms, begin, sweeps
+from pipelines.training.likes import Pairs
 
 WIDTH = 64
 _USERS, _ITEMS, _RATINGS = 4_000, 3_000, 400_000

@@ -22,9 +22,9 @@ import polars as pl
 from benchmarks.families import etl, write
 from benchmarks.report import Row, peak, publish
 from pipelines.features.graph import load_graph
-from pipelines.loaders.batches import Batches
-from pipelines.loaders.liked import read_liked
-from pipelines.loaders.tables import USERS, read_table
+from pipelines.inputs.batches import Batches
+from pipelines.inputs.liked import read_liked
+from pipelines.inputs.tables import USERS, read_table
 from shared.artifacts import FsspecArtifacts
 
 CONTENDERS = {"as they are": (0, False), "4 negatives": (4, False), "4 negatives, verified": (4, True)}

@@ -32,10 +32,14 @@ from rich.console import Console
 from benchmarks.report import Row, publish
 from pipelines.data.sets.named import load
 from pipelines.data.sets.twins import SHAPES, Twin
+from pipelines.inputs.batches import Batch
 from pipelines.loaders.loader import Loader, open_loader
-from pipelines.models.mlp import Architecture, build
-from pipelines.models.runtime import load_keras
+from pipelines.models.mlp import architecture_of
+from pipelines.models.neural.frameworks import load_framework
+from pipelines.models.neural.step import How, NeuralStep
+from pipelines.models.neural.weights import begin
 from pipelines.models.tables import Table
+from shared.contracts.families import MlpParams
 
 NAME = "ml-100k"
 ORDERS = {"time": ["time"], "user": ["user", "time"], "label": ["label", "time"]}
@@ -166,19 +170,16 @@ def _columns(loader: Loader, epoch: int) -> Iterator[Columns]:
 
 def learned(epochs: Epochs, rows: pl.DataFrame, held: pl.DataFrame, seed: int, count: int) -> list[float]:
     """The loss on the rows that were held out, after each epoch."""
-    keras = load_keras()
-    keras.utils.clear_session()
-    keras.utils.set_random_seed(seed)
     tables = tuple(Table(name, int(rows[name].max()) + 1, 16, None) for name in ("user", "item"))  # type: ignore[arg-type]
-    model = build(Architecture(tables, (32, 16)))
-    model.compile(optimizer=keras.optimizers.Adam(0.002), loss="binary_crossentropy")
+    architecture = architecture_of(tables, MlpParams(layers=(32, 16)))
+    step = NeuralStep(load_framework("tensorflow"), architecture, begin(architecture, seed), How(learning_rate=0.002, seed=seed))
     looked = {name: held[name].to_numpy() for name in ("user", "item")}
     labels = held["label"].to_numpy()
     found = []
     for number in range(count):
         for batch in epochs(seed, number):
-            model.train_on_batch({name: batch[name] for name in ("user", "item")}, batch["label"])
-        scores = np.clip(np.asarray(model.predict_on_batch(looked), np.float64), 1e-7, 1 - 1e-7)
+            step(Batch({name: batch[name] for name in ("user", "item")}, batch["label"]))
+        scores = np.clip(step.score(looked).astype(np.float64), 1e-7, 1 - 1e-7)
         found.append(float(-np.log(np.where(labels > 0, scores, 1 - scores)).mean()))
     return found
 

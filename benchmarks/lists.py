@@ -73,10 +73,10 @@ def main() -> int:
 
 def units(kind: str, folder: Path, store: FsspecArtifacts) -> dict[Lists, tuple[ServedUnit, Signature, Feed]]:
     """One model in both layouts, and the catalogue's columns."""
-    import keras
-
-    from pipelines.models.mlp import MlpModel, build, plan
-    from shared.contracts.models import MlpParams
+    from pipelines.models.mlp import plan
+    from pipelines.models.neural.model import NeuralModel
+    from pipelines.models.neural.weights import begin
+    from shared.contracts.families import MlpParams
 
     folder.mkdir()
     name = f"lists-{kind.replace(' ', '-')}"
@@ -86,9 +86,8 @@ def units(kind: str, folder: Path, store: FsspecArtifacts) -> dict[Lists, tuple[
     seen = {"user": chance.integers(1, USERS + 1, ITEMS), "item": np.arange(1, ITEMS + 1)}
     seen_rows = pl.LazyFrame(seen | {"time": np.zeros(ITEMS), "label": np.ones(ITEMS, np.int8)})
     graph = prepare(graph_of(spec, {}, table.schema, None, {}), table, None, seen_rows).fit(seen_rows).graph
-    keras.utils.set_random_seed(1)
     architecture = plan(graph, MlpParams(width=32), None)
-    model = MlpModel(architecture, build(architecture))
+    model = NeuralModel(architecture, begin(architecture, 1))
     found: dict[Lists, tuple[ServedUnit, Signature, Feed]] = {}
     for number, lists in enumerate(LAYOUTS, 1):
         served = signature(graph, Serve(lists=lists))

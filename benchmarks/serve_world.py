@@ -20,8 +20,10 @@ from pipelines.features.graph import Graph
 from pipelines.features.prepared import graph_of as compile_spec
 from pipelines.features.prepared import prepare
 from pipelines.features.raw import item_columns, signature
-from pipelines.models.mlp import MlpModel, build, plan
-from shared.contracts.models import MlpParams
+from pipelines.models.mlp import plan
+from pipelines.models.neural.model import NeuralModel
+from pipelines.models.neural.weights import begin
+from shared.contracts.families import MlpParams
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import digest_of
 from shared.ports import Version
@@ -59,17 +61,14 @@ def graph_of(spec: RecommenderSpec, items: pl.DataFrame, users: int) -> Graph:
 
 def write(folder: Path, spec: RecommenderSpec, items: int, users: int, seed: int = 1) -> dict[str, Path]:
     """The files of a served unit."""
-    import keras
-
     table = catalogue(items, seed)
     graph = graph_of(spec, table, users)
-    keras.utils.set_random_seed(seed)
     architecture = plan(graph, MlpParams(width=WIDTH), None)
     served = signature(graph, spec.serve)
     columns = item_columns(listed(table), served)
     chance = np.random.default_rng(seed)
     vectors = {side: _vectors(chance, count) for side, count in (("item", items), ("user", users))}
-    files = {"model.onnx": write_unit(graph, MlpModel(architecture, build(architecture)), folder / "model.onnx")}
+    files = {"model.onnx": write_unit(graph, NeuralModel(architecture, begin(architecture, seed)), folder / "model.onnx")}
     (folder / "signature.json").write_text(served.model_dump_json())
     np.savez(folder / "catalogue.npz", **columns)
     np.save(folder / "popular.npy", chance.permutation(np.arange(1, items + 1)), allow_pickle=False)

@@ -98,7 +98,9 @@ def _found(stage: str, metrics: Json) -> str:
         if stage == "etl":
             return f": {metrics['rows.train']:,.0f} rows to train on, {metrics['rows.holdout']:,.0f} held out"
         if stage == "evaluate":
-            others = [f"{name}'s {metrics[f'{name}.hr@10']:.3f}" for name in ("popularity", "serving") if f"{name}.hr@10" in metrics]
+            others = [
+                f"{name}'s {metrics[f'{name}.hr@10']:.3f}" for name in ("popularity", "baseline", "serving") if f"{name}.hr@10" in metrics
+            ]
             return f": hr@10 {metrics['candidate.hr@10']:.3f}, {', '.join(others)}"
     except KeyError:
         return ""

@@ -15,6 +15,7 @@ from typing import Any, cast
 from services.api.access import ANYBODY, HOLDER, table
 from services.api.app import ROOMS, create_app
 from services.api.parts import Door, Parts
+from shared.contracts.presets import PRESETS
 from shared.contracts.spec import RecommenderSpec
 from shared.domain import retrainer, rollout, run
 from shared.domain.access import DUTIES, Role
@@ -46,6 +47,15 @@ def reference() -> str:
     rows.append("Only `name`, `data` and `schema` are required. Durations are written `30s`, `15m`, `7d`; shares `2%` or `0.02`.\n")
     rows.append("| field | type | default | what it says |\n| --- | --- | --- | --- |")
     rows += list(_fields(document, document, ""))
+    return "\n".join(rows) + "\n" + presets()
+
+
+def presets() -> str:
+    rows = ["\n## Presets\n\nSettings that were tuned: `model: {preset: NAME}`. What is said beside it has the last word.\n"]
+    rows.append("| preset | family | params | train | tuned on |\n| --- | --- | --- | --- | --- |")
+    for name, one in PRESETS.items():
+        said = (f"`{json.dumps(dict(part))}`" if part else "" for part in (one.params, one.train))
+        rows.append(f"| `{name}` | `{one.family}` | {' | '.join(said)} | {one.about} |")
     return "\n".join(rows) + "\n"
 
 

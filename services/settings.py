@@ -24,6 +24,7 @@ from shared.domain.errors import Invalid
 _PREFIX = "EYAS_"
 _HOST_PORT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?:([0-9]{1,5})")
 _REPLICA = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 _SECRETS = frozenset({"database_url", "database_password", "events", "features"})
 _NATS = re.compile(r"(nats|tls)://[^\s/,]+")
 _REDIS = re.compile(r"rediss?://[^\s/,]+(/[0-9]{1,4})?")
@@ -47,6 +48,14 @@ def _paths(value: Any) -> Any:
     if value.lstrip().startswith("["):
         raise ValueError("write the paths with ':' between them, not as JSON")
     return [one for one in re.split(r":(?!//)", value) if one]
+
+
+def _modules(value: Any) -> Any:
+    found = [one.strip() for one in value.split(",") if one.strip()] if isinstance(value, str) else value
+    for one in found if isinstance(found, list) else ():
+        if not _MODULE.fullmatch(str(one)):
+            raise ValueError(f"names of modules such as acme.recommenders are expected, ',' between them: '{one}' is none")
+    return found
 
 
 def _host(value: str) -> str:
@@ -98,6 +107,11 @@ class Settings(BaseSettings):
     data_roots: Annotated[list[str], NoDecode, BeforeValidator(_paths)] = Field(
         default_factory=list,
         description="Folders, and s3://BUCKET/PREFIX, specs may read from, ':' between them; the working folder's `data` if none.",
+    )
+    families: Annotated[list[str], NoDecode, BeforeValidator(_modules)] = Field(
+        default_factory=list,
+        description="Python modules of which specs may name a model family (`module:Class`), ',' between them; they are installed where "
+        "stages run. None if absent.",
     )
     databases: Path | None = Field(
         None, description="A file with the databases that specs may query: one `name: URL` a line (postgresql:// or sqlite:///FILE)."

@@ -50,8 +50,11 @@ def new_run(
     return Record(id=id, recommender=recommender.name, spec=spec, status=RunStatus(), created_at=now, due_at=now, priority=terms.priority)
 
 
-def retry_run(old: Record[RunStatus], stage: str | None, id: str, cause: str, now: datetime, *, by: str) -> Record[RunStatus]:
-    """A new run of what the old one was to do, from a stage on: what it had published before that stage is adopted as it is."""
+def retry_run(
+    old: Record[RunStatus], stage: str | None, id: str, cause: str, now: datetime, *, by: str, accept: bool = False
+) -> Record[RunStatus]:
+    """A new run of what the old one was to do, from a stage on: what it had published before that stage is adopted as it is. `accept`:
+    gates that come out inconclusive don't refuse it, by this person's decision."""
     state, done = old.status.state, old.status.stages
     if not MACHINE.terminal(state):
         raise Conflict(f"run {old.id} is {state} and can be retried once it has ended; cancel it first if it is to end now")
@@ -69,7 +72,7 @@ def retry_run(old: Record[RunStatus], stage: str | None, id: str, cause: str, no
             f"run {old.id} has published {' and '.join(published) or 'no stage'}: it can be retried from {' or '.join(possible)}"
         )
     kept = {one.stage: encode(StageDone, one) for one in done[: STAGES.index(chosen)]}
-    spec = {**old.spec, "cause": cause, "by": by, "retry_of": old.id, "from": chosen, "adopt": kept}
+    spec = {**old.spec, "cause": cause, "by": by, "retry_of": old.id, "from": chosen, "adopt": kept, "accepts": by if accept else ""}
     return replace(old, id=id, spec=spec, status=RunStatus(), created_at=now, due_at=now, revision=0, asked=None, intent=None)
 
 

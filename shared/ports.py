@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from shared.contracts.archive import EventTable
 from shared.contracts.events import Impression, Interaction
+from shared.contracts.progress import Progress
 from shared.contracts.sources import Contents
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import File, Files, Manifest, StageSpec
@@ -434,6 +435,9 @@ class ArtifactStore(Protocol):
     def kept_log(self, attempt: str, offset: int, most: int) -> bytes | None:
         """At most `most` bytes of it, from a byte offset on; None if none is kept."""
 
+    def told(self, attempt: str) -> Progress | None:
+        """How far an attempt is that works; None where it hasn't told, or has ended."""
+
 
 @dataclass(frozen=True)
 class Stored:
@@ -486,6 +490,11 @@ class Attic(Protocol):
     def erase(self, one: Discarded) -> None: ...
 
     def unpin(self, pin: Pin) -> None: ...
+
+    def live(self) -> Sequence[str]:
+        """Attempts that left something for while they work: how far they are, and checkpoints."""
+
+    def drop_live(self, attempt: str) -> None: ...
 
 
 class Leftovers(Protocol):

@@ -17,8 +17,8 @@ from pipelines.features.graph import Graph
 from pipelines.features.operators.base import output_name
 from pipelines.features.prepared import Prepared, graph_of, prepare
 from pipelines.features.raw import item_columns, signature
-from pipelines.loaders.meetings import Meetings, RawColumns, read_meetings
-from pipelines.loaders.tables import Catalogue, Codes
+from pipelines.inputs.meetings import Meetings, RawColumns, read_meetings
+from pipelines.inputs.tables import Catalogue, Codes
 from pipelines.models.families import FAMILIES
 from pipelines.models.family import Task, Trained
 from pipelines.models.popularity import fit_popularity

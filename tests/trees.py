@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from pipelines.features.graph import IR_VERSION, OPSET
 from pipelines.features.reading import Reads
-from pipelines.loaders.batches import Batches
-from pipelines.loaders.tables import Codes
+from pipelines.inputs.batches import Batches
+from pipelines.inputs.tables import Codes
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
 from pipelines.models.tables import Table
 

@@ -25,6 +25,9 @@ TOOLS: Mapping[str, str] = {
     "convert": "pipelines.data.tools:convert",
     "explain": "pipelines.explain.command:explain",
     "encode": "pipelines.encoding.command:encode",
+    "evaluate": "pipelines.trials.evaluate:evaluate",
+    "train": "pipelines.trials.train:train",
+    "tune": "pipelines.trials.tune:tune",
     "convert_features": "pipelines.features.convert.command:convert",
 }
 """By the first word of a request, which is a list of it and of what the tool is told: where the tool stands. What it imports is its own."""

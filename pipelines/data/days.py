@@ -28,9 +28,8 @@ _ROW_GROUP = 65_536
 def unwritten(table: EventTable, name: str, dump: Path, parts: Sequence[Path]) -> pl.DataFrame:
     """What a day's dump holds and its parts don't, the oldest first."""
     with readable(name):
-        rows = pl.read_ndjson(dump, schema={column: _DUMPED[kind] for column, kind in COLUMNS[table].items()})
-    moments = [column for column, kind in COLUMNS[table].items() if kind == "moment"]
-    rows, key = rows.with_columns(pl.col(moments).cast(pl.Datetime("us", "UTC"))), KEYS[table]
+        rows = read_dump(table, dump)
+    key = KEYS[table]
     if parts:
         known = pl.concat([pl.read_parquet(path, columns=[key]) for path in parts])
         strange = known.join(rows, on=key, how="anti")
@@ -38,6 +37,15 @@ def unwritten(table: EventTable, name: str, dump: Path, parts: Sequence[Path]) -
             raise BadData(f"{name}: {len(strange):,} rows were written before that the database doesn't hold now: is it an older copy?")
         rows = rows.join(known, on=key, how="anti")
     return rows.sort("at", key)
+
+
+def read_dump(table: EventTable, dump: Path | None) -> pl.DataFrame:
+    """A day as the platform dumped it, with the columns of a part; no rows where there is no dump."""
+    schema = {column: _DUMPED[kind] for column, kind in COLUMNS[table].items()}
+    empty = dump is None or not dump.stat().st_size
+    rows = pl.DataFrame(schema=schema) if dump is None or empty else pl.read_ndjson(dump, schema=schema)
+    moments = [column for column, kind in COLUMNS[table].items() if kind == "moment"]
+    return rows.with_columns(pl.col(moments).cast(pl.Datetime("us", "UTC")))
 
 
 def write_part(rows: pl.DataFrame, path: Path) -> None:

@@ -27,8 +27,11 @@ class UserCases:
 
     user: int
     targets: Ints
+    """-1 is an item that isn't in the catalogue: no model can find it."""
     liked: Ints
     touched: Ints
+    known: bool = True
+    """Whether models can be asked about this user."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,15 @@ class Cases:
     @property
     def count(self) -> int:
         return sum(len(one.targets) for one in self.users)
+
+    @property
+    def owners(self) -> Ints:
+        """Of each case its user, by place."""
+        return np.repeat(np.arange(len(self.users)), [len(one.targets) for one in self.users])
+
+    @property
+    def targets(self) -> Ints:
+        return np.concatenate([one.targets for one in self.users]) if self.users else np.empty(0, np.int64)
 
 
 def sample_cases(holdout: pl.LazyFrame, history: pl.LazyFrame, items: pl.Series, keep_seen: bool, seed: int) -> Cases:
@@ -71,10 +83,18 @@ def sampled_negatives(cases: Cases, count: int, seed: int) -> list[list[Ints]]:
     for one in cases.users:
         free = np.ones(cases.catalogue, dtype=bool)
         free[one.touched] = False
-        free[one.targets] = False
+        free[one.targets[one.targets >= 0]] = False
         rows = np.flatnonzero(free)
         drawn.append([random.choice(rows, min(count, len(rows)), replace=False) for _ in one.targets])
     return drawn
+
+
+def known_likes(history: pl.LazyFrame, cases: Cases) -> Ints:
+    """How much each user had liked before the holdout."""
+    users = pl.DataFrame({"user": [one.user for one in cases.users]}, schema={"user": pl.Int64})
+    counted = history.filter((pl.col("before") == 1) & pl.col("user").is_in(users["user"].implode())).group_by("user").len()
+    found = users.join(counted.collect(engine="streaming"), on="user", how="left", maintain_order="left")["len"]
+    return found.fill_null(0).cast(pl.Int64).to_numpy()
 
 
 def _within_bounds(found: pl.DataFrame, catalogue: int, random: np.random.Generator) -> pl.DataFrame:

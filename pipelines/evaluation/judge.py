@@ -1,24 +1,30 @@
-"""Judges one contender: its metrics on the cases and on the labelled rows of the holdout."""
+"""Judges one contender: the ranks of the cases, and what its scores say of the labelled rows of the holdout."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.evaluation.cases import Cases, Ints, UserCases
-from pipelines.evaluation.metrics import STANDARD, RankMetric, auc, middle_rank, rank_metric
+from pipelines.evaluation.breadth import coverage, novelty
+from pipelines.evaluation.calibration import Calibration, calibrate
+from pipelines.evaluation.cases import Cases, Ints
+from pipelines.evaluation.metrics import STANDARD, auc, is_rank_metric
+from pipelines.evaluation.observed import observe
+from pipelines.evaluation.ranking import CHUNK, SHOWN, Ranked, Tell, by_pairs, checked, rank
 from pipelines.evaluation.recall import Retrieve
-from pipelines.evaluation.scorers import Scorer
+from pipelines.evaluation.scorers import Every, Scorer
+from pipelines.evaluation.slices import Slice
 from shared.contracts.gates import MetricGate
 from shared.contracts.spec import RecommenderSpec
 
-CHUNK = 131_072
 MAX_LABELLED = 200_000
+MORE = ("mrr@10", "map@10", "auc/99")
+"""Beside those that are standard, in every report."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,26 @@ class Labelled:
     labels: NDArray[np.int8]
 
 
+@dataclass(frozen=True)
+class Judgement:
+    ranked: Ranked
+    breadth: Mapping[str, float]
+    auc: float | None = None
+    """Of the labelled rows; None where they are of one label."""
+    calibration: Calibration | None = None
+    scores: NDArray[Any] | None = field(default=None, repr=False)
+    """Of the labelled rows."""
+
+    def values(self, names: Iterable[str]) -> dict[str, float]:
+        """Those metrics, and whatever else there is of one number."""
+        found = {name: one.mean for name, one in observe(self.ranked, names).items()} | dict(self.breadth)
+        if self.auc is not None:
+            found["auc"] = self.auc
+        if self.calibration is not None:
+            found |= {"log_loss": self.calibration.log_loss, "calibration_error": self.calibration.error}
+        return found
+
+
 def labelled_rows(holdout: pl.LazyFrame, seed: int) -> Labelled:
     frame = holdout.select("user", "item_row", "label").collect(engine="streaming")
     if len(frame) > MAX_LABELLED:
@@ -37,66 +63,69 @@ def labelled_rows(holdout: pl.LazyFrame, seed: int) -> Labelled:
     return Labelled(frame["user"].to_numpy(), frame["item_row"].cast(pl.Int64).to_numpy(), frame["label"].to_numpy())
 
 
-def wanted_metrics(spec: RecommenderSpec) -> tuple[RankMetric, ...]:
-    """The standard ranking metrics and those that a gate names."""
+def wanted_metrics(spec: RecommenderSpec) -> tuple[str, ...]:
+    """The ranking metrics of every report, and those that a gate names."""
     named = [gate.metric for gate in spec.gates if isinstance(gate, MetricGate)]
-    return tuple(rank_metric(name) for name in dict.fromkeys((*STANDARD, *named)) if name != "auc" and not name.startswith("recall@"))
+    return tuple(dict.fromkeys(name for name in (*STANDARD, *MORE, *named) if is_rank_metric(name) or name in MORE))
 
 
 def judge(
-    scorer: Scorer, cases: Cases, negatives: dict[int, list[list[Ints]]], labelled: Labelled, metrics: Sequence[RankMetric]
-) -> dict[str, float]:
-    """`negatives` holds the sampled rows for each count that a metric asks for, shared by all contenders."""
-    full: list[float] = []
-    sampled: dict[int, list[float]] = {count: [] for count in negatives}
-    for number, (one, scores) in enumerate(zip(cases.users, _score_users(scorer, cases), strict=True)):
-        full += _full_ranks(one, scores)
-        for count, drawn in negatives.items():
-            targets = zip(one.targets, drawn[number], strict=True)
-            sampled[count] += [middle_rank(scores[row], scores[others]) for row, others in targets]
-    ranks = {None: np.array(full)} | {count: np.array(values) for count, values in sampled.items()}
-    values = {metric.name: metric.of(ranks[metric.negatives]) for metric in metrics}
-    area = auc(labelled.labels, _score_pairs(scorer, labelled.users, labelled.rows))
-    return values if area is None else values | {"auc": area}
+    scorer: Scorer,
+    cases: Cases,
+    negatives: Mapping[int, Sequence[Sequence[Ints]]],
+    labelled: Labelled | None = None,
+    likes: Mapping[int, int] | None = None,
+    every: Every | None = None,
+    tell: Tell | None = None,
+) -> Judgement:
+    """`negatives` holds the sampled rows for each count that a metric asks for, shared by all contenders; `likes` how often rows of the
+    catalogue are liked, where novelty is wanted. `every` scores the whole catalogue faster than pair by pair."""
+    ranked = rank(every or by_pairs(scorer, cases.catalogue), cases, negatives, tell=tell)
+    breadth = {f"coverage@{SHOWN}": coverage(ranked.shown, cases.catalogue)}
+    if likes is not None and (bits := novelty(ranked.shown, likes, cases.catalogue)) is not None:
+        breadth[f"novelty@{SHOWN}"] = bits
+    if labelled is None:
+        return Judgement(ranked, breadth)
+    scores = _score_pairs(scorer, labelled.users, labelled.rows)
+    area = auc(labelled.labels, scores)
+    return Judgement(ranked, breadth, area, calibrate(labelled.labels, scores) if area is not None else None, scores)
 
 
-def judge_retrieved(scorer: Scorer, retrieve: Retrieve, candidates: int, cases: Cases, metrics: Sequence[RankMetric]) -> dict[str, float]:
-    """As it will be served: what isn't among the candidates isn't scored, however good the model would find it."""
-    ranks: list[float] = []
-    for one, scores in zip(cases.users, _score_users(scorer, cases), strict=True):
-        found = np.full(len(scores), -np.inf)
-        rows = retrieve(one.user, candidates)
-        found[rows] = scores[rows]
-        ranks += _full_ranks(one, found)
-    return {metric.name: metric.of(np.array(ranks)) for metric in metrics if metric.negatives is None}
+def sliced(found: Judgement, names: Sequence[str], slices: Iterable[Slice]) -> dict[str, float]:
+    """The metrics of ranks by slice, as `hr@10{cold_users}`."""
+    wanted = [name for name in names if is_rank_metric(name) and name not in MORE]
+    return {
+        f"{name}{{{part.name}}}": one.mean
+        for part in slices
+        if part.chosen.any()
+        for name, one in observe(found.ranked, wanted, part.chosen).items()
+    }
 
 
-def _full_ranks(one: UserCases, scores: NDArray[Any]) -> Iterator[float]:
-    """Ranks without the user's other known positives: those that aren't the target itself."""
-    hidden = scores.copy()
-    hidden[one.liked] = -np.inf
-    hidden[one.targets] = -np.inf
-    for row in one.targets:
-        yield middle_rank(scores[row], hidden)
+def judge_retrieved(every: Every, retrieve: Retrieve, candidates: int, cases: Cases, names: Iterable[str]) -> dict[str, float]:
+    """As it will be served: what isn't among the candidates isn't scored, however good the model would find it. Full ranks alone."""
+    found = _Retrieved(every, retrieve, candidates)
+    ranked = rank(found, cases, {})
+    return {name: one.mean for name, one in observe(ranked, (name for name in names if "/" not in name)).items()}
 
 
-def _score_users(scorer: Scorer, cases: Cases) -> Iterator[NDArray[Any]]:
-    """Each user's scores over the whole catalogue, computed in chunks of many users."""
-    size = cases.catalogue
-    step = max(1, CHUNK // size)
-    everything = np.arange(size, dtype=np.int64)
-    for start in range(0, len(cases.users), step):
-        keys = np.array([one.user for one in cases.users[start : start + step]], dtype=np.int64)
-        scores = _checked(scorer(np.repeat(keys, size), np.tile(everything, len(keys))))
-        yield from scores.reshape(len(keys), size)
+@dataclass(frozen=True)
+class _Retrieved:
+    """Scores with what isn't retrieved behind everything that is."""
+
+    every: Every
+    retrieve: Retrieve
+    candidates: int
+
+    def __call__(self, users: Ints) -> NDArray[Any]:
+        scores = self.every(users)
+        found = np.full(scores.shape, np.finfo(scores.dtype).min, scores.dtype)
+        for place, user in enumerate(users.tolist()):
+            rows = self.retrieve(user, self.candidates)
+            found[place, rows] = scores[place, rows]
+        return found
 
 
 def _score_pairs(scorer: Scorer, users: Ints, rows: Ints) -> NDArray[Any]:
     chunks: Iterable[int] = range(0, len(users), CHUNK)
-    return np.concatenate([_checked(scorer(users[at : at + CHUNK], rows[at : at + CHUNK])) for at in chunks])
-
-
-def _checked(scores: NDArray[Any]) -> NDArray[Any]:
-    if not np.isfinite(scores).all():
-        raise FloatingPointError("the model answers with values that are no numbers")
-    return scores
+    return np.concatenate([checked(scorer(users[at : at + CHUNK], rows[at : at + CHUNK])) for at in chunks])

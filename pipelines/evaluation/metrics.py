@@ -12,30 +12,41 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_NAME = re.compile(r"(hr|ndcg)@(\d+)(?:/(\d+))?")
+_NAME = re.compile(r"(?:(hr|ndcg)@(\d+)|(mrr)(?:@(\d+))?)(?:/(\d+))?")
 STANDARD = ("hr@10", "ndcg@10", "hr@10/99", "ndcg@10/99", "auc")
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class RankMetric:
-    """`hr@10` over the full catalogue, `hr@10/99` against 99 sampled negatives."""
+    """`hr@10` over the full catalogue, `hr@10/99` against 99 sampled negatives. Without `@`, `mrr` looks at every rank."""
 
     name: str
     kind: str
-    at: int
+    at: int | None
     negatives: int | None
 
-    def of(self, ranks: NDArray[np.float64]) -> float:
-        hit = ranks <= self.at
-        gain = hit.astype(np.float64) if self.kind == "hr" else np.where(hit, 1 / np.log2(ranks + 1), 0.0)
-        return float(gain.mean())
+    def gains(self, ranks: Floats) -> Floats:
+        """What each case earns."""
+        inside = ranks <= self.at if self.at is not None else np.ones(len(ranks), bool)
+        if self.kind == "hr":
+            return inside.astype(np.float64)
+        return np.where(inside, 1 / ranks if self.kind == "mrr" else 1 / np.log2(ranks + 1), 0.0)
+
+    def of(self, ranks: Floats) -> float:
+        return float(self.gains(ranks).mean())
 
 
 def rank_metric(name: str) -> RankMetric:
     match = _NAME.fullmatch(name)
     if match is None:
         raise ValueError(f"'{name}' is no ranking metric")
-    return RankMetric(name, match[1], int(match[2]), int(match[3]) if match[3] else None)
+    at = match[2] or match[4]
+    return RankMetric(name, match[1] or match[3], int(at) if at else None, int(match[5]) if match[5] else None)
+
+
+def is_rank_metric(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
 
 
 def middle_rank(target: float, others: NDArray[Any]) -> float:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipelines.evaluation.cases import Cases
 from pipelines.features.columns import FIRST
-from pipelines.loaders.meetings import Meetings
+from pipelines.inputs.meetings import Meetings
 from pipelines.models.family import Trained
 from pipelines.models.popularity import Popularity
 from shared.serving.nearest import Rows, best

@@ -9,9 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.loaders.meetings import Meetings, RawColumns
-from pipelines.loaders.published import Published
-from pipelines.loaders.tables import Codes
+from pipelines.inputs.meetings import Meetings, RawColumns
+from pipelines.inputs.published import Published
+from pipelines.inputs.tables import Codes
+from pipelines.models.family import ScoresAll, Trained
 from pipelines.models.popularity import Popularity
 from shared.serving.signature import OUTPUT, Signature
 from shared.serving.tensors import tensors
@@ -26,6 +27,12 @@ class Scorer(Protocol):
     def __call__(self, users: Ints, rows: Ints) -> Scores: ...
 
 
+class Every(Protocol):
+    """Scores of users, by key, over the whole catalogue: [users, rows]."""
+
+    def __call__(self, users: Ints) -> Scores: ...
+
+
 def popularity_scorer(popularity: Popularity) -> Scorer:
     return lambda users, rows: popularity.scores[rows]
 
@@ -33,6 +40,14 @@ def popularity_scorer(popularity: Popularity) -> Scorer:
 def model_scorer(meetings: Meetings, model: Callable[[Codes], NDArray[np.float32]]) -> Scorer:
     """A model in training's own runtime, on features made by polars."""
     return lambda users, rows: model(meetings.features(users, rows))
+
+
+def model_every(meetings: Meetings, model: Trained) -> Every | None:
+    """None where the model is asked pair by pair."""
+    if not isinstance(model, ScoresAll):
+        return None
+    graph, codes, every = meetings.graph, meetings.items.columns[meetings.graph.item], model.every
+    return lambda users: every(meetings.users.of(users)[graph.user])[:, codes]
 
 
 def unit_scorer(model: Path, served: Signature, raw_columns: RawColumns, own: Published | None = None) -> Scorer:

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pipelines.explain.fitting import Fitted
 from pipelines.explain.given import Given, given
-from pipelines.explain.sizes import PRECISION, Embedding, embeddings
+from pipelines.explain.sizes import Embedding, embeddings
 from pipelines.features.columns import Column, Raw
 from pipelines.features.graph import Graph
 from pipelines.features.operators.base import Feature, Operator, plain
 from pipelines.features.raw import signature
 from pipelines.features.stored import STORED
+from pipelines.models.tables import PRECISION
+from pipelines.training.batch_size import BatchSize, batch_size
 from shared.contracts.explanation import (
     Explanation,
     FeatureExplained,
@@ -24,7 +26,8 @@ from shared.contracts.explanation import (
     TableExplained,
     Totals,
 )
-from shared.contracts.models import Model, Params
+from shared.contracts.families import Params
+from shared.contracts.models import Model
 from shared.contracts.spec import RecommenderSpec
 
 RUNTIMES: tuple[Runtime, ...] = ("polars", "nvtabular", "onnx")
@@ -45,7 +48,7 @@ def explained(spec: RecommenderSpec, fitted: Fitted, family: str | None = None) 
         operators=tuple(_operator(one) for one in graph.operators),
         features=tuple(_feature(one, fitted, known[one.name], tables) for one in graph.features),
         tables=tuple(_table(one) for one in tables),
-        totals=_totals(spec.model.train.batch_size, tables),
+        totals=_totals(_batch_size(spec, fitted, _params(spec, family), tables), tables),
         inputs=tuple(_inputs(spec, fitted, known)),
         left_out=tuple(LeftOut(operator=one.operator, feature=one.feature, why=one.why) for one in graph.left),
     )
@@ -117,14 +120,27 @@ def _table(one: Embedding) -> TableExplained:
     )
 
 
-def _totals(batch: int, tables: tuple[Embedding, ...]) -> Totals:
+def _batch_size(spec: RecommenderSpec, fitted: Fitted, params: Params | None, tables: tuple[Embedding, ...]) -> BatchSize:
+    """As training chooses it, as far as that is known by now."""
+    layers = getattr(params, "layers", ())
+    given = [one.width for one in tables]
+    numbers = sum(one.width or 1 for one in fitted.graph.numbers)
+    widths = (sum(given) + numbers, *layers, 1) if layers and None not in given else (*layers, 1) if layers else ()  # type: ignore[arg-type]
+    rows = (fitted.rows + fitted.positives * getattr(params, "negatives", 0)) * fitted.every * (1 - spec.model.train.validation)
+    return batch_size(
+        spec.model.train.batch_size, widths, sum(one.values or 1.0 for one in tables), int(rows) if fitted.knows_data else None
+    )
+
+
+def _totals(batch: BatchSize, tables: tuple[Embedding, ...]) -> Totals:
     size, a_row = _sum(one.size for one in tables), _sum(one.lookup for one in tables)
     padded = _sum(None if one.codes is None or one.aligned is None else one.codes * one.aligned * PRECISION for one in tables)
     return Totals(
         bytes=None if size is None else int(size),
         bytes_per_row=a_row,
-        batch_size=batch,
-        bytes_per_batch=None if a_row is None else a_row * batch,
+        batch_size=batch.size,
+        batch_size_why=batch.why,
+        bytes_per_batch=None if a_row is None else a_row * batch.size,
         padded_bytes=None if padded is None else int(padded),
     )
 

@@ -40,6 +40,8 @@ class Fitted:
     graph: Graph
     rows: int
     """That it was fitted on: none, where it knows no data."""
+    positives: int
+    """Among them."""
     items: int
     users: int
     every: int
@@ -86,7 +88,8 @@ def fit_on_data(spec: RecommenderSpec, reach: Reach, most: int, reads: Reads = "
     ready = prepare(graph, items, users, frame, None, pages)
     ready = ready.fit(parts.train, None, ready.history(parts.train, parts.holdout, reach.scratch / "history"))
     seen = len(ready.users) if ready.users is not None else _count(frame.select("user").unique())
-    return Fitted(ready.graph, _count(parts.train), len(items), seen, every, _values(ready, parts.train))
+    liked = _count(parts.train.filter(pl.col("label") > 0))
+    return Fitted(ready.graph, _count(parts.train), liked, len(items), seen, every, _values(ready, parts.train))
 
 
 def fit_on_nothing(spec: RecommenderSpec, reach: Reach, reads: Reads = "deep") -> Fitted:
@@ -100,7 +103,7 @@ def fit_on_nothing(spec: RecommenderSpec, reach: Reach, reads: Reads = "deep") -
     frame = pl.LazyFrame(schema=_NORMAL | {f"{EXTRA}{name}": dtype for name, dtype in extra.items()})
     ready = prepare(graph, items, users, frame)
     ready = ready.fit(frame, None, ready.history(frame, frame, reach.scratch / "history"))
-    return Fitted(ready.graph, 0, 0, 0, 1, {})
+    return Fitted(ready.graph, 0, 0, 0, 0, 1, {})
 
 
 def _empty(table: Keyed, key: str, spec: RecommenderSpec, reach: Reach) -> pl.DataFrame:

@@ -9,12 +9,9 @@ from dataclasses import dataclass
 
 from pipelines.explain.fitting import Fitted
 from pipelines.explain.given import given
-from pipelines.models.tables import plan_tables
-from shared.contracts.models import MfParams, MlpParams, Params
+from pipelines.models.tables import KEY, PRECISION, plan_tables
+from shared.contracts.families import EaseParams, ItemKnnParams, MfParams, MlpParams, NeumfParams, Params
 
-PRECISION = 4
-"""Bytes of a weight: float32."""
-KEY = 8
 ALIGNED = 16
 """Bytes; what widths are best a multiple of."""
 
@@ -45,12 +42,16 @@ class Embedding:
 
 
 def embeddings(fitted: Fitted, params: Params | None) -> tuple[Embedding, ...]:
-    """Of what the family looks up: `mlp` every feature of codes, `mf` the keys, `popularity` nothing."""
+    """Of what the family looks up: `mlp` every feature of codes, `mf` and `neumf` the keys, `ease` and `itemknn` the item, else nothing."""
     graph = fitted.graph
+    if isinstance(params, EaseParams | ItemKnnParams):
+        return (_of_items(fitted, params),)
     if isinstance(params, MlpParams):
         planned = {one.column: one.width for one in plan_tables(graph, params.width)}
     elif isinstance(params, MfParams):
-        planned = {graph.user: params.width, graph.item: params.width}
+        planned = dict.fromkeys((graph.user, graph.item), params.width + (params.loss != "als"))
+    elif isinstance(params, NeumfParams):
+        planned = dict.fromkeys((graph.user, graph.item), params.width + params.layers[0])
     else:
         planned = {}
     features, known = {one.name: one for one in graph.codes}, given(graph)
@@ -60,6 +61,17 @@ def embeddings(fitted: Fitted, params: Params | None) -> tuple[Embedding, ...]:
         says_width = codes is not None or params.width is not None  # type: ignore[union-attr]
         found.append(Embedding(name, codes, width if says_width else None, _values(name, fitted)))
     return tuple(found)
+
+
+def _of_items(fitted: Fitted, params: EaseParams | ItemKnnParams) -> Embedding:
+    """Of each item a weight for every other, or its neighbours and how near they are; a row's score reads no more than a row of it."""
+    item = fitted.graph.item
+    known = (
+        next(one.cardinality for one in fitted.graph.codes if one.name == item) if fitted.knows_data else given(fitted.graph)[item].codes
+    )
+    if isinstance(params, EaseParams) or known is None:
+        return Embedding(item, known, known, 1.0)
+    return Embedding(item, known, 2 * (min(params.neighbours, known - 1) + 1), 1.0)
 
 
 def _values(name: str, fitted: Fitted) -> float | None:

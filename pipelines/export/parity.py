@@ -15,8 +15,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.features.graph import Graph
-from pipelines.loaders.meetings import RawColumns
-from pipelines.loaders.tables import array
+from pipelines.inputs.meetings import RawColumns
+from pipelines.inputs.tables import array
 from pipelines.models.family import Trained
 from shared.serving.signature import OUTPUT, Signature
 

@@ -41,11 +41,25 @@ def merge(features: Any, model: Any) -> Any:
     codes = list(features.graph.output)
     model.ir_version = IR_VERSION
     links = [(output_name(one.name), _PREFIX + one.name) for one in model.graph.input]
-    unit = onnx.compose.merge_models(features, onnx.compose.add_prefix(model, _PREFIX), io_map=links)
+    unit = onnx.compose.merge_models(features, _prefixed(model), io_map=links)
     _rename(unit, _PREFIX + model.graph.output[0].name, OUTPUT)
     unit.graph.output.extend(codes)
     del unit.graph.value_info[:]
     return unit
+
+
+def _prefixed(model: Any) -> Any:
+    """In the body of a loop onnx renames what nodes and inputs around it give, and forgets what is an initializer there."""
+    import onnx
+
+    found = onnx.compose.add_prefix(model, _PREFIX)
+    held = {one.name for one in found.graph.initializer}
+    for body in (attribute.g for node in found.graph.node for attribute in node.attribute if attribute.HasField("g")):
+        for node in body.node:
+            for at, name in enumerate(node.input):
+                if _PREFIX + name in held:
+                    node.input[at] = _PREFIX + name
+    return found
 
 
 def _rename(unit: Any, old: str, new: str) -> None:

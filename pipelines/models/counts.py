@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pipelines.features.graph import IR_VERSION, OPSET
 from pipelines.features.reading import Reads
-from pipelines.loaders.tables import Codes
+from pipelines.inputs.tables import Codes
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
 from pipelines.models.tables import Table, check_size
 
@@ -45,6 +45,10 @@ class CountModel:
 
     def score(self, columns: Codes) -> NDArray[np.float32]:
         return self.by_code[columns[self.item]]
+
+    def every(self, users: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Implements ScoresAll."""
+        return np.broadcast_to(self.by_code, (len(users), len(self.by_code)))
 
     def lower(self) -> Any:
         from onnx import TensorProto, helper, numpy_helper

@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from pipelines.features.reading import Reads
 from pipelines.models.counts import Counts
+from pipelines.models.ease import Ease
 from pipelines.models.family import MODEL, Family, Fetch, Trained
+from pipelines.models.itemknn import ItemKnn
 from pipelines.models.mf import Mf
 from pipelines.models.mlp import Mlp
+from pipelines.models.neumf import Neumf
+from pipelines.models.own import is_own, own_family
 from shared.domain.errors import Invalid
 
-FAMILIES: Mapping[str, Family] = {one.name: one for one in (Mlp(), Counts(), Mf())}
+FAMILIES: Mapping[str, Family] = {one.name: one for one in (Mlp(), Counts(), Mf(), Neumf(), Ease(), ItemKnn())}
 
 
-def reads_of(family: str) -> Reads:
-    """What a run of it needs of the features. What is trained beside it, the baseline and an `mf` that retrieves, takes no more than the
+def family_of(name: str, allowed: Collection[str] = ()) -> Family:
+    """`allowed`: the modules that a `module:Class` may be of."""
+    return own_family(name, allowed) if is_own(name) else FAMILIES[name]
+
+
+def reads_of(family: str, allowed: Collection[str] = ()) -> Reads:
+    """What a run of it needs of the features. What is trained beside it, baselines and an `mf` that retrieves, takes no more than the
     keys, which every family's graph has."""
-    return FAMILIES[family].reads
+    return family_of(family, allowed).reads
 
 
-def load_model(fetch: Fetch) -> Trained:
+def load_model(fetch: Fetch, allowed: Collection[str] = ()) -> Trained:
     """A trained model of whatever family, by what its `model.json` says."""
-    return FAMILIES[_family(fetch(MODEL))].load(fetch)
+    return family_of(_family(fetch(MODEL)), allowed).load(fetch)
+
+
+def check_saved(family: str, files: Mapping[str, Path]) -> None:
+    """What a model has saved must lead back to its family."""
+    said = _family(files[MODEL]) if MODEL in files else None
+    if said != family:
+        raise Invalid(f"model.family: what '{family}' saves must have a {MODEL} with its 'family' in it, which is " + repr(said))
 
 
 def check_parent(family: str, fetch: Fetch) -> None:
@@ -35,4 +51,4 @@ def check_parent(family: str, fetch: Fetch) -> None:
 
 
 def _family(path: Path) -> str:
-    return str(json.loads(path.read_text())["family"])
+    return str(json.loads(path.read_text()).get("family"))

@@ -10,16 +10,17 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.features.graph import Graph
 from pipelines.features.reading import Reads
-from pipelines.loaders.tables import Catalogue, Codes
+from pipelines.inputs.tables import Catalogue, Codes
 from pipelines.models.popularity import Popularity
 from pipelines.models.tables import Table
+from pipelines.training.keeping import Keeping
 from shared.contracts.models import Model
 
 Fetch = Callable[[str], Path]
@@ -47,6 +48,8 @@ class Task:
     history: Path | None = None
     memory: int | None = None
     """Bytes that the whole of it may take, where the spec says."""
+    keeping: Keeping | None = None
+    """Where a training that takes long keeps what it can go on from."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,9 @@ class Embeddings:
 class Trained(Protocol):
     """A model in training's own runtime."""
 
-    meaning: ClassVar[str]
-    """What its score says, for people."""
+    @property
+    def meaning(self) -> str:
+        """What its score says, for people."""
 
     @property
     def tables(self) -> Sequence[Table]:
@@ -83,11 +87,21 @@ class Trained(Protocol):
         """None where no inner product of a user's vector and an item's stands for the score."""
 
 
+@runtime_checkable
+class ScoresAll(Protocol):
+    """A model that scores users against the whole catalogue faster than pair by pair: it looks at the keys alone."""
+
+    def every(self, users: NDArray[np.int32]) -> NDArray[np.float32]:
+        """[users, codes of the item], by codes of the user: what `score` says of each pair, up to rounding."""
+
+
 @dataclass(frozen=True)
 class Fitted:
     model: Trained
     metrics: Mapping[str, float]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    report: Mapping[str, Any] | None = None
+    """`training.json`, of a family that takes steps."""
 
 
 class Family(Protocol):

@@ -1,7 +1,8 @@
 """The family `mf`: matrix factorisation of who liked what. A vector for each user, one for each item; their inner product is the score.
 
 Trained by implicit alternating least squares (`pipelines.training.als`): what wasn't liked counts a little against, so no negatives are
-sampled. Codes without likes of their own have a place too: an unknown user, or one who liked nothing yet, is the mean of those who did; an
+sampled. Or by gradient (`pipelines.models.contrasted`): then the last column of an item's vector is its own level. By least squares codes
+without likes of their own have a place too: an unknown user, or one who liked nothing yet, is the mean of those who did; an
 unknown item, or one that nobody liked, is zero. A warm run goes on from the parent's vectors over every like known so far, its parent's
 included: solving a user from the newest likes alone would forget the rest.
 """
@@ -13,37 +14,47 @@ import logging
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.features.columns import FIRST, UNKNOWN
+from pipelines.features.columns import UNKNOWN
 from pipelines.features.graph import IR_VERSION, OPSET
 from pipelines.features.reading import Reads
-from pipelines.loaders.tables import Codes
+from pipelines.inputs.tables import Codes
+from pipelines.models.contrasted import USUAL, contrasted
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
+from pipelines.models.liked import liked_pairs
 from pipelines.models.tables import Table, check_size
-from pipelines.training.als import Factors, Floats, Pairs, Terms, begin, sweeps
-from pipelines.training.choice import choose_strength
-from shared.contracts.models import MfParams
+from pipelines.training.als import Factors, Floats, Terms, begin, sweeps
+from pipelines.training.als_choice import choose_strength
+from pipelines.training.likes import Pairs
+from shared.contracts.families import MfParams
 from shared.domain.errors import Invalid
 
 VECTORS = "vectors.npz"
+MEANINGS = {
+    "als": "how surely the user likes the item: about 1 for what was liked, about 0 for what means nothing to the user",
+    "softmax": "how the item stands with the user among all items: a score that compares, and has no zero",
+    "logistic": "log-odds of a like against sampled negatives: compare it, don't read it",
+}
 
 
 @dataclass(frozen=True)
 class MfModel:
     """Implements Trained."""
 
-    meaning: ClassVar[str] = "how surely the user likes the item: about 1 for what was liked, about 0 for what means nothing to the user"
-
     user: str
     item: str
     factors: Factors
     """By code."""
     regularisation: float
+    loss: str = "als"
+
+    @property
+    def meaning(self) -> str:
+        return MEANINGS[self.loss]
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -52,7 +63,7 @@ class MfModel:
 
     def save(self, folder: Path) -> dict[str, Path]:
         described, vectors = folder / MODEL, folder / VECTORS
-        facts = {"user": self.user, "item": self.item, "regularisation": self.regularisation}
+        facts = {"user": self.user, "item": self.item, "regularisation": self.regularisation, "loss": self.loss}
         described.write_text(json.dumps({"version": 1, "family": Mf.name} | facts, indent=1))
         with vectors.open("wb") as stream:
             np.savez(stream, users=self.factors.users, items=self.factors.items)
@@ -60,6 +71,11 @@ class MfModel:
 
     def score(self, columns: Codes) -> NDArray[np.float32]:
         return self.factors.scores(columns[self.user].astype(np.int64), columns[self.item].astype(np.int64))
+
+    def every(self, users: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Implements ScoresAll."""
+        found: NDArray[np.float32] = self.factors.users[users] @ self.factors.items.T
+        return found
 
     def lower(self) -> Any:
         from onnx import TensorProto, helper, numpy_helper
@@ -91,43 +107,57 @@ class Mf:
         params = task.model.params
         assert isinstance(params, MfParams)
         started = time.monotonic()
-        graph, seed = task.graph, task.model.train.seed
+        graph = task.graph
         parent = self.load(task.parent) if task.parent is not None else None
-        width = params.width if parent is None else parent.factors.users.shape[1]
+        level = 0 if params.loss == "als" else 1
+        if parent is not None and parent.loss != params.loss:
+            raise Invalid(
+                f"model.params.loss: '{params.loss}' is not the parent's '{parent.loss}': a warm run can't change it, start a full one"
+            )
+        width = params.width if parent is None else parent.factors.users.shape[1] - level
         if "width" in params.model_fields_set and width != params.width:
             raise Invalid(f"model.params.width: {params.width} is not the parent's {width}: a warm run can't change it, start a full one")
         users, items = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
-        check_size(graph, 4 * width * (users + items))
-        pairs = _pairs(task, users, items)
-        if not len(pairs):
-            raise Invalid("model.family: 'mf' learns from likes, and no known user liked a known item: choose a smaller min_count")
-
-        factors = begin(users, items, width, seed)
-        strength = params.regularisation
-        if parent is not None:
-            _go_on(factors, parent.factors)
-            strength = strength or parent.regularisation
-        if strength is None:
-            strength = choose_strength(pairs, width, params.unobserved, seed, task.log)
-        terms = Terms(params.unobserved, strength)
-        losses = _fit(pairs, factors, terms, params.sweeps if parent is None else max(1, params.sweeps // 3), task.log)
-        _fill(factors, pairs)
+        check_size(graph, 4 * (width + level) * (users + items))
+        pairs = liked_pairs(task)
+        if params.loss == "als":
+            factors, losses, strength = _solved(task, params, pairs, width, parent)
+        else:
+            found = contrasted(task, params, pairs, width, parent.factors if parent is not None else None)
+            factors, losses = found.factors, found.losses
+            strength = params.regularisation or USUAL
         seconds = time.monotonic() - started
         metrics = {
             "train.seconds": seconds,
             "train.rows": float(len(pairs)),
             "train.rows_per_s": len(pairs) * len(losses) / seconds,
             "train.loss": losses[-1],
-            "train.parameters": float(width * (users + items)),
+            "train.parameters": float((width + level) * (users + items)),
         }
         facts = {"losses": [round(loss, 6) for loss in losses], "regularisation": strength}
-        return Fitted(MfModel(graph.user, graph.item, factors, strength), metrics, facts)
+        return Fitted(MfModel(graph.user, graph.item, factors, strength, params.loss), metrics, facts)
 
     def load(self, fetch: Fetch) -> MfModel:
         value = json.loads(fetch(MODEL).read_text())
         with np.load(fetch(VECTORS), allow_pickle=False) as stored:
             factors = Factors(stored["users"], stored["items"])
-        return MfModel(value["user"], value["item"], factors, value["regularisation"])
+        return MfModel(value["user"], value["item"], factors, value["regularisation"], value.get("loss", "als"))
+
+
+def _solved(task: Task, params: MfParams, pairs: Pairs, width: int, parent: MfModel | None) -> tuple[Factors, list[float], float]:
+    """Vectors, losses, and the regularisation."""
+    seed = task.model.train.seed
+    factors = begin(pairs.user_count, pairs.item_count, width, seed)
+    strength = params.regularisation
+    if parent is not None:
+        _go_on(factors, parent.factors)
+        strength = strength or parent.regularisation
+    if strength is None:
+        strength = choose_strength(pairs, width, params.unobserved, seed, task.log)
+    terms = Terms(params.unobserved, strength)
+    losses = _fit(pairs, factors, terms, params.sweeps if parent is None else max(1, params.sweeps // 3), task.log)
+    _fill(factors, pairs)
+    return factors, losses, strength
 
 
 def _fit(pairs: Pairs, factors: Factors, terms: Terms, count: int, log: logging.Logger) -> list[float]:
@@ -138,26 +168,6 @@ def _fit(pairs: Pairs, factors: Factors, terms: Terms, count: int, log: logging.
         left = (time.monotonic() - started) / len(losses) * (count - len(losses))
         log.info("sweep %d of %d, loss %.4f, %.0f s left", len(losses), count, loss, left)
     return losses
-
-
-def _pairs(task: Task, user_count: int, item_count: int) -> Pairs:
-    """Likes of known users for known items, by code, the oldest first; in a warm run those of before come first."""
-    graph = task.graph
-    rows = pl.scan_parquet(task.rows).filter(pl.col("label") == 1).sort("time", "user", "item", maintain_order=True)
-    newest = rows.select("user_code", "item_row").collect(engine="streaming")
-    users, items = newest["user_code"].to_numpy(), task.items.columns[graph.item][newest["item_row"].to_numpy()]
-    if task.history is not None:
-        before = pl.scan_parquet(task.history).filter(pl.col("before") == 1).sort("user", "item")
-        codes = before.select(
-            graph.key(graph.user).state.encode(pl.col("user")).alias("user"),
-            graph.key(graph.item).state.encode(pl.col("item")).alias("item"),
-        ).collect(engine="streaming")
-        users, items = np.concatenate([codes["user"].to_numpy(), users]), np.concatenate([codes["item"].to_numpy(), items])
-    known = (users >= FIRST) & (items >= FIRST)
-    users, items = users[known].astype(np.int64), items[known].astype(np.int64)
-    _, first = np.unique(users * item_count + items, return_index=True)
-    first.sort()
-    return Pairs(users[first], items[first], user_count, item_count)
 
 
 def _go_on(factors: Factors, parent: Factors) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,21 +18,21 @@ BESIDE = "retriever."
 def train_beside(task: Task, parent: Fetch | None) -> Fitted:
     """With `mf`'s own parameters; `parent` fetches the files of the parent's retriever."""
     model = Model(family=Mf.name, train=Training(seed=task.model.train.seed))
-    return Mf().train(replace(task, model=model, parent=parent))
+    return Mf().train(replace(task, model=model, parent=parent, keeping=None))
 
 
-def save_beside(retriever: Trained, folder: Path) -> dict[str, Path]:
-    inner = folder / BESIDE.rstrip(".")
+def save_beside(model: Trained, folder: Path, beside: str = BESIDE) -> dict[str, Path]:
+    inner = folder / beside.rstrip(".")
     inner.mkdir(exist_ok=True)
-    return {BESIDE + name: path for name, path in retriever.save(inner).items()}
+    return {beside + name: path for name, path in model.save(inner).items()}
 
 
-def fetch_beside(fetch: Fetch) -> Fetch:
-    return lambda name: fetch(BESIDE + name)
+def fetch_beside(fetch: Fetch, beside: str = BESIDE) -> Fetch:
+    return lambda name: fetch(beside + name)
 
 
-def load_retriever(fetch: Fetch, beside: bool) -> Trained:
-    return Mf().load(fetch_beside(fetch)) if beside else load_model(fetch)
+def load_retriever(fetch: Fetch, beside: bool, allowed: Collection[str] = ()) -> Trained:
+    return Mf().load(fetch_beside(fetch)) if beside else load_model(fetch, allowed)
 
 
 IS_BESIDE = BESIDE + MODEL

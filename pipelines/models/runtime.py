@@ -1,5 +1,5 @@
-"""Loads Keras on TensorFlow: late, because it takes six seconds, quietly, because its banner would bury what matters, and with no more of
-a GPU's memory than it is to have.
+"""Loads Keras on TensorFlow or on torch: late, because it takes seconds, quietly, because a banner would bury what matters, and with no
+more of a GPU's memory than it is to have.
 
 TensorFlow writes its information lines straight to the process's stderr before any setting of ours counts. They are held
 back while it loads; warnings and errors among them still come through.
@@ -20,7 +20,7 @@ from shared.contracts.quantities import parse_memory
 from shared.domain.errors import Conflict, Invalid
 
 GPU_MEMORY = "EYAS_GPU_MEMORY"
-"""Of each GPU, what TensorFlow may take, such as 8Gi."""
+"""Of each GPU, what a framework may take, such as 8Gi."""
 _NOISE = re.compile(rb"(I\d{4} .*|WARNING: All log messages before absl::InitializeLog\(\).*|To enable the following instructions:.*|)\n?")
 
 
@@ -46,6 +46,21 @@ def load_tensorflow() -> Any:
     if new and os.environ.get(GPU_MEMORY):
         _cap(tf, _bytes(os.environ[GPU_MEMORY]))
     return tf
+
+
+def load_torch() -> Any:
+    """And Keras on it."""
+    os.environ["KERAS_BACKEND"] = "torch"
+    import torch
+
+    if os.environ.get(GPU_MEMORY) and torch.cuda.is_available():
+        limit = _bytes(os.environ[GPU_MEMORY])
+        for number in range(torch.cuda.device_count()):
+            whole = torch.cuda.get_device_properties(number).total_memory
+            torch.cuda.set_per_process_memory_fraction(min(1.0, limit / whole), number)
+    import keras  # noqa: F401
+
+    return torch
 
 
 def _loaded() -> bool:

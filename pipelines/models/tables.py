@@ -1,7 +1,7 @@
 """How wide an embedding is, how large its table gets, and what an exported graph may not exceed: known before any training.
 
-A table has one row for each code. Its width follows from the cardinality (T-07) unless the spec says one, and a warm run
-keeps its parent's, since vectors can't change their length.
+A table has one row for each code. Its width follows from the cardinality (T-07), padded to whole lines of a CPU's cache, unless the spec
+says one; a warm run keeps its parent's, since vectors can't change their length.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -21,6 +21,13 @@ from shared.domain.errors import Invalid
 EXPORT_LIMIT = 2_100_000_000
 # What one entry of a LabelEncoder takes at most: a tag and a varint for its code, a tag and a varint or a length for its key.
 _ENTRY = 22
+PRECISION = 4
+"""Bytes of a weight: float32."""
+LINE = 64
+"""Bytes that widths by rule are padded to: a cache line of a CPU, and four times the 16 bytes that a GPU reads at once."""
+KEY = 8
+"""Bytes of what is looked up by, as reports count them."""
+Pooling = Literal["mean", "sum"]
 
 
 @dataclass(frozen=True)
@@ -31,33 +38,46 @@ class Table:
     cardinality: int
     width: int
     length: int | None
+    pooling: Pooling = "mean"
+    """What becomes of the vectors of several codes. Padding is none of them."""
 
     @property
     def size(self) -> int:
-        return self.cardinality * self.width * 4
+        return self.cardinality * self.width * PRECISION
+
+    @property
+    def lookup(self) -> int:
+        """Bytes that a row reads of it at most: vectors, and a key of eight bytes for each."""
+        return (self.length or 1) * (self.width * PRECISION + KEY)
 
 
 def width_by_rule(cardinality: int) -> int:
     return min(512, max(16, round(1.6 * math.pow(cardinality, 0.56))))
 
 
-def plan_tables(graph: Graph, width: int | None, parent: Mapping[str, int] | None = None) -> tuple[Table, ...]:
+def padded(width: int) -> int:
+    """To whole lines."""
+    step = LINE // PRECISION
+    return -(-width // step) * step
+
+
+def plan_tables(graph: Graph, width: int | None, parent: Mapping[str, int] | None = None, pooling: Pooling = "mean") -> tuple[Table, ...]:
     """The tables of a fitted graph; `parent` gives the widths that a warm run must keep."""
     if parent is not None and width is not None and any(kept != width for kept in parent.values()):
         raise Invalid(f"model.params.width: {width} is not the parent's width: a warm run can't change it, start a full one")
     return tuple(
-        Table(name, size, parent[name] if parent is not None else width or width_by_rule(size), length)
+        Table(name, size, parent[name] if parent is not None else width or padded(width_by_rule(size)), length, pooling)
         for name, size, length in ((one.name, one.cardinality or 0, one.width) for one in graph.codes)
     )
 
 
-def check_size(graph: Graph, weights: int) -> None:
+def check_size(graph: Graph, weights: int, remedy: str = "a smaller width or a larger min_count") -> None:
     """Before training: whether the vocabularies and so many bytes of weights will fit into one exported graph."""
     words = sum(_size(frame) for one in graph.operators for frame in one.saved().frames.values() if len(frame) <= LIMIT)
     if weights + words > EXPORT_LIMIT:
         raise Invalid(
             f"model.params: the model's weights take {weights / 1e9:.1f} GB and its vocabularies {words / 1e9:.1f} GB; one exported graph"
-            f" holds {EXPORT_LIMIT / 1e9:.1f} GB: choose a smaller width or a larger min_count"
+            f" holds {EXPORT_LIMIT / 1e9:.1f} GB: choose {remedy}"
         )
 
 

@@ -33,7 +33,8 @@ from pipelines.features.engines.choice import Engine, engine
 from pipelines.features.engines.history import History
 from pipelines.features.graph import FEATURES, check_same, load_graph
 from pipelines.features.prepared import EXTRA, Prepared, extra_columns, graph_of, prepare
-from pipelines.models.families import reads_of
+from pipelines.models.families import family_of
+from pipelines.models.own import check_params
 from pipelines.stages.admission import admit, admit_events, judged_tables, remembered
 from pipelines.stages.compact import compact
 from pipelines.stages.runner import Context, Outcome, main
@@ -74,7 +75,9 @@ def _run(context: Context, chosen: Engine) -> Outcome:
     tables = judged_tables(context, _reach(context))
     table, people = tables.items.source, tables.users.source if tables.users else None
     known = load_graph(context.fetcher("parent")) if context.spec.mode == "warm" and context.has("parent", FEATURES) else None
-    reads = known.reads if known else reads_of(spec.model.family)  # a warm run's family is its parent's, or training refuses it
+    family = family_of(spec.model.family, context.spec.families)
+    check_params(family, spec.model)
+    reads = known.reads if known else family.reads  # a warm run's family is its parent's, or training refuses it
     vectors = TableVectors(context, _reach(context), reads)
     for source, key in ((table, spec.schema_.item), (people, spec.schema_.user)):
         if source is not None:

@@ -1,7 +1,9 @@
 """Evaluate: candidate, baseline and the serving version on the same cases of the same holdout.
 
-Publishes no files: its metrics are `candidate.*`, `popularity.*` and, where a version serves, `serving.*`; among them `recall@N` of the N
-candidates that are retrieved, where the spec says so, and then `retrieved.*`: the candidate as it will be served, scoring those alone.
+Publishes report.json and report.html (pipelines.evaluation.report), and as metrics `candidate.*`, `popularity.*`, `baseline.*` where the
+spec names a further one and, where a version serves, `serving.*`, of slices of the cases as `candidate.hr@10{cold_users}`; among them
+`recall@N` of the N candidates that are retrieved, where the spec says so, and then `retrieved.*`: the candidate as it will be served,
+scoring those alone.
 """
 
 from __future__ import annotations
@@ -9,26 +11,49 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from pipelines.evaluation.cases import Cases, sample_cases, sampled_negatives
-from pipelines.evaluation.judge import judge, judge_retrieved, labelled_rows, wanted_metrics
+from pipelines.evaluation.cases import Cases, known_likes, sample_cases, sampled_negatives
+from pipelines.evaluation.columns import by_table
+from pipelines.evaluation.gated import certainties, unmeasured
+from pipelines.evaluation.judge import Labelled, judge, judge_retrieved, labelled_rows, sliced, wanted_metrics
+from pipelines.evaluation.metrics import STANDARD, is_rank_metric, rank_metric
+from pipelines.evaluation.page import page
+from pipelines.evaluation.ranking import by_pairs
 from pipelines.evaluation.recall import Retrieve, by_files, by_model, by_popularity, recall
-from pipelines.evaluation.scorers import Scorer, model_scorer, popularity_scorer, unit_scorer
+from pipelines.evaluation.report import Contender, Run, Wanted, document, finite
+from pipelines.evaluation.scorers import Every, Scorer, model_every, model_scorer, popularity_scorer, unit_scorer
+from pipelines.evaluation.slices import Slice, standard
 from pipelines.features.graph import load_graph
-from pipelines.loaders.meetings import Meetings, read_meetings, read_raw
-from pipelines.loaders.published import Published
-from pipelines.loaders.tables import USERS
+from pipelines.inputs.meetings import Meetings, read_meetings, read_raw
+from pipelines.inputs.published import Published
+from pipelines.inputs.tables import USERS
+from pipelines.models.baseline import IS_THERE, load_baseline
 from pipelines.models.families import load_model
+from pipelines.models.family import Trained
 from pipelines.models.popularity import POPULARITY, load_popularity
 from pipelines.models.retriever import IS_BESIDE, load_retriever
+from pipelines.stages.foretold import Finder, foresee
 from pipelines.stages.runner import Context, Outcome, main
+from shared.contracts.plans import gated_metrics
+from shared.contracts.stage import BROKEN, MISSING
 from shared.contracts.strict import read
+from shared.contracts.trials import PAGE, REPORT
 from shared.domain.errors import Invalid
 from shared.serving.signature import Signature
+
+POPULAR = "popularity"
+HOW = (
+    "a case is a positive of the holdout that its user had not liked before; cases are a seeded sample where there are many",
+    "without '/': ranked in the full catalogue, without what the user is known to like; hr@10/99: among 99 items that the user never met",
+    "ties share the middle rank, so a model that can't tell items apart earns nothing",
+    "intervals: users drawn with replacement",
+)
 
 
 def run(context: Context) -> Outcome:
@@ -38,31 +63,38 @@ def run(context: Context) -> Outcome:
     items = pl.read_parquet(context.fetch("etl", "items.parquet"), columns=[spec.schema_.item])
     cases = sample_cases(holdout, history, items[spec.schema_.item], spec.serve.not_seen is None, seed)
     log.info("%s of %s held-out positives are ranked in a catalogue of %s", _n(cases.count), _n(cases.found), _n(cases.catalogue))
-    metrics = wanted_metrics(spec)
-    counts = {metric.negatives for metric in metrics if metric.negatives is not None}
+    names = wanted_metrics(spec)
+    counts = {metric.negatives for metric in map(rank_metric, filter(is_rank_metric, names)) if metric.negatives is not None}
     negatives = {count: sampled_negatives(cases, count, seed) for count in sorted(counts)}
     labelled = labelled_rows(holdout, seed)
+    liked = load_popularity(context.fetch("train", POPULARITY)).scores.astype(np.int64)
+    slices = standard(cases.owners, known_likes(history, cases), liked[cases.targets], liked)
+    more = _columns(context, cases)
 
     graph = load_graph(context.fetcher("etl"))
     meetings = read_meetings(context.fetcher("etl"), context.has("etl", USERS), graph)
     values: dict[str, float] = {}
-    scorers: dict[str, Scorer] = {}
+    scorers: dict[str, Every] = {}
     facts: dict[str, Any] = {}
-    for name, contender in _contenders(context, meetings, facts):
-        scorers[name] = contender
-        found = judge(contender, cases, negatives, labelled, metrics)
-        values |= {f"{name}.{metric}": value for metric, value in found.items()}
-        log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in found.items()))
+    silence: dict[str, dict[str, str]] = {MISSING: {}, BROKEN: {}}
+    judged: list[Contender] = []
+    for name, scorer, every in _contenders(context, meetings, facts):
+        scorers[name] = every or by_pairs(scorer, cases.catalogue)
+        begun = time.monotonic()
+        try:
+            found = judge(scorer, cases, negatives, labelled, dict(enumerate(liked.tolist())), every)
+        except Exception as error:
+            if name != "serving":
+                raise
+            silence[BROKEN][name] = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
+            log.exception("the serving version couldn't be judged: %s", silence[BROKEN][name])
+            continue
+        judged.append(Contender(name, (Run(found, judge_seconds=time.monotonic() - begun),)))
+        whole = found.values(names)
+        values |= {f"{name}.{metric}": value for metric, value in (whole | sliced(found, names, slices)).items()}
+        log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in whole.items()))
     if spec.serve.retrieve is not None:
-        candidates = spec.serve.retrieve.candidates
-        for name, retrieve in _retrievers(context, meetings, cases, facts):
-            found = {f"recall@{candidates}": recall(retrieve, cases, candidates)}
-            values |= {f"{name}.{metric}": value for metric, value in found.items()}
-            if name == "candidate":
-                served = judge_retrieved(scorers[name], retrieve, candidates, cases, metrics)
-                values |= {f"retrieved.{metric}": value for metric, value in served.items()}
-                found |= {f"{metric} of those": value for metric, value in served.items()}
-            log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in found.items()))
+        values |= _retrieved(context, meetings, cases, scorers["candidate"], names, facts)
     trained = set(train.select("user").unique().collect(engine="streaming")["user"])
     facts["cases"] = {
         "ranked": cases.count,
@@ -71,13 +103,103 @@ def run(context: Context) -> Outcome:
         "users_without_training_rows": sum(one.user not in trained for one in cases.users),
         "seed": seed,
     }
-    return Outcome(metrics=values | {"evaluate.seconds": time.monotonic() - started}, facts=facts)
+    values |= _asked(context, judged, slices, labelled, values, silence)
+    foresight = foresee(
+        context, scorers["candidate"], _finder(context, meetings) if spec.serve.retrieve else None, items[spec.schema_.item]
+    )
+    if "serving_not_comparable" in facts:
+        silence[MISSING]["serving"] = facts["serving_not_comparable"]
+    silence = {MISSING: silence[MISSING] | foresight.missing, BROKEN: silence[BROKEN] | foresight.broken}
+    values |= foresight.metrics
+    facts |= foresight.facts | {name: said for name, said in silence.items() if said}
+    files = _report(context, judged, names, (*slices, *more), facts["cases"] | {"catalogue": cases.catalogue})
+    return Outcome(files, values | {"evaluate.seconds": time.monotonic() - started}, facts)
 
 
-def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> Iterator[tuple[str, Scorer]]:
-    yield "popularity", popularity_scorer(load_popularity(context.fetch("train", POPULARITY)))
-    model = load_model(context.fetcher("train"))
-    yield "candidate", model_scorer(meetings, model.score)
+def _retrieved(
+    context: Context, meetings: Meetings, cases: Cases, candidate: Every, names: tuple[str, ...], facts: dict[str, Any]
+) -> dict[str, float]:
+    """How much of what was liked is retrieved, and how the candidate ranks that alone."""
+    assert context.spec.recommender.serve.retrieve is not None
+    count = context.spec.recommender.serve.retrieve.candidates
+    values: dict[str, float] = {}
+    for name, retrieve in _retrievers(context, meetings, cases, facts):
+        recalled = {f"recall@{count}": recall(retrieve, cases, count)}
+        values |= {f"{name}.{metric}": value for metric, value in recalled.items()}
+        if name == "candidate":
+            served = judge_retrieved(candidate, retrieve, count, cases, filter(is_rank_metric, names))
+            values |= {f"retrieved.{metric}": value for metric, value in served.items()}
+            recalled |= {f"{metric} of those": value for metric, value in served.items()}
+        context.log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in recalled.items()))
+    return values
+
+
+def _asked(
+    context: Context,
+    judged: list[Contender],
+    slices: tuple[Slice, ...],
+    labelled: Labelled,
+    values: dict[str, float],
+    silence: dict[str, dict[str, str]],
+) -> dict[str, float]:
+    """How sure the metrics of gates are, where gates ask for it; and why some aren't there."""
+    spec = context.spec.recommender
+    found = {one.name: one.runs[0].judgement for one in judged}
+    sure, unsure = certainties(gated_metrics(spec, sure=True), found, slices, labelled)
+    silence[MISSING] |= unsure | unmeasured(gated_metrics(spec), found, values)
+    return sure
+
+
+def _finder(context: Context, meetings: Meetings) -> Finder:
+    popularity = load_popularity(context.fetch("train", POPULARITY))
+    model = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE), context.spec.families)
+
+    def finder(users: NDArray[np.int64]) -> Retrieve:
+        found = by_model(model, meetings, popularity, users)
+        assert found is not None
+        return found
+
+    return finder
+
+
+def _columns(context: Context, cases: Cases) -> tuple[Slice, ...]:
+    """Slices by what the tables of items and users say: for the report alone."""
+    schema = context.spec.recommender.schema_
+    items = pl.read_parquet(context.fetch("etl", "items.parquet"))
+    found = by_table(items, schema.item, items[schema.item][cases.targets])
+    if not context.has("etl", "users.parquet"):
+        return found
+    users = pl.Series([one.user for one in cases.users], dtype=pl.Int64)
+    return (*found, *by_table(pl.read_parquet(context.fetch("etl", "users.parquet")), schema.user, users[cases.owners]))
+
+
+def _report(
+    context: Context, judged: list[Contender], names: tuple[str, ...], slices: tuple[Slice, ...], data: dict[str, Any]
+) -> dict[str, Path]:
+    spec = context.spec.recommender
+    about = {
+        "title": f"{spec.name}, run {context.spec.run}",
+        "summary": [f"{data['ranked']:,} of {data['found']:,} held-out positives of {data['users']:,} users, {data['catalogue']:,} items."],
+        "how": HOW,
+        "data": data,
+        "settings": {"family": spec.model.family, "split": spec.split.model_dump(mode="json"), "mode": context.spec.mode},
+    }
+    main = tuple(name for name in STANDARD if name in names)
+    found = finite(document(judged, POPULAR, Wanted(names, main, slices, spec.model.train.seed), about))
+    files = {REPORT: context.out(REPORT), PAGE: context.out(PAGE)}
+    files[REPORT].write_text(json.dumps(found, indent=1) + "\n")
+    files[PAGE].write_text(page(found))
+    return files
+
+
+def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> Iterator[tuple[str, Scorer, Every | None]]:
+    popularity = load_popularity(context.fetch("train", POPULARITY))
+    yield POPULAR, popularity_scorer(popularity), lambda users: np.broadcast_to(popularity.scores, (len(users), len(popularity.scores)))
+    models: list[tuple[str, Trained]] = [("candidate", load_model(context.fetcher("train"), context.spec.families))]
+    if context.has("train", IS_THERE):
+        models.append(("baseline", load_baseline(context.fetcher("train"))))
+    for name, model in models:
+        yield name, model_scorer(meetings, model.score), model_every(meetings, model)
     if context.spec.inputs.get("serving"):
         served = read(Signature, json.loads(context.fetch("serving", "signature.json").read_text()), "serving's signature.json")
         try:
@@ -90,17 +212,13 @@ def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> 
             if own.used:
                 facts["serving_as_published"] = own.used
                 context.log.info("of the serving version, as it was published with them: %s", ", ".join(own.used))
-            yield "serving", unit
+            yield "serving", unit, None
 
 
 def _retrievers(context: Context, meetings: Meetings, cases: Cases, facts: dict[str, Any]) -> Iterator[tuple[str, Retrieve]]:
     popularity = load_popularity(context.fetch("train", POPULARITY))
     yield "popularity", by_popularity(popularity)
-    model = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE))
-    users = np.array([one.user for one in cases.users], dtype=np.int64)
-    found = by_model(model, meetings, popularity, users)
-    assert found is not None
-    yield "candidate", found
+    yield "candidate", _finder(context, meetings)(np.array([one.user for one in cases.users], dtype=np.int64))
     if context.has("serving", "embeddings.npz") and context.has("serving", "queries.npz"):
         yield "serving", by_files(context.fetch("serving", "embeddings.npz"), context.fetch("serving", "queries.npz"), popularity)
     elif context.spec.inputs.get("serving"):

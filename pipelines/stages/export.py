@@ -25,8 +25,8 @@ from pipelines.export.unit import write_unit
 from pipelines.features.columns import FIRST
 from pipelines.features.graph import load_graph
 from pipelines.features.raw import item_columns, signature
-from pipelines.loaders.meetings import read_meetings, read_raw
-from pipelines.loaders.tables import USERS
+from pipelines.inputs.meetings import read_meetings, read_raw
+from pipelines.inputs.tables import USERS
 from pipelines.models.families import load_model
 from pipelines.models.popularity import POPULARITY, load_popularity
 from pipelines.models.retriever import IS_BESIDE, load_retriever
@@ -45,7 +45,7 @@ def run(context: Context) -> Outcome:
     meetings = read_meetings(context.fetcher("etl"), context.has("etl", USERS), graph, now=True)
     raw = read_raw(context.fetcher("etl"), context.has("etl", USERS), meetings).stored(graph, spec.serve.vocabulary_limit)
     items, codes = raw.items, meetings.items.columns
-    model = load_model(context.fetcher("train"))
+    model = load_model(context.fetcher("train"), context.spec.families)
     served = signature(graph, spec.serve)
 
     unit = write_unit(graph, model, context.out(served.file), spec.serve.vocabulary_limit, spec.serve.lists)
@@ -67,7 +67,7 @@ def run(context: Context) -> Outcome:
         "users.npy": _array(context, "users.npy", np.sort(graph.key(graph.user).state.values.to_numpy())),
     }
     files |= write_online(served, raw.users, newest(context.fetcher("etl")), spec.serve.store.ttl, context.out)
-    embeddings = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE)).embeddings(codes)
+    embeddings = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE), context.spec.families).embeddings(codes)
     found: dict[str, float] = {}
     vectors: Vectors | None = None
     if embeddings is not None:

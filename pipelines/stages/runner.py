@@ -13,20 +13,21 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pipelines.models.runtime import GPU_MEMORY
-from shared.artifacts.store import FsspecArtifacts
+from shared.artifacts import FsspecArtifacts, FsspecLive
 from shared.contracts.quantities import write_memory
 from shared.contracts.stage import Failure, Manifest, StageName, StageSpec
 from shared.contracts.strict import read
 from shared.contracts.yaml12 import load
 from shared.domain.errors import BadData, Conflict, Invalid, NotFound
 
-LIBRARIES = ("polars", "numpy", "keras", "tensorflow-cpu", "onnx", "onnxruntime", "tf2onnx")
+LIBRARIES = ("polars", "numpy", "keras", "tensorflow-cpu", "onnx", "onnxruntime", "scipy", "torch")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,11 @@ class Context:
 
     def fetcher(self, origin: str) -> Callable[[str], Path]:
         return lambda name: self.fetch(origin, name)
+
+    @property
+    def live(self) -> FsspecLive:
+        """What this attempt leaves in the store while it works."""
+        return FsspecLive(self.spec.artifacts, self.spec.attempt)
 
     @property
     def output(self) -> Path:
@@ -140,6 +146,8 @@ def _publish(context: Context, outcome: Outcome, failure: Failure | None, starte
     except Conflict as error:
         log.info("%s; this try's output is dropped", error)
         return
+    with suppress(OSError):  # what stays goes with the next collection
+        context.live.clear()
     if not failure:
         log.info("done in %.1f s", seconds)
 

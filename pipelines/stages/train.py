@@ -1,22 +1,29 @@
 """Train: the popularity baseline and the spec's model, from what etl published.
 
-Publishes: popularity.parquet (the baseline), model.json and what else the model's family keeps (pipelines.models.families), and where
-candidates are to be retrieved and the family has no vectors, those files of an `mf` beside it (pipelines.models.retriever).
-A warm run starts from the parent's.
+Publishes: popularity.parquet (the baseline), model.json and what else the model's family keeps (pipelines.models.families),
+training.json of a family that takes steps, where candidates are to be retrieved and the family has no vectors, those files of an `mf`
+beside it (pipelines.models.retriever), and those of a further baseline, where the spec names one (pipelines.models.baseline). A warm run
+starts from the parent's. A try after one that was killed goes on from its checkpoint.
 """
 
 from __future__ import annotations
 
+import json
+
 import polars as pl
 
 from pipelines.features.graph import load_graph
-from pipelines.loaders.tables import USERS, read_table
-from pipelines.models.families import FAMILIES, check_parent
+from pipelines.inputs.tables import USERS, read_table
+from pipelines.models.baseline import BASELINE, train_baseline
+from pipelines.models.families import check_parent, check_saved, family_of
 from pipelines.models.family import MODEL, Task
+from pipelines.models.own import check_trained
 from pipelines.models.popularity import POPULARITY, fit_popularity, load_popularity
 from pipelines.models.retriever import IS_BESIDE, fetch_beside, save_beside, train_beside
 from pipelines.models.tables import report
 from pipelines.stages.runner import Context, Outcome, main
+from pipelines.training.keeping import Keeping, rests_on
+from pipelines.training.report import DOCUMENT
 from shared.domain.errors import Invalid
 
 
@@ -37,9 +44,16 @@ def run(context: Context) -> Outcome:
     catalogue = read_table(context.fetch("etl", "items.features.parquet"), graph, "item")
     people = read_table(context.fetch("etl", USERS), graph, "user") if context.has("etl", USERS) else None
     memory = context.spec.recommender.resources.train.memory
-    task = Task(spec, graph, rows, catalogue, people, popularity, context.log, parent, history, memory)
-    fitted = FAMILIES[spec.family].train(task)
-    files = fitted.model.save(context.output) | {POPULARITY: popularity.save(context.out(POPULARITY))}
+    keeping = Keeping(context.live, rests_on(spec, context.spec.mode, context.spec.inputs), context.scratch, context.log)
+    task = Task(spec, graph, rows, catalogue, people, popularity, context.log, parent, history, memory, keeping)
+    fitted = family_of(spec.family, context.spec.families).train(task)
+    check_trained(fitted.model, spec.family)
+    files = dict(fitted.model.save(context.output))
+    check_saved(spec.family, files)
+    files |= {POPULARITY: popularity.save(context.out(POPULARITY))}
+    if fitted.report is not None:
+        files[DOCUMENT] = context.out(DOCUMENT)
+        files[DOCUMENT].write_text(json.dumps(fitted.report, indent=1))
     facts = {"family": spec.family, "seed": spec.train.seed, "mode": context.spec.mode, "tables": report(fitted.model.tables)}
     metrics = dict(fitted.metrics)
     if context.spec.recommender.serve.retrieve is not None and fitted.model.embeddings(catalogue.columns) is None:
@@ -48,6 +62,12 @@ def run(context: Context) -> Outcome:
         files |= save_beside(beside.model, context.output)
         metrics["train.retriever_seconds"] = beside.metrics["train.seconds"]
         facts["retriever"] = {"family": "mf", "tables": report(beside.model.tables)} | dict(beside.facts)
+    if spec.baseline is not None:
+        context.log.info("the baseline '%s' is trained beside it", spec.baseline)
+        baseline = train_baseline(task, parent, lambda name: context.has("parent", name))
+        files |= save_beside(baseline.model, context.output, BASELINE)
+        metrics["train.baseline_seconds"] = baseline.metrics["train.seconds"]
+        facts["baseline"] = {"family": spec.baseline, "tables": report(baseline.model.tables)} | dict(baseline.facts)
     return Outcome(files, metrics, facts | dict(fitted.facts))
 
 

@@ -1,65 +1,95 @@
-"""How strongly to regularise, found on the newest likes: what suits a catalogue with a stable taste loses on one that moves.
+"""How strongly to regularise, and what else a solver can't know by itself, found on likes that are held out of the training rows.
 
-Each strength is tried for a few sweeps on all but the newest tenth of the likes, and judged by ndcg@10 of that tenth over the full
-catalogue, as the evaluation will judge the model. Large data is thinned out by users first.
+Where likes come in an order of time these are the newest, for what suits a catalogue with a stable taste loses on one that moves; else it
+is one of each user's, at random. Each choice is judged by ndcg@10 over the full catalogue, as the evaluation will judge the model.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pipelines.training.als import Factors, Ints, Likes, Pairs, Terms, begin, sweeps
+from pipelines.training.likes import Ints, Likes, Pairs
 
-STRENGTHS = (0.003, 0.01, 0.03, 0.1)
-UNJUDGED = 0.03
-"""Where there are too few likes to judge by."""
-FEWEST, MOST_CASES, MOST_PAIRS = 100, 2_000, 1_000_000
-_SWEEPS = 4
+Every = Callable[[Ints], NDArray[Any]]
+"""Scores of these users for all items, a row each."""
+FEWEST, MOST_CASES = 100, 2_000
 _CHUNK = 1 << 22
 
 
-def choose_strength(pairs: Pairs, width: int, unobserved: float, seed: int, log: logging.Logger) -> float:
+@dataclass(frozen=True)
+class HeldOut:
+    """What is learned from, and who liked what besides."""
+
+    before: Pairs
+    liked: Likes
+    users: Ints
+    items: Ints
+
+    def ndcg(self, every: Every) -> float:
+        """Ties are shared: an item that nothing tells from others earns no place in front."""
+        gains = 0.0
+        step = max(1, _CHUNK // self.before.item_count)
+        for at in range(0, len(self.users), step):
+            users, items = self.users[at : at + step], self.items[at : at + step]
+            scores = np.array(every(users))
+            targets = scores[np.arange(len(scores)), items]
+            for row, user in enumerate(users):
+                scores[row, self.liked.of(user)] = -np.inf
+            ranks = 1 + (scores > targets[:, None]).sum(axis=1) + (scores == targets[:, None]).sum(axis=1) / 2
+            gains += float(np.where(ranks <= 10, 1 / np.log2(ranks + 1), 0.0).sum())
+        return gains / len(self.users)
+
+
+def hold_out_likes(pairs: Pairs, seed: int) -> HeldOut | None:
+    """None where too few are left to judge by."""
     random = np.random.default_rng((seed, 43))
-    pairs = _thinned(pairs, random)
-    cut = len(pairs) - len(pairs) // 10
-    before, after = pairs.take(slice(0, cut)), pairs.take(slice(cut, None))
+    held = np.zeros(len(pairs), dtype=bool)
+    if pairs.in_order:
+        held[len(pairs) - len(pairs) // 10 :] = True
+    else:
+        held[_one_of_each(pairs, random)] = True
+    before, after = pairs.take(np.flatnonzero(~held)), pairs.take(np.flatnonzero(held))
     known = np.isin(after.users, before.users) & np.isin(after.items, before.items)
     cases = np.flatnonzero(known)
     if len(cases) < FEWEST:
-        log.info("too few likes to choose the regularisation by: %g it is", UNJUDGED)
-        return UNJUDGED
+        return None
     cases = np.sort(random.permutation(cases)[:MOST_CASES])
-    liked = before.by_user()
-    found: dict[float, float] = {}
-    for strength in STRENGTHS:
-        factors = begin(pairs.user_count, pairs.item_count, width, seed)
-        for _ in sweeps(before, factors, Terms(unobserved, strength), _SWEEPS):
-            pass
-        found[strength] = _ndcg(factors, liked, after.users[cases], after.items[cases])
-    best = max(found, key=lambda strength: found[strength])
-    said = ", ".join(f"{strength:g}: {value:.4f}" for strength, value in found.items())
-    log.info("regularisation %g, by ndcg@10 of the newest likes (%s)", best, said)
-    return best
+    return HeldOut(before, before.by_user(), after.users[cases], after.items[cases])
 
 
-def _thinned(pairs: Pairs, random: np.random.Generator) -> Pairs:
-    if len(pairs) <= MOST_PAIRS:
-        return pairs
-    kept = random.random(pairs.user_count) < MOST_PAIRS / len(pairs)
-    return pairs.take(np.flatnonzero(kept[pairs.users]))
+def _one_of_each(pairs: Pairs, random: np.random.Generator) -> Ints:
+    """Of as many users as there are cases; who has but one keeps it."""
+    order = random.permutation(len(pairs))
+    _, first, counts = np.unique(pairs.users[order], return_index=True, return_counts=True)
+    chosen = random.permutation(np.flatnonzero(counts > 1))[:MOST_CASES]
+    found: Ints = order[first[chosen]]
+    return found
 
 
-def _ndcg(factors: Factors, liked: Likes, users: Ints, items: Ints) -> float:
-    """Ties are shared: an item that nothing tells from others earns no place in front."""
-    gains = 0.0
-    step = max(1, _CHUNK // len(factors.items))
-    for at in range(0, len(users), step):
-        scores = factors.users[users[at : at + step]] @ factors.items.T
-        targets = scores[np.arange(len(scores)), items[at : at + step]]
-        for row, user in enumerate(users[at : at + step]):
-            scores[row, liked.of(user)] = -np.inf
-        ranks = 1 + (scores > targets[:, None]).sum(axis=1) + (scores == targets[:, None]).sum(axis=1) / 2
-        gains += float(np.where(ranks <= 10, 1 / np.log2(ranks + 1), 0.0).sum())
-    return gains / len(users)
+def climb(grid: Sequence[float], start: float, judge: Callable[[float], float]) -> dict[float, float]:
+    """From `start` towards whichever side is better until it gets no better: what was tried, and how good it was."""
+    at = grid.index(start)
+    tried = {start: judge(start)}
+    for way in (1, -1):
+        here = at + way
+        while 0 <= here < len(grid):
+            tried[grid[here]] = judge(grid[here])
+            if tried[grid[here]] <= tried[grid[here - way]]:
+                break
+            here += way
+        if here != at + way:  # it rose on this side
+            break
+    return tried
+
+
+def best(tried: dict[float, float], what: str, log: logging.Logger) -> float:
+    chosen = max(tried, key=lambda one: tried[one])
+    said = ", ".join(f"{one:g}: {value:.4f}" for one, value in sorted(tried.items()))
+    log.info("%s %g, by ndcg@10 of held-out likes (%s)", what, chosen, said)
+    return chosen

@@ -7,11 +7,9 @@ encoding) was fitted on all rows to train on, these among them.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -19,8 +17,9 @@ from numpy.typing import NDArray
 
 from pipelines.data.stable_hash import stable_hash
 from pipelines.evaluation.metrics import auc
-from pipelines.loaders.batches import Batches
-from pipelines.loaders.tables import Codes
+from pipelines.inputs.batches import Batches
+from pipelines.inputs.tables import Codes
+from pipelines.training.ranking import Ranking
 from shared.domain.errors import Invalid
 
 _PARTS = 1 << 20
@@ -31,36 +30,33 @@ _LEAST = 1e-7
 """Of a probability, as Keras' own loss has it."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Validation:
     batches: Batches
     score: Callable[[Codes], NDArray[np.float32]]
-    losses: list[float] = field(default_factory=list)
-    aucs: list[float] = field(default_factory=list)
-    """NaN where all rows are of one label."""
+    ranking: Ranking | None = None
+    """Where the spec compares epochs by it."""
 
     @property
-    def metrics(self) -> dict[str, float]:
-        """After the last epoch."""
-        found = {"train.validation_loss": self.losses[-1], "train.validation_auc": self.aucs[-1]}
-        return {name: value for name, value in found.items() if math.isfinite(value)}
+    def rows(self) -> int:
+        """That a look scores."""
+        return self.batches.rows_per_epoch() + (self.ranking.batches.rows_per_epoch() if self.ranking is not None else 0)
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        said = {"losses": self.losses, "aucs": self.aucs}
-        return {"rows": self.batches.rows_per_epoch()} | {
-            name: [round(value, 6) if math.isfinite(value) else None for value in values] for name, values in said.items()
-        }
-
-    def __call__(self) -> str:
-        """Looks, and says what it has seen."""
+    def __call__(self) -> dict[str, float]:
+        """Looks. There is no AUC where all rows are of one label, and no loss of scores that are no probabilities."""
         found = [(batch.labels, self.score(batch.columns)) for batch in self.batches.epoch(0)]
         labels, scores = (np.concatenate(one) for one in zip(*found, strict=True))
         right = np.clip(np.where(labels > 0, scores, 1 - scores).astype(np.float64), _LEAST, 1 - _LEAST)
-        self.losses.append(float(-np.log(right).mean()))
         area = auc(labels > 0, scores)
-        self.aucs.append(math.nan if area is None else area)
-        return f"validation loss {self.losses[-1]:.4f}" + ("" if area is None else f", AUC {area:.4f}")
+        values = {} if scores.min() < 0 or scores.max() > 1 else {"loss": float(-np.log(right).mean())}
+        values |= {} if area is None else {"auc": area}
+        return values | (self.ranking() if self.ranking is not None else {})
+
+
+def said(values: Mapping[str, float]) -> str:
+    """`validation loss 0.3012, AUC 0.8123, hr@10/99 0.4410`."""
+    words = {"loss": "validation loss", "auc": "AUC"}
+    return ", ".join(f"{words.get(name, name)} {value:.4f}" for name, value in values.items())
 
 
 def hold_out(rows: Path, share: float, seed: int, folder: Path) -> tuple[Path, Path]:

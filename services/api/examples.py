@@ -72,6 +72,18 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         }
     },
     "get_run_log": {"answer": {"text": "read 12000 rows\n", "next": 16, "stage": "etl", "attempt": "r01kdwpg6a0x5m2qf-etl-1"}},
+    "get_run_evaluation": {
+        "answer": {
+            "attempt": "r01kdwpg6a0x5m2qf-evaluate-1",
+            "report": {
+                "version": 1,
+                "model": "candidate",
+                "baseline": "popularity",
+                "hr@10": {"mean": 0.1342, "std": 0.0, "seeds": 1, "values": [0.1342], "interval": [0.1251, 0.1437]},
+            },
+            "page": "<!doctype html>...",
+        }
+    },
     "get_run_validation": {
         "answer": {
             "version": 1,

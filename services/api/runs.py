@@ -19,15 +19,18 @@ from services.api.etags import NOT_MODIFIED, Expected, tagged
 from services.api.paging import Page, Pages, Paging
 from services.api.parts import Parts, With
 from services.api.views import EventView, RunView
+from shared.contracts import trials
+from shared.contracts.progress import Progress
 from shared.contracts.stage import StageName
 from shared.contracts.strict import read
+from shared.contracts.trials import RunReport
 from shared.contracts.validation_report import REPORT, Report
 from shared.domain.access import Role
-from shared.domain.errors import Conflict, Damaged, Malformed, NotFound
+from shared.domain.errors import Conflict, Damaged, EyasError, Invalid, Malformed, NotFound
 from shared.domain.ids import attempt_name, new_id
 from shared.domain.machine import Request
 from shared.domain.queue import HIGHEST, LOWEST, Turn
-from shared.domain.run import ANSWERS, STAGES, RunStatus
+from shared.domain.run import ANSWERS, STAGES, RunStatus, works
 from shared.domain.triggers import Mode
 from shared.launch import Terms, collected_basis, new_run, retry_run, rollout_id
 from shared.ports import HistoryEntry, Recommender, Record, Version
@@ -73,6 +76,10 @@ class Retry(BaseModel):
 
     stage: StageName | None = Field(
         None, alias="from", description="The first stage that runs again; the one that the run ended in if absent."
+    )
+    accept: bool = Field(
+        False,
+        description="Gates that come out inconclusive don't refuse it. That is the caller's decision; it needs a reason, and is kept.",
     )
     reason: str = Field("", max_length=500)
 
@@ -187,9 +194,11 @@ def retry(parts: With, who: Who, id: str, wanted: Retry | None = None) -> RunVie
     record = who.row("run", parts.runs, id)
     asked = wanted or Retry()
     who.says(asked.reason)
+    if asked.accept and not asked.reason.strip():
+        raise Invalid("reason: to accept what is inconclusive, say why")
     now = parts.clock.now()
     cause = asked.reason or f"retry of {id}, asked by {who.name}"
-    run = retry_run(record, asked.stage, who.fresh_id("r", now), cause, now, by=who.name)
+    run = retry_run(record, asked.stage, who.fresh_id("r", now), cause, now, by=who.name, accept=asked.accept)
     gone = collected_basis(run, parts.registry.collected(run.recommender))
     if gone:
         raise Conflict(f"run {id} can't be retried: {gone}")
@@ -233,6 +242,17 @@ def get_run_validation(parts: With, who: Who, id: str) -> Report:
     return read(Report, json.loads(parts.artifacts.read(manifest.files[REPORT])), f"{REPORT} of {attempt}")
 
 
+@room.get("/v1/runs/{id}/evaluation", Role.VIEWER)
+def get_run_evaluation(parts: With, who: Who, id: str) -> RunReport:
+    """How its model did on the holdout, beside popularity and the version that served: as figures and as a page."""
+    attempt = attempt_of(id, who.row("run", parts.runs, id).status, "evaluate")
+    manifest = parts.artifacts.manifest(attempt) if attempt else None
+    if manifest is None or attempt is None or not {trials.REPORT, trials.PAGE} <= set(manifest.files):
+        raise NotFound(f"run {id} has no report of its model: it has one when evaluate has judged it")
+    report, page = (parts.artifacts.read(manifest.files[name]) for name in (trials.REPORT, trials.PAGE))
+    return RunReport(attempt=attempt, report=json.loads(report), page=page.decode())
+
+
 def newest_stage(status: RunStatus) -> str | None:
     """The stage under way; of a run that has ended, the one that it ended in."""
     if status.state in STAGES:
@@ -258,7 +278,15 @@ def run_view(parts: Parts, record: Record[RunStatus], turns: Mapping[str, Turn] 
         return RunView.of(record, version.metrics, version.number, _rollout(parts, record.id))
     manifests = [parts.artifacts.manifest(done.attempt) for done in record.status.stages]
     numbers = {name: value for one in manifests if one is not None for name, value in one.metrics.items()}
-    return RunView.of(record, numbers, None, None, turns.get(record.id))
+    return RunView.of(record, numbers, None, None, turns.get(record.id), _progress(parts, record))
+
+
+def _progress(parts: Parts, record: Record[RunStatus]) -> Progress | None:
+    working = works(record.id, record.status)
+    try:
+        return next((parts.artifacts.told(attempt) for attempt in working), None)
+    except (EyasError, OSError, ValueError):  # what a run is shows without it
+        return None
 
 
 def _registered(parts: Parts, record: Record[RunStatus]) -> Version | None:

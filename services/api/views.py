@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from shared.contracts.progress import Progress
 from shared.contracts.stage import Files
 from shared.domain.analysis import ShadowReport, StepReport
 from shared.domain.queue import Turn
@@ -128,10 +129,19 @@ class RunView(BaseModel):
     metrics: dict[str, float]
     version: int | None
     rollout: str | None
+    progress: Progress | None = Field(
+        None, description="Of the stage under way, as it told last; null of stages that don't, and between them."
+    )
 
     @classmethod
     def of(
-        cls, record: Record[RunStatus], metrics: Mapping[str, float], version: int | None, rollout: str | None, turn: Turn | None = None
+        cls,
+        record: Record[RunStatus],
+        metrics: Mapping[str, float],
+        version: int | None,
+        rollout: str | None,
+        turn: Turn | None = None,
+        progress: Progress | None = None,
     ) -> RunView:
         status, spec = record.status, record.spec
         waits = turn.said if turn is not None and status.state == "pending" else None
@@ -158,6 +168,7 @@ class RunView(BaseModel):
             metrics=dict(metrics),
             version=version,
             rollout=rollout,
+            progress=progress,
         )
 
 

@@ -95,8 +95,10 @@ def _summed(totals: Totals) -> str:
     if totals.bytes is None or totals.bytes_per_batch is None:
         return "in all: known once fitted"
     batch = f"{_bytes(totals.bytes_per_row)} a row, {_bytes(totals.bytes_per_batch)} a batch of {totals.batch_size:,}"
-    padded = f"no family pads widths yet: to whole 16 bytes it would be {_bytes(totals.padded_bytes)}"
-    return f"in all {_bytes(totals.bytes)}; read {batch}; {padded}"
+    padded = "widths are whole 16 bytes"
+    if totals.padded_bytes != totals.bytes:
+        padded = f"padded to whole 16 bytes it would be {_bytes(totals.padded_bytes)}"
+    return f"in all {_bytes(totals.bytes)}; read {batch} ({totals.batch_size_why}); {padded}"
 
 
 def _runtimes(operators: tuple[OperatorExplained, ...]) -> str:

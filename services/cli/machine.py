@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 GIB = 1 << 30
-_PIPELINES = ("keras", "onnx", "onnxruntime", "polars", "pyarrow", "tensorflow", "tf2onnx")
+_PIPELINES = ("keras", "onnx", "onnxruntime", "polars", "pyarrow", "tensorflow")
 _PORTS = (("API", 8080), ("metrics", 9090))
 
 

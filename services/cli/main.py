@@ -18,12 +18,15 @@ from services.cli import (
     features,
     items,
     kpis,
+    models,
     online,
     recommenders,
     registry,
     report,
     rollouts,
     runs,
+    trials,
+    tuning,
 )
 from services.cli.faults import Guarded
 from services.cli.home import default_home
@@ -105,6 +108,8 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     runs.watch,
     runs.logs,
     report.validation,
+    trials.evaluation,
+    models.models,
     registry.versions,
     registry.card,
     registry.tag,
@@ -123,6 +128,9 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     recommenders.retrain,
     access.whoami,
     access.audit,
+    trials.evaluate,
+    tuning.train,
+    tuning.tune,
     doctor.doctor,
 )
 for command in _COMMANDS:

@@ -47,11 +47,15 @@ def card(ctx: typer.Context, name: Name, version: Called, as_json: AsJson = Fals
     counts = ", ".join(f"{value:,.0f} {part}" for part, value in data["rows"].items())
     typer.echo(f"{name}: run {found['run']}, {lineage['cause']}" + (f", from version {lineage['parent']}" if lineage["parent"] else ""))
     typer.echo(f"data: {counts}; {span}; {data['fingerprint'][:24]}")
-    who = ("candidate", "popularity", "serving")
+    who = [name for name in ("candidate", "popularity", "baseline", "serving") if name != "baseline" or _named(found["metrics"], name)]
     show_table(("METRIC", *map(str.upper, who)), [(metric, *map(of.get, who)) for metric, of in found["metrics"].items()], "no metrics")
     show_table(("GATE", "VERDICT", "REASON"), [(one["gate"], one["verdict"], one["reason"]) for one in found["gates"]], "no gates")
     show_table(("ON A SERVER", "VALUE"), sorted(found["serving"].items()), "not measured")
     show_table(("FILE", "SIZE"), [(file, _mebibytes(size)) for file, size in found["files"].items()], "no files")
+
+
+def _named(metrics: dict[str, dict[str, float]], who: str) -> bool:
+    return any(who in of for of in metrics.values())
 
 
 def tag(ctx: typer.Context, name: Name, version: Version, tag: Tag) -> None:
@@ -119,6 +123,7 @@ def _mebibytes(size: int) -> str:
 
 
 def _candidate(metrics: dict[str, float]) -> str:
-    """The model's own numbers, not its baseline's."""
+    """The model's own numbers, not its baseline's; of slices and of how sure they are its card tells."""
     own = {name.removeprefix("candidate."): value for name, value in metrics.items() if name.startswith("candidate.")}
-    return "  ".join(f"{name} {value:.4g}" for name, value in sorted(own.items()))
+    shown = {name: value for name, value in own.items() if "{" not in name and not name.endswith(".se") and ".se_to." not in name}
+    return "  ".join(f"{name} {value:.4g}" for name, value in sorted(shown.items()))

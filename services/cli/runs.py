@@ -73,10 +73,12 @@ def retry(
     stage: Annotated[
         str | None, typer.Option("--from", help="The first stage that runs again; the one that it ended in if absent.")
     ] = None,
+    accept: Annotated[bool, typer.Option("--accept", help="Gates that come out inconclusive don't refuse it; needs --reason.")] = False,
     reason: Reason = "",
 ) -> None:
     """Start a new run that goes on from where one ended, with what that had published."""
-    found = client(ctx).post(paths.run(id, ":retry"), {"from": stage, "reason": reason})
+    wish = {"from": stage, "reason": reason} | ({"accept": True} if accept else {})
+    found = client(ctx).post(paths.run(id, ":retry"), wish)
     typer.echo(f"run {found['id']} started")
 
 
@@ -188,13 +190,27 @@ def _print_log(http: Client, id: str, stage: str | None, shown: str | None, offs
     return shown, offset
 
 
+def _tell_epochs(found: Any, told: set[tuple[int, float]]) -> None:
+    """Each epoch of the stage under way that has ended, once: another try of the stage may have gone on from where one was."""
+    progress = found.get("progress")
+    for one in progress["history"] if progress else ():
+        if (one["epoch"], one["loss"]) not in told:
+            told.add((one["epoch"], one["loss"]))
+            seen = "".join(f", validation {name} {value:.4f}" for name, value in one["validation"].items())
+            rate = f"{one['rows_per_s']:,.0f} rows/s"
+            typer.echo(f"{found['state']}  epoch {one['epoch']} of {progress['epochs']}, loss {one['loss']:.4f}{seen}, {rate}")
+
+
 def _until_ended(http: Client, found: Any, quiet: bool) -> Any:
     said = ""
+    told: set[tuple[int, float]] = set()
     while True:
         line = f"{found['state']}  {found['reason']}".rstrip()
         if line != said and not quiet:
             typer.echo(line)
             said = line
+        if not quiet:
+            _tell_epochs(found, told)
         if found["state"] in ENDED:
             return found
         time.sleep(_POLL)

@@ -9,7 +9,7 @@ from typing import Any
 from shared.contracts.encoding import EARLIER, ENCODED
 from shared.contracts.features import Vector
 from shared.contracts.gates import MetricGate
-from shared.contracts.plans import TAKES, stage_parts
+from shared.contracts.plans import TAKES, estimators, stage_parts
 from shared.contracts.sources import Contents, Place
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, Manifest, digest_of
@@ -24,6 +24,7 @@ from shared.ports import ArtifactStore, DataSource, Record, Registry, RunStore, 
 _KNOWN = 1000
 _specs: dict[str, tuple[Any, RecommenderSpec]] = {}
 _DATA, _INPUT = "data: ", "input: "
+_LOG = "what the log says of answers is taken anew each time"
 _BESIDE = (ACCEPTED, EARLIER)
 """Inputs that are no part of what a stage is made of."""
 
@@ -69,6 +70,8 @@ class Bases:
                 return Basis(parts=parts, why="a database is asked anew each time")
             if not all(self._data.fingerprint(uri, contents) for uri, contents in _uris(record, spec)):
                 return Basis(parts=parts, why="its data can't be seen from here")
+        if stage == "evaluate" and estimators(spec):
+            return Basis(parts=parts, why=_LOG)
         found = Basis(digest(stage, parts), parts)
         if record.spec.get("fresh"):
             return replace(found, why="asked to run everything anew")
@@ -86,6 +89,8 @@ class Bases:
         """Why a stage runs, as far as that can be said before its inputs are there; None where they decide."""
         if record.spec.get("fresh"):
             return "asked to run everything anew"
+        if stage == "evaluate" and estimators(spec_of(record)):
+            return _LOG
         newest = self._outputs.newest(record.recommender, stage)
         own = self._own_parts(record, spec_of(record), stage)
         if newest is None:

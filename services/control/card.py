@@ -10,7 +10,7 @@ from shared.contracts.card import Card, CardData, CardGate, CardLineage, Exporte
 from shared.contracts.stage import Manifest
 from shared.domain.run import RunStatus
 
-CONTENDERS = ("candidate", "popularity", "serving")
+CONTENDERS = ("candidate", "popularity", "baseline", "serving")
 
 
 def complete(

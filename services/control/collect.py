@@ -119,6 +119,7 @@ class Collector:
         yield from self._restore("blobs", done)
         yield from self._empty(now, done)
         self._drop_pins(now)
+        self._drop_live()
         done.rows += self._leftovers.forget(now - self._wish.runs, now - self._wish.answers)
 
     def _manifests(self, now: datetime, done: Sweep) -> Iterator[str]:
@@ -198,6 +199,13 @@ class Collector:
         for pin in self._attic.pins():
             if not pin_holds(pin.attempt, pin.written_at, ended, grace, now):
                 self._attic.unpin(pin)
+
+    def _drop_live(self) -> None:
+        """Of a run that has ended no stage goes on from where another one was."""
+        attempts, ended = self._attic.live(), self._ended(self._read())
+        for attempt in attempts:
+            if ended(run_of(attempt)):
+                self._attic.drop_live(attempt)
 
     def _read(self) -> _Known:
         active = {one.id: one for one in self._runs.list(active=True, limit=_ALL)}

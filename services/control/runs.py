@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ from services.control.card import complete
 from services.control.snapshots import Snapshots
 from services.control.turns import Turns
 from shared.contracts.card import CARD, Exported
-from shared.contracts.plans import run_plan
-from shared.contracts.stage import Files, Manifest, StageName, StageSpec, digest_of
+from shared.contracts.plans import estimators, run_plan
+from shared.contracts.serving import window
+from shared.contracts.spec import RecommenderSpec
+from shared.contracts.stage import Files, LoggedAnswers, Manifest, StageName, StageSpec, digest_of
 from shared.contracts.strict import read
 from shared.domain import run as domain
 from shared.domain.errors import NotFound
@@ -26,6 +28,9 @@ from shared.launch import collected_basis, rests_on, rollout_id
 from shared.ports import Clock, Executor, Record, RolloutStore, Version
 from shared.serving.signature import RECOMMENDATIONS
 from shared.telemetry import metrics
+
+LOGGED = timedelta(days=30)
+"""Answers that are older say little of the users of today."""
 
 
 class Runs:
@@ -44,6 +49,7 @@ class Runs:
         data_roots: tuple[str, ...],
         bases: Bases,
         turns: Turns,
+        families: tuple[str, ...] = (),
     ) -> None:
         self.store = bases.runs
         self._rollouts = rollouts
@@ -53,6 +59,7 @@ class Runs:
         self._snapshots = snapshots
         self._clock = clock
         self._data_roots = data_roots
+        self._families = families
         self._bases = bases
         self._turns = turns
 
@@ -96,7 +103,7 @@ class Runs:
             return RunObservation(job=job, ahead=self._bases.of(record, status.state, status.stages) if ended else None)
         numbers = {**self._metrics(status), **manifest.metrics}
         failure = manifest.failure.message if manifest.failure else None
-        published = Published(numbers, failure, record.spec["serving"] is not None, self._bases.steady(record))
+        published = Published(numbers, failure, record.spec["serving"] is not None, self._bases.steady(record), manifest.silence())
         following = domain.STAGES[len(status.stages) + 1 : len(status.stages) + 2]
         if failure or not following:
             return RunObservation(job=job, published=published)
@@ -104,7 +111,8 @@ class Runs:
         return RunObservation(job=job, published=published, ahead=self._bases.of(record, following[0], (*status.stages, done)))
 
     def decide(self, record: Record[RunStatus], seen: RunObservation, now: datetime) -> domain.RunDecision:
-        return domain.decide(record.id, record.status, seen, run_plan(spec_of(record)), now)
+        plan = replace(run_plan(spec_of(record)), accepts=record.spec.get("accepts", ""))
+        return domain.decide(record.id, record.status, seen, plan, now)
 
     def act(self, record: Record[RunStatus], following: RunStatus, effect: domain.RunEffect) -> None:
         if isinstance(effect, StartStage):
@@ -158,6 +166,11 @@ class Runs:
             assert following.attempt_since is not None
             values = self._snapshots.values(record.recommender, following.attempt_since)
             inputs |= {"features": values} if values else {}
+        answers = None
+        if name == "evaluate" and estimators(spec) and record.spec["serving"] is not None:
+            assert following.attempt_since is not None
+            answers = self._answers(record, following.attempt_since)
+            inputs["answers"] = self._logged(spec, answers)
         return StageSpec(
             stage=name,
             run=record.id,
@@ -165,9 +178,21 @@ class Runs:
             recommender=spec,
             inputs=inputs,
             mode=record.spec["mode"],
+            answers=answers,
             data_roots=self._data_roots,
+            families=self._families,
             artifacts=self._artifacts.url,
         )
+
+    def _answers(self, record: Record[RunStatus], until: datetime) -> LoggedAnswers:
+        version = self._registry.get(record.recommender, record.spec["serving"])
+        return LoggedAnswers(version=version.number, since=max(version.created_at, until - LOGGED), until=until)
+
+    def _logged(self, spec: RecommenderSpec, answers: LoggedAnswers) -> Files:
+        """With likes from as long before as what was liked isn't shown again."""
+        not_seen = spec.serve.not_seen
+        before = window(not_seen) if not_seen is not None else timedelta(0)
+        return self._snapshots.answers(spec.name, answers.since, answers.until, None if before is None else answers.since - before)
 
     def _snapshot(self, record: Record[RunStatus], until: datetime) -> Files:
         """The platform's own events: all of them, or for a warm run those since the parent's snapshot."""

@@ -8,16 +8,20 @@ and when.
 from __future__ import annotations
 
 import tempfile
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
 from pathlib import Path
 
-from services.control.archive import Archive, rows_of
+from services.control.archive import Archive, Part, rows_of
+from shared.contracts.archive import EventTable
 from shared.contracts.online import USERS, history_name
 from shared.contracts.stage import Files
 from shared.domain.archive import Stretch, stretches
 from shared.ports import ArtifactStore, EventDays, EventLog, FeatureHistory
 
 EVENTS = "events.csv"
+MOST_ANSWERS = 1_000_000
+"""Of the newest days; of one day all."""
 
 
 class Snapshots:
@@ -32,8 +36,7 @@ class Snapshots:
     def take(self, recommender: str, since: datetime | None, until: datetime) -> Files:
         """Interactions of [since, until): `events.csv`, or stretches of time whose names are in their order, each a CSV
         or the parts of a day."""
-        days = self._archive.days(recommender, "interactions")
-        whole = {day: parts for day, parts in days.items() if all(self._artifacts.holds(part.file) for part in parts)}
+        whole = self._whole(recommender, "interactions")
         stored = self._days.counts(recommender, "interactions", until) if whole else {}
         found: Files = {}
         for number, one in enumerate(stretches(since, until, stored, rows_of(whole))):
@@ -42,6 +45,39 @@ class Snapshots:
             else:
                 found |= self._exported(recommender, one, EVENTS if (one.since, one.until) == (since, until) else f"{number:05d}.csv")
         return found or self._exported(recommender, Stretch(since, until), EVENTS)
+
+    def answers(self, recommender: str, since: datetime, until: datetime, liked_since: datetime | None) -> Files:
+        """What was shown since a moment and liked since an earlier one, by days: the parts of those that are compacted, and the others as
+        dumped. Whole days, so there is more than was asked for at both ends."""
+        shown: list[date] = []
+        stored = self._days.counts(recommender, "impressions", until)
+        for day in sorted((one for one in stored if one >= _day(since)), reverse=True):
+            if shown and sum(stored[one] for one in (*shown, day)) > MOST_ANSWERS:
+                break
+            shown.append(day)
+        done = self._days.counts(recommender, "interactions", until)
+        liked = [day for day in done if liked_since is None or day >= _day(liked_since)]
+        return self._dumped(recommender, "impressions", shown, stored) | self._dumped(recommender, "interactions", liked, done)
+
+    def _dumped(self, recommender: str, table: EventTable, days: Sequence[date], stored: Mapping[date, int]) -> Files:
+        whole = self._whole(recommender, table)
+        rows = rows_of(whole)
+        found: Files = {}
+        with tempfile.TemporaryDirectory(prefix="eyas-days-") as folder:
+            for day in days:
+                if rows.get(day) == stored[day]:
+                    found |= {str(part.name): part.file for part in whole[day]}
+                    continue
+                path = Path(folder) / f"{day}.ndjson"
+                self._days.dump(recommender, table, day, path)
+                found[f"{table}/{path.name}"] = self._artifacts.put(path)
+                path.unlink()
+        return found
+
+    def _whole(self, recommender: str, table: EventTable) -> Mapping[date, Sequence[Part]]:
+        """Days that were compacted, and whose files are all there."""
+        days = self._archive.days(recommender, table)
+        return {day: parts for day, parts in days.items() if all(self._artifacts.holds(part.file) for part in parts)}
 
     def has_values(self, recommender: str) -> bool:
         """Whether anything was ever written of its users."""
@@ -60,3 +96,7 @@ class Snapshots:
             path = Path(folder) / EVENTS
             rows = self._events.export(recommender, one.since, one.until, path)
             return {name: self._artifacts.put(path)} if rows or name == EVENTS else {}
+
+
+def _day(moment: datetime) -> date:
+    return moment.astimezone(UTC).date()

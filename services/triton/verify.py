@@ -116,8 +116,10 @@ def examine(spec: StageSpec, store: FsspecArtifacts, scratch: Path) -> tuple[dic
                 raise BadData(f"{signature.file}: Triton can't serve it: {faults[1]}")
             found = _parity(triton, spec.recommender.name, signature, rows)
             metrics, calls = _speed(server, spec.recommender, signature, catalogue, rows)
+            metrics["size"] = sum(file.size for file in files.values()) / (1 << 20)
             metrics |= {"parity": found.difference, "memory": (triton.memory() - before) / (1 << 20), "memory_server": before / (1 << 20)}
             log.info("memory: %.0f MiB more than the server's own %.0f MiB", metrics["memory"], metrics["memory_server"])
+            log.info("size: %.1f MiB of files", metrics["size"])
         finally:
             server.close()
     finally:

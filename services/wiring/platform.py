@@ -80,7 +80,7 @@ class Platform:
         bases = Bases(state.runs, state.registry, state.artifacts, state.outputs, data, code, snapshots.has_values)
         stile = None if settings.owns_home else Turnstile(state.leases, secrets.token_hex(8), clock)
         turns, planner = Turns(state.runs, clock, settings.max_runs, stile), Planner(state.runs, bases, clock, settings.max_runs)
-        runs = Runs(state.rollouts, executor, snapshots, clock, data_roots, bases, turns)
+        runs = Runs(state.rollouts, executor, snapshots, clock, data_roots, bases, turns, tuple(settings.families))
         stores = (state.features, state.feature_history)
         routed = functools.partial(named, state.routes, state.rollouts)
         values = Materialiser(placement.desired, state.registry, state.artifacts, state.recommenders, stores, clock, routed)

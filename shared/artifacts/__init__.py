@@ -1,6 +1,7 @@
 """Content-addressed files on fsspec: written once, checked at every read, published by a manifest, collected when unneeded."""
 
 from shared.artifacts.attic import FsspecAttic
+from shared.artifacts.live import FsspecLive
 from shared.artifacts.store import FsspecArtifacts
 
-__all__ = ["FsspecArtifacts", "FsspecAttic"]
+__all__ = ["FsspecArtifacts", "FsspecAttic", "FsspecLive"]

@@ -4,6 +4,7 @@ blobs/ab/abcd...            files by their content
 manifests/r1-etl-1.json     what attempts published
 pins/r1-etl-1.*.json        what somebody is about to need
 trash/{time}/blobs/..., trash/{time}/manifests/...    what nobody seemed to need then
+live/r1-train-1/...         what an attempt leaves while it works
 """
 
 from __future__ import annotations
@@ -92,6 +93,13 @@ class FsspecAttic:
     def unpin(self, pin: Pin) -> None:
         with suppress(FileNotFoundError):
             self._fs.rm_file(f"{self._root}/pins/{pin.name}")
+
+    def live(self) -> Sequence[str]:
+        return sorted({path.removeprefix(f"{self._root}/live/").split("/")[0] for path, _ in self._files("live")})
+
+    def drop_live(self, attempt: str) -> None:
+        with suppress(FileNotFoundError):
+            self._fs.rm(f"{self._root}/live/{attempt}", recursive=True)
 
     def _files(self, folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
         self._fs.invalidate_cache()

@@ -22,13 +22,15 @@ from pathlib import Path
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from shared.artifacts.live import PROGRESS, FsspecLive
+from shared.artifacts.writing import beside, copied, described, put_whole, write_whole
+from shared.contracts.progress import Progress
 from shared.contracts.stage import File, Manifest
 from shared.contracts.strict import read
 from shared.domain.errors import Conflict, Damaged, Invalid, NotFound, Unavailable
 
 _ATTEMPT = re.compile(r"[a-z0-9][a-z0-9-]{0,120}")
 _PLACE = re.compile(r"[a-z0-9][a-z0-9._=-]*(/[a-z0-9][a-z0-9._=-]*)*")
-_CHUNK = 1 << 20
 
 
 class FsspecArtifacts:
@@ -41,16 +43,10 @@ class FsspecArtifacts:
 
     def put(self, path: Path) -> File:
         """Stores a local file; equal content is stored once, and what was damaged since is written anew. Its age begins again."""
-        digest = hashlib.sha256()
-        size = 0
-        with path.open("rb") as stream:
-            while chunk := stream.read(_CHUNK):
-                digest.update(chunk)
-                size += len(chunk)
-        file = File(sha256=digest.hexdigest(), size=size)
+        file = described(path)
         target = self._blob(file)
         if not self._renewed(target, file):
-            self._write(target, path)
+            put_whole(self._fs, path, target)
         return file
 
     def pin(self, attempt: str, files: Iterable[File]) -> None:
@@ -69,33 +65,22 @@ class FsspecArtifacts:
         """Whether the content is there already, now as if it were new. Elsewhere than on a disk, checking costs as much as writing."""
         if not isinstance(self._fs, LocalFileSystem):
             return False
-        digest = hashlib.sha256()
         try:
-            with Path(target).open("rb") as stream:
-                while chunk := stream.read(_CHUNK):
-                    digest.update(chunk)
+            there = described(Path(target))
             os.utime(target)
         except FileNotFoundError:  # never there, or collected just now
             return False
-        return digest.hexdigest() == file.sha256
+        return there == file
 
     def fetch(self, file: File, to: Path) -> Path:
         """Copies a file to a local path, refusing content that doesn't match its address."""
-        digest = hashlib.sha256()
-        part = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
         to.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with self._fs.open(self._blob(file), "rb") as source, part.open("wb") as target:
-                while chunk := source.read(_CHUNK):
-                    digest.update(chunk)
-                    target.write(chunk)
-            if digest.hexdigest() != file.sha256:
-                raise self._damaged(file)
-            part.replace(to)
+            with self._fs.open(self._blob(file), "rb") as source:
+                if not copied(source, to, file.sha256):
+                    raise self._damaged(file)
         except FileNotFoundError:
             raise NotFound(f"artifact {file.sha256[:12]} is not in {self.url}") from None
-        finally:
-            part.unlink(missing_ok=True)
         return to
 
     def read(self, file: File) -> bytes:
@@ -162,7 +147,7 @@ class FsspecArtifacts:
 
     def keep_log(self, attempt: str, path: Path) -> None:
         """Keeps what an attempt printed; a log that is kept already is replaced."""
-        self._write(self._log(attempt), path)
+        put_whole(self._fs, path, self._log(attempt))
 
     def kept_log(self, attempt: str, offset: int, most: int) -> bytes | None:
         """At most `most` bytes of an attempt's log, from a byte offset on; None if none is kept."""
@@ -173,6 +158,11 @@ class FsspecArtifacts:
                 return content
         except FileNotFoundError:
             return None
+
+    def told(self, attempt: str) -> Progress | None:
+        """How far an attempt is that works; None where it hasn't told, or has ended."""
+        document = FsspecLive(self.url, attempt).told()
+        return None if document is None else read(Progress, document, f"{PROGRESS} of {attempt}")
 
     def _log(self, attempt: str) -> str:
         return self._of_attempt("logs", attempt, "txt")
@@ -194,13 +184,13 @@ class FsspecArtifacts:
 
     def _write_pin(self, pin: str, attempt: str, files: Iterable[File]) -> None:
         document = {"attempt": attempt, "blobs": sorted({file.sha256 for file in files})}
-        self._write_bytes(pin, json.dumps(document).encode())
+        write_whole(self._fs, json.dumps(document).encode(), pin)
 
     def _create(self, target: str, content: bytes, attempt: str) -> None:
         """Writes what isn't there yet: of two who try, one succeeds."""
         try:
             if isinstance(self._fs, LocalFileSystem):
-                part = self._beside(target)
+                part = beside(self._fs, target)
                 self._fs.pipe_file(part, content)
                 try:
                     os.link(part, target)
@@ -210,21 +200,6 @@ class FsspecArtifacts:
                 self._fs.pipe_file(target, content, mode="create")
         except FileExistsError:
             raise Conflict(f"attempt {attempt} is published already") from None
-
-    def _write(self, target: str, path: Path) -> None:
-        part = self._beside(target)
-        self._fs.put_file(str(path), part)
-        self._fs.mv(part, target)
-
-    def _write_bytes(self, target: str, content: bytes) -> None:
-        part = self._beside(target)
-        self._fs.pipe_file(part, content)
-        self._fs.mv(part, target)
-
-    def _beside(self, target: str) -> str:
-        if isinstance(self._fs, LocalFileSystem):
-            Path(target).parent.mkdir(parents=True, exist_ok=True)
-        return f"{target}.{secrets.token_hex(4)}.part"
 
 
 def _link(source: Path, target: Path) -> None:

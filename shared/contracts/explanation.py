@@ -77,7 +77,7 @@ class TableExplained(Strict):
     bytes: int | None = Field(description="codes x width x 4.")
     values_per_row: float | None = Field(description="Counted in the data; else the most that there may be.")
     bytes_per_row: float | None = Field(description="values x (width x 4 + 8).")
-    padded_width: int | None = Field(description="The width, were it padded to whole 16 bytes. No family pads yet.")
+    padded_width: int | None = Field(description="The width, were it padded to whole 16 bytes. Widths by rule are.")
 
 
 class Totals(Strict):
@@ -86,6 +86,7 @@ class Totals(Strict):
     bytes: int | None
     bytes_per_row: float | None
     batch_size: int
+    batch_size_why: str = Field(description="The spec's word, or the rule that gives it.")
     bytes_per_batch: float | None
     padded_bytes: int | None = Field(description="Of all tables, were widths padded to whole 16 bytes.")
 

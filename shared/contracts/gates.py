@@ -2,39 +2,97 @@
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from shared.contracts.entries import entry, written
 from shared.contracts.quantities import Duration, Fraction, Memory
-from shared.contracts.strict import Strict
+from shared.contracts.strict import Strict, unknown_name
+from shared.domain.metric import PATTERN, RANKING, RETRIEVAL, SLICES, Metric, parse_metric
 
-METRIC = re.compile(r"(?:hr|ndcg)@[1-9]\d{0,2}(?:/[1-9]\d{0,3})?|recall@[1-9]\d{0,4}|auc")
+
+def _known_slice(name: str) -> str:
+    if name not in SLICES:
+        raise unknown_name("slice", name, SLICES)
+    return name
+
+
+Confidence = Annotated[Fraction, Field(gt=0.5, le=0.999)]
+
+
+Rival = Literal["popularity", "baseline", "serving"]
+"""Whose metrics are measured beside the candidate's: `baseline` is what the spec names as `model.baseline`."""
 
 
 class MetricGate(Strict):
-    planned = frozenset({"slice"})
-
     metric: Annotated[
         str,
-        written(METRIC.pattern, "a metric such as hr@10, ndcg@10, hr@10/99, recall@500 or auc"),
+        written(PATTERN, "a metric such as hr@10, ndcg@10, hr@10/99, recall@500 or auc"),
         Field(
-            json_schema_extra={"pattern": f"^(?:{METRIC.pattern})$"},
+            json_schema_extra={"pattern": f"^(?:{PATTERN})$"},
             description="`hr@10`, `ndcg@10` (full catalogue), `hr@10/99` (99 negatives), `recall@500` (by `serve.retrieve`), `auc`.",
         ),
     ]
+    slice: Annotated[str, AfterValidator(_known_slice), WithJsonSchema({"type": "string", "enum": list(SLICES)})] | None = Field(
+        None,
+        exclude_if=lambda name: name is None,
+        description="Of such cases alone: " + "; ".join(f"`{name}`: {meaning}" for name, meaning in SLICES.items()) + ".",
+    )
     min: float | None = Field(None, ge=0, le=1, description="The metric must reach this value.")
-    better_than: Literal["popularity", "serving"] | None = Field(None, description="It must exceed that model's, on the same holdout.")
-    not_worse_than: Literal["popularity", "serving"] | None = Field(None, description="It must reach that model's, less the margin.")
+    better_than: Rival | None = Field(None, description="It must exceed that model's, on the same holdout; `baseline`: `model.baseline`'s.")
+    not_worse_than: Rival | None = Field(None, description="It must reach that model's, less the margin.")
     by: Fraction = Field(0.0, ge=0, description="The relative margin of the comparison.")
+    confidence: Confidence | None = Field(
+        None,
+        exclude_if=lambda sure: sure is None,
+        description="It passes only if chance explains it otherwise in no more than the rest of cases, such as 90%; what could be either "
+        "way is inconclusive. Absent: the value itself decides.",
+    )
 
     @model_validator(mode="after")
     def _one_condition(self) -> MetricGate:
         if sum(x is not None for x in (self.min, self.better_than, self.not_worse_than)) != 1:
             raise ValueError("a gate has exactly one of min, better_than, not_worse_than")
+        if self.confidence is not None and self.named.kind in RETRIEVAL:
+            raise ValueError(f"confidence: how sure '{self.metric}' is isn't measured: leave it out")
+        if self.slice is not None and self.named.kind not in RANKING:
+            raise ValueError(f"slice: '{self.metric}' isn't measured by slices; {', '.join(f'{kind}@10' for kind in RANKING)} are")
         return self
+
+    @property
+    def named(self) -> Metric:
+        return replace(parse_metric(self.metric), slice=self.slice)
+
+
+class OffPolicyGate(Strict):
+    """What the candidate's answers would earn, told from the log of answers that were explored, before anybody sees one."""
+
+    off_policy: Literal["ips", "snips", "dr"] = Field(
+        description="How the online hit rate is estimated from logged answers and their chances: `ips`, every like weighed by how much "
+        "likelier the candidate shows it; `snips`, the same by what the weights come to; `dr`, doubly robust: a model of likes, put "
+        "right by the weighed likes."
+    )
+    better_than: Literal["serving"] | None = Field(None, description="It must exceed what the serving version's own answers earned.")
+    not_worse_than: Literal["serving"] | None = Field(None, description="It must reach that, less the margin.")
+    by: Fraction = Field(0.0, ge=0, description="The relative margin of the comparison.")
+    confidence: Confidence = Field(0.9, description="How sure it must be; what could be either way is inconclusive.")
+
+    @model_validator(mode="after")
+    def _one_condition(self) -> OffPolicyGate:
+        if (self.better_than is None) == (self.not_worse_than is None):
+            raise ValueError("a gate by off_policy has exactly one of better_than, not_worse_than")
+        return self
+
+    @property
+    def named(self) -> str:
+        return foretold(self.off_policy)
+
+
+def foretold(estimator: str) -> str:
+    """What is published of it."""
+    return f"hit_rate.{estimator}"
 
 
 class ParityGate(Strict):
@@ -67,18 +125,24 @@ class MemoryGate(Strict):
     )
 
 
+class SizeGate(Strict):
+    size: Memory = Field(description="What a server loads of the version: its model's files, such as 200Mi.")
+
+
 ServingGate = LatencyGate | MedianGate | ThroughputGate
 _GATES: dict[str, type[Strict]] = {
     "metric": MetricGate,
+    "off_policy": OffPolicyGate,
     "parity": ParityGate,
     "latency_p99": LatencyGate,
     "latency_p50": MedianGate,
     "throughput": ThroughputGate,
     "memory": MemoryGate,
+    "size": SizeGate,
 }
 
 
 Gate = Annotated[
-    MetricGate | ParityGate | LatencyGate | MedianGate | ThroughputGate | MemoryGate,
+    MetricGate | OffPolicyGate | ParityGate | LatencyGate | MedianGate | ThroughputGate | MemoryGate | SizeGate,
     BeforeValidator(entry("gate", _GATES, frozenset(), "{metric: hr@10, better_than: popularity}")),
 ]

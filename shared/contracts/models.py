@@ -2,107 +2,111 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
+from shared.contracts import families
+from shared.contracts.families import FamilyParams, Params, params_of
+from shared.contracts.presets import PRESETS, with_preset
+from shared.contracts.ranges import Range
 from shared.contracts.strict import Strict, unknown_name
+from shared.contracts.training import RANKED, Checkpoints, EarlyStop, LookMetric, Target
 
 
-class MlpParams(Strict):
-    """The notebook's model: embeddings, hidden ReLU layers, a sigmoid."""
-
-    layers: tuple[Annotated[int, Field(ge=1, le=8192)], ...] = Field(
-        (128, 128, 128), min_length=1, max_length=8, description="Widths of the hidden layers."
-    )
-    width: int | None = Field(
-        None, ge=1, le=1024, description="One embedding width for all columns; by rule of the cardinality when absent."
-    )
-    negatives: int = Field(4, ge=0, le=100, description="Sampled negatives for each positive, drawn anew each epoch.")
-    verified: bool = Field(
-        False,
-        description="Whether no sampled negative is an item that its user liked in the rows to train on, or, of a warm run, before. It "
-        "takes two bytes a like; of what wasn't liked, half a per cent is never drawn either.",
-    )
-
-    @model_validator(mode="after")
-    def _verifies_something(self) -> MlpParams:
-        if self.verified and not self.negatives:
-            raise ValueError("params: 'verified' has no effect: no negatives are sampled: leave it out")
-        return self
-
-    def wants_both_labels(self, full: bool) -> bool:
-        """Feedback is mostly positive by nature: sampled negatives stand against it. A file of one label is a mistake."""
-        return full or self.negatives == 0
-
-
-class PopularityParams(Strict):
-    """Nothing can be chosen: a count has no parameters."""
-
-    def wants_both_labels(self, full: bool) -> bool:
-        """It counts positives."""
-        return False
-
-
-class MfParams(Strict):
-    """Matrix factorisation: an inner product of two vectors, by implicit alternating least squares."""
-
-    width: int = Field(64, ge=1, le=1024, description="Numbers in a vector.")
-    unobserved: float = Field(0.4, gt=0, le=10, description="What a pair that wasn't liked weighs against, beside a liked one's 1.")
-    regularisation: float | None = Field(
-        None, gt=0, le=10, description="How small vectors are kept; when absent, the strength that ranks the newest likes best."
-    )
-    sweeps: int = Field(10, ge=1, le=200, description="How often both sides are solved; a warm run does a third.")
-
-    def wants_both_labels(self, full: bool) -> bool:
-        """It learns from likes; what wasn't liked counts as it is."""
-        return False
-
-
-Params = MlpParams | PopularityParams | MfParams
+def _without_default(schema: dict[str, Any]) -> None:
+    """Generators of clients stumble over a default that is an object of its own, or one of several."""
+    del schema["default"]
 
 
 class Training(Strict):
-    planned = frozenset({"mixed_precision", "compile", "early_stop"})
-
     epochs: int = Field(5, ge=1, le=1000, description="Passes over the training rows.")
-    batch_size: int = Field(4096, ge=1, description="Rows of a step, sampled negatives among them.")
-    optimizer: Literal["adam", "sgd"] = Field("adam", description="How the weights are updated.")
+    batch_size: int | None = Field(
+        None,
+        ge=1,
+        description="Rows of a step, sampled negatives among them. When absent by rule: 8,192 for wide layers up to 65,536 for narrow "
+        "ones, less for long lists, and at most what leaves an epoch 256 steps, but 1,024; `eyas features explain` and the log say it.",
+    )
+    optimizer: Literal["adam", "adagrad", "sgd"] = Field(
+        "adam",
+        description="How the weights are updated. Of an embedding table it is those rows that a batch looks up: `adam` lets the moments of "
+        "the others stand still, `adagrad` remembers one number a row.",
+    )
     learning_rate: float = Field(0.003, gt=0, le=10, description="Of the optimizer.")
     seed: int = Field(1, ge=0, description="Seeds weights, shuffling and negatives.")
+    mixed_precision: bool = Field(
+        False,
+        description="Whether layers compute in bfloat16, which pays where the machine has instructions for it. Weights stay float32.",
+    )
+    compile: bool = Field(
+        False,
+        description="Whether layers and their gradients are compiled: by XLA on TensorFlow, by torch.compile on torch, which needs a C++ "
+        "compiler where the stage runs.",
+    )
     validation: float = Field(
         0,
         ge=0,
         le=0.5,
         description="Share of the training rows, drawn by the seed, that isn't trained on but looked at after each epoch: the loss and the "
         "AUC of these and of negatives sampled for them, in the log and in the stage's metrics. What is held out for the gates is never "
-        "among them.",
+        "among them. The best epoch is what is published, by `early_stop.metric`, or by the AUC.",
     )
+    validate_from: int = Field(1, ge=1, description="The first epoch after which the held-out rows are looked at.")
+    early_stop: EarlyStop | None = Field(None, description="Ends training when the held-out rows say that it no longer helps.")
+    target: Target | None = Field(None, description="A value that the report of the training says the way to.")
+    checkpoint: Checkpoints | None = Field(
+        Checkpoints(),
+        description="What a killed stage goes on from when it is tried again; null: it begins anew.",
+        json_schema_extra=_without_default,
+    )
+
+    @model_validator(mode="after")
+    def _looks_where_it_says(self) -> Training:
+        if not self.validation:
+            wanted = {"early_stop": self.early_stop, "target": self.target, "validate_from": self.validate_from > 1}
+            idle = next((name for name, value in wanted.items() if value), None)
+            if idle is not None:
+                raise ValueError(f"'{idle}' has no effect: no rows are held out to look at: set validation, such as 0.05")
+        elif self.validate_from > self.epochs:
+            raise ValueError(f"validate_from: there is no epoch {self.validate_from}: epochs is {self.epochs}")
+        return self
+
+    @property
+    def compared_by(self) -> LookMetric:
+        """What tells the best epoch."""
+        return self.early_stop.metric if self.early_stop is not None else "auc"
+
+    @property
+    def ranks(self) -> bool:
+        """Whether a look has to rank held-out likes."""
+        return self.compared_by in RANKED or (self.target is not None and self.target.metric in RANKED)
 
 
 def _params(value: Any, info: ValidationInfo) -> Any:
     """Read by the family that the spec names."""
-    kind = Model.FAMILIES.get(str(info.data.get("family")))
+    kind = params_of(str(info.data.get("family")))
     return value if kind is None or isinstance(value, kind) else kind.model_validate(value)
 
 
-def _without_default(schema: dict[str, Any]) -> None:
-    """Which family's it would be, the schema doesn't say: generators of clients stumble over it."""
-    del schema["default"]
+_TUNED = r"^(params|train)\..+$"
 
 
 class Model(Strict):
-    FAMILIES: ClassVar[Mapping[str, type[Params]]] = {"mlp": MlpParams, "popularity": PopularityParams, "mf": MfParams}
-    PLANNED: ClassVar[frozenset[str]] = frozenset({"itemknn", "ease", "neumf", "wide_deep", "dlrm", "two_tower", "session", "gbm"})
+    FAMILIES: ClassVar[Mapping[str, type[FamilyParams]]] = families.FAMILIES
+    PLANNED: ClassVar[frozenset[str]] = families.PLANNED
 
     family: str = Field(
         "mlp",
-        description="`mlp`: embeddings, hidden layers, sigmoid. `popularity`: an item's share of positives, the same for every user: "
-        "a safe first version. `mf`: matrix factorisation by alternating least squares; quick, and its vectors retrieve. A popularity "
-        "baseline is always trained beside it.",
+        description=" ".join(f"`{name}`: {kind.meaning}" for name, kind in families.FAMILIES.items())
+        + " `module:Class`: one's own, out of a module that the operator allows. A popularity baseline is always trained beside it.",
     )
-    framework: Literal["tensorflow"] = Field("tensorflow", description="What trains a family that is trained.")
+    framework: Literal["tensorflow", "torch"] = Field(
+        "tensorflow",
+        description="What trains a family that is trained in steps: Keras on it. `torch` has to be installed where the stage runs "
+        "(make setup-torch); what is judged and served is the same.",
+    )
     params: Annotated[Params, BeforeValidator(_params)] = Field(
         {},
         validate_default=True,
@@ -110,24 +114,77 @@ class Model(Strict):
         json_schema_extra=_without_default,
     )
     train: Training = Field(Training(), description="How it is trained.")
+    baseline: Literal["itemknn", "ease", "mf"] | None = Field(
+        None,
+        exclude_if=lambda name: name is None,
+        description="A family that is trained beside each candidate, with its own defaults, and judged beside it: gates compare with it as "
+        "`baseline`. Popularity is always there as well.",
+    )
+    preset: str | None = Field(
+        None,
+        exclude_if=lambda name: name is None,
+        description="Settings that were tuned, by name (see Presets, or `eyas models`); what is said beside it has the last word.",
+    )
+    tune: dict[Annotated[str, Field(pattern=_TUNED)], Range] = Field(
+        {},
+        exclude_if=lambda ranges: not ranges,
+        description="What `eyas tune` chooses among, by name: `params.width: {from: 8, to: 64, log: true}`, `train.epochs: {of: [5, 9]}`. "
+        "A run of the platform searches nothing: it takes `params` and `train` as they stand.",
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _known_family(cls, value: Any) -> Any:
+        if isinstance(value, dict) and isinstance(value.get("preset"), str):
+            value = with_preset(value)
         if isinstance(value, dict):
             family = value.get("family", "mlp")
-            if isinstance(family, str) and family not in cls.FAMILIES:
+            if isinstance(family, str) and params_of(family) is None:
                 raise unknown_name("model family", family, cls.FAMILIES, cls.PLANNED)
-            framework = value.get("framework", "tensorflow")
-            if framework in ("torch", "jax"):
-                raise unknown_name("framework", framework, ["tensorflow"], {"torch", "jax"})
+            value = _with_usual(value, family)
+            if value.get("framework") == "jax":
+                raise unknown_name("framework", "jax", ["tensorflow", "torch"], {"jax"})
+            ranges = value.get("tune")
+            if odd := [name for name in ranges if not re.match(_TUNED, str(name))] if isinstance(ranges, dict) else []:
+                raise ValueError(f"tune: '{odd[0]}' is no setting's name: write params.{odd[0]} or train.{odd[0]}")
         return value
 
     @model_validator(mode="after")
     def _says_nothing_in_vain(self) -> Model:
-        why = {"popularity": "popularity counts and isn't trained", "mf": "mf solves for its vectors and takes no steps (params.sweeps)"}
-        if self.family in why:
+        if self.baseline == self.family:
+            raise ValueError(f"baseline: '{self.baseline}' is what is trained: a baseline is of another family")
+        why = self.params.no_steps
+        if why is not None:
             idle = [name for name, value in Training() if name != "seed" and getattr(self.train, name) != value]
             if idle:
-                raise ValueError(f"train: '{idle[0]}' has no effect: {why[self.family]}: leave it out")
+                raise ValueError(f"train: '{idle[0]}' has no effect: {why}: leave it out")
+            if self.framework != "tensorflow":
+                raise ValueError(f"'framework' has no effect: {why}: leave it out")
         return self
+
+    @model_validator(mode="after")
+    def _tunes_what_there_is(self) -> Model:
+        for name in self.tune:
+            part, _, key = name.partition(".")
+            known = set(Training.model_fields) if part == "train" else set(type(self.params).model_fields)
+            if name == "train.seed":
+                raise ValueError("tune: 'train.seed' isn't searched: the luckiest seed is no better a model")
+            if part == "train" and self.params.no_steps is not None:
+                raise ValueError(f"tune: '{name}' has no effect: {self.params.no_steps}: leave it out")
+            if key not in known and (part == "train" or isinstance(self.params, FamilyParams)):
+                raise unknown_name(f"setting of {self.family}", name, [f"{part}.{one}" for one in known])
+        return self
+
+
+def _with_usual(value: dict[str, Any], family: Any) -> dict[str, Any]:
+    """With what the family has of `train` as its own defaults, where nothing else is said."""
+    kind, params, train = Model.FAMILIES.get(str(family)), value.get("params", {}), value.get("train", {})
+    if kind is None or not isinstance(params, Mapping) or not isinstance(train, Mapping):
+        return value
+    usual = kind.usual(params)
+    return {**value, "train": {**usual, **train}} if usual else value
+
+
+def model_named(name: str, params: Mapping[str, Any] | None = None, train: Mapping[str, Any] | None = None) -> Model:
+    """By the name of a family or of a preset, with settings of one's own."""
+    return Model.model_validate({"preset" if name in PRESETS else "family": name, "params": dict(params or {}), "train": dict(train or {})})

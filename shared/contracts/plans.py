@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from shared.contracts.gates import Gate as SpecGate
-from shared.contracts.gates import LatencyGate, MedianGate, MemoryGate, MetricGate, ParityGate, ThroughputGate
+from shared.contracts.gates import LatencyGate, MedianGate, MemoryGate, MetricGate, OffPolicyGate, ParityGate, SizeGate, ThroughputGate
 from shared.contracts.retraining import OnAlert, OnDrift, OnKpi, OnNewData, OnNewEvents, Retrain
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.cron import Cron
@@ -52,12 +52,14 @@ TAKES: Mapping[str, tuple[str, ...]] = {
 def stage_parts(spec: RecommenderSpec, stage: str) -> dict[str, str]:
     """What a stage is made of as far as the spec says it, leaf by leaf."""
     document = spec.document()
+    document["model"].pop("tune", None)  # a run doesn't search
     parts: dict[str, str] = {}
     for path in READS[stage]:
         parts |= leaves(_at(document, path), path)
     if stage == "evaluate":
         parts |= leaves(spec.serve.not_seen is not None, "serve.filter.not_seen")
-        parts |= leaves(sorted({gate.metric for gate in spec.gates if isinstance(gate, MetricGate)}), "gates.metric")
+        parts |= leaves(gated_metrics(spec), "gates.metric")
+        parts |= leaves(gated_metrics(spec, sure=True), "gates.confidence")
     return {f"spec: {name}": value for name, value in parts.items()}
 
 
@@ -67,6 +69,16 @@ def _at(document: Mapping[str, Any], path: str) -> Any:
     for name in path.split("."):
         found = found.get(name) if isinstance(found, Mapping) else None
     return found
+
+
+def gated_metrics(spec: RecommenderSpec, sure: bool = False) -> list[str]:
+    """What gates are about; `sure`: those that ask how sure it is."""
+    return sorted({str(gate.named) for gate in spec.gates if isinstance(gate, MetricGate) and (gate.confidence is not None or not sure)})
+
+
+def estimators(spec: RecommenderSpec) -> list[str]:
+    """By which an online hit rate is foretold; none where no gate asks for it."""
+    return sorted({gate.off_policy for gate in spec.gates if isinstance(gate, OffPolicyGate)})
 
 
 def run_plan(spec: RecommenderSpec) -> RunPlan:
@@ -148,9 +160,12 @@ def gate_rule(gate: SpecGate) -> Gate:
         return Gate(at_batch("latency_p50", gate.batch), "max", gate.latency_p50.total_seconds() * 1000, stage="verify", unit=" ms")
     if isinstance(gate, ThroughputGate):
         return Gate(at_batch("throughput", gate.batch), "min", gate.throughput, stage="verify", unit=" rows/s")
-    if gate.min is not None:
-        return Gate(gate.metric, "min", gate.min)
+    if isinstance(gate, SizeGate):
+        return Gate("size", "max", gate.size / (1 << 20), stage="verify", unit=" MiB")
+    name = str(gate.named)
+    if isinstance(gate, MetricGate) and gate.min is not None:
+        return Gate(name, "min", gate.min, confidence=gate.confidence)
     if gate.better_than is not None:
-        return Gate(gate.metric, "better_than", against=gate.better_than, margin=gate.by)
+        return Gate(name, "better_than", against=gate.better_than, margin=gate.by, confidence=gate.confidence)
     assert gate.not_worse_than is not None
-    return Gate(gate.metric, "not_worse_than", against=gate.not_worse_than, margin=gate.by)
+    return Gate(name, "not_worse_than", against=gate.not_worse_than, margin=gate.by, confidence=gate.confidence)

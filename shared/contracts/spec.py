@@ -18,7 +18,7 @@ from shared.contracts.entries import written
 from shared.contracts.events import PAGE
 from shared.contracts.features import Any_, Categorify, MultiHot, Operator, Sequence, TargetEncode, Vector, mentioned
 from shared.contracts.feedback import Feedback
-from shared.contracts.gates import Gate, MetricGate, ParityGate
+from shared.contracts.gates import Gate, MetricGate, OffPolicyGate, ParityGate
 from shared.contracts.models import Model
 from shared.contracts.monitoring import Monitor
 from shared.contracts.quantities import Comparison, Cpu, Duration, Memory, Rule, parse_duration, parse_fraction, write_duration
@@ -287,6 +287,16 @@ class RecommenderSpec(Strict):
         return self
 
     @model_validator(mode="after")
+    def _baseline_is_named(self) -> RecommenderSpec:
+        rivals = {rival for gate in self.gates if isinstance(gate, MetricGate) for rival in (gate.better_than, gate.not_worse_than)}
+        if "baseline" in rivals and self.model.baseline is None:
+            raise ValueError("gates: there is no baseline to compare with: say model.baseline, such as itemknn")
+        compared = [gate for gate in self.gates if isinstance(gate, MetricGate) and gate.metric.startswith("recall@")]
+        if any("baseline" in (gate.better_than, gate.not_worse_than) for gate in compared):
+            raise ValueError(f"gates: '{compared[0].metric}' isn't measured of the baseline: it retrieves nothing")
+        return self
+
+    @model_validator(mode="after")
     def _recall_is_of_what_is_retrieved(self) -> RecommenderSpec:
         asked = sorted({gate.metric for gate in self.gates if isinstance(gate, MetricGate) and gate.metric.startswith("recall@")})
         known = f"recall@{self.serve.retrieve.candidates}" if self.serve.retrieve else None
@@ -294,6 +304,20 @@ class RecommenderSpec(Strict):
         if other:
             hint = f"serve.retrieve finds {known}" if known else "say serve.retrieve, which is what it is about"
             raise ValueError(f"gates: '{other[0]}' isn't measured: {hint}")
+        return self
+
+    @model_validator(mode="after")
+    def _answers_can_be_foretold(self) -> RecommenderSpec:
+        if not any(isinstance(gate, OffPolicyGate) for gate in self.gates):
+            return self
+        order = self.serve.order
+        if not order.explore.rate:
+            raise ValueError("gates: off_policy: serve.order.explore.rate is 0: of what is never shown nothing can be told")
+        moved = {"rules": bool(order.rules), "campaigns": bool(order.campaigns), "diversity": bool(order.diversity)}
+        for name in (name for name, is_there in moved.items() if is_there):
+            raise ValueError(f"gates: off_policy: what serve.order.{name} makes of an answer can't be foretold yet: leave one of both out")
+        if self.serve.expressions():
+            raise ValueError("gates: off_policy: what an expression in serve.filter drops can't be foretold yet: leave one of both out")
         return self
 
     def places(self) -> dict[str, Place]:

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import Strict
+from shared.domain.gate import Silence
 
 StageName = Literal["etl", "train", "evaluate", "export", "verify"]
 
@@ -30,6 +31,14 @@ def digest_of(files: Files) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
+class LoggedAnswers(Strict):
+    """Whose answers a candidate's are foretold from, and of what time."""
+
+    version: int = Field(ge=1, description="The version that serves.")
+    since: datetime
+    until: datetime = Field(description="When the log was read: later answers, and what may still be liked then, don't count.")
+
+
 class StageSpec(Strict):
     """One attempt of one stage. `inputs` are files of earlier stages, of the warm parent, or of the serving version."""
 
@@ -43,12 +52,15 @@ class StageSpec(Strict):
         description="By origin: 'etl', 'train', 'evaluate', 'export', 'events', 'features' (what was written of users), "
         "'parent' (warm start), 'serving' (to compare with), "
         "'accepted' (what is remembered of the data that the last version learned from), 'encoded' (vectors that an earlier etl has made); "
+        "'answers' (what was shown and liked, by days: to evaluate by the log); "
         "to compact: 'days' (what is stored) and 'parts' (what of it is written already).",
     )
     mode: Literal["full", "warm", "compact"] = Field(
         "full", description="`compact`: etl writes days of events as Parquet, and is of no run."
     )
+    answers: LoggedAnswers | None = Field(None, description="Of evaluate, where a gate asks for an estimate from the log.")
     data_roots: tuple[str, ...] = Field((), description="The operator's allow-list: sources must lie under one of these.")
+    families: tuple[str, ...] = Field((), description="The operator's allow-list: a family `module:Class` must be of one of these modules.")
     artifacts: str = Field(description="fsspec URL of the artifact store.")
 
 
@@ -74,3 +86,15 @@ class Manifest(Strict):
         default_factory=dict, description="Small facts for people and lineage: versions, seeds, digests of inputs."
     )
     failure: Failure | None = None
+
+    def silence(self) -> Silence:
+        """Why some numbers aren't there."""
+        return Silence(*(_texts(self.facts.get(name)) for name in (MISSING, BROKEN)))
+
+
+MISSING, BROKEN = "not_measured", "couldnt_be_measured"
+"""Facts that say why a number isn't there: as things are, and because something went wrong. By the number's name, or by whose it is."""
+
+
+def _texts(said: Any) -> dict[str, str]:
+    return {str(name): str(why) for name, why in said.items()} if isinstance(said, dict) else {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
-from shared.domain.gate import Gate, GateResult, Verdict, judge
+from shared.domain.gate import Gate, GateResult, Silence, Verdict, judge
 from shared.domain.ids import attempt_name
 from shared.domain.machine import Decision, Edge, Machine, Request
 from shared.domain.reuse import Basis
@@ -75,8 +75,8 @@ MACHINE = Machine(
     (
         *(Edge(a, b, "stage published" if a in STAGES else "first in line") for a, b in itertools.pairwise(_FORWARD)),
         Edge("pending", "failed", "can't begin"),
-        Edge("evaluate", "rejected", "a quality gate failed"),
-        Edge("verify", "rejected", "the served unit failed a gate"),
+        Edge("evaluate", "rejected", "a quality gate did not pass"),
+        Edge("verify", "rejected", "the served unit did not pass a gate"),
         *(Edge(stage, "failed", "refused its input, or out of attempts") for stage in STAGES),
         *(Edge(state, "cancelled", "asked") for state in ("pending", *STAGES)),
     ),
@@ -133,6 +133,8 @@ class RunPlan:
     gates: tuple[Gate, ...]
     timeouts: Mapping[str, timedelta]
     longest_wait: timedelta = LONGEST_WAIT
+    accepts: str = ""
+    """Who has decided that inconclusive gates don't refuse this run."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,8 @@ class Published:
     """Whether there was a version to compare with."""
     steady: bool = True
     """The data that it read stood still meanwhile."""
+    silence: Silence = field(default_factory=Silence)
+    """Why some metrics aren't there."""
 
 
 @dataclass(frozen=True)
@@ -258,14 +262,24 @@ def _published(run: str, status: RunStatus, seen: RunObservation, plan: RunPlan,
     if basis is not None and not published.steady:
         basis = replace(basis, digest="", why=f"{basis.why}; the data changed while it was read".removeprefix("; "))
     done = StageDone(status.state, current(run, status), status.attempt_since or now, now, basis)
-    results = tuple(judge(gate, published.metrics, published.serving) for gate in plan.gates if gate.stage == status.state)
+    gates = (gate for gate in plan.gates if gate.stage == status.state)
+    results = tuple(_accepted(judge(gate, published.metrics, published.serving, published.silence), plan) for gate in gates)
     status = replace(status, stages=(*status.stages, done), gates=(*status.gates, *results))
-    refused = [result.reason for result in results if result.verdict is not Verdict.PASS]
+    refused = [result.reason for result in results if not (result.verdict is Verdict.PASS or result.accepted)]
     if refused:
         return Decision(replace(status, state="rejected", reason="; ".join(refused)))
     if status.state == STAGES[-1]:
-        return Decision(replace(status, state="registered", reason="all gates passed"), (RegisterVersion(),))
+        accepted = sum(one.accepted != "" for one in status.gates)
+        reason = f"{accepted} inconclusive of {len(status.gates)} gates accepted by {plan.accepts}" if accepted else "all gates passed"
+        return Decision(replace(status, state="registered", reason=reason), (RegisterVersion(),))
     return _enter(run, status, STAGES[STAGES.index(status.state) + 1], seen, now)
+
+
+def _accepted(result: GateResult, plan: RunPlan) -> GateResult:
+    """A person may answer for what couldn't be told, never for what failed or broke."""
+    if result.verdict is not Verdict.INCONCLUSIVE or not plan.accepts:
+        return result
+    return replace(result, reason=f"{result.reason}; accepted by {plan.accepts}", accepted=plan.accepts)
 
 
 def _unpublished(run: str, status: RunStatus, seen: RunObservation, plan: RunPlan, now: datetime) -> RunDecision:

@@ -26,6 +26,7 @@ CASES: dict[str, dict[str, Any]] = {
         "database": {"existingSecret": "postgres"},
         "features": {"existingSecret": "redis"},
         "data": {"roots": ["s3://lake/films", "s3://pond"], "existingSecret": "s3", "databases": "shops"},
+        "families": ["acme.fading", "acme.others"],
         "volume": {"existingClaim": "mine"},
         "control": {"replicas": 3},
         "gateway": {"replicas": 2},
@@ -209,10 +210,19 @@ def test_object_stores_and_databases_are_named_to_the_control_plane_and_the_jobs
     assert "envFrom" not in plain
 
 
+def test_modules_of_families_are_named_to_the_control_plane_alone() -> None:
+    for given, said in ((CASES["all said"]["families"], "acme.fading,acme.others"), ([], None)):
+        parts = pods(template(families=given))
+        found = {part: {one["name"]: one.get("value") for one in pod["containers"][0]["env"]} for part, pod in parts.items()}
+        assert found["eyas-control"].get("EYAS_FAMILIES") == said
+        assert not [part for part in found if part != "eyas-control" and "EYAS_FAMILIES" in found[part]]
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"data": {"roots": ["/srv/data"]}}, "roots"),
+        ({"families": ["acme:Two"]}, "families"),
         ({"imagee": {}}, "imagee"),
         ({"control": {"replica": 2}}, "replica"),
         ({"identity": {"user": 0}}, "user"),

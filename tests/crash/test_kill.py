@@ -21,18 +21,21 @@ def test_a_platform_killed_in_training_and_in_its_canary_resumes_both(tmp_path: 
     data, home = tmp_path / "data", tmp_path / "home"
     write_world(data)
     with PlatformProcess(home, data) as platform:
-        run = platform.post("/v1/recommenders", spec(data, epochs=60))["run"]
+        wanted = spec(data, epochs=60)
+        wanted["model"]["train"]["checkpoint"] = {"steps": 20}
+        run = platform.post("/v1/recommenders", wanted)["run"]
 
         def is_training() -> bool:
             found = platform.get(f"/v1/runs/{run}")
-            return found["state"] == "train" and "epoch" in platform.get(f"/v1/runs/{run}/logs", stage="train")["text"]
+            return found["state"] == "train" and found["progress"] is not None and len(found["progress"]["history"]) > 0
 
         until("the first epoch of training", is_training, 120)
         platform.kill()
         platform.start()
         found = platform.wait_for_run(run, "registered")
         assert [done["stage"] for done in found["stages"]] == STAGES
-        assert found["stages"][1]["attempt"] == f"{run}-train-2"
+        assert found["stages"][1]["attempt"] == f"{run}-train-2" and found["progress"] is None
+        assert f"going on from the checkpoint of {run}-train-1" in platform.get(f"/v1/runs/{run}/logs", stage="train")["text"]
         assert published(home, run) == sorted(done["attempt"].removeprefix(f"{run}-") for done in found["stages"])
         assert len(platform.get("/v1/recommenders/movies/versions")["items"]) == 1
         platform.wait_for_rollout(found["rollout"], "promoted")

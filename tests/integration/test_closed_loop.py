@@ -9,7 +9,7 @@ from benchmarks.loop_users import Scene
 
 
 def test_a_platform_lives_two_simulated_days_and_learns_from_them(tmp_path: Path) -> None:
-    scene = Scene(users=300, items=60, ratings=9000, visits=400, days=2, fashion=1, exchange=2)
+    scene = Scene(users=300, items=120, ratings=16000, visits=400, days=2, fashion=1, exchange=2)
     told = apart(scene, "daily", tmp_path / "home")
     assert [(one.answers, one.fallbacks) for one in told.days] == [(400, 0), (400, 0)]
     for one in told.days:

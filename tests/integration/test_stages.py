@@ -26,6 +26,8 @@ from shared.contracts.stage import Files, Manifest, StageSpec
 from shared.domain.gate import Verdict, judge
 from shared.serving.index_file import unpack
 from shared.serving.signature import INDEX, Signature
+from tests.pages import Page
+from tests.pytorch import torch
 
 USERS, ITEMS, ROWS = 300, 80, 12_000
 GENRES = np.array(["Drama", "Comedy", "Horror", "Kids"])
@@ -110,6 +112,41 @@ def test_the_candidate_beats_the_baseline_that_is_always_trained_beside_it(full:
     assert metrics["candidate.hr@10"] > 1.5 * metrics["popularity.hr@10"] > 0
     names = ("hr@10", "ndcg@10", "hr@10/99", "ndcg@10/99", "hr@5/20", "auc")
     assert {f"{who}.{name}" for who in ("candidate", "popularity") for name in names} <= set(metrics)
+
+
+@pytest.mark.requirement("N-08", "G-10")
+def test_evaluate_publishes_a_report_with_slices_and_a_page(platform: Platform, full: dict[str, Manifest]) -> None:
+    manifest = full["evaluate"]
+    report = json.loads(platform.fetch(manifest, "report.json").read_text())
+    assert report["model"] == "candidate"
+    for who in ("candidate", "popularity"):
+        told = report["models"][who]
+        assert told["metrics"]["hr@10"]["mean"] == manifest.metrics[f"{who}.hr@10"]
+        for name in ("cold_users", "heavy_users", "cold_items", "head_items", "tail_items"):
+            assert told["slices"][name]["metrics"]["ndcg@10"]["mean"] == manifest.metrics[f"{who}.ndcg@10{{{name}}}"]
+    genres = {name: one["cases"] for name, one in report["models"]["candidate"]["slices"].items() if name.startswith("genres=")}
+    assert set(genres) == {f"genres={name}" for name in GENRES}
+    assert sum(genres.values()) > report["data"]["ranked"], "most films have two"
+    low, high = report["models"]["candidate"]["against_baseline"]["hr@10"]["interval"]
+    assert 0 < low < high
+    assert report["models"]["candidate"]["metrics"]["log_loss"]["mean"] == manifest.metrics["candidate.log_loss"] > 0
+    assert len(report["models"]["candidate"]["calibration"]["bins"]) == 10
+    assert report["models"]["popularity"]["calibration"] is None, "counts are no probabilities"
+    page = Page(platform.fetch(manifest, "report.html").read_text())
+    assert page.balanced
+    assert not page.foreign
+    assert "script" not in page.tags
+
+
+@pytest.mark.requirement("L-02", "T-08")
+def test_a_model_of_torch_is_judged_and_exported_as_any_other(platform: Platform) -> None:
+    torch()
+    model = {"framework": "torch", "params": {"layers": [32, 32], "pooling": "sum", "dropout": 0.1, "batch_norm": True}}
+    training = {"epochs": 8, "batch_size": 512, "optimizer": "adagrad", "learning_rate": 0.1, "mixed_precision": True}
+    done = platform.run("torch", {}, recommender=platform.recommender | {"model": model | {"train": training}})
+    assert done["evaluate"].metrics["candidate.hr@10"] > 1.5 * done["evaluate"].metrics["popularity.hr@10"]
+    assert done["export"].metrics["export.parity"] < 1e-5
+    assert "torch" in done["train"].facts["libraries"] and done["train"].facts["framework"] == "torch"
 
 
 @pytest.mark.requirement("T-12")
@@ -264,6 +301,45 @@ def test_a_popularity_model_goes_through_the_same_stages(platform: Platform) -> 
     assert (card["model"]["family"], card["lookup_bytes"]) == ("popularity", 4)
 
 
+@pytest.mark.requirement("G-17")
+@pytest.mark.parametrize("family", ["ease", "itemknn"])
+def test_sums_over_likes_go_through_the_same_stages(platform: Platform, family: str) -> None:
+    changes = {"model": {"family": family}, "gates": [{"metric": "hr@10", "better_than": "popularity"}, {"parity": 1e-5}]}
+    made = platform.run(family, {}, recommender=platform.recommender | changes)
+    metrics = made["evaluate"].metrics
+    assert metrics["candidate.hr@10"] > 1.5 * metrics["popularity.hr@10"] > 0
+    assert made["export"].metrics["export.parity"] < 1e-5
+    card = json.loads(platform.fetch(made["export"], "model_card.json").read_text())
+    assert card["model"]["family"] == family
+    assert [(one["column"], one["cardinality"]) for one in card["tables"]] == [("movieId", ITEMS + 2)]
+
+
+@pytest.mark.requirement("G-17")
+def test_a_baseline_of_the_specs_choice_is_trained_and_judged_beside_the_candidate(platform: Platform) -> None:
+    gates = [{"metric": "hr@10", "better_than": "baseline"}, {"metric": "ndcg@10", "not_worse_than": "baseline", "by": "90%"}]
+    counting = platform.recommender | {"model": {"family": "popularity", "baseline": "itemknn"}, "gates": gates}
+    first = platform.run("based", {}, recommender=counting)
+    metrics = first["evaluate"].metrics
+    assert metrics["baseline.hr@10"] > 1.5 * metrics["candidate.hr@10"] > 0
+    assert first["train"].facts["baseline"]["family"] == "itemknn"
+    assert first["train"].metrics["train.baseline_seconds"] > 0
+    assert not [name for name in first["export"].files if "baseline" in name]
+    rules = [gate_rule(gate) for gate in RecommenderSpec.model_validate(counting).gates]
+    better, near = (judge(rule, metrics, serving=False) for rule in rules)
+    assert (better.verdict, near.verdict) == (Verdict.FAIL, Verdict.PASS)
+    assert better.reason.startswith("hr@10 is ") and ", baseline's is " in better.reason
+
+    events = _taste(np.random.default_rng(3), USERS, 2000).with_columns(at=1.7e9 + np.arange(2000.0))
+    path = platform.folder / "later.csv"
+    events.rename({"userId": "user", "movieId": "item", "rating": "value", "at": "time"}).write_csv(path)
+    inputs = {"events": {"events.csv": platform.store.put(path)}, "parent": {**first["etl"].files, **first["train"].files}}
+    for name, family in (("same", "itemknn"), ("other", "mf")):
+        spec = counting | {"model": {"family": "popularity", "baseline": family}}
+        warm = platform.run(f"based-{name}", inputs, mode="warm", recommender=spec)
+        assert warm["train"].facts["baseline"]["family"] == family
+        assert warm["evaluate"].metrics["baseline.hr@10"] > 1.5 * warm["evaluate"].metrics["popularity.hr@10"]
+
+
 RETRIEVE = {"serve": {"retrieve": {"candidates": 12}}, "gates": [{"metric": "recall@12", "min": 0.1}, {"parity": 1e-5}]}
 
 
@@ -384,6 +460,9 @@ def test_a_stage_looks_at_rows_that_it_does_not_train_on_and_draws_no_negative_t
     assert said["losses"][-1] < said["losses"][0] and metrics["train.validation_auc"] > 0.7
     assert f"validation loss {metrics['train.validation_loss']:.4f}, AUC {metrics['train.validation_auc']:.4f}" in process.stdout
     assert not list((platform.folder / attempt).rglob("held.parquet"))
+    report = json.loads(platform.fetch(manifest, "training.json").read_text())
+    assert [one["epoch"] for one in report["epochs"]] == list(range(1, train["epochs"] + 1))
+    assert report["published"] == manifest.facts["published"] and report["epochs"][0]["validation"]["rows_per_s"] > 0
 
 
 def test_a_fault_in_the_data_is_published_as_one_line_and_exit_2(platform: Platform) -> None:

@@ -16,7 +16,8 @@ from pipelines.stages import etl, evaluate, export, train
 from pipelines.stages.runner import Context, Outcome
 from services.triton.verify import examine
 from shared.artifacts.store import FsspecArtifacts
-from shared.contracts.models import Model, PopularityParams
+from shared.contracts.families import PopularityParams
+from shared.contracts.models import Model
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, StageSpec
 from shared.serving.signature import Signature

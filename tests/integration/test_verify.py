@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from shared.artifacts import FsspecArtifacts
-from shared.contracts.gates import LatencyGate, MedianGate, MemoryGate, ThroughputGate
+from shared.contracts.gates import LatencyGate, MedianGate, MemoryGate, SizeGate, ThroughputGate
 from shared.contracts.plans import gate_rule
 from shared.contracts.stage import Files, Manifest
 from shared.domain.gate import Verdict, judge
@@ -98,13 +98,16 @@ def test_each_gate_of_speed_and_memory_is_measured_at_its_own_batch(stage: Stage
         MedianGate(latency_p50=timedelta(minutes=1)),
         ThroughputGate(throughput=1, batch=30),
         MemoryGate(memory=4 << 30),
+        SizeGate(size=1 << 30),
     )
-    code, said, manifest = stage.run(stage.export())
+    files = stage.export()
+    code, said, manifest = stage.run(files)
     assert code == 0, said
     assert manifest is not None
     assert manifest.facts["calls"] == {"40 rows": 200, "20 rows": 200, "30 rows": 200}
     rules = [gate_rule(gate) for gate in stage.gates]
-    assert [judge(rule, manifest.metrics, serving=False).verdict for rule in rules] == [Verdict.PASS] * 4
+    assert [judge(rule, manifest.metrics, serving=False).verdict for rule in rules] == [Verdict.PASS] * 5
+    assert manifest.metrics["size"] == sum(file.size for name, file in files.items() if name in ("model.onnx", "signature.json")) / 2**20
     assert 10 < manifest.metrics["memory"] < 1024
     impossible = [ThroughputGate(throughput=1e12, batch=30), MemoryGate(memory=1 << 20)]
     refused = [judge(gate_rule(gate), manifest.metrics, serving=False) for gate in impossible]

@@ -37,3 +37,16 @@ def test_every_link_between_documents_leads_somewhere() -> None:
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.relative_to(ROOT)} links to {target}"
+
+
+def test_no_document_was_left_half_merged() -> None:
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
+        found = re.search(r"^(?:<{7}|={7}|>{7})(?: |$)", path.read_text(), re.MULTILINE)
+        assert found is None, f"{path.relative_to(ROOT)} holds both sides of a merge"
+
+
+def test_every_row_of_evidence_says_claim_command_figure_and_date() -> None:
+    rows = [line for line in (ROOT / "docs/evidence.md").read_text().splitlines() if line.startswith("|")]
+    for row in rows:
+        cells = re.split(r"(?<!\\)\|", row.strip().strip("|"))
+        assert len(cells) == 4 and all(cell.strip() for cell in cells), row[:100]

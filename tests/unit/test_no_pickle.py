@@ -15,7 +15,7 @@ import pytest
 
 from pipelines.models.counts import SCORES, Counts
 from pipelines.models.family import MODEL
-from pipelines.models.mlp import load_weights
+from pipelines.models.neural.weights import load_weights
 from services.triton.examination import read_arrays
 from shared.domain.errors import BadData
 

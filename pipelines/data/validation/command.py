@@ -6,8 +6,9 @@ import json
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from pipelines.data.called import KNOWN, What, column_called
 from pipelines.data.interactions import open_interactions
 from pipelines.data.sources import Reach, open_source
 from pipelines.data.validation.judging import Judged, judge, refusal
@@ -21,15 +22,7 @@ from shared.contracts.strict import read
 from shared.contracts.validation_report import PAGE, PROFILE, QUARANTINE, REPORT
 from shared.domain.errors import Invalid
 
-Column = Literal["user", "item", "time", "label"]
 _SPECS = (".yaml", ".yml", ".json")
-_KNOWN: dict[Column, tuple[str, ...]] = {
-    "user": ("user", "userid", "uid", "customer", "customerid", "visitor", "visitorid"),
-    "item": ("item", "itemid", "movieid", "productid", "articleid", "bookid", "iid"),
-    "time": ("timestamp", "time", "at", "datetime", "date", "ts"),
-    "label": ("rating", "label", "value", "score", "stars"),
-}
-"""What columns are called, in small letters and without underscores, the likeliest first."""
 
 
 def validate(told: Any) -> Validated:
@@ -57,7 +50,7 @@ def _spec(request: ValidateRequest, reach: Reach) -> RecommenderSpec:
         except (OSError, UnicodeDecodeError) as error:
             raise Invalid(f"{path}: it can't be read: {getattr(error, 'strerror', None) or 'it is no UTF-8 text'}") from None
     names = open_source(Place(uri=request.source), reach, ()).frame.collect_schema().names()
-    columns = {what: request.columns.get(what) or _found(what, names, request.source) for what in _KNOWN}
+    columns = {what: request.columns.get(what) or _found(what, names, request.source) for what in KNOWN}
     schema = {**columns, "label": {"column": columns["label"], "positive": request.positive}}
     items = {"uri": request.source, "key": columns["item"]}
     document = {"name": "file", "data": {"interactions": {"uri": request.source}, "items": items}, "schema": schema}
@@ -68,13 +61,12 @@ def _is_spec(source: str) -> bool:
     return Path(source).suffix.lower() in _SPECS
 
 
-def _found(what: Column, names: list[str], source: str) -> str:
+def _found(what: What, names: list[str], source: str) -> str:
     """The column that is called as such columns are."""
-    plain = {name.split(":")[0].replace("_", "").lower(): name for name in reversed(names)}
-    for known in _KNOWN[what]:
-        if known in plain:
-            return plain[known]
-    raise Invalid(f"{source}: which column is the {what}? Say --column {what}=NAME; it has: {', '.join(names[:20])}")
+    found = column_called(what, names)
+    if found is None:
+        raise Invalid(f"{source}: which column is the {what}? Say --column {what}=NAME; it has: {', '.join(names[:20])}")
+    return found
 
 
 def _profile(path: str) -> Profile:

@@ -324,7 +324,7 @@ class World:
         stores = (FakeFeatureStore(), FakeFeatureHistory())
         self.features = Features(*stores, self.views_of, self.is_loaded, self.load_again, self.dropped.append)
         self.tokens, self.audit, self.answers = FakeTokens(), FakeAudit(), FakeAnswers()
-        self.waiting = []
+        self.waiting, self.told = [], {}
         self.swept = []
         self.woken = 0
         self.seen = RetrainerObservation(serving=True)
@@ -334,6 +334,9 @@ class World:
         self.app = create_app(self.door(), self.parts(), self.gateway)
         self.stranger = Client(self.app)
         self.client = Client(self.app, headers={"Authorization": f"Bearer {TOKEN}"})
+
+    def progress(self, attempt):
+        return self.told.get(attempt)
 
     def door(self):
         return Door(self.clock, TOKEN, self.tokens, self.answers, lambda: self.waiting)
@@ -352,7 +355,7 @@ class World:
             catalogue=self.catalogue,
             features=self.features,
             executor=self.executor,
-            artifacts=SimpleNamespace(manifest=self.manifests.get, read=lambda file: self.blobs[file.sha256]),
+            artifacts=SimpleNamespace(manifest=self.manifests.get, read=lambda file: self.blobs[file.sha256], told=self.progress),
             server=self.server,
             clock=self.clock,
             tokens=self.tokens,

@@ -30,8 +30,8 @@ WORDS = {
 }
 ROWS = {"/v1/runs/": "r1", "/v1/rollouts/": "r1-rollout", "/v1/tokens/": "t0"}
 """What `{id}` means under each prefix: a row of recommender 'm' that the world below has."""
-OVER = {"/v1/runs/{id}/stream": "r0", "/v1/runs/{id}/logs/stream": "r0"}
-"""Streams end with what they tell of."""
+OVER = {"/v1/runs/{id}/stream": "r0", "/v1/runs/{id}/logs/stream": "r0", "/v1/runs/{id}/evaluation": "r2"}
+"""Streams end with what they tell of; a report is of a run that was judged."""
 BODIES = {
     ("POST", "/v1/events"): {"events": [{"recommender": "m", "user": 1, "item": 2}]},
     ("POST", "/v1/recommend/{name}"): {"user": 1},
@@ -82,6 +82,10 @@ def world(world):
     world.add_run("r1", "train", stages=("etl",))
     world.blobs["b" * 64] = json.dumps(EXAMPLES["get_run_validation"]["answer"]).encode()
     world.add_manifest("r1-etl-1", files={REPORT: File(sha256="b" * 64, size=9)})
+    world.add_run("r2", "rejected", stages=("etl", "train", "evaluate"))
+    world.blobs["c" * 64] = b"{}"
+    report = File(sha256="c" * 64, size=2)
+    world.add_manifest("r2-evaluate-1", files={"report.json": report, "report.html": report})
     world.add_rollout()
     world.add_retrainer()
     world.tokens.add(Token("t0", "shop", "", Role.CLIENT, frozenset({"m"}), NOW, "owner"))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from services.api.examples import EXAMPLES
+from shared.contracts.progress import EpochTold, Progress
 from shared.contracts.stage import File
 from shared.contracts.validation_report import REPORT
 from shared.domain import rollout as rollouts
 from shared.domain import run as runs
 from shared.domain.analysis import Check, ShadowReport, StepReport
+from shared.domain.errors import Invalid, Unavailable
 from shared.domain.gate import GateResult, Verdict
 from shared.domain.machine import Request
 from shared.domain.reuse import Basis
@@ -59,6 +62,30 @@ def test_a_run_shows_stages_gates_and_the_numbers_so_far(world, client):
     assert found["gates"] == [{"gate": "auc at least 0.6", "verdict": "fail", "reason": "auc is 0.5 < 0.6"}]
     assert found["metrics"] == {"rows.train": 10.0, "candidate.auc": 0.5}
     assert (found["version"], found["rollout"], found["reason"]) == (None, None, "auc is 0.5 < 0.6")
+
+
+def test_a_run_shows_how_far_the_stage_under_way_has_told_that_it_is(world, client):
+    world.add_run(state="train", stages=("etl",), attempt=2)
+    assert client.get("/v1/runs/r1").json()["progress"] is None
+    epoch = EpochTold(epoch=1, loss=0.5, seconds=2.0, rows_per_s=100.0, validation={"auc": 0.7})
+    told = Progress(at=NOW, epoch=2, epochs=5, step=3, steps=9, loss=0.4, rows_per_s=120.0, seconds_left=7.5, history=(epoch,))
+    world.told = {"r1-train-1": told.model_copy(update={"epoch": 1}), "r1-train-2": told}
+    tag = client.get("/v1/runs/r1").headers["etag"]
+    found = client.get("/v1/runs/r1").json()["progress"]
+    assert (found["epoch"], found["loss"], found["seconds_left"]) == (2, 0.4, 7.5)
+    assert found["history"] == [{"epoch": 1, "loss": 0.5, "seconds": 2.0, "rows_per_s": 100.0, "validation": {"auc": 0.7}}]
+    world.told["r1-train-2"] = told.model_copy(update={"step": 4})
+    assert client.get("/v1/runs/r1").headers["etag"] != tag, "who has seen the run sees that it goes on"
+
+
+@pytest.mark.parametrize("fault", [Unavailable("the store is away"), OSError("the network"), Invalid("another release")])
+def test_a_run_is_shown_without_its_progress_where_that_can_not_be_read(world, client, fault):
+    def fails(attempt):
+        raise fault
+
+    world.add_run(state="train", stages=("etl",), attempt=1)
+    world.told = SimpleNamespace(get=fails)
+    assert client.get("/v1/runs/r1").json()["progress"] is None
 
 
 def test_a_registered_run_names_its_version_and_rollout(world, client):
@@ -162,7 +189,16 @@ def test_the_history_says_who_did_what(world, client, path):
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/runs/x", "/v1/runs/x/events", "/v1/runs/x/logs", "/v1/runs/x/validation", "/v1/rollouts/x", "/v1/rollouts/x/events"]
+    "path",
+    [
+        "/v1/runs/x",
+        "/v1/runs/x/events",
+        "/v1/runs/x/logs",
+        "/v1/runs/x/validation",
+        "/v1/runs/x/evaluation",
+        "/v1/rollouts/x",
+        "/v1/rollouts/x/events",
+    ],
 )
 def test_what_nobody_knows_is_not_found(client, problem, path):
     assert "'x'" in problem(client.get(path), 404, "not-found")
@@ -201,6 +237,17 @@ def test_the_report_of_a_runs_data_is_shown_whether_it_went_on_or_not(world, cli
         assert "no report" in problem(client.get(f"/v1/runs/{id}/validation"), 404, "not-found")
         world.add_manifest(f"{id}-etl-{attempt}", files={REPORT: file})
         assert client.get(f"/v1/runs/{id}/validation").json() == report
+
+
+@pytest.mark.requirement("N-07")
+def test_the_report_of_a_runs_model_is_there_once_it_was_judged(world, client, problem):
+    world.add_run("r1", state="export", stages=("etl", "train", "evaluate"))
+    assert "no report of its model" in problem(client.get("/v1/runs/r1/evaluation"), 404, "not-found")
+    files = {"report.json": File(sha256="a" * 64, size=1), "report.html": File(sha256="b" * 64, size=1)}
+    world.blobs |= {"a" * 64: b'{"model": "candidate"}', "b" * 64: "<p>±</p>".encode()}
+    world.add_manifest("r1-evaluate-1", files=files)
+    found = client.get("/v1/runs/r1/evaluation").json()
+    assert found == {"attempt": "r1-evaluate-1", "report": {"model": "candidate"}, "page": "<p>±</p>"}
 
 
 # The queue
@@ -290,6 +337,17 @@ def test_a_rejected_run_is_retried_from_the_stage_that_refused_it(world, client)
     world.add_run("r1", "rejected", stages=("etl", "train", "evaluate"))
     found = client.post("/v1/runs/r1:retry").json()
     assert world.runs.get(found["id"]).spec["from"] == "evaluate"
+
+
+@pytest.mark.requirement("C-01")
+def test_who_accepts_what_is_inconclusive_says_why_and_is_remembered(world, client, problem):
+    world.add_run("r1", "rejected", stages=("etl", "train", "evaluate"))
+    refused = client.post("/v1/runs/r1:retry", json={"accept": True, "reason": " "})
+    assert problem(refused, 422, "invalid") == "reason: to accept what is inconclusive, say why"
+    found = world.runs.get(client.post("/v1/runs/r1:retry", json={"accept": True, "reason": "holidays"}).json()["id"])
+    assert (found.spec["accepts"], found.spec["cause"]) == (found.spec["by"], "holidays")
+    assert found.spec["by"]
+    assert world.runs.get(client.post("/v1/runs/r1:retry").json()["id"]).spec["accepts"] == ""
 
 
 # Reuse, comparison, plans

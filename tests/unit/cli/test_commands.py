@@ -56,6 +56,25 @@ def test_run_waits_and_shows_each_state_once(platform, eyas):
     assert json.loads(platform.asked[0].content) == {"mode": "warm", "reason": "why not", "priority": 0, "fresh": False}
 
 
+def test_run_waits_and_shows_each_epoch_once(platform, eyas):
+    def at(*epochs, attempt=1):
+        history = [{"epoch": number, "loss": 0.5 / number, "seconds": 1.0, "rows_per_s": 1234.5, "validation": {}} for number in epochs]
+        history = [one | ({"validation": {"auc": 0.75}} if one["epoch"] == 3 else {}) for one in history]
+        return {**RUN, "attempt": attempt, "progress": {"epochs": 3, "history": history}}
+
+    platform.says("POST /v1/recommenders/m/runs", RUN, status=202)
+    ends = {**RUN, "state": "registered", "progress": None}
+    platform.says("GET /v1/runs/r1", at(), at(1), at(1, 2), at(1, 2, attempt=2), at(1, 2, 3, attempt=2), {**RUN, "progress": None}, ends)
+    assert eyas("run", "m", "--wait").stdout.splitlines() == [
+        "run r1 started",
+        "train",
+        "train  epoch 1 of 3, loss 0.5000, 1,234 rows/s",
+        "train  epoch 2 of 3, loss 0.2500, 1,234 rows/s",
+        "train  epoch 3 of 3, loss 0.1667, validation auc 0.7500, 1,234 rows/s",
+        "registered",
+    ]
+
+
 def test_a_run_that_registers_nothing_ends_the_command_with_one(platform, eyas):
     platform.says("POST /v1/recommenders/m/runs", RUN, status=202)
     platform.says("GET /v1/runs/r1", {**RUN, "state": "rejected", "reason": "auc is 0.5 < 0.6"})
@@ -389,6 +408,8 @@ def test_retry_prioritise_plan_and_compare_ask_for_what_they_say(platform, eyas)
     platform.says("POST /v1/runs/r1:retry", {**RUN, "id": "r2"}, status=202)
     assert eyas("retry", "r1", "--from", "train").stdout == "run r2 started\n"
     assert platform.body == {"from": "train", "reason": ""}
+    eyas("retry", "r1", "--accept", "--reason", "holidays")
+    assert platform.body == {"from": None, "reason": "holidays", "accept": True}
     platform.says("POST /v1/runs/r1:prioritise", {**RUN, "priority": -5, "reason": "second in the queue"})
     assert eyas("prioritise", "r1", "--", "-5").stdout == "run r1: priority -5, second in the queue\n"
     stages = [{"stage": "etl", "does": "reuse", "attempt": "r0-etl-1", "why": "nothing has changed"}]

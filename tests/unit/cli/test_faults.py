@@ -123,6 +123,7 @@ NAMED = [
     ["compare", "r1", "*"],
     ["logs", "*"],
     ["validation", "*"],
+    ["evaluation", "*"],
     ["watch", "*"],
     ["tokens", "revoke", "*"],
     ["items", "put", "*", "/dev/null"],

@@ -23,6 +23,17 @@ def test_a_wrong_variable_is_one_line_that_names_it(monkeypatch, variable, value
     assert "\n" not in said
 
 
+def test_families_are_modules_between_commas(monkeypatch):
+    monkeypatch.setenv("EYAS_FAMILIES", "acme.fading, acme_two,")
+    assert Settings.read({}).families == ["acme.fading", "acme_two"]
+    for wrong in ("acme.fading:Fading", "acme-two", "../acme", "acme."):
+        monkeypatch.setenv("EYAS_FAMILIES", wrong)
+        with pytest.raises(Invalid, match="EYAS_FAMILIES: names of modules such as"):
+            Settings.read({})
+    monkeypatch.delenv("EYAS_FAMILIES")
+    assert Settings.read({}).families == []
+
+
 def test_data_roots_are_paths_between_colons(monkeypatch):
     monkeypatch.setenv("EYAS_DATA_ROOTS", "/a:b c::/d")
     assert Settings.read({}).data_roots == ["/a", "b c", "/d"]

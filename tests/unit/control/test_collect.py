@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from services.control.archive import Archive
-from shared.artifacts import FsspecArtifacts, FsspecAttic
+from shared.artifacts import FsspecArtifacts, FsspecAttic, FsspecLive
+from shared.artifacts.writing import write_whole
 from shared.contracts.stage import File, digest_of
 from shared.domain.errors import Damaged, NotFound
 from shared.domain.retention import Retention, VersionFacts, versions_to_go
@@ -65,6 +66,20 @@ def test_what_nobody_names_goes_by_way_of_the_trash(heap: Heap) -> None:
     heap.pass_by(2 * HOUR)
     done = heap.collector().sweep()
     assert (done.erased, done.erased_bytes, heap.names("trash")) == (1, file.size, set())
+
+
+def test_what_attempts_leave_while_they_work_goes_when_their_run_has_ended(heap: Heap, tmp_path: Path) -> None:
+    state = tmp_path / "state.npz"
+    state.write_bytes(b"weights")
+    for run, is_in in (("r1", "train"), ("r2", "failed")):
+        heap.rows.run(run, is_in)
+        live = FsspecLive(heap.url, f"{run}-train-1")
+        live.tell({"epoch": 1})
+        live.keep({}, {"state.npz": state})
+    FsspecLive(heap.url, "another-train-1").tell({"epoch": 1})
+    heap.collector().sweep()
+    left = {path.split("/")[-2] for path in MemoryFileSystem().find(f"{heap.url}/live")}
+    assert left == {"r1-train-1", "another-train-1"}, "of runs under way, and of what another platform trains in the same store"
 
 
 def test_compacted_events_are_kept_for_ever_and_what_they_were_made_of_is_not(heap: Heap) -> None:
@@ -190,7 +205,7 @@ def test_nothing_goes_while_a_reference_cannot_be_read(heap: Heap) -> None:
     file = heap.put("rows")
     heap.publish("r1-etl-1", file)
     other = heap.put("nobody's")
-    heap.store._write_bytes(heap.store._manifest("r1-etl-1"), b'{"half": ')
+    write_whole(heap.store._fs, b'{"half": ', heap.store._manifest("r1-etl-1"))
     heap.pass_by(9 * DAY)
     with pytest.raises(Damaged, match="r1-etl-1"):
         heap.collector().sweep()

@@ -39,6 +39,7 @@ def test_each_stage_gets_the_files_of_those_that_it_reads_and_no_others(world: W
     for one in world.executor.started:
         assert {name: sorted(files) for name, files in one.inputs.items()} == {stage: [f"{stage}.bin"] for stage in TAKES[one.stage]}
         assert (one.run, one.mode, one.data_roots, one.artifacts) == ("r1", "full", ("/data",), world.artifacts.url)
+        assert one.families == ("acme.fading",)
 
 
 @pytest.mark.requirement("G-11")

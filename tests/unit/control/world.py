@@ -264,7 +264,7 @@ class Plane:
         world.lives += 1
         turns = self.turns = Turns(self.runs, clock, world.max_runs, self.turnstile if world.several else None)
         self.planner = Planner(self.runs, bases, clock, world.max_runs)
-        runs = Runs(self.rollouts, world.executor, snapshots, clock, ("/data",), bases, turns)
+        runs = Runs(self.rollouts, world.executor, snapshots, clock, ("/data",), bases, turns, ("acme.fading",))
         sources = Sources(kpis, SqlMirrors(engine))
         rollouts = Rollouts(self.rollouts, routes, registry, world.server, sources, self.placement, clock, world.values)
         retrainers = Retrainers(self.retrainers, self.runs, self.rollouts, recommenders, routes, world.signals, clock)
@@ -332,6 +332,7 @@ class World:
         self.plays: dict[str, list[str]] = {}
         """By stage, what becomes of its attempts: publish (also when nothing is said), crash, refuse, hang, starve, outgrow, evict."""
         self.metrics: dict[str, Mapping[str, float]] = dict(METRICS)
+        self.facts: dict[str, Mapping[str, Any]] = {}
         self.gateways: tuple[str, ...] = ("gate-1",)
         self.users = 40
         """How many of the candidate come under each generation of the route, and of the stable version by the weight."""
@@ -475,8 +476,8 @@ class World:
         path.write_text(f"{stage} of {run}")
         files = {f"{stage}.bin": self.artifacts.put(path)} | {name: self.artifacts.put(path) for name in self.more.get(stage, ())}
         metrics = dict(self.metrics.get(stage, {}))
-        manifest = Manifest(stage=stage, run=run, attempt=attempt, started=now, ended=now, files=files, metrics=metrics, failure=failure)
-        self.artifacts.publish(manifest)
+        said: dict[str, Any] = {"files": files, "metrics": metrics, "facts": dict(self.facts.get(stage, {})), "failure": failure}
+        self.artifacts.publish(Manifest(stage=stage, run=run, attempt=attempt, started=now, ended=now, **said))
 
     # Gateways and users
 

@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from shared.domain import run
-from shared.domain.gate import Gate, Verdict
+from shared.domain.gate import Gate, Silence, Verdict
 from shared.domain.machine import Request
 from shared.domain.reuse import Basis
 from shared.domain.run import (
@@ -80,6 +80,24 @@ def test_a_metric_that_was_not_measured_rejects() -> None:
     decision = decide(at("evaluate"), RunObservation(published=Published({})))
     assert decision.next.state == "rejected"
     assert decision.next.gates[0].verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.requirement("G-10")
+def test_a_person_may_answer_for_what_could_not_be_told_and_for_nothing_else() -> None:
+    plan = replace(PLAN, accepts="ada")
+    told = run.decide("r1", at("evaluate"), RunObservation(published=Published({"candidate.hr@10": 0.1})), plan, NOW).next
+    assert told.state == "export"
+    assert (told.gates[0].verdict, told.gates[0].accepted) == (Verdict.INCONCLUSIVE, "ada")
+    assert told.gates[0].reason == "popularity's hr@10 was not measured; accepted by ada"
+    ended = run.decide("r1", replace(told, state="verify"), RunObservation(published=Published(GOOD)), plan, NOW).next
+    assert (ended.state, ended.reason) == ("registered", "1 inconclusive of 2 gates accepted by ada")
+    for metrics, silence in (
+        ({**GOOD, "candidate.hr@10": 0.1}, Silence()),
+        ({}, Silence(broken={"candidate": "OSError: gone"})),
+        ({**GOOD, "candidate.hr@10": float("nan")}, Silence()),
+    ):
+        seen = RunObservation(published=Published(metrics, silence=silence))
+        assert run.decide("r1", at("evaluate"), seen, plan, NOW).next.state == "rejected"
 
 
 @pytest.mark.requirement("C-04")

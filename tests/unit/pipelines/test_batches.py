@@ -12,9 +12,9 @@ import pytest
 
 from pipelines.features.columns import UNKNOWN
 from pipelines.features.prepared import graph_of, prepare
-from pipelines.loaders.batches import Batch, Batches, cut
-from pipelines.loaders.liked import Liked
-from pipelines.loaders.tables import Catalogue, read_table
+from pipelines.inputs.batches import Batch, Batches, cut
+from pipelines.inputs.liked import Liked
+from pipelines.inputs.tables import Catalogue, read_table
 from tests.featured import of_keys
 from tests.unit.pipelines.recommender import films, ratings, spec
 

@@ -11,7 +11,7 @@ import pytest
 from pipelines.evaluation.metrics import auc
 from pipelines.features.engines.polars import Data
 from pipelines.features.graph import Graph, Tables, compile_graph
-from pipelines.loaders.tables import read_table
+from pipelines.inputs.tables import read_table
 from shared.contracts.features import Categorify, TargetEncode
 from shared.contracts.spec import RecommenderSpec
 from tests.featured import fitted

@@ -98,7 +98,8 @@ def test_tables_are_those_that_training_plans_and_a_row_reads_what_its_values_re
     table = next(one for one in found["tables"] if one["feature"] == "genres")
     assert table["bytes_per_row"] == pytest.approx(read, rel=1e-12)
     assert found["totals"]["bytes"] == sum(one.size for one in planned.values())
-    assert found["totals"]["bytes_per_batch"] == pytest.approx(4096 * sum(one["bytes_per_row"] for one in found["tables"]))
+    assert found["totals"]["batch_size"] == 1024 and "rows an epoch, for 256 steps" in found["totals"]["batch_size_why"]
+    assert found["totals"]["bytes_per_batch"] == pytest.approx(1024 * sum(one["bytes_per_row"] for one in found["tables"]))
     widths = {one["feature"]: one["padded_width"] for one in found["tables"]}
     assert all(width % 4 == 0 and 0 <= width - planned[name].width < 4 for name, width in widths.items())
 
@@ -162,6 +163,11 @@ def test_a_family_has_the_tables_that_it_looks_up(tmp_path: Path) -> None:
         ("userId", None, 8, 40.0),
         ("movieId", None, 8, 40.0),
     ]
+    for family, width in (("ease", 22), ("itemknn", 44)):
+        wish = _all(tmp_path, model={"family": family}, gates=gates)
+        (table,) = explain(wish, _fitted(wish, tmp_path))["tables"]
+        assert (table["feature"], table["codes"], table["width"], table["bytes"]) == ("movieId", 22, width, 88 * width)
+        assert explain(wish, _nothing(wish, tmp_path))["tables"][0]["bytes"] is None
     wish = _all(tmp_path, model={"family": "popularity"}, gates=gates)
     assert explain(wish, _fitted(wish, tmp_path))["tables"] == []
 

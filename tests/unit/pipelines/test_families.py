@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.loaders.tables import Catalogue
+from pipelines.inputs.tables import Catalogue
 from pipelines.models.counts import CountModel, Counts
 from pipelines.models.families import FAMILIES, check_parent, load_model
 from pipelines.models.family import MODEL

@@ -14,7 +14,7 @@ from pipelines.features.graph import Graph, check_same, load_graph
 from pipelines.features.operators.categorify import Categorify, MultiHot
 from pipelines.features.prepared import EXTRA, Prepared, extra_columns, graph_of, prepare
 from pipelines.features.raw import item_columns, signature
-from pipelines.loaders.tables import Users
+from pipelines.inputs.tables import Users
 from shared.domain.errors import Invalid
 from tests.featured import fitted, unfitted
 from tests.unit.pipelines.recommender import films, spec

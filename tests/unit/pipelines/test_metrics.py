@@ -12,7 +12,8 @@ import pytest
 
 from pipelines.evaluation.cases import Cases, UserCases, sample_cases, sampled_negatives
 from pipelines.evaluation.judge import Labelled, judge
-from pipelines.evaluation.metrics import auc, middle_rank, rank_metric
+from pipelines.evaluation.metrics import auc, middle_rank
+from shared.domain.errors import BadData
 
 ITEMS = 40
 NAMES = ("hr@1", "hr@2", "hr@10", "ndcg@10", "hr@10/20", "ndcg@10/20")
@@ -20,8 +21,7 @@ NAMES = ("hr@1", "hr@2", "hr@10", "ndcg@10", "hr@10/20", "ndcg@10/20")
 
 def _judge(cases: Cases, score: Callable[[Any, Any], Any]) -> dict[str, float]:
     labelled = Labelled(np.array([1, 1]), np.array([0, 1]), np.array([1, 1], np.int8))
-    metrics = [rank_metric(name) for name in NAMES]
-    return judge(score, cases, {20: sampled_negatives(cases, 20, seed=1)}, labelled, metrics)
+    return judge(score, cases, {20: sampled_negatives(cases, 20, seed=1)}, labelled).values(NAMES)
 
 
 def _cases(*users: UserCases) -> Cases:
@@ -57,7 +57,7 @@ def test_ties_share_the_middle_rank() -> None:
 
 
 def test_a_score_that_is_no_number_is_an_error() -> None:
-    with pytest.raises(FloatingPointError, match="no numbers"):
+    with pytest.raises(BadData, match="no numbers: 40 of 40 scores are NaN or infinite"):
         _judge(_cases(_one([0], [0])), lambda users, rows: np.full(len(rows), np.nan))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,43 +11,29 @@ import numpy as np
 import onnxruntime
 import polars as pl
 import pytest
+from pydantic import ValidationError
 
-from pipelines.loaders.tables import Catalogue
 from pipelines.models.families import load_model
 from pipelines.models.family import MODEL, Task
 from pipelines.models.mf import VECTORS, Mf, MfModel
-from pipelines.models.popularity import Popularity
 from pipelines.training import als
-from pipelines.training.als import Pairs, Terms, begin, sweeps
-from pipelines.training.choice import FEWEST, STRENGTHS, UNJUDGED, choose_strength
-from shared.contracts.models import MfParams, Model
+from pipelines.training.als import Terms, begin, sweeps
+from pipelines.training.als_choice import STRENGTHS, UNJUDGED, choose_strength
+from pipelines.training.choice import FEWEST
+from pipelines.training.contrast import Contrast
+from pipelines.training.likes import Pairs
+from shared.contracts.families import MfParams
 from shared.domain.errors import Invalid
+from tests import liking
 from tests.featured import of_keys
+from tests.liking import ITEMS, LOG, USERS, pairs, recall
 
-LOG = logging.getLogger("test")
-USERS, ITEMS, GROUPS = 60, 40, 4
-
-
-def pairs(seed: int = 1, users: int = USERS, items: int = ITEMS) -> Pairs:
-    """Users like the items of their own group, nearly always."""
-    random = np.random.default_rng(seed)
-    user, item = (side.ravel() for side in np.meshgrid(np.arange(users), np.arange(items), indexing="ij"))
-    liked = random.random(len(user)) < np.where(user % GROUPS == item % GROUPS, 0.7, 0.03)
-    order = random.permutation(np.flatnonzero(liked))
-    return Pairs(user[order], item[order], users, items)
+LOSSES = pytest.mark.parametrize("loss", ["als", "softmax", "logistic"])
 
 
 def task(folder: Path, liked: Pairs, parent: object = None, **params: object) -> Task:
-    """Keys are positions; codes are two more."""
-    folder.mkdir(exist_ok=True)
-    graph = of_keys(liked.user_count, liked.item_count)
-    columns = {"user": liked.users, "item": liked.items, "user_code": (liked.users + 2).astype(np.int32)}
-    more = {"item_row": liked.items.astype(np.int32), "label": np.ones(len(liked), np.int8), "time": np.arange(len(liked), dtype=float)}
-    pl.DataFrame(columns | more).write_parquet(folder / "train.parquet")
-    codes = Catalogue({"item": np.arange(liked.item_count, dtype=np.int32) + 2}, {})
-    popularity = Popularity(np.arange(liked.item_count), np.ones(liked.item_count))
-    model = Model(family="mf", params=MfParams(**{"width": 8, "regularisation": 0.01} | params))  # type: ignore[arg-type]
-    return Task(model, graph, folder / "train.parquet", codes, None, popularity, LOG, parent)  # type: ignore[arg-type]
+    slow = {"regularisation": 0.002, "learning_rate": 0.05, "blend": False} if params.get("loss") == "logistic" else {}
+    return liking.task(folder, liked, "mf", parent, **{"width": 8, "regularisation": 0.01} | slow | params)
 
 
 def trained(given: Task) -> MfModel:
@@ -56,13 +42,8 @@ def trained(given: Task) -> MfModel:
     return model
 
 
-def recall(model: MfModel, liked: Pairs, hidden: Pairs | None = None, at: int = 10) -> float:
-    """How many of each user's likes are among the first ten of what isn't hidden."""
-    scores = model.factors.users[2:] @ model.factors.items[2:].T
-    if hidden is not None:
-        scores[hidden.users, hidden.items] = -np.inf
-    best = np.argsort(-scores, axis=1)[:, :at]
-    return float(np.mean([item in best[user] for user, item in zip(liked.users, liked.items, strict=True)]))
+def found(model: MfModel, liked: Pairs, hidden: Pairs | None = None) -> float:
+    return recall(model.every(np.arange(liked.user_count) + 2)[:, 2:], liked, hidden)
 
 
 @pytest.mark.parametrize("cells", [als.CELLS, 64])
@@ -91,12 +72,13 @@ def test_sweeps_lower_the_loss_and_equal_seeds_give_equal_vectors() -> None:
     np.testing.assert_array_equal(first.users, second.users)
 
 
+@LOSSES
 @pytest.mark.requirement("G-18")
-def test_it_finds_the_tastes_of_users_in_likes_that_it_never_saw(tmp_path: Path) -> None:
+def test_it_finds_the_tastes_of_users_in_likes_that_it_never_saw(tmp_path: Path, loss: str) -> None:
     liked = pairs()
     cut = len(liked) * 4 // 5
     shown, held = liked.take(slice(0, cut)), liked.take(slice(cut, None))
-    assert recall(trained(task(tmp_path, shown)), held, hidden=shown) > 0.7  # ten of thirty-two at random would be a third
+    assert found(trained(task(tmp_path, shown, loss=loss)), held, hidden=shown) > 0.7  # ten of thirty-two at random would be a third
 
 
 def test_strangers_are_the_mean_of_the_known_and_unknown_items_are_nothing(tmp_path: Path) -> None:
@@ -110,9 +92,17 @@ def test_strangers_are_the_mean_of_the_known_and_unknown_items_are_nothing(tmp_p
     assert factors.items[2:].any(axis=1).sum() == ITEMS - 1
 
 
+def test_by_gradient_an_unknown_item_stands_below_all_others_and_a_stranger_is_the_mean(tmp_path: Path) -> None:
+    factors = trained(task(tmp_path, pairs(), loss="softmax", blend=True)).factors
+    np.testing.assert_allclose(factors.users[:2], np.repeat(factors.users[2:].mean(axis=0, keepdims=True), 2, axis=0), rtol=1e-4)
+    assert (factors.items[:2, -1] == factors.items[2:, -1].min()).all()
+    assert not factors.items[:2, :-1].any()
+
+
+@LOSSES
 @pytest.mark.requirement("G-18", "T-13")
-def test_the_lowered_model_and_the_vectors_give_its_scores(tmp_path: Path) -> None:
-    given = task(tmp_path, pairs())
+def test_the_lowered_model_and_the_vectors_give_its_scores(tmp_path: Path, loss: str) -> None:
+    given = task(tmp_path, pairs(), loss=loss)
     model = trained(given)
     columns = {"user": np.array([0, 1, 2, 9], np.int32), "item": np.array([2, 3, 1, 11], np.int32)}
     session = onnxruntime.InferenceSession(model.lower().SerializeToString(), providers=["CPUExecutionProvider"])
@@ -121,34 +111,54 @@ def test_the_lowered_model_and_the_vectors_give_its_scores(tmp_path: Path) -> No
     np.testing.assert_allclose(found.queries[9] @ found.vectors[9], model.score(columns)[3], atol=1e-6)
 
 
-def test_a_saved_model_is_read_back_the_same(tmp_path: Path) -> None:
-    model = trained(task(tmp_path, pairs()))
+@LOSSES
+def test_a_saved_model_is_read_back_the_same(tmp_path: Path, loss: str) -> None:
+    model = trained(task(tmp_path, pairs(), loss=loss))
     files = model.save(tmp_path)
     again = load_model(lambda name: files[name])
     assert isinstance(again, MfModel)
     np.testing.assert_array_equal(again.factors.users, model.factors.users)
-    assert (again.user, again.item, again.regularisation) == ("user", "item", 0.01)
+    assert (again.user, again.item, again.regularisation, again.meaning) == ("user", "item", model.regularisation, model.meaning)
 
 
+@LOSSES
 @pytest.mark.requirement("G-09", "G-18")
-def test_a_warm_run_keeps_its_parents_tastes_learns_new_users_and_ends_where_a_full_one_does(tmp_path: Path) -> None:
+def test_a_warm_run_keeps_its_parents_tastes_learns_new_users_and_ends_where_a_full_one_does(tmp_path: Path, loss: str) -> None:
     everything = pairs(users=USERS + 20)
     old, new = (everything.take(np.flatnonzero(side)) for side in (everything.users < USERS, everything.users >= USERS))
-    files = trained(task(tmp_path / "parent", replace(old, user_count=USERS))).save(tmp_path)
+    files = trained(task(tmp_path / "parent", replace(old, user_count=USERS), loss=loss)).save(tmp_path)
     pl.DataFrame({"user": everything.users, "item": everything.items, "label": 1, "before": 1}).write_parquet(tmp_path / "history.parquet")
-    given = replace(task(tmp_path / "warm", new, lambda name: files[name]), history=tmp_path / "history.parquet")
+    given = replace(task(tmp_path / "warm", new, lambda name: files[name], loss=loss), history=tmp_path / "history.parquet")
     fitted = Mf().train(given)
-    warm, full = fitted.model, trained(task(tmp_path / "full", everything))
+    warm, full = fitted.model, trained(task(tmp_path / "full", everything, loss=loss))
     assert isinstance(warm, MfModel)
-    assert warm.factors.users.shape == (USERS + 22, 8)
-    assert len(fitted.facts["losses"]) == MfParams().sweeps // 3
-    assert min(recall(warm, old), recall(warm, new)) > 0.95 * recall(full, everything) > 0.5
+    assert warm.factors.users.shape == (USERS + 22, 8 if loss == "als" else 9)
+    assert len(fitted.facts["losses"]) == (MfParams().sweeps if loss == "als" else MfParams().epochs) // 3
+    assert min(found(warm, old), found(warm, new)) > 0.95 * found(full, everything) > 0.5
 
 
 def test_a_warm_run_can_not_change_the_width(tmp_path: Path) -> None:
     files = trained(task(tmp_path, pairs())).save(tmp_path)
     with pytest.raises(Invalid, match=r"model\.params\.width: 16 is not the parent's 8: a warm run can't change it, start a full one"):
         Mf().train(task(tmp_path, pairs(), lambda name: files[name], width=16))
+
+
+def test_a_warm_run_can_not_change_the_loss(tmp_path: Path) -> None:
+    files = trained(task(tmp_path, pairs())).save(tmp_path)
+    with pytest.raises(Invalid, match=r"model\.params\.loss: 'softmax' is not the parent's 'als': a warm run can't change it"):
+        Mf().train(task(tmp_path, pairs(), lambda name: files[name], loss="softmax"))
+
+
+def test_a_rate_that_breaks_the_loss_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Contrast, "epoch", lambda training: math.nan)
+    with pytest.raises(Invalid, match=r"model\.params\.learning_rate: the loss is no longer a number in epoch 1; 0\.5 is too high"):
+        Mf().train(task(tmp_path, pairs(), loss="softmax", learning_rate=0.5))
+
+
+@pytest.mark.parametrize(("params", "idle"), [({"blend": False}, "blend"), ({"loss": "softmax", "sweeps": 3}, "sweeps")])
+def test_what_has_no_effect_with_a_loss_is_refused(params: dict[str, object], idle: str) -> None:
+    with pytest.raises(ValidationError, match=f"params: '{idle}' has no effect with loss"):
+        MfParams(**params)  # type: ignore[arg-type]
 
 
 @pytest.mark.requirement("T-13")

@@ -18,7 +18,7 @@ from polars.testing import assert_frame_equal
 from pipelines.features.asof import SINCE, history_of
 from pipelines.features.operators.target import CountEncode
 from pipelines.features.prepared import FEATURE, Prepared, prepare
-from pipelines.loaders.meetings import read_meetings, read_raw
+from pipelines.inputs.meetings import read_meetings, read_raw
 from pipelines.stages.written import by_moments
 from shared.contracts.online import OnlineColumn, View
 from shared.domain.stored import StoredRow, instant, is_over, moment

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
+from pipelines.inputs.liked import Liked, read_liked
 from pipelines.loaders.columns import Column, Lists
-from pipelines.loaders.liked import Liked, read_liked
 from pipelines.loaders.loader import open_loader
 from pipelines.loaders.negatives import Negatives
 from shared.domain.errors import Invalid

@@ -11,14 +11,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.loaders.batches import Batches
-from pipelines.loaders.tables import Catalogue, Codes
+from pipelines.inputs.batches import Batches
+from pipelines.inputs.tables import Catalogue, Codes
 from pipelines.models.families import FAMILIES
 from pipelines.models.family import Task
-from pipelines.models.mlp import LOADER, batches_of
 from pipelines.models.popularity import fit_popularity
-from pipelines.training.validation import Validation, hold_out
-from shared.contracts.models import MlpParams, Model
+from pipelines.training.course import LOADER, Wants, material
+from pipelines.training.validation import Validation, hold_out, said
+from shared.contracts.models import Model
 from shared.domain.errors import Invalid
 from tests.featured import of_keys
 
@@ -81,24 +81,30 @@ def test_what_is_said_is_the_loss_and_the_auc_of_those_rows_with_the_same_negati
 
     batches = Batches(rows, task.graph, task.items, None, 1000, 2, 1, shuffle=False, unknown_share=0)
     looked = Validation(batches, score)
-    said = looked()
+    values = looked()
     first, labels = len(seen), np.concatenate([batch.labels for batch in batches.epoch(0)])
     scores = np.concatenate([score(columns) for columns in seen[:first]])
     right = np.where(labels > 0, scores, 1 - scores).astype(np.float64)
-    assert looked.losses == [pytest.approx(-np.log(right).mean(), rel=1e-6)]
+    assert values["loss"] == pytest.approx(-np.log(right).mean(), rel=1e-6)
     positives, others = scores[labels > 0], scores[labels == 0]
     pairs = (positives[:, None] > others[None, :]).mean() + (positives[:, None] == others[None, :]).mean() / 2
-    assert looked.aucs == [pytest.approx(pairs)]
-    assert said == f"validation loss {looked.losses[0]:.4f}, AUC {looked.aucs[0]:.4f}"
-    assert looked() == said and looked.facts["rows"] == batches.rows_per_epoch() == len(labels)
+    assert values["auc"] == pytest.approx(pairs)
+    assert said(values) == f"validation loss {values['loss']:.4f}, AUC {values['auc']:.4f}"
+    assert looked() == values and looked.rows == batches.rows_per_epoch() == len(labels)
 
 
 def test_rows_of_one_label_have_no_auc(rows: Path) -> None:
     pl.read_parquet(rows).filter(pl.col("label") == 1).write_parquet(rows)
     task = _task(rows)
     looked = Validation(Batches(rows, task.graph, task.items, None, 1000, 0, 1), lambda codes: np.full(len(codes["user"]), 0.5, np.float32))
-    assert looked() == f"validation loss {math.log(2):.4f}"
-    assert set(looked.metrics) == {"train.validation_loss"} and looked.facts["aucs"] == [None]
+    assert looked() == {"loss": pytest.approx(math.log(2))}
+
+
+def test_scores_that_are_no_probabilities_have_no_loss(rows: Path) -> None:
+    task = _task(rows)
+    batches = Batches(rows, task.graph, task.items, None, 1000, 0, 1, unknown_share=0)
+    looked = Validation(batches, lambda codes: 3 * (codes["user"] % 4 == codes["item"] % 4).astype(np.float32))
+    assert looked() == {"auc": 1.0}
 
 
 @pytest.mark.requirement("T-10")
@@ -106,9 +112,8 @@ def test_a_spec_that_asks_for_it_sees_a_model_get_better_on_rows_that_it_was_not
     rows: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     task = _task(rows, validation=0.1, epochs=8)
-    params = task.model.params
-    assert isinstance(params, MlpParams)
-    with batches_of(task, params) as (to_train, to_look):
+    with material(task, Wants(negatives=4)) as given:
+        to_train, to_look = given.batches, given.held
         assert to_look is not None and not to_look.unknown_share
         times = [set(pl.read_parquet(one.path)["time"]) for one in (to_train, to_look)]
         assert not times[0] & times[1] and len(times[0] | times[1]) == ROWS
@@ -116,16 +121,17 @@ def test_a_spec_that_asks_for_it_sees_a_model_get_better_on_rows_that_it_was_not
     assert not folder.exists()
     with caplog.at_level(logging.INFO):
         fitted = FAMILIES["mlp"].train(task)
-    said = fitted.facts["validation"]
-    assert len(said["losses"]) == len(said["aucs"]) == 8 and said["losses"][-1] < said["losses"][0]
-    assert fitted.metrics["train.validation_auc"] == pytest.approx(said["aucs"][-1], abs=1e-6) and said["aucs"][-1] > 0.85
-    assert fitted.metrics["train.validation_loss"] == pytest.approx(said["losses"][-1], abs=1e-6)
-    assert f"epoch 8 of 8, loss {fitted.facts['losses'][-1]:.4f}, validation loss {said['losses'][-1]:.4f}, AUC" in caplog.text
+    seen, published = fitted.facts["validation"], fitted.facts["published"]["epoch"] - 1
+    assert len(seen["losses"]) == len(seen["aucs"]) == 8 and seen["losses"][-1] < seen["losses"][0]
+    assert fitted.metrics["train.validation_auc"] == pytest.approx(seen["aucs"][published], abs=1e-6) and max(seen["aucs"]) > 0.85
+    assert seen["aucs"][published] == max(seen["aucs"]), "the best epoch is what is published"
+    assert fitted.metrics["train.validation_loss"] == pytest.approx(seen["losses"][published], abs=1e-6)
+    assert f"epoch 8 of 8, loss {fitted.facts['losses'][-1]:.4f}, validation loss {seen['losses'][-1]:.4f}, AUC" in caplog.text
     without = FAMILIES["mlp"].train(_task(rows))
     assert "validation" not in without.facts and not any("validation" in name for name in without.metrics)
 
 
 def test_the_loader_takes_a_quarter_of_the_memory_that_the_spec_gives(rows: Path) -> None:
     for memory, wanted in ((None, LOADER), (2**40, LOADER), (2**30, 2**28)):
-        with batches_of(replace(_task(rows), memory=memory), MlpParams()) as (batches, none):
-            assert (batches.memory, none) == (wanted, None) and wanted / 2 <= batches.loader.memory < wanted
+        with material(replace(_task(rows), memory=memory), Wants(negatives=4)) as given:
+            assert (given.batches.memory, given.held) == (wanted, None) and wanted / 2 <= given.batches.loader.memory < wanted

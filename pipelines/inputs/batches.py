@@ -1,6 +1,6 @@
 """One batch contract for training: features and labels as numpy arrays, streamed from Parquet with bounded memory.
 
-A loader with four stages: negatives, features, strangers, crosses (pipelines.loaders.negatives, pipelines.loaders.featured). How many rows
+A loader with four stages: negatives, features, strangers, crosses (pipelines.loaders.negatives, pipelines.inputs.featured). How many rows
 come out of a batch of the data depends on the positives in it; so the loader makes large ones, and they are cut into such as a step takes:
 of `batch_size` rows each, but for the last. No row is lost or doubled, and each positive has all of its negatives.
 """
@@ -8,11 +8,12 @@ of `batch_size` rows each, but for the last. No row is lost or doubled, and each
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -20,13 +21,13 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipelines.features.graph import Graph
+from pipelines.inputs.featured import LABEL, UNKNOWN_SHARE, Crossed, Gathered, Strangers, columns_of
+from pipelines.inputs.liked import Liked
+from pipelines.inputs.tables import Catalogue, Codes
 from pipelines.loaders.chunks import open_chunks
-from pipelines.loaders.featured import LABEL, UNKNOWN_SHARE, Crossed, Gathered, Strangers, columns_of
-from pipelines.loaders.liked import Liked
 from pipelines.loaders.loader import Loader
 from pipelines.loaders.memory import MEBIBYTE
 from pipelines.loaders.negatives import Negatives
-from pipelines.loaders.tables import Catalogue, Codes
 
 _AT_ONCE, _BYTES = 32_768, 4 * MEBIBYTE
 """Rows that stages make at a time at most, and their bytes, if a step takes less."""
@@ -44,6 +45,13 @@ class Batch:
 
     def part(self, rows: slice) -> Batch:
         return Batch({name: column[rows] for name, column in self.columns.items()}, self.labels[rows])
+
+
+class Place(NamedTuple):
+    """Where an epoch goes on: a batch of the loader, and how many rows of it were taken."""
+
+    batch: int = 0
+    rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,30 @@ class Batches:
     """Rows that are shuffled among each other at most; as many as the memory takes if None."""
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        return cut((_batch(columns) for columns in self.loader.epoch(number)), self.batch_size)
+        return (batch for batch, _ in self.placed(number))
+
+    def placed(self, number: int, start: Place = Place()) -> Iterator[tuple[Batch, Place]]:  # noqa: B008  a value
+        """From a place on: each batch, and where the next one begins."""
+        begun: deque[tuple[int, int, int]] = deque()  # of the loader's batches: its number, the rows before it, those up to its end
+        made = taken = 0
+
+        def rows() -> Iterator[Batch]:
+            nonlocal made
+            for at, columns in enumerate(self.loader.epoch(number, start.batch), start.batch):
+                skipped = start.rows if at == start.batch else 0
+                batch = _batch(columns).part(slice(skipped, None))
+                begun.append((at, made - skipped, made + len(batch)))
+                made += len(batch)
+                yield batch
+
+        after = start
+        for batch in cut(rows(), self.batch_size):
+            taken += len(batch)
+            while begun and begun[0][2] <= taken:
+                after = Place(begun.popleft()[0] + 1)
+            if begun:
+                after = Place(begun[0][0], taken - begun[0][1])
+            yield batch, after
 
     def rows_per_epoch(self) -> int:
         return self._count[0] + self._count[1] * self.negatives
@@ -130,20 +161,3 @@ def _joined(parts: list[Batch]) -> Batch:
 def _batch(columns: dict[str, Any]) -> Batch:
     labels = columns.pop(LABEL)
     return Batch(columns, labels)
-
-
-def as_dataset(batches: Batches, epochs: int) -> Any:
-    """Keras' front door: all epochs as one tf.data pipeline, prepared in the background while the model computes."""
-    import tensorflow as tf
-
-    def generate() -> Iterator[tuple[Codes, NDArray[np.float32]]]:
-        for number in range(epochs):
-            for batch in batches.epoch(number):
-                yield batch.columns, batch.labels
-
-    columns = {
-        one.name: tf.TensorSpec((None,) if one.width is None else (None, one.width), tf.int32 if one.kind == "code" else tf.float32)
-        for one in batches.graph.features
-    }
-    dataset = tf.data.Dataset.from_generator(generate, output_signature=(columns, tf.TensorSpec((None,), tf.float32)))
-    return dataset.prefetch(8)

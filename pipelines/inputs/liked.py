@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipelines.loaders.tables import placed
+from pipelines.inputs.tables import placed
 
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]

@@ -15,8 +15,8 @@ import numpy as np
 from pipelines.features.graph import Graph
 from pipelines.features.operators.base import Feature
 from pipelines.features.prepared import FEATURE, FOLD
+from pipelines.inputs.tables import Array, Catalogue, crossed, stranger
 from pipelines.loaders.columns import Column, Lists
-from pipelines.loaders.tables import Array, Catalogue, crossed, stranger
 
 LABEL = "~label"
 """Of the batches that come out: a feature may be called as it likes."""

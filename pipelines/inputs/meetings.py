@@ -20,8 +20,8 @@ from pipelines.features.graph import Graph
 from pipelines.features.prepared import EXTRA, FEATURE
 from pipelines.features.raw import raw_column
 from pipelines.features.stored import STORED, with_values
-from pipelines.loaders.published import Published
-from pipelines.loaders.tables import Array, Catalogue, Codes, Users, array, crossed, dtype_of, placed, read_table, read_users
+from pipelines.inputs.published import Published
+from pipelines.inputs.tables import Array, Catalogue, Codes, Users, array, crossed, dtype_of, placed, read_table, read_users
 from shared.domain.errors import Invalid
 from shared.serving.signature import Input, Signature
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.loaders.tables import Array, placed
+from pipelines.inputs.tables import Array, placed
 from shared.contracts.online import ONLINE, Online, OnlineView
 from shared.contracts.strict import read
 from shared.domain.errors import Invalid

@@ -1,0 +1,103 @@
+"""Logged answers and what users liked of them, out of days of events as the control plane hands them over.
+
+Which answer a like belongs to is found as the event log finds it: the one that it names, if that showed the item to this user; else the
+newest one, no older than the attribution, in which this user can have seen it. So hits here are the hits that were counted online.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+
+from pipelines.data.days import read_dump
+from pipelines.data.sources import readable
+from shared.contracts.archive import EventTable
+
+_SHOWN = ("request_id", "user", "version", "items", "chances", "fallback", "at")
+_DONE = ("user", "item", "positive", "request_id", "at")
+
+
+@dataclass(frozen=True)
+class Log:
+    answers: pl.DataFrame
+    """request_id, user, version, items, chances, fallback, at; and `liked`, places from 0."""
+    likes: pl.DataFrame
+    """user, item, at: every positive of those users, whatever it reacted to."""
+
+
+def read_log(files: Mapping[str, Path], attribution: timedelta) -> Log:
+    """`files` by their names: TABLE/date=DAY/part-NUMBER.parquet and TABLE/DAY.ndjson."""
+    with readable("the log's days"):
+        answers = _read(files, "impressions", _SHOWN).filter(pl.col("items").is_not_null()).unique("request_id").collect()
+        done = _read(files, "interactions", _DONE).filter(pl.col("positive") & pl.col("item").is_not_null())
+        of_users = done.join(answers.lazy().select("user").unique(), on="user", how="semi")
+        positives = of_users.with_row_index("event").collect()
+    liked = _liked(answers, positives, attribution)
+    places = liked.group_by("request_id").agg(pl.col("place").unique().sort().alias("liked"))
+    none = pl.col("liked").fill_null(pl.lit([], dtype=pl.List(pl.Int64)))
+    whole = answers.join(places, on="request_id", how="left").with_columns(none).sort("at", "request_id")
+    return Log(whole, positives.select("user", "item", "at"))
+
+
+def _read(files: Mapping[str, Path], table: EventTable, columns: tuple[str, ...]) -> pl.LazyFrame:
+    found: list[pl.LazyFrame] = []
+    for name, path in sorted(files.items()):
+        if not name.startswith(f"{table}/"):
+            continue
+        with readable(name):
+            found.append(
+                pl.scan_parquet(path).select(columns) if path.suffix == ".parquet" else read_dump(table, path).lazy().select(columns)
+            )
+    return pl.concat(found) if found else read_dump(table, None).lazy().select(columns)
+
+
+def _liked(answers: pl.DataFrame, positives: pl.DataFrame, attribution: timedelta) -> pl.DataFrame:
+    """request_id and place of what was liked within the attribution."""
+    shown = (
+        answers.select("request_id", "user", "at", pl.col("items").alias("item"))
+        .with_columns(pl.int_ranges(pl.col("item").list.len()).alias("place"))
+        .explode("item", "place")
+        .drop_nulls("item")
+        .unique(["request_id", "item"], keep="first", maintain_order=True)
+        .rename({"at": "shown_at"})
+    )
+    named = positives.join(shown, on=["request_id", "user", "item"])
+    others = positives.join(named.select("event"), on="event", how="anti")
+    newest = (
+        others.drop("request_id")
+        .sort("at")
+        .join_asof(
+            shown.sort("shown_at", "request_id"),
+            left_on="at",
+            right_on="shown_at",
+            by=["user", "item"],
+            strategy="backward",
+            tolerance=attribution,
+            coalesce=False,
+        )
+        .drop_nulls("request_id")
+    )
+    columns = ("request_id", "place", "at", "shown_at")
+    found = pl.concat([named.select(columns), newest.select(columns)])
+    return found.filter(pl.col("at") - pl.col("shown_at") <= attribution).select("request_id", "place")
+
+
+def usable(log: Log, version: int, since: datetime, until: datetime) -> tuple[pl.DataFrame, Mapping[str, int]]:
+    """The version's own answers of [since, until) with a chance for each item; and how many answers were left out, by why."""
+    own = log.answers.filter((pl.col("version") == version) & (pl.col("at") < until))
+    rules = {
+        "before what the candidate learned from ended": pl.col("at") >= since,
+        "not the model's own": pl.col("fallback").is_null(),
+        "empty": pl.col("items").list.len() > 0,
+        "without chances": pl.col("chances").is_not_null() & (pl.col("chances").list.len() == pl.col("items").list.len()),
+    }
+    left: dict[str, int] = {}
+    for why, rule in rules.items():
+        kept = own.filter(rule)
+        left[why] = len(own) - len(kept)
+        own = kept
+    return own, {why: count for why, count in left.items() if count}

@@ -1,0 +1,26 @@
+"""What is beyond hits: how much of the catalogue users are shown at all, and how little known it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.domain import spread
+
+
+def coverage(shown: NDArray[np.int32], catalogue: int) -> float:
+    """The share of the catalogue that is shown to anybody."""
+    return spread.coverage(_showings(shown), catalogue)
+
+
+def novelty(shown: NDArray[np.int32], likes: Mapping[int, int], catalogue: int) -> float | None:
+    """Bits of surprise of what is shown, as the platform counts it of its own answers. None where nothing is shown."""
+    return spread.novelty(_showings(shown), likes, catalogue)
+
+
+def _showings(shown: NDArray[np.int32]) -> spread.Showings:
+    rows, counts = np.unique(shown[shown >= 0], return_counts=True)
+    answers = int((shown >= 0).any(axis=1).sum()) if shown.size else 0
+    return spread.Showings(answers, dict(zip(rows.tolist(), counts.tolist(), strict=True)))

@@ -1,0 +1,68 @@
+"""How sure a mean is: bootstrap intervals over users, for the cases of one user are no independent looks.
+
+Users are drawn with replacement, as many as there are, again and again; what the mean comes to in the middle 95 per cent of the draws is
+the interval. Vectorised and seeded; equal users are drawn for every contender, so that differences can be drawn as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
+
+import numpy as np
+
+from pipelines.evaluation.metrics import Floats
+from pipelines.evaluation.observed import Ints, Observed
+
+TIMES, LEVEL = 1_000, 0.95
+_CELLS = 1 << 22
+Interval = tuple[float, float]
+Name = TypeVar("Name", bound=Hashable)
+
+
+def intervals(observed: Mapping[Name, Observed], seed: int, times: int = TIMES, level: float = LEVEL) -> dict[Name, Interval | None]:
+    """By name; the same draws for all. None where every observation says the same: then draws can't tell how sure it is."""
+    if not observed:
+        return {}
+    users = np.unique(np.concatenate([one.owners for one in observed.values()]))
+    names, width = list(observed), max(1, _CELLS // max(1, len(users)))
+    found: dict[Name, Interval | None] = {}
+    for at in range(0, len(names), width):
+        found |= _of_some({name: observed[name] for name in names[at : at + width]}, users, seed, times, (1 - level) / 2)
+    return found
+
+
+def _of_some(observed: Mapping[Name, Observed], users: Ints, seed: int, times: int, tail: float) -> dict[Name, Interval | None]:
+    sums, counts = np.zeros((len(users), len(observed))), np.zeros((len(users), len(observed)))
+    for column, one in enumerate(observed.values()):
+        places = np.searchsorted(users, one.owners)
+        sums[:, column] = np.bincount(places, one.values, len(users))
+        counts[:, column] = np.bincount(places, minlength=len(users))
+    means = _drawn(sums, counts, np.random.default_rng((seed, 71)), times)
+    sure = [len(one.values) > 0 and float(np.ptp(one.values)) > 0 for one in observed.values()]
+    ends = np.nanquantile(means[:, sure], [tail, 1 - tail], axis=0) if any(sure) else np.empty((2, 0))
+    said = iter(ends.T.tolist())
+    return {name: _pair(next(said)) if known else None for name, known in zip(observed, sure, strict=True)}
+
+
+def _pair(ends: list[float]) -> Interval:
+    return ends[0], ends[1]
+
+
+def difference(one: Observed, other: Observed) -> Observed:
+    """By user, case by case: what the first earns more."""
+    return Observed(one.owners, one.values - other.values)
+
+
+def _drawn(sums: Floats, counts: Floats, random: np.random.Generator, times: int) -> Floats:
+    """[times, metrics]: the mean of each draw."""
+    users, found = len(sums), []
+    step = max(1, _CELLS // max(1, users))
+    for at in range(0, times if users else 0, step):
+        draws = min(step, times - at)
+        chosen = random.integers(users, size=(draws, users)) + np.arange(draws)[:, None] * users
+        weights = np.bincount(chosen.ravel(), minlength=draws * users).reshape(draws, users).astype(np.float64)
+        whole = weights @ counts
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found.append(np.where(whole > 0, weights @ sums / whole, np.nan))
+    return np.concatenate(found) if found else np.empty((0, sums.shape[1]))

@@ -1,0 +1,94 @@
+"""A small model of what users like of what is shown, learned from the log, for the doubly robust estimate.
+
+A logistic regression on two things: how far the candidate's score of an item stands out for this user, and how often the item was liked by
+others. It is learned on the answers of half the users and asked about the other half, so that no like foretells itself. It need not be
+right: where it errs, weighed likes put it right; where nothing was logged, it is all there is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines.evaluation.off_policy import Candidate, Floats, Ints, Likes, Logged, Mask
+
+HALVES = 2
+USUAL = 20.0
+"""Showings of an item that nobody has seen: it is taken for a usual one."""
+ENOUGH = 500_000
+"""Showings to learn from."""
+_STEPS, _RIDGE = 25, 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """Rows of the catalogue (-1: none) by answer and place, and the candidate's scores of them, in standard deviations of the user's."""
+
+    items: Ints
+    scores: Floats
+
+
+def expected_likes(logged: Logged, candidate: Candidate, was: Shown, would: Shown, attention: Floats, catalogue: int) -> Likes:
+    """`was`: what was shown. `would`: what the candidate would show, and after that what could stand in its explored place."""
+    found, direct = np.zeros(logged.there.shape), np.zeros(len(logged.owners))
+    half = logged.owners % HALVES
+    for number in range(HALVES):
+        learn, ask = half != number, half == number
+        if not learn.any() or not ask.any():
+            continue
+        rates = _rates(was.items[learn], logged.there[learn], logged.liked[learn], catalogue)
+        weights = _learned(_columns(was, learn, rates), logged.liked[learn], logged.there[learn])
+        found[ask] = _chance(_columns(was, ask, rates), weights)
+        lists = np.where(would.items[ask] >= 0, _chance(_columns(would, ask, rates), weights), 0.0)
+        direct[ask] = _direct(lists, logged.lengths[ask], candidate.others[ask], candidate.kept(logged.lengths)[ask], candidate, attention)
+    return Likes(found, direct)
+
+
+def _direct(lists: Floats, lengths: Ints, others: Ints, kept: Floats, candidate: Candidate, attention: Floats) -> Floats:
+    place = np.arange(lists.shape[1])[None, :]
+    top, pool = place < lengths[:, None], (place >= lengths[:, None]) & (place < (lengths + others)[:, None])
+    sums = np.concatenate([[0.0], np.cumsum(attention)])
+    padded = np.zeros(lists.shape[1])
+    padded[: len(attention)] = attention
+    own = kept * np.where(top, lists * padded[None, :], 0.0).sum(axis=1)
+    explored = candidate.rate / np.maximum(lengths * others, 1) * sums[lengths] * np.where(pool, lists, 0.0).sum(axis=1)
+    return np.asarray(own + explored)
+
+
+def _rates(items: Ints, there: Mask, liked: Mask, catalogue: int) -> Floats:
+    """Of each item, in logits: how often it was liked when it was shown, drawn towards the usual where it seldom was."""
+    known = there & (items >= 0)
+    shown = np.bincount(items[known], minlength=catalogue).astype(np.float64)
+    likes = np.bincount(items[known & liked], minlength=catalogue).astype(np.float64)
+    usual = min(max(likes.sum() / max(shown.sum(), 1), 1e-6), 1 - 1e-6)
+    rate = (likes + USUAL * usual) / (shown + USUAL)
+    return np.asarray(np.log(rate / (1 - rate)))
+
+
+def _columns(shown: Shown, some: Mask, rates: Floats) -> Floats:
+    items = shown.items[some]
+    return np.stack([np.ones(items.shape), np.clip(shown.scores[some], -10, 10), rates[np.maximum(items, 0)]], axis=-1)
+
+
+def _learned(columns: Floats, liked: Mask, there: Mask) -> Floats:
+    """Newton's steps on the penalised likelihood."""
+    x, y = columns[there], liked[there].astype(np.float64)
+    if len(y) > ENOUGH:
+        step = len(y) // ENOUGH + 1
+        x, y = x[::step], y[::step]
+    usual = min(max(float(y.mean()), 1e-6), 1 - 1e-6)
+    weights = np.array([np.log(usual / (1 - usual)), 0.0, 0.0])
+    ridge = np.diag([1e-6, _RIDGE, _RIDGE])
+    for _ in range(_STEPS):
+        chance = _chance(x, weights)
+        slope = x.T @ (y - chance) - ridge @ weights
+        step_ = np.linalg.solve((x * (chance * (1 - chance))[:, None]).T @ x + ridge, slope)
+        weights = weights + np.clip(step_, -2, 2)
+        if np.abs(step_).max() < 1e-6:
+            break
+    return weights
+
+
+def _chance(columns: Floats, weights: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-np.clip(columns @ weights, -30, 30))))

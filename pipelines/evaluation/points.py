@@ -1,0 +1,84 @@
+"""One figure against another as points: numbers along, evenly or by their size, or words in their order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from pipelines.evaluation.plots import RIGHT, WIDTH, axis, said, svg
+
+_HEIGHT, _BOTTOM, _TOP, _LEFT = 230, 190, 16, 60
+_INNER = 14
+"""Between the axis and the first point."""
+
+
+@dataclass(frozen=True)
+class Point:
+    along: float | str
+    up: float
+    label: str
+    marked: bool = False
+
+
+def points(title: str, drawn: Sequence[Point], what: tuple[str, str], log: bool = False, best_so_far: bool = False) -> str:
+    """`best_so_far`: a line of what was the highest up to each point, which stand in order."""
+    low, high, ticks = axis(min(one.up for one in drawn), max(one.up for one in drawn))
+    scale = _Words(drawn) if any(isinstance(one.along, str) for one in drawn) else _Numbers(drawn, log)
+
+    def up(value: float) -> float:
+        return _BOTTOM - (_BOTTOM - _TOP) * (value - low) / (high - low)
+
+    def across(share: float) -> float:
+        return _LEFT + _INNER + (WIDTH - _LEFT - RIGHT - 2 * _INNER) * share
+
+    parts = []
+    for tick in ticks:
+        y = up(tick)
+        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="dim" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{said(tick)}</text>')
+    for name, share in scale.marks():
+        parts.append(f'<text class="dim" x="{across(share):.1f}" y="{_BOTTOM + 18}" text-anchor="middle">{escape(name)}</text>')
+    parts.append(f'<text class="dim" x="{(_LEFT + WIDTH - RIGHT) / 2}" y="{_BOTTOM + 36}" text-anchor="middle">{escape(what[0])}</text>')
+    parts.append(f'<text class="dim" x="{_LEFT}" y="{_TOP - 4}">{escape(what[1])}</text>')
+    places = [(across(scale.share(one.along)), up(one.up)) for one in drawn]
+    if best_so_far:
+        best = [max(one.up for one in drawn[: at + 1]) for at in range(len(drawn))]
+        path = " ".join(f"{x:.1f},{up(value):.1f}" for (x, _), value in zip(places, best, strict=True))
+        parts.append(f'<g class="c0"><polyline points="{path}"/></g>')
+    for one, (x, y) in zip(drawn, places, strict=True):
+        colour, radius = ("c1", 6) if one.marked else ("c0", 4)
+        about = f"<title>{escape(one.label)}</title>"
+        parts.append(f'<g class="{colour}"><circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}">{about}</circle></g>')
+    return svg(title, _HEIGHT, parts)
+
+
+class _Numbers:
+    def __init__(self, drawn: Sequence[Point], log: bool) -> None:
+        values = [float(one.along) for one in drawn]
+        self._log = log and min(values) > 0
+        self._low, self._high = self._at(min(values)), self._at(max(values))
+        self._values = values
+
+    def share(self, value: float | str) -> float:
+        return 0.5 if self._high == self._low else (self._at(float(value)) - self._low) / (self._high - self._low)
+
+    def marks(self) -> list[tuple[str, float]]:
+        low, high = min(self._values), max(self._values)
+        middle = math.sqrt(low * high) if self._log else (low + high) / 2
+        return [(said(one), self.share(one)) for one in dict.fromkeys((low, middle, high))]
+
+    def _at(self, value: float) -> float:
+        return math.log(value) if self._log else value
+
+
+class _Words:
+    def __init__(self, drawn: Sequence[Point]) -> None:
+        self._names = list(dict.fromkeys(str(one.along) for one in drawn))
+
+    def share(self, value: float | str) -> float:
+        return 0.5 if len(self._names) == 1 else self._names.index(str(value)) / (len(self._names) - 1)
+
+    def marks(self) -> list[tuple[str, float]]:
+        return [(name[:14], self.share(name)) for name in self._names]

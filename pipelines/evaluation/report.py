@@ -1,0 +1,168 @@
+"""The report of an evaluation: every figure with its spread over seeds and its interval over users, and what it was measured on.
+
+One document for the command line and for the platform's own stage; `pipelines/evaluation/page.py` draws it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pipelines.evaluation.intervals import LEVEL, Interval, difference, intervals
+from pipelines.evaluation.judge import Judgement
+from pipelines.evaluation.observed import Observed, observe
+from pipelines.evaluation.ranking import SHOWN
+from pipelines.evaluation.slices import Slice
+
+VERSION = 1
+CURVE = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50)
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training of a contender, judged."""
+
+    judgement: Judgement
+    seed: int | None = None
+    train_seconds: float | None = None
+    judge_seconds: float | None = None
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """What the family says of it."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    name: str
+    runs: tuple[Run, ...]
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """`main` are those that slices, differences and pictures show."""
+
+    names: tuple[str, ...]
+    main: tuple[str, ...]
+    slices: tuple[Slice, ...]
+    seed: int
+
+
+def of_names(negatives: int | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """All metrics of ranks, and the main ones; sampled ones only where there are negatives."""
+    full = ("hr@10", "ndcg@10", "hr@1", "hr@5", "hr@20", "mrr@10", "mrr", f"recall@{SHOWN}", f"map@{SHOWN}")
+    main = ("hr@10", "ndcg@10")
+    if negatives is None:
+        return full, main
+    sampled = tuple(f"{name}/{negatives}" for name in ("hr@10", "ndcg@10", "hr@1", "hr@5", "mrr"))
+    return (*sampled, f"auc/{negatives}", *full), (*sampled[:2], *main)
+
+
+def document(contenders: Sequence[Contender], baseline: str, wanted: Wanted, about: Mapping[str, Any]) -> Document:
+    """The figures of the first contender that isn't the baseline stand at the top, too."""
+    first = next((one for one in contenders if one.name != baseline), contenders[0])
+    base = next((one for one in contenders if one.name == baseline), None)
+    models = {one.name: _of(one, base if base is not one else None, wanted) for one in contenders}
+    mine = models[first.name]
+    begin = {"version": VERSION, "model": first.name, "baseline": baseline, **mine["metrics"], "minutes": mine["minutes"]}
+    return begin | {"models": models, "level": LEVEL, **about}
+
+
+def spread(values: Sequence[float]) -> Document:
+    """`std` is that of a sample; 0 where there is one value, for then there is no spread to tell."""
+    return {
+        "mean": float(np.mean(values)),
+        "std": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
+        "seeds": len(values),
+        "values": [float(one) for one in values],
+    }
+
+
+def _of(one: Contender, base: Contender | None, wanted: Wanted) -> Document:
+    parts = [part for part in wanted.slices if part.chosen.any()]
+    looked = {("", name): found for name, found in _averaged(one, wanted.names, None).items()}
+    for part in parts:
+        looked |= {(part.name, name): found for name, found in _averaged(one, wanted.main, part).items()}
+    apart = {}
+    if base is not None:
+        theirs = _averaged(base, wanted.main, None)
+        apart = {("less", name): difference(looked["", name], theirs[name]) for name in wanted.main}
+    sure = intervals(looked | apart, wanted.seed)
+    each = [run.judgement.values(wanted.names) for run in one.runs]
+    metrics = {name: spread([values[name] for values in each]) for name in each[0] if all(name in values for values in each)}
+    for name in wanted.names:
+        metrics[name]["interval"] = sure["", name]
+    return {
+        **one.about,
+        "metrics": metrics,
+        "slices": {part.name: _slice(one, part, wanted, sure) for part in parts},
+        "against_baseline": {name: {"difference": found.mean, "interval": sure["less", name]} for (_, name), found in apart.items()},
+        "curves": _curves(one, wanted),
+        "calibration": _calibration(one.runs[0].judgement),
+        "runs": [_run(run) for run in one.runs],
+        "minutes": {
+            what: spread([seconds / 60 for seconds in found])
+            for what, found in (("train", _seconds(one, "train_seconds")), ("judge", _seconds(one, "judge_seconds")))
+            if found
+        },
+    }
+
+
+def _averaged(one: Contender, names: Sequence[str], part: Slice | None) -> dict[str, Observed]:
+    """What each case earns, on average over the seeds."""
+    found = [observe(run.judgement.ranked, names, None if part is None else part.chosen) for run in one.runs]
+    return {name: Observed(found[0][name].owners, np.mean([each[name].values for each in found], axis=0)) for name in names}
+
+
+def _slice(one: Contender, part: Slice, wanted: Wanted, sure: Mapping[tuple[str, str], Interval | None]) -> Document:
+    each = [observe(run.judgement.ranked, wanted.main, part.chosen) for run in one.runs]
+    metrics = {name: spread([values[name].mean for values in each]) | {"interval": sure[part.name, name]} for name in wanted.main}
+    users = len(np.unique(one.runs[0].judgement.ranked.owners[part.chosen]))
+    return {"rule": part.rule, "cases": int(part.chosen.sum()), "users": users, "metrics": metrics}
+
+
+def _curves(one: Contender, wanted: Wanted) -> Document:
+    """The hit rate by the length of the list."""
+    found: Document = {"at": CURVE, "full": _curve([run.judgement.ranked.full for run in one.runs])}
+    for count in one.runs[0].judgement.ranked.sampled:
+        if any(name.endswith(f"/{count}") for name in wanted.main):
+            found[f"sampled/{count}"] = _curve([run.judgement.ranked.sampled[count] for run in one.runs])
+    return found
+
+
+def _curve(ranks: Sequence[Any]) -> list[float]:
+    return [float(np.mean([(one <= at).mean() for one in ranks])) for at in CURVE]
+
+
+def _calibration(judgement: Judgement) -> Document | None:
+    found = judgement.calibration
+    if found is None:
+        return None
+    bins = [{"rows": one.rows, "score": one.score, "liked": one.liked} for one in found.bins]
+    return {"log_loss": found.log_loss, "error": found.error, "bins": bins}
+
+
+def _run(run: Run) -> Document:
+    said = {"seed": run.seed, "train_seconds": run.train_seconds, "judge_seconds": run.judge_seconds, "training": dict(run.training)}
+    if run.judge_seconds:
+        said["judged_users_per_s"] = len(run.judgement.ranked.shown) / run.judge_seconds
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _seconds(one: Contender, what: str) -> list[float]:
+    return [seconds for run in one.runs if (seconds := getattr(run, what)) is not None]
+
+
+def finite(value: Any) -> Any:
+    """As JSON can say it: what is no number is null."""
+    if isinstance(value, Mapping):
+        return {str(name): finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else None
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,59 @@
+"""Parts of the cases that means hide: users of whom little is known, items that hardly anybody met, and values of columns.
+
+What is cold, heavy, head or tail follows from the data: a fifth at either end, and whoever is level with its last. So no slice is empty
+because a threshold was made for other data, and each says its own bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Chosen = NDArray[np.bool_]
+END = 0.2
+MOST_VALUES = 20
+
+
+@dataclass(frozen=True)
+class Slice:
+    name: str
+    rule: str
+    """Who is in it, for people."""
+    chosen: Chosen
+    """Of the cases."""
+
+
+def standard(owners: Ints, of_users: Ints, of_targets: Ints, catalogue: Ints) -> tuple[Slice, ...]:
+    """`of_users`: how much is known of each user with a case; `of_targets`: how often each case's item is in the rows to train on, -1 where
+    it isn't known at all; `catalogue`: the same of every item that there is."""
+    ordered = np.sort(of_users)
+    reach = max(1, round(END * len(ordered)))
+    low, high = int(ordered[reach - 1]), int(ordered[-reach])
+    known = of_users[owners]
+    counts = np.sort(catalogue)
+    part = max(1, round(END * len(counts)))
+    rare, often = int(counts[part - 1]), int(counts[-part])
+    return (
+        Slice("cold_users", f"users with at most {low:,} known likes", known <= low),
+        Slice("heavy_users", f"users with at least {high:,} known likes", known >= high),
+        Slice("cold_items", f"items with at most {rare:,} likes to learn from", of_targets <= rare),
+        Slice("head_items", f"items with at least {often:,} likes to learn from", of_targets >= often),
+        Slice("tail_items", f"items with fewer than {often:,} likes to learn from", of_targets < often),
+    )
+
+
+def by_values(column: str, values: Sequence[Sequence[str]], most: int = MOST_VALUES) -> tuple[Slice, ...]:
+    """A slice for each of the most frequent values; a case may have several, or none."""
+    rows = np.repeat(np.arange(len(values)), [len(one) for one in values])
+    flat = np.array([value for one in values for value in one], dtype=np.str_)
+    found, inverse, counts = np.unique(flat, return_inverse=True, return_counts=True)
+    slices = []
+    for place in np.lexsort((found, -counts))[:most]:
+        chosen = np.zeros(len(values), bool)
+        chosen[rows[inverse == place]] = True
+        slices.append(Slice(f"{column}={found[place]}", f"{column} is {found[place]}", chosen))
+    return tuple(slices)

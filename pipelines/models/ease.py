@@ -1,0 +1,163 @@
+"""The family `ease`: a weight for each pair of items, solved at once; a user's score for an item is the sum of its weights from what the
+user likes.
+
+Of a user the model knows what was liked when it was trained, looked up by code (`pipelines.models.known`). Who likes nothing, or isn't
+known, is answered as the mean of those who do. Weights are dense: time grows with the cube of the number of items, memory and the served
+graph with the square, so a catalogue that is too large is refused before anything is solved. A warm run solves anew, over every like known
+so far, which is all that going on could come to.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from pipelines.features.columns import NULL
+from pipelines.features.reading import Reads
+from pipelines.inputs.tables import Codes
+from pipelines.models.family import MODEL, Fetch, Fitted, Task
+from pipelines.models.known import ITEMS, LIKED, Floats, Known, Turn, known_likes, load_known, lower, save_known
+from pipelines.models.liked import liked_pairs
+from pipelines.models.tables import Table, check_size
+from pipelines.training.choice import best, climb, hold_out_likes
+from pipelines.training.ease import solve
+from pipelines.training.likes import Ints, Pairs, Positions
+from pipelines.training.sparse import sparse, together
+from shared.contracts.families import EaseParams
+from shared.domain.errors import Invalid
+
+WEIGHTS = "weights.npy"
+STRENGTHS = (1.0, 3.0, 10.0, 30.0, 60.0, 100.0, 200.0, 400.0, 700.0, 1000.0, 1500.0, 2500.0, 5000.0)
+BEGIN, UNJUDGED = 400.0, 100.0
+EXACT = 5_000
+"""Up to so many items are solved in twice the precision, which takes twice the memory and time."""
+
+
+@dataclass(frozen=True)
+class EaseModel:
+    """Implements Trained and ScoresAll."""
+
+    meaning: ClassVar[str] = "how surely the user likes the item: about 1 for what goes with all that was liked, about 0 for what doesn't"
+
+    user: str
+    item: str
+    known: Known
+    weights: Floats
+    """[items, items]: from what is liked, to what is scored; the row of no item is what strangers get."""
+    regularisation: float
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        return (Table(self.item, len(self.weights), len(self.weights), None),)
+
+    def save(self, folder: Path) -> dict[str, Path]:
+        described, weights = folder / MODEL, folder / WEIGHTS
+        facts = {"user": self.user, "item": self.item, "regularisation": self.regularisation}
+        described.write_text(json.dumps({"version": 1, "family": Ease.name} | facts, indent=1))
+        np.save(weights, self.weights, allow_pickle=False)
+        return {MODEL: described, WEIGHTS: weights} | save_known(self.known, folder)
+
+    def score(self, columns: Codes) -> Floats:
+        def one(liked: Positions, items: Ints) -> Floats:
+            found: Floats = self.weights[np.ix_(liked, items)].sum(axis=0)
+            return found
+
+        return self.known.scores(columns[self.user].astype(np.int64), columns[self.item].astype(np.int64), one)
+
+    def every(self, users: NDArray[np.int32]) -> Floats:
+        found: Floats = sparse(self.known.likes.rows(users), len(self.weights)) @ self.weights
+        return found
+
+    def lower(self) -> Any:
+        def score(turn: Turn) -> str:
+            first, second = turn.array("ease/first", np.array([0], np.int64)), turn.array("ease/second", np.array([1], np.int64))
+            width = turn.array("ease/width", np.array(len(self.weights), np.int32))
+            begin = turn.node("Mul", turn.node("Unsqueeze", LIKED, second), width)
+            places = turn.node("Add", begin, turn.node("Unsqueeze", ITEMS, first))
+            return turn.node("ReduceSum", turn.node("Gather", "ease/weights", places), first, keepdims=0)
+
+        return lower(self.known, self.user, self.item, {"ease/weights": self.weights.reshape(-1)}, score)
+
+    def embeddings(self, codes: Codes) -> None:
+        """None: vectors as long as the catalogue are no way to search it."""
+
+
+class Ease:
+    """Implements Family."""
+
+    name = "ease"
+    reads: Reads = "keys"
+
+    def train(self, task: Task) -> Fitted:
+        params = task.model.params
+        assert isinstance(params, EaseParams)
+        started, graph = time.monotonic(), task.graph
+        items = graph.key(graph.item).state.cardinality
+        _check_memory(items, task.memory)
+        pairs = liked_pairs(task)
+        known = known_likes(pairs)
+        check_size(graph, 4 * items**2 + known.size, "a larger min_count, or another family")
+        parent = json.loads(task.parent(MODEL).read_text())["regularisation"] if task.parent is not None else None
+        strength = params.regularisation or parent or _choose(pairs, task.model.train.seed, task.log)
+        weights = _solved(pairs, strength)
+        weights[NULL] = _of_strangers(pairs, weights)
+        seconds = time.monotonic() - started
+        metrics = {
+            "train.seconds": seconds,
+            "train.rows": float(len(pairs)),
+            "train.rows_per_s": len(pairs) / seconds,
+            "train.parameters": float(items**2),
+        }
+        return Fitted(EaseModel(graph.user, graph.item, known, weights, strength), metrics, {"regularisation": strength})
+
+    def load(self, fetch: Fetch) -> EaseModel:
+        value = json.loads(fetch(MODEL).read_text())
+        weights = np.load(fetch(WEIGHTS), allow_pickle=False)
+        return EaseModel(value["user"], value["item"], load_known(fetch), weights, value["regularisation"])
+
+
+def _check_memory(items: int, limit: int | None) -> None:
+    """Two square matrices stand side by side while strengths are tried."""
+    need, there = 2 * items**2 * _precision(items).itemsize, psutil.virtual_memory().available if limit is None else limit
+    if need > there:
+        raise Invalid(
+            f"model.family: 'ease' keeps a weight for each pair of items: of {items:,} they take {need / 1e9:.1f} GB while it is solved,"
+            f" and {there / 1e9:.1f} GB are there: choose a larger min_count, more memory (resources.train.memory), or itemknn or mf"
+        )
+
+
+def _precision(items: int) -> np.dtype[Any]:
+    return np.dtype(np.float64 if items <= EXACT else np.float32)
+
+
+def _solved(pairs: Pairs, strength: float, counts: NDArray[Any] | None = None) -> Floats:
+    return solve((together(pairs) if counts is None else counts).astype(_precision(pairs.item_count)), strength)
+
+
+def _choose(pairs: Pairs, seed: int, log: logging.Logger) -> float:
+    held = hold_out_likes(pairs, seed)
+    if held is None:
+        log.info("too few likes to choose the regularisation by: %g it is", UNJUDGED)
+        return UNJUDGED
+    counts = together(held.before)
+
+    def judge(strength: float) -> float:
+        weights = _solved(held.before, strength, counts)
+        return held.ndcg(lambda users: sparse(held.liked.rows(users), pairs.item_count) @ weights)
+
+    return best(climb(STRENGTHS, BEGIN, judge), "regularisation", log)
+
+
+def _of_strangers(pairs: Pairs, weights: Floats) -> Floats:
+    """The mean of what is said to those who like something."""
+    liked = np.bincount(pairs.items, minlength=pairs.item_count) / len(np.unique(pairs.users))
+    found: Floats = liked.astype(np.float32) @ weights
+    return found

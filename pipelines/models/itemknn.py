@@ -1,0 +1,132 @@
+"""The family `itemknn`: a user's score for an item is how near its nearest neighbours are that the user likes.
+
+Neighbours are items that the same users like (`pipelines.training.itemknn`). Of a user the model knows what was liked when it was trained,
+looked up by code (`pipelines.models.known`); strangers are answered as the mean of those who like something. Time follows the pairs of
+items that users like, memory and the served graph the items times their neighbours, so catalogues may be large. A warm run counts anew,
+over every like known so far.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.features.columns import NULL
+from pipelines.features.reading import Reads
+from pipelines.inputs.tables import Codes
+from pipelines.models.family import MODEL, Fetch, Fitted, Task
+from pipelines.models.known import ITEMS, LIKED, Floats, Known, Turn, known_likes, load_known, lower, save_known
+from pipelines.models.liked import liked_pairs
+from pipelines.models.tables import Table, check_size
+from pipelines.training.itemknn import Nearness, Neighbours, find_neighbours
+from pipelines.training.likes import Ints, Likes, Pairs, Positions
+from pipelines.training.sparse import sparse
+from shared.contracts.families import ItemKnnParams
+
+NEIGHBOURS = "neighbours.npz"
+
+
+@dataclass(frozen=True)
+class ItemKnnModel:
+    """Implements Trained and ScoresAll."""
+
+    meaning: ClassVar[str] = "how near what the user likes is to the item: a sum over its nearest neighbours, to compare, not to read"
+
+    user: str
+    item: str
+    known: Known
+    near: Neighbours
+    """Of each code; the last one is no item, which strangers like."""
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        items, count = self.near.items.shape
+        return (Table(self.item, items, 2 * count, None),)
+
+    def save(self, folder: Path) -> dict[str, Path]:
+        described, neighbours = folder / MODEL, folder / NEIGHBOURS
+        described.write_text(json.dumps({"version": 1, "family": ItemKnn.name, "user": self.user, "item": self.item}, indent=1))
+        with neighbours.open("wb") as stream:
+            np.savez(stream, items=self.near.items, nearness=self.near.nearness)
+        return {MODEL: described, NEIGHBOURS: neighbours} | save_known(self.known, folder)
+
+    def score(self, columns: Codes) -> Floats:
+        likes = np.zeros(len(self.near.items), np.float32)
+
+        def one(liked: Positions, items: Ints) -> Floats:
+            likes[liked] = 1
+            found: Floats = (likes[self.near.items[items]] * self.near.nearness[items]).sum(axis=1)
+            likes[liked] = 0
+            return found
+
+        return self.known.scores(columns[self.user].astype(np.int64), columns[self.item].astype(np.int64), one)
+
+    def every(self, users: NDArray[np.int32]) -> Floats:
+        items, count = self.near.items.shape
+        near = sparse(Likes(np.arange(items + 1) * count, self.near.items.reshape(-1)), items, self.near.nearness.reshape(-1))
+        found: Floats = (sparse(self.known.likes.rows(users), items) @ near.T).toarray()
+        return found
+
+    def lower(self) -> Any:
+        def score(turn: Turn) -> str:
+            second = turn.array("itemknn/second", np.array([1], np.int64))
+            yes = turn.node("Expand", turn.array("itemknn/yes", np.array([1], np.float32)), turn.node("Shape", LIKED))
+            likes = turn.node("ScatterElements", "itemknn/none", LIKED, yes, axis=0)
+            there = turn.node("Gather", likes, turn.node("Gather", "itemknn/items", ITEMS))
+            near = turn.node("Mul", there, turn.node("Gather", "itemknn/nearness", ITEMS))
+            return turn.node("ReduceSum", near, second, keepdims=0)
+
+        arrays = {
+            "itemknn/items": self.near.items,
+            "itemknn/nearness": self.near.nearness,
+            "itemknn/none": np.zeros(len(self.near.items), np.float32),
+        }
+        return lower(self.known, self.user, self.item, arrays, score)
+
+    def embeddings(self, codes: Codes) -> None:
+        """None: a sum over some of a user's likes is no inner product of short vectors."""
+
+
+class ItemKnn:
+    """Implements Family."""
+
+    name = "itemknn"
+    reads: Reads = "keys"
+
+    def train(self, task: Task) -> Fitted:
+        params = task.model.params
+        assert isinstance(params, ItemKnnParams)
+        started, graph = time.monotonic(), task.graph
+        pairs = liked_pairs(task)
+        known = known_likes(pairs)
+        count = min(params.neighbours, pairs.item_count - 1)
+        check_size(graph, 8 * pairs.item_count * (count + 1) + known.size, "fewer neighbours or a larger min_count")
+        near = find_neighbours(pairs, Nearness(count, params.shrink, params.damping, params.pull), NULL)
+        seconds = time.monotonic() - started
+        metrics = {
+            "train.seconds": seconds,
+            "train.rows": float(len(pairs)),
+            "train.rows_per_s": len(pairs) / seconds,
+            "train.parameters": float(np.count_nonzero(near.nearness)),
+        }
+        return Fitted(ItemKnnModel(graph.user, graph.item, known, _with_strangers(near, pairs)), metrics)
+
+    def load(self, fetch: Fetch) -> ItemKnnModel:
+        value = json.loads(fetch(MODEL).read_text())
+        with np.load(fetch(NEIGHBOURS), allow_pickle=False) as stored:
+            near = Neighbours(stored["items"], stored["nearness"])
+        return ItemKnnModel(value["user"], value["item"], load_known(fetch), near)
+
+
+def _with_strangers(near: Neighbours, pairs: Pairs) -> Neighbours:
+    """One more neighbour of each item: no item at all, as near as the item's others are to users in the mean."""
+    liked = np.bincount(pairs.items, minlength=pairs.item_count) / len(np.unique(pairs.users))
+    mean = (liked[near.items] * near.nearness).sum(axis=1, keepdims=True).astype(np.float32)
+    nobody = np.full_like(near.items[:, :1], NULL)
+    return Neighbours(np.concatenate([near.items, nobody], axis=1), np.concatenate([near.nearness, mean], axis=1))

@@ -1,0 +1,122 @@
+"""A user as the items that the user likes, looked up by the user's code: for families whose score of an item is a sum over these.
+
+Who likes nothing, and who isn't known, likes the code that stands for no item: there a family keeps what it says to strangers.
+
+In the served unit a loop goes over the distinct users of a batch: nothing is padded, there is no cap on how much a user may like, and a
+call costs what its users like times what is scored for them. A request for one user is one turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.features.columns import NULL
+from pipelines.features.graph import IR_VERSION, OPSET
+from pipelines.models.family import Fetch
+from pipelines.training.likes import Ints, Likes, Pairs, Positions
+
+Floats = NDArray[np.float32]
+FILE = "known.npz"
+LIKED, ITEMS = "turn/liked", "turn/items"
+"""In a turn of the loop: the codes of what its user likes, and those of what is scored for the user. No column has a '/' in its name."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """The codes of the items that each user's code likes: one at least."""
+
+    likes: Likes
+
+    @property
+    def size(self) -> int:
+        """Bytes in the served graph."""
+        return self.likes.start.nbytes + self.likes.others.nbytes
+
+    def scores(self, users: Ints, items: Ints, one: Callable[[Positions, Ints], Floats]) -> Floats:
+        """`one` scores items for a user who likes these."""
+        order = np.argsort(users, kind="stable")
+        distinct, first = np.unique(users[order], return_index=True)
+        found = np.empty(len(users), np.float32)
+        for user, rows in zip(distinct.tolist(), np.split(order, first)[1:], strict=True):
+            found[rows] = one(self.likes.of(user), items[rows])
+        return found
+
+
+def known_likes(pairs: Pairs) -> Known:
+    likes = pairs.by_user()
+    lengths = likes.lengths
+    liked = np.insert(likes.others.astype(np.int32), likes.start[:-1][lengths == 0], NULL)
+    return Known(Likes(np.concatenate([[0], np.cumsum(np.maximum(lengths, 1))]), liked))
+
+
+def save_known(known: Known, folder: Path) -> dict[str, Path]:
+    path = folder / FILE
+    with path.open("wb") as stream:
+        np.savez(stream, start=known.likes.start, liked=known.likes.others)
+    return {FILE: path}
+
+
+def load_known(fetch: Fetch) -> Known:
+    with np.load(fetch(FILE), allow_pickle=False) as stored:
+        return Known(Likes(stored["start"], stored["liked"]))
+
+
+@dataclass
+class Turn:
+    """What a turn of the loop does: nodes, and the arrays that they look at."""
+
+    arrays: dict[str, NDArray[Any]]
+    nodes: list[Any] = field(default_factory=list)
+
+    def node(self, kind: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
+        from onnx import helper
+
+        output = output or f"turn/{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, list(inputs), [output], name=f"turn/{kind}_{len(self.nodes)}", **attributes))
+        return output
+
+    def array(self, name: str, values: Any) -> str:
+        self.arrays[name] = np.asarray(values)
+        return name
+
+
+def lower(known: Known, user: str, item: str, arrays: Mapping[str, NDArray[Any]], score: Callable[[Turn], str]) -> Any:
+    """The ONNX model: `score` adds what makes one number for each of `ITEMS` out of them, of `LIKED` and of `arrays`."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    def tensor(name: str, kind: int, *shape: str) -> Any:
+        return helper.make_tensor_value_info(name, kind, list(shape))
+
+    turn = Turn(dict(arrays) | {"known/start": known.likes.start, "known/liked": known.likes.others})
+    first, one = turn.array("known/first_axis", np.array([0], np.int64)), turn.array("known/one", np.array(1, np.int64))
+    code = turn.node("Gather", "users/distinct", "turn/number")
+    begin, end = (turn.node("Gather", "known/start", at) for at in (code, turn.node("Add", code, one)))
+    turn.node("Slice", "known/liked", turn.node("Unsqueeze", begin, first), turn.node("Unsqueeze", end, first), output=LIKED)
+    rows = turn.node("Squeeze", turn.node("NonZero", turn.node("Equal", "users/place", "turn/number")), first)
+    turn.node("Gather", item, rows, output=ITEMS)
+    turn.node("ScatterElements", "turn/scores", rows, score(turn), output="turn/scores_then", axis=0)
+    turn.node("Identity", "turn/more", output="turn/more_then")
+    body = helper.make_graph(
+        turn.nodes,
+        "of_a_user",
+        [tensor("turn/number", TensorProto.INT64), tensor("turn/more", TensorProto.BOOL), tensor("turn/scores", TensorProto.FLOAT, "N")],
+        [tensor("turn/more_then", TensorProto.BOOL), tensor("turn/scores_then", TensorProto.FLOAT, "N")],
+    )
+    nodes = [
+        helper.make_node("Cast", [user], ["users/wide"], name="users/wide", to=TensorProto.INT64),
+        helper.make_node("Unique", ["users/wide"], ["users/distinct", "", "users/place"], name="users/distinct", sorted=1),
+        helper.make_node("Size", ["users/distinct"], ["users/count"], name="users/count"),
+        helper.make_node("Shape", [user], ["scores/shape"], name="scores/shape"),
+        helper.make_node("ConstantOfShape", ["scores/shape"], ["scores/none"], name="scores/none"),
+        helper.make_node("Loop", ["users/count", "", "scores/none"], ["score"], name="each_user", body=body),
+    ]
+    weights = [numpy_helper.from_array(array, name) for name, array in turn.arrays.items()]
+    inputs = [tensor(column, TensorProto.INT32, "N") for column in (user, item)]
+    graph = helper.make_graph(nodes, "sums_over_likes", inputs, [tensor("score", TensorProto.FLOAT, "N")], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="eyas")

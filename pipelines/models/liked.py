@@ -1,0 +1,36 @@
+"""What a family that learns from likes alone is given: who liked what, by code."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from pipelines.features.columns import FIRST
+from pipelines.models.family import Task
+from pipelines.training.likes import Pairs
+from shared.domain.errors import Invalid
+
+
+def liked_pairs(task: Task) -> Pairs:
+    """Likes of known users for known items, by code, the oldest first; in a warm run those of before come first."""
+    graph = task.graph
+    user_count, item_count = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
+    rows = pl.scan_parquet(task.rows).filter(pl.col("label") == 1).sort("time", "user", "item", maintain_order=True)
+    newest = rows.select("user_code", "item_row", "time").collect(engine="streaming")
+    users, items = newest["user_code"].to_numpy(), task.items.columns[graph.item][newest["item_row"].to_numpy()]
+    if task.history is not None:
+        before = pl.scan_parquet(task.history).filter(pl.col("before") == 1).sort("user", "item")
+        codes = before.select(
+            graph.key(graph.user).state.encode(pl.col("user")).alias("user"),
+            graph.key(graph.item).state.encode(pl.col("item")).alias("item"),
+        ).collect(engine="streaming")
+        users, items = np.concatenate([codes["user"].to_numpy(), users]), np.concatenate([codes["item"].to_numpy(), items])
+    known = (users >= FIRST) & (items >= FIRST)
+    users, items = users[known].astype(np.int64), items[known].astype(np.int64)
+    if not len(users):
+        raise Invalid(
+            f"model.family: '{task.model.family}' learns from likes, and no known user liked a known item: choose a smaller min_count"
+        )
+    _, first = np.unique(users * item_count + items, return_index=True)
+    first.sort()
+    return Pairs(users[first], items[first], user_count, item_count, in_order=newest["time"].n_unique() > 1)

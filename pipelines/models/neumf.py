@@ -1,0 +1,114 @@
+"""The family `neumf`: neural collaborative filtering. A weighted inner product beside hidden layers, of keys alone, and one logit.
+
+A vector has two parts. The first is multiplied with the other side's, number by number; the second goes with the other side's through
+hidden layers. `pretrain` lets the first begin as a factorisation by logistic loss, with all weights of the product at one, so that
+training goes on from there: the hidden layers learn what the product doesn't say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.features.graph import Graph
+from pipelines.features.reading import Reads
+from pipelines.models.contrasted import contrast
+from pipelines.models.family import MODEL, Fetch, Fitted, Task
+from pipelines.models.liked import liked_pairs
+from pipelines.models.neural.architecture import Architecture, load_architecture, table_path
+from pipelines.models.neural.model import NeuralModel
+from pipelines.models.neural.network import Dense, Dropout, Join, Network, Node, Part, Product
+from pipelines.models.neural.plain import sigmoid
+from pipelines.models.neural.train import train_neural
+from pipelines.models.neural.weights import WEIGHTS, Weights, begin, load_weights
+from pipelines.models.tables import Table, check_size
+from pipelines.training.contrast import Aim
+from shared.contracts.families import NeumfParams
+from shared.domain.errors import Invalid
+
+_PASSES, _RATE = 16, 0.02
+"""Of the factorisation that it begins from."""
+
+
+class NeumfModel(NeuralModel):
+    """Implements Trained and ScoresAll."""
+
+    def every(self, users: NDArray[np.int32]) -> NDArray[np.float32]:
+        """A user's part of the first hidden layer is computed once, and so is an item's."""
+        weights, nodes = self.weights, self.architecture.network.nodes
+        mine, theirs = (weights[table_path(one)] for one in self.tables)
+        mine = mine[users]
+        width = next(one.stop for one in nodes if isinstance(one, Part))
+        *hidden, last = (one.name for one in nodes if isinstance(one, Dense))
+        kernel, bias = weights[f"{last}/kernel"][:, 0], weights[f"{last}/bias"]
+        logits: NDArray[np.float32] = (mine[:, :width] * kernel[:width]) @ theirs[:, :width].T + bias
+        first, level = weights[f"{hidden[0]}/kernel"], weights[f"{hidden[0]}/bias"]
+        middle = len(first) // 2
+        of_users, of_items = mine[:, width:] @ first[:middle] + level, theirs[:, width:] @ first[middle:]
+        for row, of_user in enumerate(of_users):
+            rows = np.maximum(of_items + of_user, 0)
+            for name in hidden[1:]:
+                rows = np.maximum(rows @ weights[f"{name}/kernel"] + weights[f"{name}/bias"], 0)
+            logits[row] += rows @ kernel[width:]
+        return sigmoid(logits)
+
+
+class Neumf:
+    """Implements Family."""
+
+    name = "neumf"
+    reads: Reads = "keys"
+
+    def train(self, task: Task) -> Fitted:
+        params = task.model.params
+        assert isinstance(params, NeumfParams)
+        architecture = plan(task.graph, params, load_architecture(task.parent(MODEL)) if task.parent else None)
+        first = partial(pretrained, task, params, architecture) if params.pretrain else None
+        fitted = train_neural(task, params, architecture, params.regularisation, first=first)
+        assert isinstance(fitted.model, NeuralModel)
+        return replace(fitted, model=NeumfModel(fitted.model.architecture, fitted.model.weights))
+
+    def load(self, fetch: Fetch) -> NeumfModel:
+        return NeumfModel(load_architecture(fetch(MODEL)), load_weights(fetch(WEIGHTS)))
+
+
+def plan(graph: Graph, params: NeumfParams, parent: Architecture | None) -> Architecture:
+    """What will be trained; refused here, before training, where it couldn't be exported or isn't as the parent's."""
+    sides = ((name, graph.key(name).state.cardinality) for name in (graph.user, graph.item))
+    user, item = (Table(name, codes, params.width + params.layers[0], None) for name, codes in sides)
+    architecture = architecture_of(user, item, params)
+    if parent is not None and parent.network.weights(parent.features) != architecture.network.weights(architecture.features):
+        raise Invalid("model.params: width and layers are not the parent's: a warm run can't change them, start a full one")
+    check_size(graph, architecture.size)
+    return architecture
+
+
+def architecture_of(user: Table, item: Table, params: NeumfParams) -> Architecture:
+    width, whole = params.width, user.width
+    products = [Part(f"product_{at}", (one.column,), 0, width) for at, one in enumerate((user, item))]
+    deep = [Part(f"deep_{at}", (one.column,), width, whole) for at, one in enumerate((user, item))]
+    product, pair = Product("product", tuple(one.name for one in products)), Join("pair", tuple(one.name for one in deep))
+    nodes: list[Node] = [*products, product, *deep, pair]
+    for at, units in enumerate(params.layers):
+        if params.dropout:
+            nodes.append(Dropout(f"dropout_{at}", (nodes[-1].name,), params.dropout))
+        nodes.append(Dense(f"hidden_{at}", (nodes[-1].name,), units))
+    both = Join("both", (product.name, nodes[-1].name))
+    return Architecture(Neumf.name, (user, item), (), Network((*nodes, both, Dense("score", (both.name,), 1, "linear"))))
+
+
+def pretrained(task: Task, params: NeumfParams, architecture: Architecture) -> Weights:
+    """First weights: a factorisation in the first part of the vectors, and hidden layers that say nothing yet."""
+    task.log.info("a factorisation to begin from")
+    aim = Aim("logistic", params.negatives, params.factorisation, blend=True, damping=0.5)
+    found = contrast(task, liked_pairs(task), aim, params.width - 1, _RATE, _PASSES)
+    weights, width = begin(architecture, task.model.train.seed), params.width
+    for table, vectors in zip(architecture.tables, (found.factors.users, found.factors.items), strict=True):
+        weights[table_path(table)][:, :width] = vectors
+    weights["score/kernel"][:width] = 1
+    weights["score/kernel"][width:] *= np.float32(0.1)
+    weights["score/bias"][:] = found.mean
+    return weights

@@ -1,0 +1,98 @@
+"""What a neural model is: tables, numbers and a network. It and the arrays of `weights.npz` are the model."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pipelines.models.neural.network import Dense, Join, Network, Node, Shape, read_network
+from pipelines.models.tables import PRECISION, Table
+from shared.domain.errors import Invalid
+
+VERSION = 2
+Output = Literal["sigmoid", "linear"]
+"""What becomes of the logit in the score."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    family: str
+    tables: tuple[Table, ...]
+    """By the column whose codes they are looked up by, one each."""
+    numbers: tuple[tuple[str, int | None], ...]
+    """Features of numbers, and how long those are that are vectors."""
+    network: Network
+    output: Output = "sigmoid"
+
+    @property
+    def features(self) -> dict[str, int]:
+        """What the network takes, and how wide it is."""
+        return {one.column: one.width for one in self.tables} | {name: width or 1 for name, width in self.numbers}
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """Of all that is trained, by its path."""
+        tables = {table_path(one): (one.cardinality, one.width) for one in self.tables}
+        return tables | self.network.weights(self.features)
+
+    @property
+    def moving(self) -> dict[str, Shape]:
+        return self.network.moving(self.features)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Of what the layers are given, and of each of them; none where there are no layers."""
+        layers = [one.units for one in self.network.nodes if isinstance(one, Dense)]
+        return (sum(self.features.values()), *layers) if layers else ()
+
+    @property
+    def lookups(self) -> float:
+        """Values of a row that are looked up, at most."""
+        return float(sum(one.length or 1 for one in self.tables))
+
+    @property
+    def parameters(self) -> int:
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+    @property
+    def size(self) -> int:
+        """Bytes of all weights."""
+        return PRECISION * (self.parameters + sum(math.prod(shape) for shape in self.moving.values()))
+
+    def save(self, path: Path) -> Path:
+        said = {
+            "version": VERSION,
+            "family": self.family,
+            "tables": [asdict(one) for one in self.tables],
+            "numbers": self.numbers,
+            "network": self.network.document(),
+            "output": self.output,
+        }
+        path.write_text(json.dumps(said, indent=1))
+        return path
+
+
+def table_path(table: Table) -> str:
+    return f"table_{table.column}/embeddings"
+
+
+def load_architecture(path: Path) -> Architecture:
+    value = json.loads(path.read_text())
+    if value["version"] > VERSION:
+        raise Invalid(f"model.json: its version is {value['version']}, here {VERSION} is the newest: it was made by a newer version")
+    tables = tuple(Table(**table) for table in value["tables"])
+    numbers = tuple((name, width) for name, width in value.get("numbers", ()))
+    if value["version"] == 1:
+        return Architecture(value["family"], tables, numbers, Network(tuple(_of_layers(value["layers"], tables, numbers))))
+    return Architecture(value["family"], tables, numbers, read_network(value["network"]), value["output"])
+
+
+def _of_layers(layers: list[int], tables: tuple[Table, ...], numbers: Any) -> list[Node]:
+    """What the first version's `layers` said of an mlp."""
+    features = (*(one.column for one in tables), *(name for name, _ in numbers))
+    names = ["features", *(f"hidden_{number}" for number in range(len(layers)))]
+    hidden: list[Node] = [Dense(name, (before,), units) for before, name, units in zip(names, names[1:], layers, strict=False)]
+    return [Join("features", features), *hidden, Dense("score", (names[-1],), 1, "linear")]

@@ -1,0 +1,69 @@
+"""A step on TensorFlow: one graph a step, tables as its resource variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pipelines.models.neural.frameworks import Name, Pure, Tensor
+from pipelines.models.runtime import load_keras
+
+
+class TensorFlow:
+    """Implements Framework."""
+
+    name: Name = "tensorflow"
+
+    def __init__(self) -> None:
+        load_keras()
+        import tensorflow as tf
+
+        self._tf = tf
+
+    def table(self, rows: Any) -> Tensor:
+        return self._tf.Variable(rows, trainable=False)
+
+    def fill(self, table: Tensor, rows: Any) -> None:
+        table.assign(rows)
+
+    def gather(self, table: Tensor, places: Tensor) -> Tensor:
+        return self._tf.gather(table, places)  # of a variable it reads those rows alone
+
+    def scatter(self, table: Tensor, places: Tensor, rows: Tensor) -> None:
+        table.scatter_update(self._tf.IndexedSlices(rows, places))
+
+    def pool(self, rows: Tensor, places: Tensor, segments: Tensor, offsets: Tensor) -> Tensor:
+        count = self._tf.shape(offsets)[0] - 1
+        return self._tf.sparse.segment_sum(rows, places, segments, num_segments=count)
+
+    def summed(self, rows: Tensor, places: Tensor, count: Tensor) -> Tensor:
+        return self._tf.math.unsorted_segment_sum(rows, places, count)
+
+    def differentiated(self, function: Pure, weights: Sequence[Any], jit: bool) -> Callable[..., tuple[Tensor, Any, Any, Any]]:
+        tf = self._tf
+
+        def both(blocks: Any, *others: Any) -> tuple[Tensor, Any, Any, Any]:
+            with tf.GradientTape() as tape:
+                tape.watch(blocks)
+                loss, more = function(blocks, *others)
+            values = [one.value for one in weights]
+            return loss, more, *tape.gradient(loss, (blocks, values), unconnected_gradients=tf.UnconnectedGradients.ZERO)
+
+        return tf.function(both, jit_compile=True, autograph=False) if jit else both
+
+    def compiled(self, function: Callable[..., Tensor], like: Sequence[Any]) -> Callable[..., Tensor]:
+        tf = self._tf
+
+        def spec(one: np.ndarray[Any, Any]) -> Any:
+            return tf.TensorSpec((*one.shape[:-1], None) if one.dtype == np.int32 else (None, *one.shape[1:]), one.dtype)
+
+        signature = tf.nest.map_structure(spec, list(like))
+        return tf.function(function, input_signature=signature, autograph=False)  # type: ignore[no-any-return]
+
+    def array(self, tensor: Tensor) -> Any:
+        return np.array(tensor.numpy())
+
+    def missing_compiler(self) -> str | None:
+        return None

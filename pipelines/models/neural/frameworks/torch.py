@@ -1,0 +1,78 @@
+"""A step on torch: eager, or with its network compiled."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pipelines.models.neural.frameworks import Name, Pure, Tensor
+from pipelines.models.runtime import load_torch
+
+
+class Torch:
+    """Implements Framework."""
+
+    name: Name = "torch"
+
+    def __init__(self) -> None:
+        self._torch = load_torch()
+        import keras
+
+        self._device = keras.Variable(0.0).value.device
+
+    def table(self, rows: Any) -> Tensor:
+        return self._torch.from_numpy(np.ascontiguousarray(rows)).to(self._device)
+
+    def fill(self, table: Tensor, rows: Any) -> None:
+        table.copy_(self._torch.from_numpy(rows))
+
+    def gather(self, table: Tensor, places: Tensor) -> Tensor:
+        return self._torch.nn.functional.embedding(places, table)
+
+    def scatter(self, table: Tensor, places: Tensor, rows: Tensor) -> None:
+        table.index_copy_(0, places.long(), rows)
+
+    def pool(self, rows: Tensor, places: Tensor, segments: Tensor, offsets: Tensor) -> Tensor:
+        return self._torch.nn.functional.embedding_bag(places, rows, offsets, mode="sum", include_last_offset=True)
+
+    def summed(self, rows: Tensor, places: Tensor, count: Tensor) -> Tensor:
+        return self._torch.ops.aten.embedding_dense_backward(rows, places, int(count), -1, False)
+
+    def differentiated(self, function: Pure, weights: Sequence[Any], jit: bool) -> Callable[..., tuple[Tensor, Any, Any, Any]]:
+        torch = self._torch
+        run = torch.compile(function) if jit else function
+
+        def both(blocks: Sequence[Any], *others: Any) -> tuple[Tensor, Any, Any, Any]:
+            values = [one.value for one in weights]
+            with torch.enable_grad():
+                leaves = [one.detach().requires_grad_() for one in blocks]
+                loss, more = run(leaves, *others)
+                found = torch.autograd.grad(loss, [*leaves, *values])
+            return loss.detach(), {name: one.detach() for name, one in more.items()}, found[: len(leaves)], found[len(leaves) :]
+
+        return both
+
+    def compiled(self, function: Callable[..., Tensor], like: Sequence[Any]) -> Callable[..., Tensor]:
+        def run(*arguments: Any) -> Tensor:
+            with self._torch.no_grad():
+                return function(*self._tensors(arguments))
+
+        return run
+
+    def array(self, tensor: Tensor) -> Any:
+        return np.array(tensor.detach().float().cpu().numpy())
+
+    def missing_compiler(self) -> str | None:
+        if any(shutil.which(one) for one in ("c++", "g++", "clang++")):
+            return None
+        return "torch compiles with a C++ compiler, and there is none on PATH"
+
+    def _tensors(self, arguments: Any) -> Any:
+        if isinstance(arguments, np.ndarray):
+            return self._torch.from_numpy(arguments if arguments.flags.writeable else arguments.copy()).to(self._device)
+        if isinstance(arguments, dict):
+            return {name: self._tensors(one) for name, one in arguments.items()}
+        return tuple(self._tensors(one) for one in arguments)

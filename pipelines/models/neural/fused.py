@@ -1,0 +1,63 @@
+"""Tables of one width lie in one: a code of a column is a row of it, behind the rows of the columns before.
+
+So a batch is read, and what it changes is written, once for each width and not once for each column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.models.neural.architecture import table_path
+from pipelines.models.tables import Table
+
+
+@dataclass(frozen=True)
+class Fused:
+    tables: tuple[Table, ...]
+
+    @property
+    def width(self) -> int:
+        return self.tables[0].width
+
+    @property
+    def rows(self) -> int:
+        return sum(one.cardinality for one in self.tables)
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where each table's rows begin."""
+        return tuple(accumulate((one.cardinality for one in self.tables[:-1]), initial=0))
+
+    @property
+    def single(self) -> tuple[Table, ...]:
+        """Looked up by one code a row."""
+        return tuple(one for one in self.tables if one.length is None)
+
+    @property
+    def lists(self) -> tuple[Table, ...]:
+        return tuple(one for one in self.tables if one.length is not None)
+
+    def start(self, table: Table) -> int:
+        return self.starts[self.tables.index(table)]
+
+    def joined(self, arrays: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
+        """Its rows out of its tables', by path."""
+        return np.concatenate([arrays[table_path(one)] for one in self.tables])
+
+    def parted(self, rows: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+        """Views, by path."""
+        starts = self.starts
+        return {table_path(one): rows[start : start + one.cardinality] for one, start in zip(self.tables, starts, strict=True)}
+
+
+def fuse(tables: Sequence[Table], apart: bool = False) -> tuple[Fused, ...]:
+    """By width, in the order of the tables. `apart`: each stays alone."""
+    by_width: dict[int, list[Table]] = {}
+    for number, table in enumerate(tables):
+        by_width.setdefault(number if apart else table.width, []).append(table)
+    return tuple(Fused(tuple(some)) for some in by_width.values())

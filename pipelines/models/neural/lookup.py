@@ -1,0 +1,99 @@
+"""Which rows of a fused table a batch reads, each once, and where every code of the batch is among them.
+
+What a step costs follows from this: it reads, differentiates and writes these rows and no others, however many the table has. Equal codes
+are found without sorting: each place of the batch writes its number at its code, and the last one that did is the code's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.features.columns import NULL
+from pipelines.inputs.tables import Codes
+from pipelines.models.neural.fused import Fused
+from pipelines.models.tables import Table
+from shared.domain.errors import BadData
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class List:
+    """One column of lists, without padding."""
+
+    places: Ints
+    """Of each value among the rows that are read."""
+    segments: Ints
+    """The batch's row that each value is of; they never fall."""
+    offsets: Ints
+    """Where each row's values begin, and behind the last row where they end."""
+    shares: Floats
+    """[rows, 1]: what the sum of a row's vectors is multiplied by."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    rows: Ints
+    """Of the fused table, each once."""
+    places: Ints
+    """[columns, rows of the batch]: where the columns of one code a row find theirs."""
+    lists: tuple[List, ...]
+
+
+class Reader:
+    """Of one fused table; it keeps four bytes a row of it to find equal codes by."""
+
+    def __init__(self, fused: Fused) -> None:
+        self.fused = fused
+        self._last = np.empty(fused.rows, np.int32)
+
+    def __call__(self, columns: Codes) -> Reading:
+        single = [_codes(columns, table) + start for table, start in self._starts(self.fused.single)]
+        found = [(table, *_values(_codes(columns, table), start)) for table, start in self._starts(self.fused.lists)]
+        whole = np.concatenate([*single, *(values for _, values, _ in found)])
+        rows, places = self._distinct(whole)
+        at = sum(map(len, single))
+        lists = []
+        for table, values, lengths in found:
+            lists.append(_list(table, places[at : at + len(values)], lengths))
+            at += len(values)
+        count = len(single)
+        return Reading(rows, places[: sum(map(len, single))].reshape(count, -1) if count else places[:0].reshape(0, 0), tuple(lists))
+
+    def _starts(self, tables: Sequence[Table]) -> list[tuple[Table, int]]:
+        return [(table, self.fused.start(table)) for table in tables]
+
+    def _distinct(self, codes: Ints) -> tuple[Ints, Ints]:
+        numbers = np.arange(len(codes), dtype=np.int32)
+        self._last[codes] = numbers
+        last = self._last[codes]
+        own = last == numbers
+        order = np.cumsum(own, dtype=np.int32) - np.int32(1)
+        return codes[own], order[last]
+
+
+def _codes(columns: Codes, table: Table) -> Ints:
+    codes = np.asarray(columns[table.column], np.int32)
+    if codes.size and int(codes.view(np.uint32).max()) >= table.cardinality:
+        odd = codes.max() if codes.max() >= table.cardinality else codes.min()
+        raise BadData(f"feature '{table.column}': code {odd} is beyond its vocabulary of {table.cardinality:,}: run etl again")
+    return codes
+
+
+def _values(codes: Ints, start: int) -> tuple[Ints, Ints]:
+    """All that is no padding, row after row, and how many each row has."""
+    there = codes != NULL
+    return codes[there] + np.int32(start), there.sum(axis=1, dtype=np.int32)
+
+
+def _list(table: Table, places: Ints, lengths: Ints) -> List:
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    segments = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+    shares = 1 / np.maximum(lengths, 1).astype(np.float32) if table.pooling == "mean" else np.ones(len(lengths), np.float32)
+    return List(places, segments, offsets, shares[:, None])

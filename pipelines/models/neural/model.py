@@ -1,0 +1,45 @@
+"""A trained neural model: arrays and the description of its network, whichever framework trained it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.inputs.tables import Codes
+from pipelines.models.family import MODEL, Fetch
+from pipelines.models.neural import onnx, plain
+from pipelines.models.neural.architecture import Architecture, load_architecture
+from pipelines.models.neural.weights import WEIGHTS, Weights, load_weights, save_weights
+from pipelines.models.tables import Table
+
+
+class NeuralModel:
+    """Implements Trained."""
+
+    meaning: ClassVar[str] = "how likely the user likes the item, between 0 and 1; sampled negatives shift it, so compare it, don't read it"
+
+    def __init__(self, architecture: Architecture, weights: Weights) -> None:
+        self.architecture, self.weights = architecture, weights
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        return self.architecture.tables
+
+    def save(self, folder: Path) -> dict[str, Path]:
+        return {MODEL: self.architecture.save(folder / MODEL), WEIGHTS: save_weights(self.weights, folder / WEIGHTS)}
+
+    def score(self, columns: Codes) -> NDArray[np.float32]:
+        return plain.score(self.architecture, self.weights, columns)
+
+    def lower(self) -> Any:
+        return onnx.lower(self.architecture, self.weights)
+
+    def embeddings(self, codes: Codes) -> None:
+        """None: layers join the user's vectors with the item's, so no inner product of vectors stands for the score."""
+
+
+def load_neural(fetch: Fetch) -> NeuralModel:
+    return NeuralModel(load_architecture(fetch(MODEL)), load_weights(fetch(WEIGHTS)))

@@ -1,0 +1,298 @@
+"""What a neural family's network is, as data: nodes from looked-up vectors and numbers to one logit a row.
+
+One description is trained, by Keras' operations on TensorFlow or torch, scored by NumPy, and lowered to ONNX; so a trained model is
+arrays and JSON, and neither scoring nor exporting it needs a framework. Each kind of node says its meaning in one place: the shapes of its
+weights, what it computes with the operations that it is given (`Operations`), and which ONNX operators are the same.
+
+A node's inputs are names: of other nodes before it, or of features. A feature's vector is [rows, width]; the last node gives [rows, 1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+from shared.domain.errors import Invalid
+
+Activation = Literal["relu", "linear"]
+Shape = tuple[int, ...]
+SMALLEST = 1e-3
+"""What is added to a variance before it divides."""
+
+
+class Operations(Protocol):
+    """What a runtime gives to nodes. Tensors are the runtime's own."""
+
+    def weight(self, path: str) -> Any: ...
+    def dense(self, rows: Any, kernel: Any, bias: Any) -> Any: ...
+    def relu(self, rows: Any) -> Any: ...
+    def join(self, parts: Sequence[Any]) -> Any: ...
+    def part(self, rows: Any, start: int, stop: int) -> Any: ...
+    def product(self, parts: Sequence[Any]) -> Any: ...
+    def add(self, parts: Sequence[Any]) -> Any: ...
+    def total(self, rows: Any) -> Any:
+        """[rows, 1]: the sum over each row."""
+
+    def dropout(self, rows: Any, rate: float) -> Any:
+        """In training alone."""
+
+    def normalise(self, rows: Any, path: str) -> Any:
+        """By the batch's mean and variance in training, later by the moving ones."""
+
+
+class Lowered(Protocol):
+    """What an ONNX graph gives to nodes: tensors are names."""
+
+    def weight(self, path: str) -> str: ...
+    def array(self, path: str) -> Any:
+        """The weight itself."""
+
+    def constant(self, values: Any) -> str: ...
+    def node(self, kind: str, *inputs: str, **attributes: Any) -> str: ...
+
+
+@dataclass(frozen=True)
+class Node:
+    kind: ClassVar[str]
+    name: str
+    of: tuple[str, ...]
+
+    def width(self, widths: Sequence[int]) -> int:
+        """Of its output, by its inputs'."""
+        raise NotImplementedError
+
+    def weights(self, widths: Sequence[int]) -> dict[str, Shape]:
+        """What is trained, under this node's name."""
+        return {}
+
+    def moving(self, widths: Sequence[int]) -> dict[str, Shape]:
+        """What training changes without a gradient."""
+        return {}
+
+    def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
+        raise NotImplementedError
+
+    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+        raise NotImplementedError
+
+    def path(self, weight: str) -> str:
+        return f"{self.name}/{weight}"
+
+
+@dataclass(frozen=True)
+class Join(Node):
+    """Its inputs side by side."""
+
+    kind = "join"
+
+    def width(self, widths: Sequence[int]) -> int:
+        return sum(widths)
+
+    def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
+        return on.join(inputs) if len(inputs) > 1 else inputs[0]
+
+    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+        return on.node("Concat", *inputs, axis=1) if len(inputs) > 1 else inputs[0]
+
+
+@dataclass(frozen=True)
+class Part(Node):
+    """Some columns of its input: one lookup may serve several parts of a network."""
+
+    kind = "part"
+    start: int
+    stop: int
+
+    def width(self, widths: Sequence[int]) -> int:
+        return self.stop - self.start
+
+    def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
+        return on.part(inputs[0], self.start, self.stop)
+
+    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+        return on.node("Slice", inputs[0], *(on.constant([one]) for one in (self.start, self.stop, 1)))
+
+
+@dataclass(frozen=True)
+class Product(Node):
+    """Number by number: the inputs are of one width."""
+
+    kind = "product"
+
+    def width(self, widths: Sequence[int]) -> int:
+        return _same(self, widths)
+
+    def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
+        return on.product(inputs)
+
+    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+        return _folded(on, "Mul", inputs)
+
+
+@dataclass(frozen=True)
+class Add(Node):
+    """Number by number: the inputs are of one width."""
+
+    kind = "add"
+
+    def width(self, widths: Sequence[int]) -> int:
+        return _same(self, widths)
+
+    def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
+        return on.add(inputs)
+
+    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+        return _folded(on, "Add", inputs)
+
+
+@dataclass(frozen=True)
+class Total(Node):
+    """The sum over each row; of a product of two it is their inner product."""
+
+    kind = "total"
+
+    def width(self, widths: Sequence[int]) -> int:
+        return 1
+
+    def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
+        return on.total(inputs[0])
+
+    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+        return on.node("ReduceSum", inputs[0], on.constant([1]), keepdims=1)
+
+
+@dataclass(frozen=True)
+class Dense(Node):
+    kind = "dense"
+    units: int
+    activation: Activation = "relu"
+
+    def width(self, widths: Sequence[int]) -> int:
+        return self.units
+
+    def weights(self, widths: Sequence[int]) -> dict[str, Shape]:
+        return {"kernel": (widths[0], self.units), "bias": (self.units,)}
+
+    def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
+        rows = on.dense(inputs[0], on.weight(self.path("kernel")), on.weight(self.path("bias")))
+        return on.relu(rows) if self.activation == "relu" else rows
+
+    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+        rows = on.node("Gemm", inputs[0], on.weight(self.path("kernel")), on.weight(self.path("bias")))
+        return on.node("Relu", rows) if self.activation == "relu" else rows
+
+
+@dataclass(frozen=True)
+class Norm(Node):
+    """Batch norm."""
+
+    kind = "norm"
+
+    def width(self, widths: Sequence[int]) -> int:
+        return widths[0]
+
+    def weights(self, widths: Sequence[int]) -> dict[str, Shape]:
+        return {"gamma": (widths[0],), "beta": (widths[0],)}
+
+    def moving(self, widths: Sequence[int]) -> dict[str, Shape]:
+        return {"mean": (widths[0],), "variance": (widths[0],)}
+
+    def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
+        return on.normalise(inputs[0], self.name)
+
+    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+        gamma, beta, mean, variance = (on.array(self.path(one)) for one in ("gamma", "beta", "mean", "variance"))
+        scale = gamma / (variance + SMALLEST) ** 0.5
+        return on.node("Add", on.node("Mul", inputs[0], on.constant(scale)), on.constant(beta - mean * scale))
+
+
+@dataclass(frozen=True)
+class Dropout(Node):
+    """In training each number is left out with this chance, and the others make up for it."""
+
+    kind = "dropout"
+    rate: float
+
+    def width(self, widths: Sequence[int]) -> int:
+        return widths[0]
+
+    def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
+        return on.dropout(inputs[0], self.rate)
+
+    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+        return inputs[0]
+
+
+KINDS: Mapping[str, type[Node]] = {one.kind: one for one in (Join, Part, Product, Add, Total, Dense, Norm, Dropout)}
+
+
+@dataclass(frozen=True)
+class Network:
+    nodes: tuple[Node, ...]
+
+    def widths(self, features: Mapping[str, int]) -> dict[str, int]:
+        """Of everything that has a name."""
+        found = dict(features)
+        for node in self.nodes:
+            found[node.name] = node.width([found[one] for one in node.of])
+        if found[self.nodes[-1].name] != 1:
+            raise Invalid(
+                f"the network ends in {found[self.nodes[-1].name]} numbers a row at '{self.nodes[-1].name}': it has to end in one"
+            )
+        return found
+
+    def weights(self, features: Mapping[str, int]) -> dict[str, Shape]:
+        """What is trained, by path."""
+        return self._shapes(features, moving=False)
+
+    def moving(self, features: Mapping[str, int]) -> dict[str, Shape]:
+        return self._shapes(features, moving=True)
+
+    def _shapes(self, features: Mapping[str, int], moving: bool) -> dict[str, Shape]:
+        widths, found = self.widths(features), dict[str, Shape]()
+        for node in self.nodes:
+            before = [widths[one] for one in node.of]
+            found |= {node.path(name): shape for name, shape in (node.moving if moving else node.weights)(before).items()}
+        return found
+
+    def apply(self, on: Operations, features: Mapping[str, Any]) -> Any:
+        """The logits, [rows, 1]."""
+        found = dict(features)
+        for node in self.nodes:
+            found[node.name] = node.apply(on, [found[one] for one in node.of])
+        return found[self.nodes[-1].name]
+
+    def lower(self, on: Lowered, features: Mapping[str, str]) -> str:
+        found = dict(features)
+        for node in self.nodes:
+            found[node.name] = node.lower(on, [found[one] for one in node.of])
+        return found[self.nodes[-1].name]
+
+    def document(self) -> list[dict[str, Any]]:
+        return [{"kind": node.kind} | asdict(node) for node in self.nodes]
+
+
+def read_network(document: Sequence[Mapping[str, Any]]) -> Network:
+    """What `document` gave."""
+    return Network(tuple(_node(dict(one)) for one in document))
+
+
+def _node(said: dict[str, Any]) -> Node:
+    kind = KINDS.get(said.pop("kind"))
+    if kind is None:
+        raise Invalid("model.json: a node of its network is of a kind that isn't known here: it was made by a newer version")
+    return kind(**said | {"of": tuple(said["of"])})
+
+
+def _same(node: Node, widths: Sequence[int]) -> int:
+    if len(set(widths)) != 1:
+        raise Invalid(f"the network's '{node.name}' takes inputs of one width, they are {', '.join(map(str, widths))} wide")
+    return widths[0]
+
+
+def _folded(on: Lowered, kind: str, inputs: Sequence[str]) -> str:
+    found = inputs[0]
+    for one in inputs[1:]:
+        found = on.node(kind, found, one)
+    return found

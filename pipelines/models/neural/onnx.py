@@ -1,0 +1,98 @@
+"""Lowers a neural model to ONNX, operator by operator: from its arrays alone, whichever framework trained it.
+
+A column of several codes is summed over its padding too: in the graph the vector of padding is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.features.columns import NULL
+from pipelines.features.graph import IR_VERSION, OPSET
+from pipelines.models.neural.architecture import Architecture, table_path
+from pipelines.models.tables import Table
+
+SCORE = "~score"
+"""No feature is called so."""
+
+
+def lower(architecture: Architecture, weights: Mapping[str, NDArray[np.float32]]) -> Any:
+    """Inputs are features under their names; the output is one score a row."""
+    from onnx import TensorProto, helper
+
+    on = _Nodes(weights)
+    inputs, features = [], {}
+    for table in architecture.tables:
+        shape = ["N"] if table.length is None else ["N", table.length]
+        inputs.append(helper.make_tensor_value_info(table.column, TensorProto.INT32, shape))
+        features[table.column] = _vectors(on, table)
+    for name, width in architecture.numbers:
+        inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"] if width is None else ["N", width]))
+        features[name] = on.node("Unsqueeze", name, on.constant([1])) if width is None else name
+    logit = on.node("Squeeze", architecture.network.lower(on, features), on.constant([1]))
+    on.give("Sigmoid" if architecture.output == "sigmoid" else "Identity", logit, SCORE)
+    score = helper.make_tensor_value_info(SCORE, TensorProto.FLOAT, ["N"])
+    graph = helper.make_graph(on.nodes, architecture.family, inputs, [score], on.weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="eyas")
+
+
+def _vectors(on: _Nodes, table: Table) -> str:
+    path = table_path(table)
+    if table.length is None:
+        return on.node("Gather", on.weight(path), table.column)
+    without = on.array(path).copy()
+    without[NULL] = 0
+    summed = on.node("ReduceSum", on.node("Gather", on.constant(without, path), table.column), on.constant([1]), keepdims=0)
+    if table.pooling == "sum":
+        return summed
+    there = on.node("Cast", on.node("Not", on.node("Equal", table.column, on.constant(np.int32(NULL)))), to=_float())
+    counts = on.node("ReduceSum", there, on.constant([1]), keepdims=1)
+    return on.node("Div", summed, on.node("Max", counts, on.constant(np.float32(1))))
+
+
+def _float() -> int:
+    from onnx import TensorProto
+
+    return int(TensorProto.FLOAT)
+
+
+class _Nodes:
+    """Implements Lowered."""
+
+    def __init__(self, weights: Mapping[str, NDArray[np.float32]]) -> None:
+        self._arrays = weights
+        self.nodes: list[Any] = []
+        self.weights: list[Any] = []
+        self._known: dict[str, str] = {}
+
+    def array(self, path: str) -> NDArray[np.float32]:
+        return self._arrays[path]
+
+    def weight(self, path: str) -> str:
+        return self.constant(self._arrays[path], path)
+
+    def constant(self, values: Any, name: str | None = None) -> str:
+        """Whole numbers as int64, unless they say otherwise."""
+        from onnx import numpy_helper
+
+        array = np.asarray(values)
+        name = name or f"c{array.dtype}{array.shape}{array.tobytes().hex()}"
+        if name not in self._known:
+            self._known[name] = name if name in self._arrays else f"~c{len(self._known)}"
+            self.weights.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), self._known[name]))
+        return self._known[name]
+
+    def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        return self.give(kind, *inputs, f"~{len(self.nodes)}", **attributes)
+
+    def give(self, kind: str, *names: str, **attributes: Any) -> str:
+        """The last name is the output's."""
+        from onnx import helper
+
+        *inputs, output = names
+        self.nodes.append(helper.make_node(kind, inputs, [output], name=f"{kind}_{len(self.nodes)}", **attributes))
+        return output

@@ -1,0 +1,80 @@
+"""A network in Keras' operations: what trains it, on whichever framework Keras runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipelines.models.neural.network import SMALLEST
+
+MOMENTUM = 0.9
+"""What the moving mean and variance keep of themselves at a step."""
+HALF = "bfloat16"
+"""As wide in its exponent as float32, so that losses need no scale."""
+
+
+class Learning:
+    """Implements Operations. `moved`: after a use, the moving weights as they are to be."""
+
+    def __init__(self, weights: Mapping[str, Any], moving: Mapping[str, Any], chance: Any, half: bool) -> None:
+        from keras import ops
+
+        self._ops, self._weights, self._moving, self._chance, self._half = ops, weights, moving, chance, half
+        self.moved: dict[str, Any] = {}
+
+    def weight(self, path: str) -> Any:
+        value = self._weights[path]
+        return self._ops.cast(value, HALF) if self._half else value
+
+    def dense(self, rows: Any, kernel: Any, bias: Any) -> Any:
+        return self._ops.matmul(rows, kernel) + bias
+
+    def relu(self, rows: Any) -> Any:
+        return self._ops.relu(rows)
+
+    def join(self, parts: Sequence[Any]) -> Any:
+        return self._ops.concatenate(parts, axis=1)
+
+    def part(self, rows: Any, start: int, stop: int) -> Any:
+        return rows[:, start:stop]
+
+    def product(self, parts: Sequence[Any]) -> Any:
+        found = parts[0]
+        for one in parts[1:]:
+            found = found * one
+        return found
+
+    def add(self, parts: Sequence[Any]) -> Any:
+        found = parts[0]
+        for one in parts[1:]:
+            found = found + one
+        return found
+
+    def total(self, rows: Any) -> Any:
+        return self._ops.sum(rows, axis=1, keepdims=True)
+
+    def dropout(self, rows: Any, rate: float) -> Any:
+        from keras import random
+
+        return random.dropout(rows, rate, seed=self._chance) if rate else rows
+
+    def normalise(self, rows: Any, path: str) -> Any:
+        ops, wide = self._ops, self._ops.cast(rows, "float32")
+        mean, variance = ops.moments(wide, axes=[0])
+        for name, value in (("mean", mean), ("variance", variance)):
+            self.moved[f"{path}/{name}"] = self._moving[f"{path}/{name}"] * MOMENTUM + value * (1 - MOMENTUM)
+        return self._scaled(wide, path, mean, variance, rows.dtype)
+
+    def _scaled(self, wide: Any, path: str, mean: Any, variance: Any, dtype: Any) -> Any:
+        scale = self._weights[f"{path}/gamma"] / self._ops.sqrt(variance + SMALLEST)
+        return self._ops.cast((wide - mean) * scale + self._weights[f"{path}/beta"], dtype)
+
+
+class Served(Learning):
+    """The network as it is served: what plain arrays are held against."""
+
+    def dropout(self, rows: Any, rate: float) -> Any:
+        return rows
+
+    def normalise(self, rows: Any, path: str) -> Any:
+        return self._scaled(rows, path, self._moving[f"{path}/mean"], self._moving[f"{path}/variance"], rows.dtype)

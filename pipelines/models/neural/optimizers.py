@@ -1,0 +1,96 @@
+"""How the rows of embedding tables are updated: those that a batch has read, and no others. The rest of a network has Keras' own.
+
+`adam` is lazy: a row's moments stand still while no batch reads it, and its bias is corrected by the steps in which it was read, so that
+each row has an Adam of its own. Where every row is in every batch this is Adam as it is. Keras' own would move every row of a table at
+every step, by moments that fade; so it costs a pass over the table.
+
+`adagrad` is row-wise: one number a row in place of one a weight, the mean of the squares of its gradient summed up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Name = Literal["adam", "adagrad", "sgd"]
+Slots = Mapping[str, Any]
+"""By name: what is remembered of each row that is updated."""
+
+
+class Rows(Protocol):
+    def begin(self, rows: int, width: int) -> dict[str, NDArray[np.float32]]:
+        """What is remembered of a table's rows before the first step."""
+
+    def step(self, rows: Any, gradient: Any, slots: Slots) -> tuple[Any, dict[str, Any]]:
+        """The rows, and what is remembered of them, after one step."""
+
+
+class LazyAdam:
+    """Implements Rows."""
+
+    def __init__(self, rate: float, first: float = 0.9, second: float = 0.999, least: float = 1e-7) -> None:
+        self._rate, self._first, self._second, self._least = rate, first, second, least
+
+    def begin(self, rows: int, width: int) -> dict[str, NDArray[np.float32]]:
+        return {
+            "moment": np.zeros((rows, width), np.float32),
+            "velocity": np.zeros((rows, width), np.float32),
+            "steps": np.zeros((rows, 1), np.float32),
+        }
+
+    def step(self, rows: Any, gradient: Any, slots: Slots) -> tuple[Any, dict[str, Any]]:
+        from keras import ops
+
+        steps = slots["steps"] + 1.0
+        moment = slots["moment"] + (gradient - slots["moment"]) * (1 - self._first)
+        velocity = slots["velocity"] + (ops.square(gradient) - slots["velocity"]) * (1 - self._second)
+        rate = self._rate * ops.sqrt(1 - ops.power(self._second, steps)) / (1 - ops.power(self._first, steps))
+        moved = rows - moment * rate / (ops.sqrt(velocity) + self._least)
+        return moved, {"moment": moment, "velocity": velocity, "steps": steps}
+
+
+class RowwiseAdagrad:
+    """Implements Rows."""
+
+    def __init__(self, rate: float, begin: float = 0.1, least: float = 1e-7) -> None:
+        self._rate, self._begin, self._least = rate, begin, least
+
+    def begin(self, rows: int, width: int) -> dict[str, NDArray[np.float32]]:
+        return {"squares": np.full((rows, 1), self._begin, np.float32)}
+
+    def step(self, rows: Any, gradient: Any, slots: Slots) -> tuple[Any, dict[str, Any]]:
+        from keras import ops
+
+        squares = slots["squares"] + ops.mean(ops.square(gradient), axis=1, keepdims=True)
+        return rows - gradient * (self._rate / (ops.sqrt(squares) + self._least)), {"squares": squares}
+
+
+class Sgd:
+    """Implements Rows."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+
+    def begin(self, rows: int, width: int) -> dict[str, NDArray[np.float32]]:
+        return {}
+
+    def step(self, rows: Any, gradient: Any, slots: Slots) -> tuple[Any, dict[str, Any]]:
+        return rows - gradient * self._rate, {}
+
+
+_ROWS: Mapping[Name, Callable[[float], Rows]] = {"adam": LazyAdam, "adagrad": RowwiseAdagrad, "sgd": Sgd}
+
+
+def rows_of(name: Name, rate: float) -> Rows:
+    return _ROWS[name](rate)
+
+
+def dense_of(name: Name, rate: float) -> Any:
+    """Keras' own."""
+    from keras import optimizers
+
+    kinds = {"adam": optimizers.Adam, "adagrad": optimizers.Adagrad, "sgd": optimizers.SGD}
+    return kinds[name](learning_rate=float(rate))

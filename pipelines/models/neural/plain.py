@@ -1,0 +1,104 @@
+"""A trained network in NumPy: what scores outside of training, without any framework."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.features.columns import NULL
+from pipelines.inputs.tables import Codes
+from pipelines.models.neural.architecture import Architecture, table_path
+from pipelines.models.neural.network import SMALLEST
+from pipelines.models.tables import Table
+
+Floats = NDArray[np.float32]
+BLOCK = 8_192
+"""Rows that are scored at a time: what lies between the layers stays near."""
+
+
+class Plain:
+    """Implements Operations."""
+
+    def __init__(self, weights: Mapping[str, Floats]) -> None:
+        self._weights = weights
+
+    def weight(self, path: str) -> Floats:
+        return self._weights[path]
+
+    def dense(self, rows: Floats, kernel: Floats, bias: Floats) -> Floats:
+        found: Floats = rows @ kernel
+        found += bias
+        return found
+
+    def relu(self, rows: Floats) -> Floats:
+        return np.maximum(rows, 0)
+
+    def join(self, parts: Sequence[Floats]) -> Floats:
+        return np.concatenate(parts, axis=1)
+
+    def part(self, rows: Floats, start: int, stop: int) -> Floats:
+        return rows[:, start:stop]
+
+    def product(self, parts: Sequence[Floats]) -> Floats:
+        found: Floats = np.multiply(parts[0], parts[1])
+        for one in parts[2:]:
+            found *= one
+        return found
+
+    def add(self, parts: Sequence[Floats]) -> Floats:
+        return np.add.reduce(parts)  # type: ignore[no-any-return]
+
+    def total(self, rows: Floats) -> Floats:
+        return rows.sum(axis=1, keepdims=True)  # type: ignore[no-any-return]
+
+    def dropout(self, rows: Floats, rate: float) -> Floats:
+        return rows
+
+    def normalise(self, rows: Floats, path: str) -> Floats:
+        gamma, beta, mean, variance = (self._weights[f"{path}/{one}"] for one in ("gamma", "beta", "mean", "variance"))
+        scale = gamma / np.sqrt(variance + np.float32(SMALLEST))
+        found: Floats = rows * scale
+        found += beta - mean * scale
+        return found
+
+
+def score(architecture: Architecture, weights: Mapping[str, Floats], columns: Codes) -> Floats:
+    """One a row."""
+    on = Plain(weights)
+    count = len(next(iter(columns.values())))
+    found = np.empty(count, np.float32)
+    for start in range(0, count, BLOCK):
+        rows = slice(start, start + BLOCK)
+        features = {
+            table.column: looked_up(table, weights[table_path(table)], columns[table.column][rows]) for table in architecture.tables
+        }
+        for name, width in architecture.numbers:
+            features[name] = columns[name][rows, None] if width is None else columns[name][rows]
+        found[rows] = architecture.network.apply(on, features)[:, 0]
+    return sigmoid(found) if architecture.output == "sigmoid" else found
+
+
+def looked_up(table: Table, vectors: Floats, codes: NDArray[Any]) -> Floats:
+    """[rows, width]; of several codes their vectors' mean or sum."""
+    found: Floats
+    if table.length is None:
+        found = vectors[codes]
+        return found
+    found = np.zeros((len(codes), table.width), vectors.dtype)
+    there = codes != NULL
+    for at in range(codes.shape[1]):
+        rows = np.flatnonzero(there[:, at])
+        found[rows] += vectors[codes[rows, at]]
+    if table.pooling == "mean":
+        found /= np.maximum(there.sum(axis=1, keepdims=True), 1).astype(np.float32)
+    return found
+
+
+def sigmoid(logits: Floats) -> Floats:
+    """Whatever their size, without an overflow."""
+    small = np.exp(-np.abs(logits))
+    found: Floats = (np.where(logits >= 0, np.float32(1), small) / (1 + small)).astype(np.float32)
+    return found

@@ -1,0 +1,232 @@
+"""One step of training: look up, differentiate with respect to what was looked up, update these rows and the network's weights.
+
+What a step costs follows from its batch: of tables it touches the rows that the batch reads (`lookup`), in memory that changes in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.inputs.batches import Batch
+from pipelines.inputs.tables import Codes
+from pipelines.models.neural import plain
+from pipelines.models.neural.architecture import Architecture
+from pipelines.models.neural.frameworks import Framework
+from pipelines.models.neural.fused import Fused, fuse
+from pipelines.models.neural.lookup import Reader
+from pipelines.models.neural.operations import HALF, Learning, Served
+from pipelines.models.neural.optimizers import Name, dense_of, rows_of
+from pipelines.models.neural.weights import Weights
+
+Loss = Callable[[Any, Any], Any]
+"""Of logits and labels, [rows] both: the mean over the rows."""
+
+
+def logistic(logits: Any, labels: Any) -> Any:
+    from keras import ops
+
+    return ops.mean(ops.softplus(logits) - logits * labels)
+
+
+@dataclass(frozen=True)
+class How:
+    optimizer: Name = "adam"
+    learning_rate: float = 0.003
+    seed: int = 1
+    half: bool = False
+    """Whether the network computes in bfloat16. Weights, and what is summed up over a batch, stay float32."""
+    jit: bool = False
+    """Whether the network and its gradient are compiled."""
+    penalty: float = 0.0
+    """Of each row's looked-up vectors: their squares count so much in the loss."""
+    fused: bool = True
+
+
+class NeuralStep:
+    """Implements Step."""
+
+    def __init__(self, framework: Framework, architecture: Architecture, weights: Weights, how: How = How(), loss: Loss = logistic) -> None:
+        import keras
+
+        self.name, self.architecture, self.how = framework.name, architecture, how
+        self._on, self._loss = framework, loss
+        self._fused = fuse(architecture.tables, apart=not how.fused)
+        self._readers = [Reader(one) for one in self._fused]
+        self._tables = [framework.table(one.joined(weights)) for one in self._fused]
+        self._optimizer = rows_of(how.optimizer, how.learning_rate)
+        self._slots = [self._begun(one) for one in self._fused]
+        network = architecture.network
+        self._dense = {path: _variable(weights[path], path) for path in network.weights(architecture.features)}
+        self._moving = {path: _variable(weights[path], path, trainable=False) for path in architecture.moving}
+        self._chance = keras.random.SeedGenerator(how.seed % 2**31)
+        self._dense_optimizer = dense_of(how.optimizer, how.learning_rate)
+        self._dense_optimizer.build(list(self._dense.values()))
+        self._differentiated = framework.differentiated(self._forward, list(self._dense.values()), how.jit)
+        self._run: Callable[..., Any] | None = None
+        self._last: Codes = {}
+        self._plain: Weights | None = None
+
+    def __call__(self, batch: Batch) -> Any:
+        self._plain, self._last = None, batch.columns
+        given = self._given(batch.columns, batch.labels)
+        if self._run is None:
+            self._run = self._on.compiled(self._step, given)
+        return self._run(*given)
+
+    def score(self, columns: Codes) -> NDArray[np.float32]:
+        if self._plain is None:
+            self._plain = self.weights()
+        return plain.score(self.architecture, self._plain, columns)
+
+    def apart(self, most: int = 4_096) -> float:
+        """How far the framework's scores of the last batch are from those of the arrays that it trained."""
+        if not self._last:
+            return 0.0
+        columns = {name: column[:most] for name, column in self._last.items()}
+        return float(np.abs(self.score(columns) - self.own_score(columns)).max())
+
+    def own_score(self, columns: Codes) -> NDArray[np.float32]:
+        """By the framework itself, as it is served."""
+        from keras import ops
+
+        readings, numbers, _ = self._given(columns, np.zeros(len(next(iter(columns.values()))), np.float32))
+        found = self._on.compiled(self._scored, (readings, numbers))(readings, numbers)
+        return np.asarray(ops.convert_to_numpy(found))
+
+    def weights(self) -> Weights:
+        """By path; copies."""
+        found: Weights = {}
+        for fused, table in zip(self._fused, self._tables, strict=True):
+            found |= fused.parted(self._on.array(table))
+        return found | {path: _array(one) for path, one in (self._dense | self._moving).items()}
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        found: dict[str, NDArray[Any]] = {f"weights/{path}": array for path, array in self.weights().items()}
+        for fused, slots in zip(self._fused, self._slots, strict=True):
+            for name, slot in slots.items():
+                found |= {f"{name}/{path}": array for path, array in fused.parted(self._on.array(slot)).items()}
+        return found | {f"optimizer/{at}": _array(one) for at, one in enumerate(self._others())}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._plain = None
+        for fused, table, slots in zip(self._fused, self._tables, self._slots, strict=True):
+            for name, one in {"weights": table, **slots}.items():
+                kept = {path.removeprefix(f"{name}/"): array for path, array in state.items() if path.startswith(f"{name}/")}
+                self._on.fill(one, fused.joined(kept))
+        for path, variable in (self._dense | self._moving).items():
+            variable.assign(state[f"weights/{path}"])
+        for at, variable in enumerate(self._others()):
+            variable.assign(state[f"optimizer/{at}"])
+
+    def _others(self) -> list[Any]:
+        return [*self._dense_optimizer.variables, self._chance.state]
+
+    def _begun(self, fused: Fused) -> dict[str, Any]:
+        return {name: self._on.table(rows) for name, rows in self._optimizer.begin(fused.rows, fused.width).items()}
+
+    def _given(self, columns: Codes, labels: NDArray[np.float32]) -> tuple[Any, Any, Any]:
+        """Arrays alone, in tuples."""
+        readings = []
+        for reader in self._readers:
+            found = reader(columns)
+            lists = tuple((one.places, one.segments, one.offsets, one.shares) for one in found.lists)
+            readings.append((found.rows, found.places, lists))
+        return tuple(readings), {name: columns[name] for name, _ in self.architecture.numbers}, labels
+
+    def _step(self, readings: Any, numbers: Any, labels: Any) -> Any:
+        read = [self._on.gather(table, rows) for table, (rows, _, _) in zip(self._tables, readings, strict=True)]
+        blocks, shares = self._looked_up(read, readings)
+        loss, moved, by_block, by_weight = self._differentiated(blocks, shares, numbers, labels)
+        self._dense_optimizer.apply(by_weight, list(self._dense.values()))
+        for path, value in moved.items():
+            self._moving[path].assign(value)
+        gradients = iter(by_block)
+        for at, (rows, places, lists) in enumerate(readings):
+            self._update(at, rows, read[at], self._summed(at, rows, places, lists, gradients))
+        return loss
+
+    def _looked_up(self, read: Any, readings: Any) -> tuple[list[Any], list[Any]]:
+        """Blocks: of each fused table the vectors of its single columns, [columns, rows, width], and the sums of each column of lists."""
+        blocks, shares = [], []
+        for fused, values, (_, places, lists) in zip(self._fused, read, readings, strict=True):
+            if fused.single:
+                blocks.append(self._on.gather(values, places))
+            for one, segments, offsets, share in lists:
+                blocks.append(self._on.pool(values, one, segments, offsets))
+                shares.append(share)
+        return blocks, shares
+
+    def _features(self, blocks: Any, shares: Any, numbers: Any) -> dict[str, Any]:
+        from keras import ops
+
+        found, block, share = dict[str, Any](), iter(blocks), iter(shares)
+        for fused in self._fused:
+            if fused.single:
+                many = next(block)
+                several = ops.unstack(many, len(fused.single), axis=0) if len(fused.single) > 1 else [ops.squeeze(many, 0)]
+                found |= {one.column: vectors for one, vectors in zip(fused.single, several, strict=True)}
+            for one in fused.lists:
+                found[one.column] = next(block) * next(share)
+        for name, width in self.architecture.numbers:
+            found[name] = ops.expand_dims(numbers[name], 1) if width is None else numbers[name]
+        return found
+
+    def _forward(self, blocks: Any, shares: Any, numbers: Any, labels: Any) -> tuple[Any, dict[str, Any]]:
+        from keras import ops
+
+        features = self._features(blocks, shares, numbers)
+        on = Learning(self._dense, self._moving, self._chance, self.how.half)
+        given = {name: ops.cast(one, HALF) for name, one in features.items()} if self.how.half else features
+        logits = ops.cast(self.architecture.network.apply(on, given)[:, 0], "float32")
+        loss = self._loss(logits, labels)
+        if self.how.penalty:
+            vectors = [features[one.column] for one in self.architecture.tables]
+            loss = loss + self.how.penalty * sum(ops.mean(ops.sum(ops.square(one), axis=1)) for one in vectors)
+        return loss, on.moved
+
+    def _scored(self, readings: Any, numbers: Any) -> Any:
+        from keras import ops
+
+        read = [self._on.gather(table, rows) for table, (rows, _, _) in zip(self._tables, readings, strict=True)]
+        features = self._features(*self._looked_up(read, readings), numbers)
+        logits = self.architecture.network.apply(Served(self._dense, self._moving, None, False), features)[:, 0]
+        return ops.sigmoid(logits) if self.architecture.output == "sigmoid" else logits
+
+    def _summed(self, at: int, rows: Any, places: Any, lists: Any, gradients: Any) -> Any:
+        """The gradient of the rows that were read."""
+        from keras import ops
+
+        fused, parts, found = self._fused[at], [], []
+        if fused.single:
+            parts.append(ops.reshape(next(gradients), (-1, fused.width)))
+            found.append(ops.reshape(places, (-1,)))
+        for one, segments, _, _ in lists:
+            parts.append(self._on.gather(next(gradients), segments))
+            found.append(one)
+        whole, where = (ops.concatenate(one) if len(one) > 1 else one[0] for one in (parts, found))
+        return self._on.summed(whole, where, ops.shape(rows)[0])
+
+    def _update(self, at: int, rows: Any, values: Any, gradient: Any) -> None:
+        slots = self._slots[at]
+        known = {name: self._on.gather(slot, rows) for name, slot in slots.items()}
+        moved, after = self._optimizer.step(values, gradient, known)
+        self._on.scatter(self._tables[at], rows, moved)
+        for name, slot in slots.items():
+            self._on.scatter(slot, rows, after[name])
+
+
+def _variable(array: NDArray[np.float32], path: str, trainable: bool = True) -> Any:
+    import keras
+
+    return keras.Variable(array, trainable=trainable, dtype="float32", name=path.replace("/", "_"))
+
+
+def _array(variable: Any) -> NDArray[Any]:
+    from keras import ops
+
+    return np.array(ops.convert_to_numpy(variable))

@@ -1,0 +1,120 @@
+"""Trains a neural family's model: what all of them do once they have said what their network is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from pipelines.models.family import Fitted, Task
+from pipelines.models.neural.architecture import Architecture
+from pipelines.models.neural.frameworks import load_framework
+from pipelines.models.neural.fused import fuse
+from pipelines.models.neural.model import NeuralModel
+from pipelines.models.neural.step import How, Loss, NeuralStep, logistic
+from pipelines.models.neural.weights import WEIGHTS, Weights, begin, grow, load_weights
+from pipelines.models.tables import Table
+from pipelines.training.course import Course, Wants, run
+from shared.contracts.models import Training
+from shared.domain.errors import Invalid
+
+APART = 1e-4
+"""How far the framework's scores may be from the plain arrays': they add up in another order."""
+
+
+class Sampled(Protocol):
+    """A family's parameters, as far as batches follow from them."""
+
+    @property
+    def negatives(self) -> int: ...
+    @property
+    def verified(self) -> bool: ...
+
+
+def train_neural(
+    task: Task,
+    params: Sampled,
+    architecture: Architecture,
+    penalty: float = 0.0,
+    loss: Loss = logistic,
+    first: Callable[[], Weights] | None = None,
+) -> Fitted:
+    """`penalty`: what the squares of looked-up vectors count in the loss. `first`: what a run that has no parent begins from."""
+    done = run_steps(task, params, architecture, penalty, loss, first)
+    model = NeuralModel(architecture, done.step.weights())
+    return Fitted(model, metrics_of(done), facts_of(done), done.document)
+
+
+def run_steps(
+    task: Task,
+    params: Sampled,
+    architecture: Architecture,
+    penalty: float = 0.0,
+    loss: Loss = logistic,
+    first: Callable[[], Weights] | None = None,
+) -> Course[NeuralStep]:
+    """For a family that makes a model of its own of the step's weights."""
+    report_sizes(architecture.tables, task.log)
+
+    def begun() -> NeuralStep:
+        task.log.info("starting %s", {"tensorflow": "TensorFlow", "torch": "PyTorch"}[task.model.framework])
+        framework = load_framework(task.model.framework)
+        if task.model.train.compile and (missing := framework.missing_compiler()):
+            raise Invalid(f"model.train.compile: {missing}: leave it out, or give the stage an image that has one")
+        return NeuralStep(framework, architecture, first_weights(task, architecture, first), how(task.model.train, penalty), loss)
+
+    wants = Wants(params.negatives, params.verified, architecture.widths, architecture.lookups, architecture.size)
+    done = run(task, wants, begun)
+    check_equal(done.step)
+    return done
+
+
+def metrics_of(done: Course[NeuralStep]) -> dict[str, float]:
+    return done.metrics | {"train.parameters": float(done.step.architecture.parameters)}
+
+
+def facts_of(done: Course[NeuralStep]) -> dict[str, Any]:
+    return {"framework": done.step.name, "embeddings": sizes(done.step.architecture.tables)} | done.facts
+
+
+def first_weights(task: Task, architecture: Architecture, first: Callable[[], Weights] | None) -> Weights:
+    if task.parent is not None:
+        return grow(architecture, load_weights(task.parent(WEIGHTS)))
+    if first is not None:
+        return first()
+    return begin(architecture, task.model.train.seed)
+
+
+def how(training: Training, penalty: float) -> How:
+    return How(
+        training.optimizer,
+        training.learning_rate,
+        training.seed,
+        half=training.mixed_precision,
+        jit=training.compile,
+        penalty=penalty,
+    )
+
+
+def check_equal(step: NeuralStep) -> None:
+    """Whether the arrays that are kept score as the framework does that trained them: what is judged and served from here on is they."""
+    apart = step.apart()
+    if not apart <= APART:
+        raise RuntimeError(f"{step.name} scores a row {apart:.2g} apart from the arrays that it trained: nothing is published")
+
+
+def sizes(tables: Sequence[Table]) -> dict[str, Any]:
+    """Of all tables, as they lie in memory."""
+    fused = [{"columns": [one.column for one in some.tables], "rows": some.rows, "width": some.width} for some in fuse(tables)]
+    return {"bytes": sum(one.size for one in tables), "bytes_per_row": sum(one.lookup for one in tables), "fused": fused}
+
+
+def report_sizes(tables: Sequence[Table], log: logging.Logger) -> None:
+    for one in tables:
+        several = f", {one.pooling} of up to {one.length}" if one.length is not None else ""
+        log.info("table %s: %s x %d, %.1f MB%s", one.column, f"{one.cardinality:,}", one.width, one.size / 1e6, several)
+    found = sizes(tables)
+    for some in found["fused"]:
+        if len(some["columns"]) > 1:
+            log.info("tables %s lie in one of %s x %d", ", ".join(some["columns"]), f"{some['rows']:,}", some["width"])
+    log.info("in all %.1f MB; a row reads %s bytes at most", found["bytes"] / 1e6, f"{found['bytes_per_row']:,}")

@@ -1,0 +1,70 @@
+"""The arrays of a neural model: begun by a seed, the same on every framework; kept in `.npz` under their paths; grown in warm runs."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.features.columns import FIRST
+from pipelines.models.neural.architecture import Architecture, table_path
+from shared.domain.errors import Invalid
+
+WEIGHTS = "weights.npz"
+Weights = dict[str, NDArray[np.float32]]
+SPREAD = 0.05
+"""Vectors begin evenly between this and its negative."""
+
+
+def begin(architecture: Architecture, seed: int) -> Weights:
+    """Each array from the seed and its own path, so that another table changes nothing in the others."""
+    tables = {table_path(one) for one in architecture.tables}
+    found = {path: _begun(path, shape, seed, path in tables) for path, shape in architecture.shapes.items()}
+    return found | {path: np.full(shape, path.endswith("/variance"), np.float32) for path, shape in architecture.moving.items()}
+
+
+def _begun(path: str, shape: tuple[int, ...], seed: int, table: bool) -> NDArray[np.float32]:
+    if len(shape) < 2:
+        return np.full(shape, path.endswith("/gamma"), np.float32)
+    found = np.random.default_rng((seed, zlib.crc32(path.encode()))).random(shape, dtype=np.float32)
+    limit = np.float32(SPREAD if table else math.sqrt(6 / sum(shape)))  # Glorot's
+    found *= 2 * limit
+    found -= limit
+    return found
+
+
+def save_weights(weights: Mapping[str, NDArray[np.float32]], path: Path) -> Path:
+    with path.open("wb") as stream:
+        np.savez(stream, **weights)
+    return path
+
+
+def load_weights(path: Path) -> Weights:
+    with np.load(path, allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def grow(architecture: Architecture, parent: Mapping[str, NDArray[np.float32]]) -> Weights:
+    """A warm run's first weights: its parent's.
+
+    Embedding tables may have grown: old rows keep their vectors, and each new row starts as the mean of the parent's
+    known rows (null, padding and unknown left out). Any other difference in shape is refused.
+    """
+    tables, wanted = {table_path(one) for one in architecture.tables}, architecture.shapes | architecture.moving
+    if left := sorted(set(parent) - set(wanted)):
+        raise Invalid(f"model.params: the parent has '{left[0]}', this model hasn't: a warm run can't change layers, start a full one")
+    return {path: _grown(path, shape, parent, path in tables) for path, shape in wanted.items()}
+
+
+def _grown(path: str, shape: tuple[int, ...], parent: Mapping[str, NDArray[np.float32]], table: bool) -> NDArray[np.float32]:
+    old = parent.get(path)
+    if old is None or old.shape[1:] != shape[1:] or old.shape[0] > shape[0] or (old.shape != shape and not table):
+        raise Invalid(f"model.params: '{path}' is not as the parent's: a warm run can't change layers, start a full one")
+    if old.shape == shape:
+        return old.copy()
+    known = old[FIRST:] if len(old) > FIRST else old
+    return np.concatenate([old, np.repeat(known.mean(axis=0, keepdims=True), shape[0] - len(old), axis=0)])

@@ -1,0 +1,67 @@
+"""Families of somebody's own: `module:Class`, out of modules that the operator allows and that are installed where stages run.
+
+Nothing else can be imported by a spec, and the control plane imports none of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection
+from typing import Any
+
+from pipelines.features.reading import READS
+from pipelines.models.family import Family, Trained
+from shared.contracts.families import OWN, OwnParams
+from shared.contracts.models import Model
+from shared.domain.errors import Invalid
+
+_FAMILY = ("reads", "train", "load")
+_TRAINED = ("meaning", "tables", "save", "score", "lower", "embeddings")
+
+
+def is_own(name: str) -> bool:
+    return OWN.fullmatch(name) is not None
+
+
+def module_of(name: str) -> str:
+    return name.partition(":")[0]
+
+
+def own_family(name: str, allowed: Collection[str]) -> Family:
+    module, _, wanted = name.partition(":")
+    if module not in allowed:
+        known = ", ".join(sorted(allowed)) or "none at all"
+        raise Invalid(f"model.family: the operator doesn't allow the module '{module}' (allowed: {known}; EYAS_FAMILIES names them)")
+    try:
+        found = getattr(importlib.import_module(module), wanted, None)
+    except Exception as error:  # of code that isn't ours
+        why = " ".join(str(error).split())
+        raise Invalid(f"model.family: '{module}' can't be imported where stages run: {type(error).__name__}: {why}") from error
+    if not isinstance(found, type):
+        raise Invalid(f"model.family: the module '{module}' has no class '{wanted}'")
+    _complete(found, _FAMILY, f"the class '{name}'")
+    if found.reads not in READS:  # type: ignore[attr-defined]
+        raise Invalid(f"model.family: '{name}': reads is {found.reads!r}: one of {', '.join(READS)} is expected")  # type: ignore[attr-defined]
+    family: Family = found()
+    return family
+
+
+def check_params(family: Family, model: Model) -> None:
+    """Before any data is read, where the family has a `check` for what the spec says."""
+    check = getattr(family, "check", None)
+    if not isinstance(model.params, OwnParams) or check is None:
+        return
+    try:
+        check(dict(model.params.root))
+    except (TypeError, ValueError) as error:
+        raise Invalid(f"model.params: {' '.join(str(error).split())}") from None
+
+
+def check_trained(model: Trained, name: str) -> None:
+    _complete(model, _TRAINED, f"what '{name}' has trained")
+
+
+def _complete(one: Any, needed: tuple[str, ...], what: str) -> None:
+    lacking = [part for part in needed if not hasattr(one, part)]
+    if lacking:
+        raise Invalid(f"model.family: {what} lacks {', '.join(lacking)}: see docs/how-to/own-family.md")

@@ -1,0 +1,39 @@
+"""What `mf` chooses by itself: how strongly to regularise. Large data is thinned out by users first."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+
+from pipelines.training.als import Terms, begin, sweeps
+from pipelines.training.choice import best, climb, hold_out_likes
+from pipelines.training.likes import Pairs
+
+STRENGTHS = (0.001, 0.002, 0.003, 0.005, 0.008, 0.015, 0.03, 0.06, 0.1)
+UNJUDGED = 0.03
+"""Where there are too few likes to judge by."""
+MOST_PAIRS = 1_000_000
+_BEGIN, _SWEEPS = 0.008, 4
+
+
+def choose_strength(pairs: Pairs, width: int, unobserved: float, seed: int, log: logging.Logger) -> float:
+    held = hold_out_likes(_thinned(pairs, seed), seed)
+    if held is None:
+        log.info("too few likes to choose the regularisation by: %g it is", UNJUDGED)
+        return UNJUDGED
+
+    def judge(strength: float) -> float:
+        factors = begin(pairs.user_count, pairs.item_count, width, seed)
+        for _ in sweeps(held.before, factors, Terms(unobserved, strength), _SWEEPS):
+            pass
+        return held.ndcg(lambda users: factors.users[users] @ factors.items.T)
+
+    return best(climb(STRENGTHS, _BEGIN, judge), "regularisation", log)
+
+
+def _thinned(pairs: Pairs, seed: int) -> Pairs:
+    if len(pairs) <= MOST_PAIRS:
+        return pairs
+    kept = np.random.default_rng((seed, 47)).random(pairs.user_count) < MOST_PAIRS / len(pairs)
+    return pairs.take(np.flatnonzero(kept[pairs.users]))

@@ -1,0 +1,55 @@
+"""How many rows a step takes where the spec doesn't say (G-25): what keeps a machine busy, and no more than what the data can bear.
+
+Layers: 65,536 rows for small ones (up to 2^17 multiplications a row), half of it for each four times as many, 8,192 at least: 8,192 for
+2048-1024-512-256. Lists: 2^20 values looked up in a step at most, so 16,384 rows of one list of 64, divided by the number of such lists.
+Data: an epoch has `STEPS` steps at least, so that a model has some to learn in; but no step takes fewer than `FEWEST` rows for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+MOST, LEAST, FEWEST, STEPS = 65_536, 8_192, 1_024, 256
+_SMALL = 1 << 17
+_LOOKED_UP = 1 << 20
+
+
+@dataclass(frozen=True)
+class BatchSize:
+    size: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.size:,} rows a step, {self.why}"
+
+
+def batch_size(chosen: int | None, widths: Sequence[int], lookups: float, rows: int | None) -> BatchSize:
+    """`chosen`: the spec's word. `widths`: of the layers one after the other, what goes in and what comes out among them. `lookups`: of a
+    row, in all tables. `rows`: of an epoch, negatives among them; None before they are known."""
+    if chosen is not None:
+        return BatchSize(chosen, "as the spec says")
+    by_layers = _by_layers(sum(one * other for one, other in pairwise(widths)))
+    by_lists = _power(int(_LOOKED_UP / max(1.0, lookups)))
+    found = min(
+        BatchSize(by_layers, f"by rule of its layers ({'-'.join(map(str, widths)) or 'none'})"),
+        BatchSize(max(FEWEST, by_lists), f"by rule of its tables ({lookups:.3g} values looked up a row)"),
+        key=lambda one: one.size,
+    )
+    if rows is None:
+        return BatchSize(found.size, f"{found.why}; less on few rows, which training counts")
+    by_data = max(FEWEST, _power(rows // STEPS))
+    return BatchSize(by_data, f"by rule of its {rows:,} rows an epoch, for {STEPS} steps") if by_data < found.size else found
+
+
+def _by_layers(products: int) -> int:
+    size, most = MOST, _SMALL
+    while products > most and size > LEAST:
+        size, most = size // 2, most * 4
+    return size
+
+
+def _power(value: int) -> int:
+    """The greatest power of two that is no greater."""
+    return 1 << max(0, value.bit_length() - 1)

@@ -1,0 +1,226 @@
+"""Vectors of users and items by gradient: each like against what its user didn't like.
+
+A step takes some users with all of their likes, and all items, or of a large catalogue those that were liked and an even sample of the
+others, which then weigh for all. So a step is a few matrix products, and a user's likes are never among the negatives. For a like i of
+user u, with s the score (the inner product and the item's own level), and n times the mean over the unliked items j:
+
+    softmax:   -log of  e^s(u,i) / (e^s(u,i) + n mean e^s(u,j))
+    logistic:  -log sigmoid(s(u,i)) - n mean log(1 - sigmoid(s(u,j)))
+
+That is what n sampled negatives for each like come to, without the chance of the sample. Vectors are kept small by so much for each
+like that they explain: heavy users and popular items may have longer ones. With `damping` a user who likes a lot has less of a say for
+each like, as metrics that count users want it. With `blend` a user's vector is his own and the sum, scaled by
+the root of their number, of vectors of what he liked; half of these, drawn anew in each step, are left out, so that no item learns to
+point at itself. Adam; its rate rises at first and falls to nothing at the end. Equal input gives equal vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.training.als import Factors, Floats
+from pipelines.training.likes import Ints, Likes, Pairs
+
+CELLS = 1 << 20
+"""Scores of a step: 4 MiB of float32, which caches still hold."""
+USERS, STEPS = 256, 24
+"""Users of a step at most; an epoch has as many steps at least, or as there are users."""
+SAMPLE = 8192
+"""Items of a step that stand against its likes; a smaller catalogue does as a whole."""
+WARM = 0.05
+"""Of all steps: how long the rate rises."""
+KEPT = 0.5
+"""Of what a user liked, as a step sees it in the user's vector."""
+FIRM = 10
+"""Likes by which every user's own vector is kept smaller, so that few likes don't say much."""
+_MOST = np.float32(30)
+"""Of a logit that the logistic loss tells from a larger one."""
+
+
+@dataclass(frozen=True)
+class Aim:
+    loss: Literal["softmax", "logistic"]
+    negatives: float
+    """How many stand against a like."""
+    regularisation: float
+    blend: bool = False
+    damping: float = 0.0
+    """A like of a user who has n of them weighs n to the minus this."""
+
+
+class Adam:
+    """Of the rows of one table: each counts its own steps, so that rows that are seldom met start as boldly."""
+
+    def __init__(self, values: Floats) -> None:
+        self.values = values
+        self._mean, self._square = np.zeros_like(values), np.zeros_like(values)
+        self._steps = np.zeros(len(values), np.int64)
+
+    def step(self, rows: Ints | slice, gradient: NDArray[Any], rate: float, first: float = 0.9, second: float = 0.99) -> None:
+        self._steps[rows] += 1
+        steps = self._steps[rows]
+        mean = np.float32(first) * self._mean[rows] + np.float32(1 - first) * gradient
+        square = np.float32(second) * self._square[rows] + np.float32(1 - second) * np.square(gradient)
+        self._mean[rows], self._square[rows] = mean, square
+        square *= _column(1 / (1 - second**steps), square)
+        np.sqrt(square, out=square)
+        square += np.float32(1e-8)
+        mean *= _column(rate / (1 - first**steps), mean)
+        mean /= square
+        self.values[rows] -= mean
+
+
+def _column(values: NDArray[Any], like: NDArray[Any]) -> Floats:
+    return values.astype(np.float32).reshape(-1, *[1] * (like.ndim - 1))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What is learned."""
+
+    own: Floats
+    items: Floats
+    level: Floats
+    """Of an item, whoever looks at it."""
+    liked: Floats
+    """What an item adds to the vectors of those who liked it; no rows where nothing is blended."""
+
+    def factors(self, by_user: Likes) -> Factors:
+        """Two tables whose inner product ranks as the score does. The items' level stands in their last column, around zero and as large as
+        any other one, so that items that are alike still point the same way; the users' last column makes up for it."""
+        users = self.own.copy()
+        if len(self.liked):
+            scale = _scale(by_user.lengths)
+            for user in np.flatnonzero(by_user.lengths):
+                users[user] += self.liked[by_user.of(user)].sum(axis=0) * scale[user]
+        level = self.level - self.level.mean()
+        size = max(float(level.std()) / max(float(self.items.std()), 1e-6), 1e-6)
+        sizes = np.full((len(users), 1), size, np.float32)
+        return Factors(np.concatenate([users, sizes], axis=1), np.concatenate([self.items, level[:, None] / np.float32(size)], axis=1))
+
+
+def begin_parts(pairs: Pairs, width: int, blend: bool, seed: int) -> Parts:
+    random = np.random.default_rng((seed, 47))
+    counts = np.bincount(pairs.items, minlength=pairs.item_count)
+    level = np.log((counts + 1) / counts.mean()).astype(np.float32)
+
+    def drawn(rows: int) -> Floats:
+        found: Floats = random.standard_normal((rows, width), dtype=np.float32) * np.float32(0.1 / np.sqrt(width))
+        return found
+
+    return Parts(drawn(pairs.user_count), drawn(pairs.item_count), level, drawn(pairs.item_count if blend else 0))
+
+
+class Contrast:
+    """Trains `parts` in place."""
+
+    def __init__(self, pairs: Pairs, parts: Parts, aim: Aim, rate: float, epochs: int, seed: int) -> None:
+        self.aim, self.parts, self._by_user = aim, parts, pairs.by_user()
+        self._likes, self._item_count = len(pairs), pairs.item_count
+        self._random = np.random.default_rng((seed, 53))
+        self._users = np.flatnonzero(self._by_user.lengths)
+        self._weights = _weights(self._by_user.lengths, aim.damping)
+        sampled = min(SAMPLE, pairs.item_count)
+        self._at_once = max(1, min(USERS, CELLS // sampled, len(self._users) // STEPS))
+        self._rates = _rates(rate, epochs * -(-len(self._users) // self._at_once))
+        self._own, self._items, self._level, self._liked = (Adam(one) for one in (parts.own, parts.items, parts.level, parts.liked))
+
+    def epoch(self) -> float:
+        """Every like once; the loss per like."""
+        order = self._random.permutation(self._users)
+        total = sum(self._step(order[at : at + self._at_once]) for at in range(0, len(order), self._at_once))
+        return total / self._likes
+
+    def _step(self, users: Ints) -> float:
+        rate, aim, parts = next(self._rates), self.aim, self.parts
+        lengths = self._by_user.lengths[users]
+        rows = np.repeat(np.arange(len(users)), lengths)
+        items = np.concatenate([self._by_user.of(user) for user in users])
+        columns, places, weights = self._columns(items)
+        level = parts.level[columns]
+        theirs = parts.items[columns]
+
+        queries = parts.own[users]
+        if aim.blend:
+            shown = np.zeros((len(users), len(level)), np.float32)
+            shown[rows, places] = (self._random.random(len(rows), np.float32) < KEPT) / np.float32(KEPT)
+            shown *= _scale(lengths)[:, None]
+            queries = queries + shown @ parts.liked[columns]
+        scores = queries @ theirs.T
+        scores += level
+        slopes, loss = _slopes(aim, scores, rows, places, lengths, weights, self._item_count)
+        slopes *= self._weights[users][:, None]
+
+        met = np.bincount(places, minlength=len(level)) + weights * (len(rows) / self._item_count)
+        small = np.float32(aim.regularisation)
+        towards = slopes @ theirs
+        if aim.blend:
+            self._liked.step(columns, shown.T @ towards + small * _column(met, theirs) * parts.liked[columns], rate)
+        self._items.step(columns, slopes.T @ queries + small * _column(met, theirs) * theirs, rate)
+        self._level.step(columns, slopes.sum(axis=0), rate)
+        self._own.step(users, towards + small * _column(lengths + FIRM, towards) * parts.own[users], rate)
+        return loss
+
+    def _columns(self, items: Ints) -> tuple[Ints | slice, Ints, Floats]:
+        """The items of a step; where each like is among them; for how many each of them stands as a negative."""
+        if self._item_count <= SAMPLE:
+            return slice(None), items, np.ones(self._item_count, np.float32)
+        drawn = self._random.choice(self._item_count, SAMPLE, replace=False, shuffle=False)
+        columns, places = np.unique(np.concatenate([drawn, items]), return_inverse=True)
+        weights = np.zeros(len(columns), np.float32)
+        weights[places[:SAMPLE]] = self._item_count / SAMPLE
+        return columns, places[SAMPLE:], weights
+
+
+def _slopes(aim: Aim, scores: Floats, rows: Ints, places: Ints, lengths: Ints, weights: Floats, item_count: int) -> tuple[Floats, float]:
+    """The loss of all likes, and how it changes with each score. `scores` are written over."""
+    each = (aim.negatives / np.maximum(item_count - lengths, 1)).astype(np.float32)
+    if aim.loss == "softmax":
+        scores -= scores.max(axis=1, keepdims=True)
+        np.exp(scores, out=scores)
+        mine = scores[rows, places]
+        scores *= weights
+        scores[rows, places] = 0
+        against = scores.sum(axis=1) * each
+        whole = mine + against[rows] + np.float32(1e-30)
+        right = mine / whole
+        scores *= (np.bincount(rows, 1 / whole, len(lengths)) * each)[:, None].astype(np.float32)
+        scores[rows, places] = right - 1
+        return scores, -float(np.log(right + np.float32(1e-30)).sum(dtype=np.float64))
+    np.clip(scores, -_MOST, _MOST, out=scores)
+    mine = scores[rows, places]
+    odds = np.exp(scores)
+    missed = np.log1p(odds) * weights
+    missed[rows, places] = 0
+    against = each * lengths
+    loss = float(np.log1p(np.exp(-mine)).sum(dtype=np.float64)) + float(against @ missed.sum(axis=1))
+    np.divide(odds, odds + 1, out=scores)
+    right = scores[rows, places]
+    scores *= weights
+    scores *= against[:, None]
+    scores[rows, places] = right - 1
+    return scores, loss
+
+
+def _scale(lengths: Ints) -> Floats:
+    found: Floats = (1 / np.sqrt(np.maximum(lengths, 1))).astype(np.float32)
+    return found
+
+
+def _weights(lengths: Ints, damping: float) -> Floats:
+    """Of each user's likes; on average over all likes 1."""
+    there = np.maximum(lengths, 1).astype(np.float64)
+    said = there**-damping
+    found: Floats = (said * (lengths.sum() / max(float((said * lengths).sum()), 1e-9))).astype(np.float32)
+    return found
+
+
+def _rates(rate: float, steps: int) -> Iterator[float]:
+    for step in range(1, steps + 1):
+        done = step / (steps + 1)
+        yield rate * min(1.0, done / WARM) * (1 - done)

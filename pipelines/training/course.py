@@ -1,0 +1,115 @@
+"""A training from a family's task to a report: what every family that takes steps has in common.
+
+The rows are looked at, a share is held out where the spec says so, the size of a step is chosen, and only then a framework is started: the
+family's `begin` builds what is trained. The loop does the rest.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pipelines.inputs.batches import Batches
+from pipelines.inputs.liked import read_liked
+from pipelines.loaders.memory import MEBIBYTE
+from pipelines.models.family import Task
+from pipelines.training.batch_size import BatchSize, batch_size
+from pipelines.training.loop import train
+from pipelines.training.ranking import rank_held
+from pipelines.training.report import Report
+from pipelines.training.soundness import check_memory, check_rows
+from pipelines.training.step import Step
+from pipelines.training.validation import Validation, hold_out
+
+LOADER = 512 * MEBIBYTE
+"""What batches that are read ahead and shuffled take at most; or a quarter of what training may take."""
+S = TypeVar("S", bound=Step)
+
+
+@dataclass(frozen=True)
+class Wants:
+    """What a family's training is given, and what it weighs."""
+
+    negatives: int
+    """Sampled for each positive."""
+    verified: bool = False
+    """Whether none of them is an item that its user likes."""
+    widths: Sequence[int] = ()
+    """Of its layers one after the other, what goes in and what comes out among them."""
+    lookups: float = 1.0
+    """In all tables, of a row."""
+    weights: int = 0
+    """Bytes."""
+
+
+@dataclass(frozen=True)
+class Course(Generic[S]):
+    step: S
+    """With the weights that are to be published."""
+    report: Report
+    startup: float
+    """Seconds that it took to build it, and to look at the rows."""
+    size: BatchSize
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return {"train.startup_seconds": self.startup} | self.report.metrics
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"batch_size": {"rows": self.size.size, "why": self.size.why}} | self.report.facts
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """`training.json`."""
+        return {**self.report.document, "startup_seconds": self.startup, "batch_size_why": self.size.why}
+
+
+@dataclass(frozen=True)
+class Material:
+    batches: Batches
+    held: Batches | None
+    """What is looked at after each epoch."""
+    size: BatchSize = field(compare=False)
+
+
+def run(task: Task, wants: Wants, begin: Callable[[], S]) -> Course[S]:
+    """`begin` sets the framework's seeds, then builds."""
+    training, started = task.model.train, time.monotonic()
+    check_rows(task.graph, task.rows, task.items, task.users, wants.negatives, task.parent is not None)
+    check_memory(wants.weights, training.optimizer, task.memory)
+    with material(task, wants) as given:
+        task.log.info("%s", given.size)
+        step = begin()
+        look = None
+        if given.held is not None:
+            ranking = None
+            if training.ranks:
+                keys = task.popularity.items
+                ranking = rank_held(given.held, given.batches.path, task.history, keys, given.held.path.parent, step.score)
+            look = Validation(given.held, step.score, ranking)
+        startup = time.monotonic() - started
+        report = train(step, given.batches, training, task.log, look, task.keeping)
+    return Course(step, report, startup, given.size)
+
+
+@contextmanager
+def material(task: Task, wants: Wants) -> Iterator[Material]:
+    training = task.model.train
+    liked = read_liked(task.rows, task.history, task.popularity.items) if wants.verified else None
+    memory = LOADER if task.memory is None else min(LOADER, task.memory // 4)
+    whole = Batches(task.rows, task.graph, task.items, task.users, 1, wants.negatives, training.seed, liked=liked, memory=memory)
+    with tempfile.TemporaryDirectory(prefix="validation-", dir=task.rows.parent) as folder:
+        rest, held = task.rows, None
+        if training.validation:
+            rest, held = hold_out(task.rows, training.validation, training.seed, Path(folder))
+        batches = replace(whole, path=rest)
+        size = batch_size(training.batch_size, wants.widths, wants.lookups, batches.rows_per_epoch())
+        batches = replace(batches, batch_size=size.size)
+        looked = None if held is None else replace(batches, path=held, shuffle=False, unknown_share=0)
+        yield Material(batches, looked, size)

@@ -1,0 +1,62 @@
+"""Who liked what, by position: as pairs, and row by row from either side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Positions = NDArray[np.int64] | NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Likes:
+    """One side's view of who liked what: the positions on the other side, row after row."""
+
+    start: Ints
+    """Where each row begins in `others`; one more than there are rows."""
+    others: Positions
+
+    @property
+    def lengths(self) -> Ints:
+        return np.diff(self.start)
+
+    def of(self, row: int) -> Positions:
+        return self.others[self.start[row] : self.start[row + 1]]
+
+    def rows(self, chosen: Positions) -> Likes:
+        """Of these rows, in their order."""
+        lengths = self.lengths[chosen]
+        begin = np.concatenate([[0], np.cumsum(lengths)])
+        return Likes(begin, self.others[np.arange(begin[-1]) + np.repeat(self.start[chosen] - begin[:-1], lengths)])
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Who liked what, each pair once, the oldest first; positions on either side."""
+
+    users: Ints
+    items: Ints
+    user_count: int
+    item_count: int
+    in_order: bool = True
+    """Whether there are times to be in the order of; else the order says nothing."""
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def take(self, chosen: Ints | slice) -> Pairs:
+        return replace(self, users=self.users[chosen], items=self.items[chosen])
+
+    def by_user(self) -> Likes:
+        return _likes(self.users, self.items, self.user_count)
+
+    def by_item(self) -> Likes:
+        return _likes(self.items, self.users, self.item_count)
+
+
+def _likes(rows: Ints, others: Ints, count: int) -> Likes:
+    order = np.lexsort((others, rows))
+    return Likes(np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))]), others[order])

@@ -1,0 +1,277 @@
+"""The loop around a step: epochs of batches, looks at held-out rows, the best epoch kept, checkpoints, and what is said of it all.
+
+Nothing in it waits for the device but what has to: losses are read late (`pipelines.training.losses`). Its state is a few numbers beside
+the step's and a place in the batches; so a training that was killed and goes on from a checkpoint meets the batches that it would have met.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pipelines.inputs.batches import Batches, Place
+from pipelines.training.keeping import BEST, Keeping, load_state, save_state
+from pipelines.training.losses import Losses
+from pipelines.training.report import Epoch, Report
+from pipelines.training.step import Step
+from pipelines.training.validation import Validation, said
+from shared.contracts.models import Training
+from shared.contracts.progress import Progress
+from shared.domain.errors import Invalid
+
+SAID_EVERY = 10.0
+"""Seconds, at most, without a word."""
+TOLD_EVERY = 2.0
+"""Seconds, at least, between two words to the platform."""
+_TOLD = 50
+"""Epochs that are told of while it runs."""
+_MISSING = {
+    "auc": "the held-out rows are all of one label; choose loss, or sample negatives (model.params.negatives)",
+    "loss": "the family's scores are no probabilities; choose auc or ndcg@10/99",
+}
+
+
+@dataclass
+class Best:
+    epoch: int
+    value: float
+    counted: float
+    """The last value that was better by enough."""
+    looks: int = 0
+    """Since then."""
+
+
+class Loop:
+    def __init__(
+        self,
+        step: Step,
+        batches: Batches,
+        training: Training,
+        log: logging.Logger,
+        look: Validation | None = None,
+        keeping: Keeping | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._step, self._batches, self._training, self._log, self._look, self._clock = step, batches, training, log, look, clock
+        self._rows = batches.rows_per_epoch()
+        which = [batches.batch_size, self._rows, batches.loader.fingerprint]
+        self._keeping = keeping if keeping is None else keeping.resting_on(batches=which)
+        self._steps = -(-self._rows // batches.batch_size)
+        self._place, self._losses = Place(), Losses(training)
+        self._epochs: list[Epoch] = []
+        self._best: Best | None = None
+        self._metric: str = training.compared_by
+        self._resumed: list[dict[str, Any]] = []
+        self._unkept = 0
+        """Steps since the last checkpoint."""
+        self._seconds = self._waited = self._kept = 0.0
+        """Of this epoch: training, of it waiting; of all: keeping."""
+        self._said = self._kept_at = clock()
+        self._told = -math.inf
+
+    def run(self) -> Report:
+        with tempfile.TemporaryDirectory(prefix="best-", dir=self._batches.path.parent) as folder:
+            self._best_path = Path(folder) / BEST
+            self._go_on()
+            ended = ""
+            while not ended:
+                ended = self._epoch()
+            return self._published(ended)
+
+    def _epoch(self) -> str:
+        """Trains one, or the rest of one. Why no other follows, if none does."""
+        number = len(self._epochs) + 1
+        with self._training_time():
+            source = self._batches.placed(number - 1, self._place)
+            while (found := self._next(source)) is not None:
+                batch, self._place = found
+                self._losses.add(self._step(batch), len(batch))
+                self._unkept += 1
+                if self._due():
+                    self._aside()
+            self._losses.settle()
+            rows, loss = self._losses.rows, self._losses.next_epoch()
+        self._place = Place()
+        one = self._looked(Epoch(number, loss, rows, self._seconds, self._waited))
+        self._epochs.append(one)
+        self._seconds = self._waited = 0.0
+        ended = self._compared(one)
+        self._say(f"{one}, {one.rows_per_s:,.0f} rows/s, {self._left():.0f} s left")
+        if not ended and self._checkpoint_due():
+            self._checkpoint()
+        return ended
+
+    def _next(self, source: Iterator[Any]) -> Any:
+        asked = self._clock()
+        found = next(source, None)
+        self._waited += self._clock() - asked
+        return found
+
+    @contextmanager
+    def _training_time(self) -> Iterator[None]:
+        self._running_since = self._clock()
+        yield
+        self._seconds += self._clock() - self._running_since
+
+    def _due(self) -> bool:
+        return self._clock() - self._said >= SAID_EVERY or self._checkpoint_due()
+
+    def _checkpoint_due(self) -> bool:
+        wanted = self._training.checkpoint
+        if self._keeping is None or wanted is None or not self._unkept:
+            return False
+        return self._clock() - self._kept_at >= wanted.every.total_seconds() or (wanted.steps is not None and self._unkept >= wanted.steps)
+
+    def _aside(self) -> None:
+        """What is said and kept in the midst of an epoch; the time of keeping isn't the training's."""
+        now = self._clock()
+        self._seconds += now - self._running_since
+        if now - self._said >= SAID_EVERY:
+            self._losses.settle()
+            rate = self._losses.rows / self._seconds if self._seconds else math.nan
+            where = f"step {self._losses.step:,} of {self._steps:,}"
+            self._say(f"{where}, loss {self._losses.mean:.4f}, {rate:,.0f} rows/s, {self._left():.0f} s left", within=True)
+        if self._checkpoint_due():
+            self._checkpoint()
+        self._running_since = self._clock()
+
+    def _looked(self, one: Epoch) -> Epoch:
+        if self._look is None or one.number < self._training.validate_from:
+            return one
+        began = self._clock()
+        values = self._look()
+        if not all(map(math.isfinite, values.values())):
+            raise Invalid(
+                f"model.train.learning_rate: after epoch {one.number} the model answers with values that are no numbers;"
+                f" {self._training.learning_rate:g} with {self._training.optimizer} is too high: lower it"
+            )
+        return replace(one, looked=values, look_seconds=self._clock() - began, look_rows=self._look.rows)
+
+    def _compared(self, one: Epoch) -> str:
+        """Keeps what is best so far. Why training ends here, if it does."""
+        last = one.number >= self._training.epochs
+        if one.looked:
+            value = one.looked[self._by(one)]
+            stop = self._training.early_stop
+            best = self._best or Best(0, math.inf if self._metric == "loss" else -math.inf, value)
+            counts = best.epoch == 0 or self._better(value, best.counted, stop.min_change if stop is not None else 0.0)
+            best.counted, best.looks = (value, 0) if counts else (best.counted, best.looks + 1)
+            if self._better(value, best.value):
+                best.epoch, best.value = one.number, value
+                if not last:  # of the last epoch the step has the weights
+                    save_state(self._step.state(), self._best_path)
+            self._best = best
+            if stop is not None and best.looks >= stop.patience:
+                return f"no better {self._metric} in {stop.patience} looks"
+        return "all epochs are done" if last else ""
+
+    def _by(self, one: Epoch) -> str:
+        """What epochs are compared by: what the spec says, or else what there is."""
+        if self._metric not in one.looked:
+            there = next((name for name in ("auc", "loss") if name in one.looked), None)
+            if there is None or self._training.early_stop is not None:
+                raise Invalid(f"model.train.early_stop.metric: there is no {self._metric} to compare epochs by: {_MISSING[self._metric]}")
+            self._metric = there
+        return self._metric
+
+    def _better(self, value: float, than: float, by: float = 0.0) -> bool:
+        return value < than - by if self._metric == "loss" else value > than + by
+
+    def _published(self, ended: str) -> Report:
+        last, number = len(self._epochs), len(self._epochs)
+        metric = None
+        if self._best is not None:
+            number, metric = self._best.epoch, self._metric
+            if number != last:
+                self._step.restore(load_state(self._best_path))
+            self._log.info("%s: epoch %d of %d is published, the best by %s", ended, number, last, said({metric: self._best.value}))
+        return Report(
+            self._training, self._batches.batch_size, tuple(self._epochs), number, metric, ended, self._kept, tuple(self._resumed)
+        )
+
+    def _left(self) -> float:
+        """Seconds, if no epoch is spared: as long as the rows, looks and checkpoints until now took on average."""
+        done = len(self._epochs) * self._rows + self._losses.rows
+        spent = sum(one.seconds + one.look_seconds for one in self._epochs) + self._seconds + self._kept
+        return spent / done * (self._training.epochs * self._rows - done) if done else math.nan
+
+    def _say(self, what: str, within: bool = False) -> None:
+        number = len(self._epochs) + within
+        self._log.info("epoch %d of %d, %s", number, self._training.epochs, what)
+        self._said = self._clock()
+        if self._keeping is None or self._said - self._told < TOLD_EVERY:
+            return
+        self._told = self._said
+        done = self._losses.rows if within else self._rows
+        seconds = self._seconds if within else self._epochs[-1].seconds
+        left = self._left()
+        self._keeping.tell(
+            Progress(
+                at=datetime.now(UTC),
+                epoch=number,
+                epochs=self._training.epochs,
+                step=self._losses.step if within else self._steps,
+                steps=self._steps,
+                loss=self._losses.mean if within else self._epochs[-1].loss,
+                rows_per_s=done / seconds if seconds else 0.0,
+                seconds_left=None if math.isnan(left) else left,
+                history=tuple(one.told for one in self._epochs[-_TOLD:]),
+            )
+        )
+
+    def _checkpoint(self) -> None:
+        assert self._keeping is not None
+        began = self._clock()
+        about = {
+            "losses": self._losses.state,
+            "place": list(self._place),
+            "epochs": [asdict(one) for one in self._epochs],
+            "best": None if self._best is None else asdict(self._best),
+            "metric": self._metric,
+            "resumed": self._resumed,
+            "seconds": self._seconds,
+            "waited": self._waited,
+            "kept": self._kept,
+        }
+        self._keeping.keep(about, self._step.state(), self._best_path if self._best_path.exists() else None)
+        self._unkept, self._kept_at = 0, self._clock()
+        self._kept += self._kept_at - began
+
+    def _go_on(self) -> None:
+        """From the newest checkpoint, if there is one of the same."""
+        found = self._keeping.found() if self._keeping is not None and self._training.checkpoint is not None else None
+        if found is None:
+            return
+        about = found.about
+        self._step.restore(found.state)
+        if found.best is not None:
+            shutil.move(found.best, self._best_path)
+        self._losses.go_on(about["losses"])
+        self._place = Place(*about["place"])
+        self._epochs = [Epoch(**one) for one in about["epochs"]]
+        self._best = None if about["best"] is None else Best(**about["best"])
+        self._metric, self._seconds, self._waited, self._kept = (about[name] for name in ("metric", "seconds", "waited", "kept"))
+        at = {"attempt": found.attempt, "epoch": len(self._epochs) + 1, "step": self._losses.step}
+        self._resumed = [*about["resumed"], at]
+        self._log.info("going on from the checkpoint of %s: epoch %d, step %s", found.attempt, at["epoch"], f"{at['step']:,}")
+
+
+def train(
+    step: Step,
+    batches: Batches,
+    training: Training,
+    log: logging.Logger,
+    look: Validation | None = None,
+    keeping: Keeping | None = None,
+) -> Report:
+    """`look`: at what isn't trained on, after each epoch. `keeping`: where checkpoints lie, and who is told how far it is."""
+    return Loop(step, batches, training, log, look, keeping).run()

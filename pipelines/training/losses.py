@@ -1,0 +1,93 @@
+"""The losses of steps: read late, so that nothing waits for the device, and watched, so that a training that breaks ends soon.
+
+Broken is a loss that is no number, or one far above where it began: the mean of the last `RECENT` steps above `FAR` times the mean of the
+first steps (as many as make `FIRST_ROWS` rows). Both are known at most `2 * LATE` steps after they happened.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.contracts.models import Training
+from shared.domain.errors import Invalid
+
+LATE = 64
+"""Steps after which a loss has surely been computed, so that reading it costs nothing."""
+RECENT, FAR, FIRST_ROWS = 64, 2.0, 128
+_LEAST = 0.1
+"""What began lower is taken to have begun there: twice almost nothing is not far."""
+
+
+@dataclass
+class Losses:
+    """Of one training, over all of its epochs. `add` each step's loss; `settle` at an epoch's end, or before its mean is asked for."""
+
+    training: Training
+    epoch: int = 1
+    step: int = 0
+    """Steps of this epoch that are read."""
+    rows: int = 0
+    total: float = 0.0
+    """Over this epoch's rows."""
+    begun: list[tuple[float, int]] = field(default_factory=list)
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    _unread: deque[tuple[Any, int]] = field(default_factory=deque)
+
+    def add(self, loss: Any, rows: int) -> None:
+        self._unread.append((loss, rows))
+        if len(self._unread) >= 2 * LATE:
+            self._read(LATE)
+
+    def settle(self) -> None:
+        self._read(0)
+
+    def next_epoch(self) -> float:
+        """The mean loss of the one that has ended."""
+        self.settle()
+        mean = self.mean
+        self.epoch, self.step, self.rows, self.total = self.epoch + 1, 0, 0, 0.0
+        return mean
+
+    @property
+    def mean(self) -> float:
+        """Of this epoch so far, every row the same; of what is read."""
+        return self.total / self.rows if self.rows else math.nan
+
+    @property
+    def state(self) -> dict[str, Any]:
+        self.settle()
+        names = ("epoch", "step", "rows", "total")
+        return {name: getattr(self, name) for name in names} | {"begun": self.begun, "recent": list(self.recent)}
+
+    def go_on(self, state: Mapping[str, Any]) -> None:
+        self.epoch, self.step, self.rows, self.total = (state[name] for name in ("epoch", "step", "rows", "total"))
+        self.begun = [(value, rows) for value, rows in state["begun"]]
+        self.recent = deque(state["recent"], maxlen=RECENT)
+
+    def _read(self, left: int) -> None:
+        while len(self._unread) > left:
+            loss, rows = self._unread.popleft()
+            self._check(float(loss), rows)
+
+    def _check(self, loss: float, rows: int) -> None:
+        self.step += 1
+        if not math.isfinite(loss):
+            raise Invalid(self._said("the loss is no longer a number"))
+        self.total, self.rows = self.total + loss * rows, self.rows + rows
+        self.recent.append(loss)
+        if sum(count for _, count in self.begun) < FIRST_ROWS:
+            self.begun.append((loss, rows))
+            return
+        began = sum(value * count for value, count in self.begun) / sum(count for _, count in self.begun)
+        now = sum(self.recent) / len(self.recent)
+        if len(self.recent) == RECENT and now > FAR * max(began, _LEAST):
+            raise Invalid(self._said(f"the loss is {now:.3g} over the last {RECENT} steps and began at {began:.3g}: it diverges"))
+
+    def _said(self, what: str) -> str:
+        rate, how = self.training.learning_rate, self.training.optimizer
+        where = f"in epoch {self.epoch}, step {self.step:,}"
+        return f"model.train.learning_rate: {what} {where}; {rate:g} with {how} is too high: lower it, to {rate / 10:g} say"

@@ -1,0 +1,96 @@
+"""Held-out likes ranked after each epoch, cheaply: one of each of some users, against items that these users never met.
+
+The cases are drawn once, by the seed, so that epochs are compared on the same ones. They are written as rows, so that they become features
+as rows to train on do. It says which epoch is better; what a model is worth the evaluation says, on other rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipelines.evaluation.metrics import rank_metric
+from pipelines.inputs.batches import Batches
+from pipelines.inputs.tables import Codes
+from shared.contracts.training import RANKED
+from shared.domain.errors import Invalid
+
+CASES, NEGATIVES = 2_000, 99
+_AT_ONCE = 50_000
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    batches: Batches
+    starts: Ints
+    """Of each case, the row of its like; its negatives follow."""
+    score: Callable[[Codes], NDArray[np.float32]]
+
+    def __call__(self) -> dict[str, float]:
+        scores = np.concatenate([self.score(batch.columns) for batch in self.batches.epoch(0)])
+        liked = np.repeat(scores[self.starts], np.diff(np.append(self.starts, len(scores))))
+        above, equal = (np.add.reduceat(found.astype(np.float64), self.starts) for found in (scores > liked, scores == liked))
+        ranks = 1 + above + (equal - 1) / 2  # the like is equal to itself; equal scores share their places
+        return {name: rank_metric(name).of(ranks) for name in sorted(RANKED)}
+
+
+def rank_held(
+    held: Batches, rest: Path, history: Path | None, keys: Ints, folder: Path, score: Callable[[Codes], NDArray[np.float32]]
+) -> Ranking:
+    """`held`: what is looked at. `rest`: the rows that are trained on; `history`: what of a warm run's users was known before. `keys`: of
+    the catalogue's items, in order."""
+    random = np.random.default_rng((held.seed, 53))
+    likes = _likes(held.path, rest, random)
+    met = _met(likes["user"].unique(), held.path, rest, history, keys)
+    chosen = [_strangers(met[user], len(keys), random) for user in likes["user"].to_list()]
+    counts = np.array([1 + len(one) for one in chosen])
+    starts = np.cumsum(counts) - counts
+    if len(likes) < 2 or counts.max(initial=0) < 2:
+        raise Invalid(
+            "model.train.early_stop.metric: nothing can be ranked: no user has a held-out like and items that it never met; hold out a "
+            "larger share (model.train.validation), or compare by auc or loss"
+        )
+    items = np.concatenate([np.append(item, one) for item, one in zip(likes["item_row"].to_list(), chosen, strict=True)])
+    rows = likes[np.repeat(np.arange(len(likes)), counts)].with_columns(
+        pl.Series("item_row", items, likes["item_row"].dtype), pl.Series("label", np.isin(np.arange(len(items)), starts)).cast(pl.Int8)
+    )
+    path = folder / "ranked.parquet"
+    rows.write_parquet(path, row_group_size=_AT_ONCE)
+    return Ranking(replace(held, path=path, batch_size=_AT_ONCE, negatives=0, liked=None), starts, score)
+
+
+def _likes(held: Path, rest: Path, random: np.random.Generator) -> pl.DataFrame:
+    """One of each user, whole rows; nothing that the user is also trained to like."""
+    there = pl.scan_parquet(held).with_row_index("~row").filter(pl.col("label") > 0).select("~row", "user", "item")
+    found = (
+        there.join(pl.scan_parquet(rest).select("user", "item"), on=["user", "item"], how="anti").collect(engine="streaming").sort("~row")
+    )
+    found = found[random.permutation(len(found))].unique("user", keep="first", maintain_order=True).head(CASES)
+    wanted = found["~row"].sort()
+    return (
+        pl.scan_parquet(held).with_row_index("~row").filter(pl.col("~row").is_in(wanted.implode())).drop("~row").collect(engine="streaming")
+    )
+
+
+def _met(users: pl.Series, held: Path, rest: Path, history: Path | None, keys: Ints) -> dict[int, Ints]:
+    """Rows of the catalogue that each of them met, liked or not."""
+    parts = [pl.scan_parquet(path).select("user", pl.col("item_row").cast(pl.Int64)) for path in (held, rest)]
+    if history is not None:
+        places = pl.LazyFrame({"item": keys, "item_row": np.arange(len(keys))})
+        parts.append(pl.scan_parquet(history).select("user", "item").join(places, on="item").select("user", "item_row"))
+    found = pl.concat(parts).filter(pl.col("user").is_in(users.implode())).unique().group_by("user").agg("item_row")
+    return {user: np.array(rows, np.int64) for user, rows in found.collect(engine="streaming").iter_rows()}
+
+
+def _strangers(met: Ints, items: int, random: np.random.Generator) -> Ints:
+    """Items that it never met: as many as there are, up to `NEGATIVES`."""
+    free = np.ones(items, np.bool_)
+    free[met] = False
+    rows = np.flatnonzero(free)
+    return random.choice(rows, min(NEGATIVES, len(rows)), replace=False)

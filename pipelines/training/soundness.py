@@ -1,0 +1,139 @@
+"""Whether what a family is given can be trained on at all, looked at before anything is built: each fault is one line that says where.
+
+The stages make rows that are sound; files from elsewhere, or of two runs that don't belong together, may not be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from pipelines.features.graph import Graph
+from pipelines.features.operators.base import Feature
+from pipelines.features.prepared import FEATURE
+from pipelines.inputs.tables import Array, Catalogue
+from shared.domain.errors import BadData, Invalid
+
+_MEMINFO = Path("/proc/meminfo")
+_COPIES = {"adam": 3, "adagrad": 1, "sgd": 1}
+"""Of the weights, that an optimizer keeps: Adam's two moments beside them. Row-wise Adagrad has a number a row."""
+
+
+def check_rows(graph: Graph, rows: Path, items: Catalogue, users: Catalogue | None, negatives: int, warm: bool) -> None:
+    """`negatives`: that are sampled for each positive. `warm`: the rows are the newest alone."""
+    _check_labels(rows, negatives, warm)
+    for name, table in (("items", items), ("users", users)):
+        if table is not None:
+            for feature in graph.features:
+                if feature.name in table.columns:
+                    _check_column(feature, table.columns[feature.name], f"the {name} table")
+    _check_references(graph, rows, len(items), len(users) if users is not None else None)
+    _check_moments(rows, tuple(graph.side("context")))
+
+
+def check_memory(weights: int, optimizer: str, memory: int | None) -> None:
+    """Whether so many bytes of weights can be trained in the memory that the spec gives, or else in what the machine has free."""
+    wanted = weights * _COPIES[optimizer]
+    there = memory if memory is not None else _free()
+    if there is None or wanted <= there:
+        return
+    moments = f", {_COPIES[optimizer]} times that with {optimizer}'s moments" if _COPIES[optimizer] > 1 else ""
+    where = "resources.train.memory gives" if memory is not None else "this machine has free"
+    raise Invalid(
+        f"model.params.width: the weights take {_gb(weights)}{moments}, and {where} {_gb(there)}: choose a smaller width or a larger "
+        "min_count, or give more memory (resources.train.memory)"
+    )
+
+
+def _check_labels(rows: Path, negatives: int, warm: bool) -> None:
+    frame = pl.scan_parquet(rows)
+    user = pl.col("user" if "user" in frame.collect_schema() else "user_code")
+    found = frame.select(pl.len(), (pl.col("label") > 0).sum(), user.min().alias("first"), user.max().alias("last"))
+    count, positives, first, last = found.collect(engine="streaming").row(0)
+    if not count:
+        raise BadData(f"{rows.name}: there are no rows to train on")
+    if not positives:
+        raise BadData(f"{rows.name}: none of its {count:,} rows is a positive, so there is nothing to learn: check schema.label.positive")
+    if positives == count and not negatives:
+        raise BadData(
+            f"{rows.name}: all of its {count:,} rows are positives, so there is nothing to tell them from: check schema.label.positive, or "
+            "let negatives be sampled (model.params.negatives)"
+        )
+    if first == last and not warm:
+        raise BadData(f"{rows.name}: all of its {count:,} rows are of one user: a recommender learns from what several have in common")
+
+
+def _check_column(feature: Feature, values: Array, where: str) -> None:
+    if not values.size:
+        return
+    if feature.kind != "code":
+        bad = int((~np.isfinite(values).reshape(len(values), -1).all(axis=1)).sum())
+        if bad:
+            raise BadData(f"{where}: feature '{feature.name}' has values that are no finite numbers in {bad:,} of {len(values):,} rows")
+        return
+    _check_codes(feature, int(values.min()), int(values.max()), where)
+
+
+def _check_codes(feature: Feature, least: int, most: int, where: str) -> None:
+    if least < 0 or most >= (feature.cardinality or 0):
+        code = least if least < 0 else most
+        raise BadData(
+            f"{where}: feature '{feature.name}' has the code {code:,}, and its vocabulary ends at {(feature.cardinality or 0) - 1:,}: the "
+            "rows and the features are not of one run"
+        )
+
+
+def _check_references(graph: Graph, rows: Path, items: int, users: int | None) -> None:
+    ends = {"item_row": (items, "items table"), "user_row": (users, "users table")}
+    there = pl.scan_parquet(rows).collect_schema().names()
+    names = [name for name, (end, _) in ends.items() if end is not None and name in there]
+    found = pl.scan_parquet(rows).select(
+        *(pl.col(name).min().alias(f"{name}<") for name in (*names, "user_code")),
+        *(pl.col(name).max().alias(f"{name}>") for name in (*names, "user_code")),
+    )
+    bounds = found.collect(engine="streaming").row(0, named=True)
+    for name in names:
+        end, table = ends[name]
+        if bounds[f"{name}<"] < 0 or bounds[f"{name}>"] >= (end or 0):
+            raise BadData(
+                f"{rows.name}: '{name}' goes up to {bounds[f'{name}>']:,}, and the {table} has {end:,} rows: they are not of one run"
+            )
+    user = next((one for one in graph.features if one.name == graph.user), None)
+    if user is not None:
+        _check_codes(user, bounds["user_code<"], bounds["user_code>"], rows.name)
+
+
+def _check_moments(rows: Path, features: Sequence[Feature]) -> None:
+    """Of the moment: in the rows themselves."""
+    for feature, least, most, bad in _moments(rows, features):
+        if bad:
+            raise BadData(f"{rows.name}: feature '{feature.name}' has {bad:,} values that are no finite numbers")
+        if feature.kind == "code" and least is not None and most is not None:
+            _check_codes(feature, int(least), int(most), rows.name)
+
+
+def _moments(rows: Path, features: Sequence[Feature]) -> Iterator[tuple[Feature, float | None, float | None, int]]:
+    frame = pl.scan_parquet(rows)
+    schema = frame.collect_schema()
+    for feature in features:
+        name = f"{FEATURE}{feature.name}"
+        values = pl.col(name).explode() if schema[name].is_nested() else pl.col(name)
+        bad = pl.lit(0) if feature.kind == "code" else (~values.cast(pl.Float32).is_finite()).sum()
+        least, most, count = frame.select(least=values.min(), most=values.max(), bad=bad).collect(engine="streaming").row(0)
+        yield feature, least, most, int(count)
+
+
+def _free() -> int | None:
+    try:
+        lines = _MEMINFO.read_text().splitlines()
+    except OSError:
+        return None
+    found = next((line for line in lines if line.startswith("MemAvailable:")), None)
+    return int(found.split()[1]) * 1024 if found is not None else None
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"

@@ -1,0 +1,38 @@
+"""Likes as a sparse matrix of ones, and which items are liked by the same users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.training.likes import Likes, Pairs
+
+CELLS = 1 << 24
+"""Numbers of a block: 64 MiB of float32."""
+
+
+def sparse(likes: Likes, columns: int, values: NDArray[np.float32] | None = None) -> Any:
+    """A row for each row of the likes; ones, where no values are said."""
+    from scipy.sparse import csr_array
+
+    found = np.ones(len(likes.others), np.float32) if values is None else values
+    return csr_array((found, likes.others, likes.start), shape=(len(likes.lengths), columns))
+
+
+def blocks(rows: int, columns: int) -> Iterator[slice]:
+    """So many rows at a time as keep within `CELLS`."""
+    step = max(1, CELLS // max(1, columns))
+    for at in range(0, rows, step):
+        yield slice(at, min(at + step, rows))
+
+
+def together(pairs: Pairs) -> NDArray[np.float32]:
+    """[items, items]: how many users like both."""
+    by_item, by_user = sparse(pairs.by_item(), pairs.user_count), sparse(pairs.by_user(), pairs.item_count)
+    found = np.empty((pairs.item_count, pairs.item_count), np.float32)
+    for rows in blocks(pairs.item_count, pairs.item_count):
+        found[rows] = (by_item[rows] @ by_user).toarray()
+    return found

@@ -1,0 +1,156 @@
+"""`eyas evaluate`: trains models on a file of pairs, once by each seed, judges them on another, and writes a report.
+
+All models meet the same cases and the same negatives. What is trained is what a run of the platform would train of the keys alone: the
+families, and what they are given, are the platform's own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pipelines.evaluation.judge import Judgement
+from pipelines.evaluation.page import page
+from pipelines.evaluation.report import Contender, Run, Wanted, document, finite, of_names
+from pipelines.models.families import family_of
+from pipelines.trials.contenders import allowed, named_models, seeded
+from pipelines.trials.judging import codes_of, forget, judged
+from pipelines.trials.kept import check_kept, check_unseen, keep, kept_in, read_kept
+from pipelines.trials.task import prepare
+from pipelines.trials.trial import Trial, read_trial, trial_slices
+from shared.contracts.models import Model
+from shared.contracts.strict import read
+from shared.contracts.trials import BASELINE, PAGE, REPORT, Evaluated, EvaluateRequest, Spread
+from shared.domain.errors import Invalid
+
+MODELS = "models"
+"""The folder of kept ones."""
+_SHOWN = ("hr@10", "ndcg@10", "mrr@10", "coverage@10")
+
+
+def evaluate(told: Any) -> Evaluated:
+    request = read(EvaluateRequest, told, "eyas evaluate")
+    log = _logger()
+    with redirect_stdout(sys.stderr):  # an answer is all that stdout has
+        return _evaluate(request, log)
+
+
+def _evaluate(request: EvaluateRequest, log: logging.Logger) -> Evaluated:
+    began = time.monotonic()
+    models = named_models(request.models, request.settings)
+    for one in request.saved:
+        check_kept(kept_in(Path(one)))
+        check_unseen(Path(one), request)
+    out = _folder(Path(request.out))
+    trial = read_trial(request, log)
+    slices = trial_slices(trial, request)
+    names, main = of_names(trial.per_case)
+    contenders: list[Contender] = []
+    with tempfile.TemporaryDirectory(prefix=".trial-", dir=out) as scratch:
+        for name, model in models.items():
+            seeds, folder = request.seeds if name in request.models else 1, Path(scratch) / str(len(contenders))
+            runs = _tried(name, model, trial, seeds, folder, out / MODELS if request.keep and name in request.models else None, log)
+            contenders.append(Contender(name, runs, {"model": model.model_dump(mode="json", by_alias=True)}))
+    contenders += [_saved(Path(one), trial, log) for one in request.saved]
+    wanted = Wanted(names, main, slices, request.seed)
+    about = {
+        "title": f"{Path(request.train).name}",
+        "summary": _summary(trial, request),
+        "faults": trial.faults,
+        "how": trial.how,
+        "data": trial.data,
+        "settings": request.model_dump(mode="json"),
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": time.monotonic() - began,
+    }
+    found = finite(document(contenders, BASELINE, wanted, about))
+    (out / REPORT).write_text(json.dumps(found, indent=1) + "\n")
+    (out / PAGE).write_text(page(found))
+    return _answer(found, trial, main, out)
+
+
+def _tried(name: str, model: Model, trial: Trial, seeds: int, folder: Path, keep_in: Path | None, log: logging.Logger) -> tuple[Run, ...]:
+    task = prepare(trial.train, model, folder, log)
+    codes = codes_of(task, trial)
+    family = family_of(model.family, allowed(model))
+    runs: list[Run] = []
+    began = time.monotonic()
+    for seed in range(1, seeds + 1):
+        forget()
+        started = time.monotonic()
+        fitted = family.train(replace(task, model=seeded(model, seed)))
+        trained = time.monotonic()
+        found = judged(fitted.model, codes, trial, f"--model {name}, seed {seed}", log)
+        done = time.monotonic()
+        if keep_in is not None:
+            keep(keep_in / f"{name}-{seed}", fitted.model, task.graph, trial.known)
+        said = dict(fitted.metrics) | {key: value for key, value in fitted.facts.items() if key != "tables"}
+        if fitted.report is not None:
+            said["report"] = fitted.report
+        runs.append(Run(found, seed, trained - started, done - trained, said))
+        left = f"; {(done - began) / seed * (seeds - seed):.0f} s left" if seed < seeds else ""
+        took = f"trained in {trained - started:.1f} s, judged in {done - trained:.1f} s"
+        log.info("%s, seed %d of %d: %s: %s%s", name, seed, seeds, took, _figures(found, trial), left)
+    return tuple(runs)
+
+
+def _saved(folder: Path, trial: Trial, log: logging.Logger) -> Contender:
+    kept = read_kept(kept_in(folder))
+    began = time.monotonic()
+    found = judged(kept.model, kept.codes(trial.known), trial, f"--saved {folder}", log)
+    took = time.monotonic() - began
+    log.info("%s: judged in %.1f s: %s", folder.name, took, _figures(found, trial))
+    return Contender(folder.name, (Run(found, judge_seconds=took),), {"saved": str(folder)})
+
+
+def _figures(found: Judgement, trial: Trial) -> str:
+    wanted = (f"hr@10/{trial.per_case}", f"ndcg@10/{trial.per_case}", "hr@10", "ndcg@10")
+    values = found.values(wanted)
+    return ", ".join(f"{name} {values[name]:.4f}" for name in wanted)
+
+
+def _summary(trial: Trial, request: EvaluateRequest) -> list[str]:
+    data = trial.data
+    return [
+        f"{data['pairs to train on']:,} pairs of {data['users']:,} users and {data['items']:,} items to train on;"
+        f" {data['test pairs']:,} pairs to judge by. {request.seeds} {'seed' if request.seeds == 1 else 'seeds'}."
+    ]
+
+
+def _answer(found: Mapping[str, Any], trial: Trial, main: tuple[str, ...], out: Path) -> Evaluated:
+    rows = []
+    for name, one in found["models"].items():
+        metrics = {
+            metric: Spread(**{key: one["metrics"][metric][key] for key in ("mean", "std", "seeds")})
+            for metric in dict.fromkeys((*main, *_SHOWN))
+            if metric in one["metrics"]
+        }
+        rows.append(Evaluated.Row(model=name, metrics=metrics, minutes=one["minutes"].get("train", {}).get("mean")))
+    return Evaluated(rows=tuple(rows), faults=trial.wrong, report=str(out / REPORT), page=str(out / PAGE))
+
+
+def _folder(out: Path) -> Path:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Invalid(f"--out {out}: it can't be made: {error.strerror}") from None
+    return out
+
+
+def _logger() -> logging.Logger:
+    """Plain lines on stderr: stdout is the answer's."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("evaluate: %(message)s"))
+    log = logging.getLogger("eyas.trial")
+    log.handlers, log.propagate = [handler], False
+    log.setLevel(logging.INFO)
+    return log

@@ -1,0 +1,45 @@
+"""What is held out where nobody has said what to judge by: equal for an equal seed, whatever order the rows come in."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from pipelines.trials.files import Pairs
+from shared.contracts.trials import Holdout
+from shared.domain.errors import BadData, Invalid
+
+NEWEST = 0.1
+_ORDER = "holdout.order"
+"""A name that no column has, for it has a dot."""
+
+
+def cut(pairs: Pairs, how: Holdout | None, seed: int) -> tuple[pl.DataFrame, pl.DataFrame, str]:
+    """Rows to train on, rows to judge by, and what was done, in words. A user's only row stays to be trained on."""
+    chosen = how or ("last" if pairs.has_times else "random")
+    if chosen != "random" and not pairs.has_times:
+        raise Invalid(f"--holdout {chosen}: {pairs.name} has no column of times: say --holdout random")
+    frame = pairs.frame.sort("user", "item", maintain_order=True)
+    frame = frame.with_columns(pl.Series(_ORDER, np.random.default_rng((seed, 5)).permutation(len(frame))))
+    if chosen == "newest":
+        return _newest(frame, pairs.name)
+    frame = frame.sort("user", "time", _ORDER) if chosen == "last" else frame.sort("user", _ORDER)
+    user = frame["user"]
+    held = (user != user.shift(-1)).fill_null(True) & (user == user.shift(1)).fill_null(False)
+    if not held.any():
+        raise BadData(f"{pairs.name}: no user has two items: nothing can be held out")
+    words = "each user's newest item" if chosen == "last" else f"an item of each user, drawn at random (seed {seed})"
+    return _plain(frame.filter(~held)), _plain(frame.filter(held)), f"held out of {pairs.name}: {words}"
+
+
+def _newest(frame: pl.DataFrame, name: str) -> tuple[pl.DataFrame, pl.DataFrame, str]:
+    """Rows of one moment stay together."""
+    moment = frame["time"].sort()[min(len(frame) - 1, int(len(frame) * (1 - NEWEST)))]
+    held = frame["time"] >= moment
+    if held.all():
+        raise BadData(f"{name}: its rows have too few different times to hold the newest out: say --holdout random")
+    return _plain(frame.filter(~held)), _plain(frame.filter(held)), f"held out of {name}: the newest {held.sum():,} rows, {held.mean():.0%}"
+
+
+def _plain(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.drop(_ORDER)

@@ -1,0 +1,59 @@
+"""A trained model, judged on a trial's cases."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipelines.evaluation.judge import Judgement, judge
+from pipelines.evaluation.scorers import Every, Ints, Scores
+from pipelines.loaders.progress import Pace
+from pipelines.models.family import ScoresAll, Task, Trained
+from pipelines.trials.task import ITEM, USER
+from pipelines.trials.trial import Trial
+from shared.domain.errors import BadData
+
+Codes = NDArray[np.int32]
+
+
+def codes_of(task: Task, trial: Trial) -> tuple[Codes, Codes]:
+    """Of the trial's users and items, in their order."""
+    key = task.graph.key(USER).state
+    return key.coded(pl.Series(np.arange(len(trial.known.users)))), task.items.columns[ITEM]
+
+
+def judged(model: Trained, codes: tuple[Codes, Codes], trial: Trial, what: str, log: logging.Logger) -> Judgement:
+    """By places, which are the keys and the rows of the catalogue; `codes` are those of users and of items."""
+    cases, pace = trial.held.cases, Pace()
+
+    def scorer(users: Ints, rows: Ints) -> Scores:
+        return model.score({USER: codes[0][users], ITEM: codes[1][rows]})
+
+    def tell(ranked: int) -> None:
+        pace.rows, pace.steps = pace.rows + ranked, pace.steps + ranked
+        if pace.due():
+            left = pace.left(len(cases.users))
+            log.info("%s: %s of %s users ranked, %.0f s left", what, f"{pace.rows:,}", f"{len(cases.users):,}", left)
+
+    likes = dict(enumerate(trial.known.of_items.tolist()))
+    try:
+        return judge(scorer, cases, trial.negatives, likes=likes, every=_every(model, *codes), tell=tell)
+    except BadData as error:
+        raise BadData(f"{what}: {error}") from None
+
+
+def forget() -> None:
+    """What Keras keeps of the model before."""
+    if keras := sys.modules.get("keras"):
+        keras.backend.clear_session()
+
+
+def _every(model: Trained, users: Codes, items: Codes) -> Every | None:
+    if not isinstance(model, ScoresAll):
+        return None
+    every = model.every
+    return lambda of: every(users[of])[:, items]

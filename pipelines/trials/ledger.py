@@ -1,0 +1,103 @@
+"""The trials of one search, kept so that it can be killed at any time: a line each, appended whole and synced before the next one begins.
+
+A folder holds one search: what it is of stands beside the lines, and another one is refused, as is a second process at the same time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from shared.contracts.strict import read
+from shared.contracts.tuning import TRIALS, TriedRow
+from shared.domain.errors import BadData, Invalid
+
+SEARCH, LOCK = "search.json", ".lock"
+Fence = Mapping[str, Any]
+"""What a search is of, by the words for it."""
+
+
+class Ledger:
+    """`rows` are those that are kept, in order."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / TRIALS
+        self.rows = _read_rows(self._path)
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def append(self, row: TriedRow) -> None:
+        line = row.model_dump_json().encode() + b"\n"
+        if os.write(self._file, line) != len(line):
+            raise BadData(f"{self._path}: a line was written in part: is the disk full? Say the same command again when it isn't")
+        os.fsync(self._file)
+        self.rows.append(row)
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        os.close(self._file)
+
+
+@contextmanager
+def opened(folder: Path, fence: Fence) -> Iterator[Ledger]:
+    """For one process at a time, and for this search alone."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise Invalid(f"--out {folder}: it can't be written to: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Invalid(f"--out {folder}: another search is at work there: wait for it, or choose another folder") from None
+        _fence(folder, fence)
+        with Ledger(folder) as ledger:
+            yield ledger
+    finally:
+        os.close(lock)
+
+
+def _fence(folder: Path, fence: Fence) -> None:
+    path = folder / SEARCH
+    mine = json.loads(json.dumps(fence))
+    if not path.exists():
+        if (folder / TRIALS).exists():
+            raise BadData(f"--out {folder}: it has {TRIALS} without {SEARCH}, so nobody knows of which search: choose another folder")
+        part = path.with_name(f".{SEARCH}")
+        part.write_text(json.dumps(mine, indent=1) + "\n")
+        part.replace(path)
+        return
+    try:
+        theirs = json.loads(path.read_text())
+    except ValueError:
+        raise BadData(f"{path}: it is damaged: choose another folder") from None
+    if other := [name for name in mine if theirs.get(name) != mine[name]]:
+        raise Invalid(f"--out {folder}: another search is kept there, of another {' and another '.join(other)}: choose another folder")
+
+
+def _read_rows(path: Path) -> list[TriedRow]:
+    """What a death has left of a last line is cut off."""
+    if not path.exists():
+        return []
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        os.truncate(path, whole)
+    rows = []
+    for number, line in enumerate(content[:whole].splitlines()):
+        try:
+            row = read(TriedRow, json.loads(line), f"line {number + 1}")
+        except (ValueError, Invalid):
+            row = None
+        if row is None or row.number != number:
+            raise BadData(f"{path}: line {number + 1} is damaged: cut the file off before it, and the search goes on from there")
+        rows.append(row)
+    return rows

@@ -1,0 +1,152 @@
+"""What a search chooses among: ranges of a model's settings, as far as the model takes them.
+
+What one setting is may decide which others have an effect, and the model refuses those that have none. So a setting is chosen only where
+the model takes the whole of its range beside what is chosen already: choices first, numbers after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from itertools import islice, product
+from typing import Any
+
+from shared.contracts.families import FamilyParams
+from shared.contracts.models import Model
+from shared.contracts.ranges import Range
+from shared.contracts.strict import read
+from shared.domain.errors import Invalid
+
+Document = Mapping[str, Any]
+Chosen = dict[str, Any]
+Pick = Callable[[str, Range, bool], Any]
+"""By name and range; the last says whether a number is whole."""
+MOST_CONTEXTS = 512
+SHOWN = ("params", "train")
+
+
+@dataclass(frozen=True)
+class Space:
+    base: Document
+    """A spec's `model`, without what is searched."""
+    ranges: Mapping[str, Range]
+    """In the order in which they are chosen."""
+    whole: frozenset[str]
+    """Those of whole numbers."""
+    before: Chosen
+    """What the settings are where nothing is chosen, as far as they count then."""
+
+    @property
+    def before_is_within(self) -> bool:
+        return all(self.ranges[name].holds(value) for name, value in self.before.items())
+
+    def choose(self, pick: Pick) -> Chosen:
+        chosen: Chosen = {}
+        for name, one in self.ranges.items():
+            if _fits(self.base, name, one, chosen) is None:
+                chosen[name] = pick(name, one, name in self.whole)
+        return chosen
+
+    def model(self, chosen: Chosen) -> Model:
+        return _model(self.base, chosen)
+
+
+def space_of(model: Document, ranges: Mapping[str, Range]) -> Space:
+    """Invalid in one line where a range is of nothing, or of what the model doesn't take; the family's own where there are none."""
+    whole_model = _read(model)
+    ranges = dict(ranges) or dict(getattr(whole_model.params, "ranges", {}))
+    if not ranges:
+        raise Invalid(f"there is nothing to search: '{whole_model.family}' has no ranges of its own: say --search NAME=FROM..TO")
+    _read({**model, "tune": {name: one.model_dump(by_alias=True, exclude_unset=True) for name, one in ranges.items()}})
+    base = _without(model, ranges)
+    if (fault := _fault(base, {})) is not None:
+        raise Invalid(fault)
+    choices = {name: one for name, one in ranges.items() if one.of is not None}
+    for name, one in ranges.items():
+        _check(base, name, one, choices)
+    ordered = _ordered(base, ranges)
+    whole = frozenset(name for name, one in ordered.items() if one.of is None and _is_whole(base, name, one, choices))
+    before = _before(base, whole_model, ordered)
+    return Space(base, ordered, whole, before)
+
+
+def _check(base: Document, name: str, one: Range, choices: Mapping[str, Range]) -> None:
+    """Somewhere all of it is taken."""
+    faults = [_fits(base, name, one, context) for context in _contexts(name, choices)]
+    if None not in faults:
+        raise Invalid(f"--search {name.removeprefix('params.')}: {faults[0]}")
+
+
+def _ordered(base: Document, ranges: Mapping[str, Range]) -> dict[str, Range]:
+    """The same whatever order they were said in."""
+
+    def rank(name: str) -> tuple[int, str]:
+        return (2 if ranges[name].of is None else int(_fits(base, name, ranges[name], {}) is not None)), name
+
+    return {name: ranges[name] for name in sorted(ranges, key=rank)}
+
+
+def _before(base: Document, model: Model, ranges: Mapping[str, Range]) -> Chosen:
+    found: Chosen = {}
+    for name, one in ranges.items():
+        if _fits(base, name, one, found) is None:
+            found[name] = _value(model, name)
+    return found
+
+
+def _is_whole(base: Document, name: str, one: Range, choices: Mapping[str, Range]) -> bool:
+    """Written as whole numbers, of what takes no others; of a family that looks at its parameters itself, as they are written."""
+    if not (isinstance(one.low, int) and isinstance(one.high, int)):
+        return False
+    if not isinstance(_read(base).params, FamilyParams):
+        return True
+    return all(_fault(base, context | {name: one.low + 0.5}) is not None for context in _contexts(name, choices))
+
+
+def _contexts(name: str, choices: Mapping[str, Range]) -> Iterator[Chosen]:
+    """Nothing chosen first, then every way to choose among the others."""
+    others = {other: one for other, one in choices.items() if other != name}
+    values = [[(other, None), *((other, value) for value in one.of or ())] for other, one in others.items()]
+    for found in islice(product(*values), MOST_CONTEXTS):
+        yield {other: value for other, value in found if value is not None}
+
+
+def _fits(base: Document, name: str, one: Range, chosen: Chosen) -> str | None:
+    """Why it doesn't."""
+    faults = (_fault(base, chosen | {name: value}) for value in one.ends)
+    return next((fault for fault in faults if fault is not None), None)
+
+
+def _fault(base: Document, chosen: Chosen) -> str | None:
+    try:
+        _model(base, chosen)
+    except Invalid as error:
+        return str(error)
+    return None
+
+
+def _model(base: Document, chosen: Chosen) -> Model:
+    document = deepcopy(dict(base))
+    for name, value in chosen.items():
+        part, _, key = name.partition(".")
+        document[part] = {**document.get(part, {}), key: value}
+    return _read(document)
+
+
+def _read(document: Document) -> Model:
+    return read(Model, document, "model")
+
+
+def _without(model: Document, names: Mapping[str, Any]) -> dict[str, Any]:
+    document = {key: value for key, value in model.items() if key != "tune"}
+    for part in SHOWN:
+        if part in document:
+            document[part] = {key: value for key, value in document[part].items() if f"{part}.{key}" not in names}
+    return document
+
+
+def _value(model: Model, name: str) -> Any:
+    part, _, key = name.partition(".")
+    found = getattr(model, part).model_dump(mode="json")
+    return found.get(key)

@@ -1,0 +1,72 @@
+"""What a family trains on, made of pairs alone, as etl would make it of a spec: codes of the keys, rows to train on, a catalogue, counts.
+
+The catalogue is what the pairs have, for nothing else is known of items. Where there are no times, rows stand in a random order that is
+always the same: a family that looks at the newest ones looks at a random part.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from pipelines.features.engines.polars import Data
+from pipelines.features.graph import Graph, Tables, compile_graph
+from pipelines.inputs.tables import Catalogue
+from pipelines.models.families import reads_of
+from pipelines.models.family import Task
+from pipelines.models.own import module_of
+from pipelines.models.popularity import fit_popularity
+from shared.contracts.features import Categorify
+from shared.contracts.models import Model
+from shared.domain.errors import BadData
+
+USER, ITEM, TIME = "user", "item", "time"
+ROW_GROUP = 65_536
+_SCHEMA = pl.Schema({USER: pl.Int64(), ITEM: pl.Int64(), TIME: pl.Int64()})
+
+
+def prepare(pairs: pl.DataFrame, model: Model, folder: Path, log: logging.Logger) -> Task:
+    """`pairs` has `user` and `item` as int64, and where they are known `time` (seconds) and `label` (1 is liked, 0 isn't; all are liked
+    without one). The task's files lie in the folder, which is made."""
+    for what in (USER, ITEM):
+        if pairs[what].n_unique() < 2:
+            raise BadData(f"there is {'one' if len(pairs) else 'no'} {what} to train on: at least two are needed to tell anybody's taste")
+    folder.mkdir(parents=True, exist_ok=True)
+    graph = graph_of_keys(pairs, model.family)
+    items = pairs[ITEM].unique().sort()
+    rows = folder / "train.parquet"
+    _rows(pairs, graph, items).write_parquet(rows, row_group_size=ROW_GROUP, compression="lz4", statistics=False)
+    catalogue = Catalogue({ITEM: graph.key(ITEM).state.coded(items)}, {})
+    popularity = fit_popularity(pl.scan_parquet(rows), items)
+    return Task(model, graph, rows, catalogue, None, popularity, log)
+
+
+def graph_of_keys(pairs: pl.DataFrame, family: str) -> Graph:
+    """Fitted: a code for every user and item."""
+    graph = compile_graph((Categorify(categorify=(USER, ITEM)),), Tables(USER, ITEM, TIME, _SCHEMA), reads_of(family, (module_of(family),)))
+    seen = pairs.lazy().select(USER, ITEM, pl.lit(0, pl.Int64).alias(TIME))
+    return graph.fit(Data(seen, None, None, graph.row))
+
+
+def _rows(pairs: pl.DataFrame, graph: Graph, items: pl.Series) -> pl.DataFrame:
+    """As etl publishes them, the oldest first."""
+    if TIME in pairs.columns:
+        ordered = pairs.sort(TIME, maintain_order=True)
+        time = ordered[TIME].cast(pl.Float64)
+    else:
+        order = np.random.default_rng(7).permutation(len(pairs))
+        ordered, time = pairs[order], pl.Series(np.arange(len(pairs), dtype=np.float64))
+    label = ordered["label"].cast(pl.Int8) if "label" in pairs.columns else pl.repeat(1, len(pairs), dtype=pl.Int8, eager=True)
+    return pl.DataFrame(
+        {
+            USER: ordered[USER],
+            ITEM: ordered[ITEM],
+            TIME: time,
+            "label": label,
+            "user_code": graph.key(USER).state.coded(ordered[USER]),
+            "item_row": np.searchsorted(items.to_numpy(), ordered[ITEM].to_numpy()).astype(np.int32),
+        }
+    )

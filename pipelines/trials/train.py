@@ -1,0 +1,213 @@
+"""`eyas train`: one model out of a file of pairs, and all that a run of the platform would publish of it.
+
+The folder holds
+
+- `model/`: a kept model (pipelines.trials.kept), which `eyas evaluate --saved` judges by other pairs
+- `triton/NAME/`: what Triton's model repository takes: config.pbtxt, and as version 1 the served unit and its signature
+- `model_card.json`: for people
+- `training.json`: what was trained on what, how long it took, what the family says; written last, so it is the sign that all is there
+
+Trained on the whole file: nothing is held out. Killed, the same command goes on from its last checkpoint (`model.train.checkpoint`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+import sys
+import tempfile
+import time
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pipelines.evaluation.report import finite
+from pipelines.evaluation.scorers import onnx_session
+from pipelines.export.unit import write_unit
+from pipelines.features.graph import Graph
+from pipelines.features.raw import signature
+from pipelines.models.families import family_of
+from pipelines.models.family import Fitted, Task
+from pipelines.models.tables import report
+from pipelines.training.keeping import Keeping, rests_on
+from pipelines.trials.cases import Known
+from pipelines.trials.contenders import allowed, seeded
+from pipelines.trials.kept import digest_of, keep
+from pipelines.trials.task import ITEM, USER, graph_of_keys, prepare
+from pipelines.trials.trial import read_train
+from shared.artifacts import FsspecLive
+from shared.contracts.card import CARD, Exported
+from shared.contracts.models import Model
+from shared.contracts.stage import File
+from shared.contracts.strict import read
+from shared.contracts.tuning import SERVED, TRAINED, TRAINING, TrainedAnswer, TrainRequest
+from shared.domain.errors import BadData, Invalid
+from shared.serving.config import model_config
+from shared.serving.signature import OUTPUT, Signature
+from shared.serving.tensors import tensors
+
+_SAMPLED = 20_000
+_PARITY = 1e-3
+"""A served unit that is farther off is broken."""
+_KEPT = ".kept"
+_STRANGER = -(2**62)
+"""An id that nobody has, be it a place or a file's own."""
+
+
+@dataclass(frozen=True)
+class _Given:
+    """`raw` is what the served unit takes: the file's ids where they are whole numbers, else their places."""
+
+    places: pl.DataFrame
+    raw: pl.DataFrame
+    known: Known
+    faults: dict[str, int]
+
+
+def train(told: Any) -> TrainedAnswer:
+    request = read(TrainRequest, told, "eyas train")
+    with redirect_stdout(sys.stderr):  # an answer is all that stdout has
+        return _train(request, _logger())
+
+
+def _train(request: TrainRequest, log: logging.Logger) -> TrainedAnswer:
+    started = time.monotonic()
+    model = read(Model, {key: value for key, value in request.model.items() if key != "tune"}, "model")
+    if request.seed is not None:
+        model = seeded(model, request.seed)
+    out = _folder(Path(request.out))
+    given = _read(request, log)
+    called = "eyas-" + re.sub(r"[^a-z0-9]+", "-", request.name.lower()).strip("-")
+    with tempfile.TemporaryDirectory(prefix=".train-", dir=out) as folder:
+        new = Path(folder) / "new"
+        task = prepare(given.places, model, Path(folder) / "task", log)
+        task = replace(task, keeping=_keeping(request, model, out, Path(folder), log))
+        fitted = family_of(model.family, allowed(model)).train(task)
+        keep(new / TRAINED, fitted.model, task.graph, given.known)
+        parity = _serve(new / SERVED / called, called, task, fitted, given)
+        (new / CARD).write_text(_card(task, fitted, called).model_dump_json(indent=1))
+        seconds = time.monotonic() - started
+        (new / TRAINING).write_text(json.dumps(_document(request, task, fitted, given, parity, seconds), indent=1) + "\n")
+        _move(new, out)
+    shutil.rmtree(out / _KEPT, ignore_errors=True)
+    log.info("trained in %.1f s; the served unit differs from training by at most %.2g", seconds, parity)
+    return TrainedAnswer(
+        seconds=seconds,
+        metrics={name: float(value) for name, value in fitted.metrics.items()},
+        parity=parity,
+        model=str(out / TRAINED),
+        served=str(out / SERVED / called),
+        training=str(out / TRAINING),
+    )
+
+
+def _read(request: TrainRequest, log: logging.Logger) -> _Given:
+    pairs, faults, left = read_train(request.train, request.min_interactions)
+    known, frame = Known.from_pairs(pairs.frame), pairs.frame.drop("label", strict=False)
+    places = frame.with_columns(pl.Series(USER, known.users.places(frame[USER])), pl.Series(ITEM, known.items.places(frame[ITEM])))
+    raw = frame.select(side if frame[side].dtype == pl.Int64 else places[side] for side in (USER, ITEM))
+    log.info("%s pairs of %s users and %s items", *(f"{one:,}" for one in (len(frame), len(known.users), len(known.items))))
+    for line in (*left, *(f"{count:,} {what}" for what, count in faults.items() if count)):
+        log.info("%s", line)
+    return _Given(places, raw, known, faults)
+
+
+def _keeping(request: TrainRequest, model: Model, out: Path, scratch: Path, log: logging.Logger) -> Keeping:
+    """What the same command goes on from if it is killed."""
+    file = File(sha256=digest_of(request.train), size=Path(request.train).stat().st_size)
+    made_of = rests_on(model, "full", {"train": {"pairs": file}})
+    live = FsspecLive(str((out / _KEPT).absolute()), "train-1")
+    return Keeping(live, made_of, scratch, log).resting_on(min_interactions=request.min_interactions)
+
+
+def _serve(folder: Path, called: str, task: Task, fitted: Fitted, given: _Given) -> float:
+    """Its parity."""
+    graph = graph_of_keys(given.raw, task.model.family)
+    served = signature(graph)
+    unit = folder / "1"
+    unit.mkdir(parents=True)
+    write_unit(graph, fitted.model, unit / served.file)
+    (unit / "signature.json").write_text(served.model_dump_json(indent=1))
+    (folder / "config.pbtxt").write_text(model_config(called, served, [1]).text())
+    return _parity(unit / served.file, served, task.graph, fitted, given)
+
+
+def _parity(unit: Path, served: Signature, graph: Graph, fitted: Fitted, given: _Given) -> float:
+    """Pairs of the file, and a user and an item that nobody knows, as the unit takes them against places in training's own runtime."""
+    rows = np.random.default_rng(31).permutation(len(given.raw))[:_SAMPLED]
+    asked = {side: np.append(given.raw[side].to_numpy()[rows], _STRANGER) for side in (USER, ITEM)}
+    places = {side: pl.Series(np.append(given.places[side].to_numpy()[rows], _STRANGER)) for side in (USER, ITEM)}
+    codes = {side: graph.key(side).state.coded(values) for side, values in places.items()}
+    answered = onnx_session(unit).run([OUTPUT], tensors(served, asked))[0]
+    found = float(np.abs(answered - fitted.model.score(codes)).max())
+    if not found <= _PARITY:
+        raise BadData(f"the served unit's scores differ by {found:.2g} from training's: the model's numbers are too large, or none at all")
+    return found
+
+
+def _card(task: Task, fitted: Fitted, name: str) -> Exported:
+    tables = fitted.model.tables
+    return Exported(
+        version=1,
+        recommender=name,
+        run="eyas train",
+        mode="full",
+        model=task.model.model_dump(mode="json", by_alias=True),
+        features=tuple(task.graph.describe()),
+        tables=tuple(report(tables)),
+        lookup_bytes=sum(table.width * 4 * (table.length or 1) for table in tables),
+        label="every pair of the file",
+        score=fitted.model.meaning,
+    )
+
+
+def _document(request: TrainRequest, task: Task, fitted: Fitted, given: _Given, parity: float, seconds: float) -> dict[str, Any]:
+    found = {
+        "version": 1,
+        "model": task.model.model_dump(mode="json", by_alias=True),
+        "file": request.train,
+        "sha256": digest_of(request.train),
+        "data": {"pairs": len(given.raw), "users": len(given.known.users), "items": len(given.known.items)} | given.faults,
+        "seconds": seconds,
+        "parity": parity,
+        "metrics": fitted.metrics,
+        "facts": fitted.facts,
+        "report": fitted.report,
+    }
+    return dict[str, Any](finite(found))
+
+
+def _folder(out: Path) -> Path:
+    """What is there of another kind is nobody's to overwrite."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        there = {one.name for one in out.iterdir() if not one.name.startswith(".")}
+    except OSError as error:
+        raise Invalid(f"--out {out}: it can't be written to: {error.strerror}") from None
+    if other := sorted(there - {TRAINED, SERVED, CARD, TRAINING}):
+        raise Invalid(f"--out {out}: it holds '{other[0]}', which no training has written: choose another folder")
+    return out
+
+
+def _move(new: Path, out: Path) -> None:
+    """Without its sign a folder holds no training."""
+    (out / TRAINING).unlink(missing_ok=True)
+    for name in (TRAINED, SERVED):
+        shutil.rmtree(out / name, ignore_errors=True)
+    for name in (TRAINED, SERVED, CARD, TRAINING):
+        (new / name).replace(out / name)
+
+
+def _logger() -> logging.Logger:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("train: %(message)s"))
+    log = logging.getLogger("eyas.train")
+    log.handlers, log.propagate = [handler], False
+    log.setLevel(logging.INFO)
+    return log

@@ -1,0 +1,244 @@
+"""`eyas tune`: searches a model's settings on what is held out of a file of pairs.
+
+Each trial chooses settings, trains on what isn't held out and is judged by what is. The first one takes the settings as they are. Trials
+are kept one by one, and each follows from those before it: a search that was killed goes on as if it hadn't been.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipelines.evaluation.metrics import is_rank_metric
+from pipelines.trials import ledger, sampler
+from pipelines.trials.crew import Worker
+from pipelines.trials.kept import digest_of
+from pipelines.trials.ledger import Ledger
+from pipelines.trials.space import Chosen, Space, space_of
+from pipelines.trials.tune_page import tune_page
+from shared.contracts.models import Model
+from shared.contracts.strict import read
+from shared.contracts.trials import EvaluateRequest
+from shared.contracts.tuning import BEST, TUNE, TUNE_PAGE, Gain, TriedRow, TunedAnswer, TuneRequest
+from shared.domain.errors import BadData, Invalid
+
+HOPELESS = 5
+"""So many failures before any success end a search."""
+SHOWN = 10
+_BESIDE = ("ndcg@10", "hr@10")
+
+
+def tune(told: Any) -> TunedAnswer:
+    request = read(TuneRequest, told, "eyas tune")
+    with redirect_stdout(sys.stderr):  # an answer is all that stdout has
+        return _tune(request, _logger())
+
+
+def _tune(request: TuneRequest, log: logging.Logger) -> TunedAnswer:
+    started = time.monotonic()
+    _check(request)
+    sampler.load_optuna()
+    space = space_of(request.model, request.ranges)
+    out = Path(request.out)
+    search_on, last = _data(request)
+    with ledger.opened(out, _fence(request, space)) as kept, Worker({"data": search_on, "model": dict(space.base)}) as worker:
+        worker.start()
+        if kept.rows:
+            log.info("%d trials are there already: the search goes on", len(kept.rows))
+        stopped = _search(_Search(request, space, kept, worker, log), started)
+        default, best = kept.rows[0], _ranked(kept.rows)
+        if not best:
+            raise BadData(f"all {len(kept.rows)} trials have failed; the last one: {kept.rows[-1].reason}")
+        worker.close()
+        (out / BEST).write_text(_pasted(_settled(space, request, best[0].params), best[0], request))
+        gain = _gain(request, space, best[0], last, log) if last is not None else None
+        document = _document(request, space, kept.rows, gain, worker.about)
+        (out / TUNE).write_text(json.dumps(document, indent=1) + "\n")
+        (out / TUNE_PAGE).write_text(tune_page(document))
+    return TunedAnswer(
+        metric=request.metric,
+        best=tuple(best[:SHOWN]),
+        default=default,
+        done=sum(row.state == "done" for row in kept.rows),
+        failed=sum(row.state == "failed" for row in kept.rows),
+        gain=gain,
+        stopped=stopped,
+        files=tuple(str(out / name) for name in (BEST, TUNE, TUNE_PAGE)),
+    )
+
+
+@dataclass(frozen=True)
+class _Search:
+    request: TuneRequest
+    space: Space
+    kept: Ledger
+    worker: Worker
+    log: logging.Logger
+
+
+def _search(search: _Search, started: float) -> bool:
+    """Whether the time was over too early."""
+    request, kept, log = search.request, search.kept, search.log
+    until = None if request.minutes is None else started + 60 * request.minutes
+    mine: list[float] = []
+    while len(kept.rows) < request.trials:
+        if until is not None and time.monotonic() > until and kept.rows:
+            log.info("the time is over: %d of %d trials", len(kept.rows), request.trials)
+            return True
+        row = _trial(search, len(kept.rows))
+        kept.append(row)
+        mine.append(row.seconds)
+        _tell(search, row, sum(mine) / len(mine), until)
+        if len(kept.rows) >= HOPELESS and not _ranked(kept.rows):
+            break
+    return False
+
+
+def _trial(search: _Search, number: int) -> TriedRow:
+    chosen = sampler.choose(search.space, search.request.seed, number, search.kept.rows)
+    before = search.space.before
+    same = next((row for row in search.kept.rows if chosen and (row.params or before) == chosen and row.same_as is None), None)
+    if same is not None:
+        return same.model_copy(update={"number": number, "params": chosen, "same_as": same.number, "seconds": 0.0})
+    try:
+        model = _settled(search.space, search.request, chosen)
+    except Invalid as error:
+        return TriedRow(number=number, params=chosen, state="failed", reason=str(error))
+    metrics = list(dict.fromkeys((search.request.metric, *_BESIDE)))
+    answer = search.worker.tried({"model": model, "metrics": metrics})
+    if "failed" in answer:
+        return TriedRow(number=number, params=chosen, state="failed", reason=answer["failed"], seconds=answer["seconds"])
+    found = answer["metrics"]
+    row = {"number": number, "params": chosen, "state": "done", "value": found[search.request.metric]}
+    return TriedRow(**row, metrics=found, seconds=answer["seconds"])
+
+
+def _settled(space: Space, request: TuneRequest, chosen: Chosen) -> dict[str, Any]:
+    model = space.model(chosen) if chosen else read(Model, _plain(request.model), "model")
+    return model.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def _tell(search: _Search, row: TriedRow, seconds: float, until: float | None) -> None:
+    rows, request = search.kept.rows, search.request
+    best = _ranked(rows)
+    said = f"{request.metric} {row.value:.4f}" if row.value is not None else f"failed: {row.reason}"
+    left = seconds * (request.trials - len(rows))
+    if until is not None:
+        left = min(left, max(0.0, until - time.monotonic()))
+    so_far = f"; the best so far {best[0].value:.4f} by trial {best[0].number + 1}" if best else ""
+    search.log.info("%d of %d: %s: %s%s; %s left", *(len(rows), request.trials, words(row.params), said, so_far, _time(left)))
+
+
+def words(params: Mapping[str, Any]) -> str:
+    if not params:
+        return "settings as they are"
+    return ", ".join(f"{name.removeprefix('params.')} {value}" for name, value in params.items())
+
+
+def _ranked(rows: list[TriedRow]) -> list[TriedRow]:
+    """The best first, of equal ones the first; each choice once."""
+    done = [row for row in rows if row.state == "done" and row.same_as is None]
+    return sorted(done, key=lambda row: (-(row.value or 0.0), row.number))
+
+
+def _gain(request: TuneRequest, space: Space, best: TriedRow, last: dict[str, Any], log: logging.Logger) -> Gain:
+    """Both trained on all of the file and judged by pairs that no trial has seen."""
+    found: list[float] = []
+    with Worker({"data": last, "model": dict(space.base)}) as worker:
+        for params in ({}, best.params):
+            if params or not found:
+                answer = worker.tried({"model": _settled(space, request, params), "metrics": [request.metric]})
+            if "failed" in answer:
+                raise BadData(f"{request.test}: {words(params)} can't be judged by it: {answer['failed']}")
+            found.append(answer["metrics"][request.metric])
+    log.info("by %s: %s %.4f with settings as they are, %.4f with the best", request.test, request.metric, *found)
+    return Gain(metric=request.metric, before=found[0], after=found[1])
+
+
+def _check(request: TuneRequest) -> None:
+    count = request.metric.partition("/")[2]
+    if not is_rank_metric(request.metric) or (count and not 1 <= int(count) <= 9999):
+        raise Invalid(f"--metric {request.metric}: expected a metric of ranks, such as ndcg@10 (full catalogue) or hr@10/99 (99 negatives)")
+    if request.on_test and request.test is None:
+        raise Invalid("--on-test: there is no --test to search on: say --test FILE, or leave it out")
+    if request.on_test and request.holdout is not None:
+        raise Invalid("--holdout: with --on-test nothing is held out: leave one of them out")
+
+
+def _data(request: TuneRequest) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """What trials are judged by, and what the best is judged by in the end."""
+    count = request.metric.partition("/")[2]
+    asked: dict[str, Any] = {"train": request.train, "models": (request.name,), "out": request.out, "seed": request.seed}
+    asked |= {"min_interactions": request.min_interactions} | ({"sampled": int(count)} if count else {})
+    held, tested = asked | {"holdout": request.holdout}, asked | {"test": request.test}
+    dumped = [read(EvaluateRequest, one, "eyas tune").model_dump(mode="json") for one in (held, tested)]
+    if request.on_test:
+        return dumped[1], None
+    return dumped[0], dumped[1] if request.test is not None else None
+
+
+def _fence(request: TuneRequest, space: Space) -> dict[str, Any]:
+    return {
+        "format": 1,
+        "data": digest_of(request.train),
+        "test": digest_of(request.test) if request.on_test and request.test else None,
+        "model": _plain(request.model),
+        "ranges": {name: one.model_dump(mode="json", by_alias=True, exclude_unset=True) for name, one in sorted(space.ranges.items())},
+        "metric": request.metric,
+        "holdout": request.holdout,
+        "min_interactions": request.min_interactions,
+        "seed": request.seed,
+    }
+
+
+def _plain(model: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in model.items() if key != "tune"}
+
+
+def _pasted(model: dict[str, Any], best: TriedRow, request: TuneRequest) -> str:
+    """The `model:` of a spec."""
+    where = Path(request.train).name
+    about = f"# {request.metric} {best.value:.4f} on what was held out of {where}, trial {best.number + 1} of {request.trials}\n"
+    return about + yaml.safe_dump({"model": model}, sort_keys=False, allow_unicode=True)
+
+
+def _document(request: TuneRequest, space: Space, rows: list[TriedRow], gain: Gain | None, about: Mapping[str, Any]) -> dict[str, Any]:
+    best = _ranked(rows)
+    return {
+        "version": 1,
+        "title": f"Search: {request.name} on {Path(request.train).name}",
+        "metric": request.metric,
+        "model": _plain(request.model),
+        "ranges": {
+            name: {"said": str(one), "log": one.log, "of": list(map(str, one.of)) if one.of else None} for name, one in space.ranges.items()
+        },
+        "before": space.before,
+        "best": best[0].model_dump(mode="json"),
+        "trials": [row.model_dump(mode="json") for row in rows],
+        "gain": gain.model_dump(mode="json") if gain else None,
+        "data": about.get("data", {}),
+        "how": [*about.get("how", ()), *about.get("faults", ())],
+        "request": request.model_dump(mode="json", by_alias=True),
+    }
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _logger() -> logging.Logger:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("tune: %(message)s"))
+    log = logging.getLogger("eyas.tune")
+    log.handlers, log.propagate = [handler], False
+    log.setLevel(logging.INFO)
+    return log

@@ -1,0 +1,105 @@
+"""A search as one page for people: what was found, how it went, and each setting against the metric. Nothing in it comes from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from pipelines.evaluation.page import STYLE, table
+from pipelines.evaluation.points import Point, points
+
+Document = Mapping[str, Any]
+_SHOWN = 10
+
+
+def tune_page(search: Document) -> str:
+    metric, best = search["metric"], search["best"]
+    parts = [
+        "<!doctype html>",
+        f'<html lang="en"><head><meta charset="utf-8"><title>{escape(search["title"])}</title>',
+        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>',
+        f"<h1>{escape(search['title'])}</h1>",
+        *(f"<p>{escape(line)}</p>" for line in _summary(search)),
+        f"<h2>The best by {escape(metric)}</h2>",
+        _table(search, _ranked(search)[:_SHOWN]),
+        "<h2>How it went</h2>",
+        _history(search, best["number"]),
+        "<h2>Each setting</h2>",
+        *(_setting(search, name, best["number"]) for name in search["ranges"]),
+        *_failures(search),
+        "<h2>How it was measured</h2>",
+        "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in search["how"]) + "</ul>",
+        table(("setting", "range"), [f"<td>{escape(name)}</td><td>{escape(one['said'])}</td>" for name, one in search["ranges"].items()]),
+    ]
+    return "\n".join([*parts, "</body></html>"]) + "\n"
+
+
+def _summary(search: Document) -> list[str]:
+    metric, best, first, gain = search["metric"], search["best"], search["trials"][0], search["gain"]
+    count = len(search["trials"])
+    before = f"{first['value']:.4f} with settings as they are" if first["value"] is not None else "settings as they are fail"
+    lines = [f"{count} trials. {metric} on what trials are judged by: {best['value']:.4f} at best, {before}."]
+    if gain is not None:
+        lines.append(f"On pairs that no trial has seen: {gain['metric']} {gain['after']:.4f} with the best, {gain['before']:.4f} without.")
+    else:
+        lines.append("The best of many trials looks better than it is: judge it by pairs that no trial has seen before you believe it.")
+    return lines
+
+
+def _ranked(search: Document) -> list[Document]:
+    done = [row for row in search["trials"] if row["state"] == "done" and row["same_as"] is None]
+    return sorted(done, key=lambda row: (-row["value"], row["number"]))
+
+
+def _table(search: Document, rows: list[Document]) -> str:
+    names = list(search["ranges"])
+    cells = []
+    for row in rows:
+        chosen = row["params"] or search["before"]
+        settings = "".join(f'<td class="n">{escape(_said(chosen.get(name)))}</td>' for name in names)
+        trial = f"{row['number'] + 1}" + ("" if row["params"] else " <small>as they are</small>")
+        cells.append(f'<td>{trial}</td><td class="n">{row["value"]:.4f}</td>{settings}<td class="n">{row["seconds"]:.1f} s</td>')
+    return table(("trial", search["metric"], *(name.removeprefix("params.") for name in names), "took"), cells, numbers=len(names) + 2)
+
+
+def _history(search: Document, best: int) -> str:
+    drawn = [
+        Point(row["number"] + 1, row["value"], f"trial {row['number'] + 1}: {row['value']:.4f}", row["number"] == best)
+        for row in search["trials"]
+        if row["state"] == "done"
+    ]
+    return points(f"{search['metric']} by trial, and the best so far", drawn, ("trial", search["metric"]), best_so_far=True)
+
+
+def _setting(search: Document, name: str, best: int) -> str:
+    one = search["ranges"][name]
+    drawn = []
+    for row in search["trials"]:
+        value = (row["params"] or search["before"]).get(name)
+        if row["state"] != "done" or value is None:
+            continue
+        along = _said(value) if one["of"] or not isinstance(value, int | float) or isinstance(value, bool) else value
+        drawn.append(Point(along, row["value"], f"trial {row['number'] + 1}: {_said(value)}, {row['value']:.4f}", row["number"] == best))
+    if not drawn:
+        return f"<p>{escape(name)}: no trial that ended well chose it.</p>"
+    return points(f"{search['metric']} by {name}", drawn, (name, search["metric"]), log=one["log"])
+
+
+def _failures(search: Document) -> list[str]:
+    rows = [
+        f"<td>{row['number'] + 1}</td><td>{escape(_chosen(row))}</td><td>{escape(row['reason'] or '')}</td>"
+        for row in search["trials"]
+        if row["state"] == "failed"
+    ]
+    return ["<h2>Trials that failed</h2>", table(("trial", "settings", "why"), rows)] if rows else []
+
+
+def _chosen(row: Document) -> str:
+    return ", ".join(f"{name} {_said(value)}" for name, value in row["params"].items()) or "settings as they are"
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,121 @@
+"""The process that trains and judges the trials of a search: it can run out of memory without the search being lost.
+
+Each line of stdin is a request, each line of stdout its answer, both JSON: first what the data is, then a trial a line. It ends with its
+stdin, so with whoever started it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TextIO
+
+import numpy as np
+
+from pipelines.models.families import family_of
+from pipelines.models.family import Task
+from pipelines.trials.contenders import allowed, seeded
+from pipelines.trials.judging import codes_of, forget, judged
+from pipelines.trials.task import prepare
+from pipelines.trials.trial import Trial, read_trial
+from shared.contracts.models import Model
+from shared.contracts.strict import read
+from shared.contracts.trials import EvaluateRequest
+from shared.domain.errors import EyasError
+
+Answer = dict[str, Any]
+
+
+def main() -> int:
+    answers = _own_stdout()
+    requests = _requests()
+    with tempfile.TemporaryDirectory(prefix="eyas-tune-") as scratch:
+        bench: Bench | None = None
+        for request in requests:
+            try:
+                if bench is None:
+                    bench = Bench.made(request, Path(scratch))
+                    answer: Answer = {"data": dict(bench.trial.data), "how": list(bench.trial.how), "faults": list(bench.trial.wrong)}
+                else:
+                    answer = bench.tried(request)
+            except EyasError as error:
+                answer = {"fault": " ".join(str(error).split()), "mendable": error.status < 500}
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+            if "fault" in answer:
+                return 1
+    return 0
+
+
+class Bench:
+    """What trials are made on: the data, read and coded once."""
+
+    def __init__(self, trial: Trial, task: Task, seed: int) -> None:
+        self.trial, self._task, self._seed = trial, task, seed
+        self._codes = codes_of(task, trial)
+
+    @classmethod
+    def made(cls, request: Answer, scratch: Path) -> Bench:
+        asked = read(EvaluateRequest, request["data"], "eyas tune")
+        model = read(Model, request["model"], "model")
+        trial = read_trial(asked, _quiet())
+        return cls(trial, prepare(trial.train, model, scratch, _quiet()), asked.seed)
+
+    def tried(self, request: Answer) -> Answer:
+        """Whatever goes wrong with a model is a failure of this trial alone."""
+        started = time.monotonic()
+        try:
+            model = seeded(read(Model, request["model"], "model"), self._seed)
+            forget()
+            with np.errstate(all="ignore"):
+                fitted = family_of(model.family, allowed(model)).train(replace(self._task, model=model))
+                found = judged(fitted.model, self._codes, self.trial, "the model", _quiet())
+            values = {name: found.values([name])[name] for name in request["metrics"]}
+        except MemoryError:
+            return {"failed": "there is not enough memory for it", "seconds": time.monotonic() - started}
+        except EyasError as error:
+            return {"failed": " ".join(str(error).split()), "seconds": time.monotonic() - started}
+        except Exception as error:
+            said = " ".join(str(error).split())[:300] or "no message"
+            return {"failed": f"{type(error).__name__}: {said}", "seconds": time.monotonic() - started}
+        return {"metrics": {name: float(value) for name, value in values.items()}, "seconds": time.monotonic() - started}
+
+
+def _own_stdout() -> TextIO:
+    """Answers alone go there; what libraries print goes to stderr."""
+    own = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return own
+
+
+def _requests() -> Iterator[Answer]:
+    """Read apart, so that the end of stdin ends a training, too."""
+    lines: SimpleQueue[str] = SimpleQueue()
+
+    def listen() -> None:
+        for line in sys.stdin:
+            lines.put(line)
+        os._exit(1)
+
+    threading.Thread(target=listen, daemon=True).start()
+    while True:
+        yield json.loads(lines.get())
+
+
+def _quiet() -> logging.Logger:
+    log = logging.getLogger("eyas.tune.worker")
+    log.handlers, log.propagate = [logging.NullHandler()], False
+    return log
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""`evaluate`: models tried on files of who met what, without a platform; `evaluation`: what a run of one has measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from services.cli import paths
+from services.cli.datatools import asked
+from services.cli.runs import RunId
+from services.cli.session import AsJson, client, show_json, show_table
+from shared.contracts.strict import read
+from shared.contracts.trials import PAGE, REPORT, Evaluated, EvaluateRequest, Spread
+from shared.domain.errors import Invalid
+
+
+def evaluate(  # noqa: PLR0913, PLR0917  the options of a command
+    train: Annotated[Path, typer.Option(help="Who met what: user, item, and perhaps rating and time in each row.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="The folder for report.json and report.html.", show_default=False)],
+    model: Annotated[list[str] | None, typer.Option(help="A family; repeatable. Popularity stands beside them.")] = None,
+    saved: Annotated[list[Path] | None, typer.Option(help="The folder of a kept model, judged as it is; repeatable.")] = None,
+    test: Annotated[Path | None, typer.Option(help="Pairs to judge by; held out of --train when absent.")] = None,
+    negatives: Annotated[
+        Path | None, typer.Option(help="Lines of (user,item) and what it is ranked among; drawn and verified when absent.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the models; train.NAME is of their training. Repeatable."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="How often each model is trained.")] = 1,
+    sampled: Annotated[int, typer.Option(min=1, max=9999, help="Negatives that are drawn for each pair.")] = 99,
+    holdout: Annotated[
+        Literal["last", "random", "newest"] | None,
+        typer.Option(
+            help="Without --test: each user's newest item, one of each user's at random, or the newest tenth of the rows. By time where"
+            " there are times."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of what is held out and drawn.")] = 1,
+    min_interactions: Annotated[int, typer.Option(min=1, help="Users of --train with fewer are left out.")] = 1,
+    users: Annotated[Path | None, typer.Option(help="A table of users, for --slice.")] = None,
+    items: Annotated[Path | None, typer.Option(help="A table of items, for --slice.")] = None,
+    slice_: Annotated[list[str] | None, typer.Option("--slice", metavar="COLUMN", help="A column of these tables; repeatable.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the trained models, below OUT/models.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="End where the files have faults, in place of counting them.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train models on a file, once by each seed, and judge them: sampled and full catalogue, slices, intervals, as JSON and as a page."""
+    request = {
+        "train": _place(train),
+        "test": _place(test),
+        "negatives": _place(negatives),
+        "models": tuple(model or ()),
+        "saved": tuple(_place(one) for one in saved or ()),
+        "keep": keep,
+        "settings": dict(_setting(one) for one in set_ or ()),
+        "seeds": seeds,
+        "out": _place(out),
+        "sampled": sampled,
+        "holdout": holdout,
+        "seed": seed,
+        "min_interactions": min_interactions,
+        "users": _place(users),
+        "items": _place(items),
+        "slices": tuple(slice_ or ()),
+        "strict": strict,
+    }
+    found = asked("evaluate", read(EvaluateRequest, request, "eyas evaluate"), Evaluated)
+    if as_json:
+        show_json(found.model_dump(mode="json"))
+        return
+    metrics = list(dict.fromkeys(name for row in found.rows for name in row.metrics))
+    rows = [
+        (row.model, *(_said(row.metrics.get(name)) for name in metrics), None if row.minutes is None else f"{row.minutes:.2f}")
+        for row in found.rows
+    ]
+    show_table(("MODEL", *map(str.upper, metrics), "MINUTES"), rows, "")
+    for fault in found.faults:
+        typer.echo(f"note: {fault}")
+    typer.echo(f"{found.report}\n{found.page}")
+
+
+def evaluation(
+    ctx: typer.Context,
+    id: RunId,
+    to: Annotated[Path | None, typer.Option(help="A folder for report.json and report.html.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how a run's model did on the holdout, beside popularity and the version that served."""
+    found = client(ctx).get(paths.run(id, "/evaluation"))
+    if to is not None:
+        _write(to, {REPORT: json.dumps(found["report"], indent=1) + "\n", PAGE: found["page"]})
+    if as_json:
+        show_json(found["report"])
+        return
+    models = found["report"]["models"]
+    metrics = list(dict.fromkeys(name for one in models.values() for name in one["metrics"]))
+    rows = [(name, *(_interval(one["metrics"].get(name)) for one in models.values())) for name in metrics]
+    slices = dict.fromkeys((part, name) for one in models.values() for part, told in one["slices"].items() for name in told["metrics"])
+    rows += [
+        (f"{name}{{{part}}}", *(_interval(one["slices"].get(part, {}).get("metrics", {}).get(name)) for one in models.values()))
+        for part, name in slices
+    ]
+    show_table(("METRIC", *map(str.upper, models)), rows, "no metrics")
+    if to is not None:
+        typer.echo(f"{to / REPORT}\n{to / PAGE}")
+
+
+def _write(folder: Path, texts: dict[str, str]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Invalid(f"--to {folder}: it can't be written to: {error.strerror}") from None
+
+
+def _interval(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "-"
+    ends = found.get("interval")
+    return f"{found['mean']:.4f}" + (f" ({ends[0]:.4f} to {ends[1]:.4f})" if ends else "")
+
+
+def _said(figure: Spread | None) -> str:
+    if figure is None:
+        return "-"
+    return f"{figure.mean:.4f}" + (f" ±{figure.std:.4f}" if figure.seeds > 1 else "")
+
+
+def _place(path: Path | None) -> str | None:
+    return None if path is None else str(path.absolute())
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """`NAME=VALUE`, the value as JSON, or as the text that it is."""
+    name, between, value = text.partition("=")
+    if not between or not name:
+        raise Invalid(f"--set {text}: expected NAME=VALUE, such as width=64 or train.epochs=10")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value

@@ -1,0 +1,227 @@
+"""`train` and `tune`: one model, or the best of many settings, out of a file of who met what, without a platform."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from services.cli.datatools import asked
+from services.cli.recommenders import read_text
+from services.cli.session import AsJson, show_json, show_table
+from shared.contracts.models import Model
+from shared.contracts.presets import PRESETS
+from shared.contracts.ranges import Range
+from shared.contracts.spec import parse_spec
+from shared.contracts.strict import read
+from shared.contracts.tuning import TrainedAnswer, TrainRequest, TriedRow, TunedAnswer, TuneRequest
+from shared.domain.errors import Invalid
+
+_FRAMEWORK = "framework"
+_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_BETWEEN = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(:log)?")
+
+Spec = Annotated[
+    Path | None, typer.Argument(metavar="[SPEC]", help="A spec, whose `model` is taken; else say --model.", show_default=False)
+]
+Train = Annotated[Path, typer.Option(help="Who met what: user, item, and perhaps time in each row.", show_default=False)]
+Named = Annotated[str | None, typer.Option("--model", help="A family, or a preset.", show_default=False)]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the model; train.NAME is of its training. Repeatable."),
+]
+Fewest = Annotated[int, typer.Option(min=1, help="Users with fewer items are left out.")]
+
+
+def train(
+    train: Train,
+    spec: Spec = None,
+    model: Named = None,
+    out: Annotated[Path | None, typer.Option(help="The folder for the model and the unit that serves it.", show_default=False)] = None,
+    set_: Settings = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of weights, shuffling and negatives; the spec's, or 1, when absent.")] = None,
+    min_interactions: Fewest = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model on all of a file, and write what a run would publish of it, the unit for Triton among it."""
+    name, document = _model(spec, model, set_ or [])
+    request = {
+        "train": str(train.absolute()),
+        "name": name,
+        "model": document,
+        "min_interactions": min_interactions,
+        "seed": seed,
+        "out": _folder(out),
+    }
+    found = asked("train", read(TrainRequest, request, "eyas train"), TrainedAnswer)
+    if as_json:
+        show_json(found.model_dump(mode="json"))
+        return
+    show_table(("WHAT", "VALUE"), [*found.metrics.items(), ("parity of the served unit", f"{found.parity:.2g}")], "")
+    typer.echo(f"{found.model}\n{found.served}\n{found.training}")
+
+
+def tune(  # noqa: PLR0913, PLR0917  the options of a command
+    train: Train,
+    spec: Spec = None,
+    model: Named = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder of the search; the same command goes on with it.", show_default=False)
+    ] = None,
+    set_: Settings = None,
+    search: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=RANGE",
+            help="What is chosen: width=32..256, train.learning_rate=1e-4..1e-2:log (by its size), or loss=als,softmax. Repeatable; the "
+            "spec's `model.tune`, or the family's own ranges, when absent.",
+        ),
+    ] = None,
+    test: Annotated[
+        Path | None, typer.Option(help="Pairs that no trial sees: the best and the settings as they were are judged by them.")
+    ] = None,
+    on_test: Annotated[
+        bool, typer.Option("--on-test", help="Judge the trials by --test, in place of what is held out of --train.")
+    ] = False,
+    trials: Annotated[int, typer.Option(min=1, max=10_000, help="How many, those included that are there already.")] = 20,
+    minutes: Annotated[float | None, typer.Option(help="After which no trial begins.")] = None,
+    metric: Annotated[str, typer.Option(help="ndcg@10 and hr@10 are of the full catalogue, ndcg@10/99 of 99 negatives.")] = "ndcg@10",
+    holdout: Annotated[
+        Literal["last", "random", "newest"] | None,
+        typer.Option(help="Each user's newest item (where there are times), one of each user's, or the newest tenth of the rows."),
+    ] = None,
+    min_interactions: Fewest = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of what is held out, of choices and of training.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Search a model's settings. Killed at any time, the same command goes on where it ended."""
+    name, document = _model(spec, model, set_ or [])
+    own = [_range(one) for one in search or ()]
+    if len({key for key, _ in own}) < len(own):
+        raise Invalid("--search: a setting is given twice")
+    said = {f"{part}.{key}" for part in ("params", "train") for key in document.get(part, {})} if spec is None else set()
+    if both := sorted(said & {key for key, _ in own}):
+        raise Invalid(f"--search {both[0].removeprefix('params.')}: --set gives it one value already: leave one of them out")
+    ranges = dict(document.pop("tune", {})) if not own else {}
+    request = {
+        "train": str(train.absolute()),
+        "name": name,
+        "model": {key: value for key, value in document.items() if key != "tune"},
+        "ranges": ranges | dict(own),
+        "test": None if test is None else str(test.absolute()),
+        "on_test": on_test,
+        "trials": trials,
+        "minutes": minutes,
+        "metric": metric,
+        "holdout": holdout,
+        "min_interactions": min_interactions,
+        "seed": seed,
+        "out": _folder(out),
+    }
+    found = asked("tune", read(TuneRequest, request, "eyas tune"), TunedAnswer)
+    if as_json:
+        show_json(found.model_dump(mode="json"))
+        return
+    _show(found)
+
+
+def _show(found: TunedAnswer) -> None:
+    names = list(dict.fromkeys(name for row in found.best for name in row.params))
+    heads = ("TRIAL", found.metric.upper(), *(name.removeprefix("params.").upper() for name in names))
+    show_table(heads, [_row(row, names) for row in found.best], "")
+    if found.default not in found.best:
+        said = f"{found.default.value:.4f}" if found.default.value is not None else f"failed: {found.default.reason}"
+        typer.echo(f"settings as they are: {said}")
+    if found.failed:
+        typer.echo(f"{found.failed} of {found.failed + found.done} trials failed")
+    if found.gain is not None:
+        gain = found.gain
+        typer.echo(f"on pairs that no trial has seen: {gain.metric} {gain.after:.4f}, {gain.before:.4f} with settings as they are")
+    if found.stopped:
+        typer.echo("the time was over: the same command goes on")
+    for file in found.files:
+        typer.echo(file)
+
+
+def _row(row: TriedRow, names: list[str]) -> tuple[Any, ...]:
+    settings = (row.params.get(name) for name in names) if row.params else ("as it is" for _ in names)
+    shown = (json.dumps(value) if isinstance(value, list) else value for value in settings)
+    return (row.number + 1, f"{row.value:.4f}", *shown)
+
+
+def _model(spec: Path | None, name: str | None, settings: list[str]) -> tuple[str, dict[str, Any]]:
+    """What it is called, and a spec's `model`."""
+    if (spec is None) == (name is None):
+        raise Invalid("say either a SPEC or --model NAME, such as --model mf")
+    if spec is not None:
+        found = parse_spec(read_text(spec), str(spec))
+        document = found.model.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        name = found.name
+    else:
+        document = {"preset" if name in PRESETS else "family": name}
+    for one in settings:
+        key, value = _setting(one)
+        part, _, field = key.partition(".")
+        document[part] = {**document.get(part, {}), field: value} if field else value
+    read(Model, document, "model" if spec is None else str(spec))
+    return str(name), document
+
+
+def _folder(out: Path | None) -> str:
+    if out is None:
+        raise Invalid("--out: say which folder to write to, such as --out model")
+    return str(out.absolute())
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """`NAME=VALUE`, the value as JSON, or as the text that it is."""
+    name, between, value = text.partition("=")
+    if not between or not name:
+        raise Invalid(f"--set {text}: expected NAME=VALUE, such as width=64 or train.epochs=10")
+    return _full(name), _value(value)
+
+
+def _range(text: str) -> tuple[str, Range]:
+    name, between, value = text.partition("=")
+    if not between or not name or not value:
+        raise Invalid(f"--search {text}: expected NAME=FROM..TO, NAME=FROM..TO:log or NAME=ONE,OTHER, such as width=32..256")
+    where = f"--search {text}"
+    if name == _FRAMEWORK:
+        raise Invalid(f"{where}: a search has one framework: say --set framework=torch")
+    if numbers := _BETWEEN.fullmatch(value.strip()):
+        low, high = _number(numbers[1]), _number(numbers[2])
+        return _full(name), read(Range, {"from": low, "to": high, "log": numbers[3] is not None}, where)
+    if ".." in value:
+        raise Invalid(f"{where}: expected two numbers, such as width=32..256 or learning_rate=1e-4..1e-2:log")
+    return _full(name), read(Range, {"of": _values(value)}, where)
+
+
+def _values(text: str) -> list[Any]:
+    """`[64],[128,64]` and `1,2` as JSON has them; else words."""
+    try:
+        return list(json.loads(f"[{text}]"))
+    except ValueError:
+        return [_value(one.strip()) for one in text.split(",") if one.strip()]
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _number(text: str) -> int | float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise Invalid(f"--search: {text} is too large a number")
+    return int(text) if re.fullmatch(r"[+-]?\d+", text) else value
+
+
+def _full(name: str) -> str:
+    """As a spec's `model` has it."""
+    return name if name == _FRAMEWORK or name.startswith(("params.", "train.")) else f"params.{name}"

@@ -1,0 +1,56 @@
+"""Files that are complete or absent, on any fsspec file system: written beside their place, then moved there."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from pathlib import Path
+from typing import IO, Any
+
+from fsspec.implementations.local import LocalFileSystem
+
+from shared.contracts.stage import File
+
+_CHUNK = 1 << 20
+
+
+def described(path: Path) -> File:
+    """A local file's digest and size."""
+    with path.open("rb") as stream:
+        return File(sha256=hashlib.file_digest(stream, "sha256").hexdigest(), size=stream.tell())
+
+
+def put_whole(fs: Any, path: Path, target: str) -> None:
+    part = beside(fs, target)
+    fs.put_file(str(path), part)
+    fs.mv(part, target)
+
+
+def write_whole(fs: Any, content: bytes, target: str) -> None:
+    part = beside(fs, target)
+    fs.pipe_file(part, content)
+    fs.mv(part, target)
+
+
+def beside(fs: Any, target: str) -> str:
+    """Where a file is written that is going to be `target`; its folder is made."""
+    if isinstance(fs, LocalFileSystem):
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
+    return f"{target}.{secrets.token_hex(4)}.part"
+
+
+def copied(source: IO[bytes], to: Path, sha256: str) -> bool:
+    """Copies to a local path, where the content has this digest; else there is no file, and the answer is False."""
+    digest = hashlib.sha256()
+    part = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
+    try:
+        with part.open("wb") as target:
+            while chunk := source.read(_CHUNK):
+                digest.update(chunk)
+                target.write(chunk)
+        whole = digest.hexdigest() == sha256
+        if whole:
+            part.replace(to)
+        return whole
+    finally:
+        part.unlink(missing_ok=True)

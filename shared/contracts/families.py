@@ -1,0 +1,265 @@
+"""The families of models: a class of parameters each, which says in words what the family is.
+
+A new family is one more class here, among `Params` and in `FAMILIES`. A family of somebody's own has none: its parameters are a mapping.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field, JsonValue, RootModel, model_validator
+
+from shared.contracts.ranges import Range, between, one_of
+from shared.contracts.strict import Strict
+
+
+class FamilyParams(Strict):
+    meaning: ClassVar[str]
+    """What the family is, for the reference."""
+    no_steps: ClassVar[str | None] = None
+    """Why `train` has nothing to say to it but the seed, where that is so."""
+    ranges: ClassVar[Mapping[str, Range]] = {}
+    """What `eyas tune` searches where nobody says it; numbers and choices that pay, by name in the spec's `model`."""
+
+    @classmethod
+    def usual(cls, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What `train` is with these parameters, as they were said, where it says nothing itself and the defaults of all don't fit."""
+        return {}
+
+    def wants_both_labels(self, full: bool) -> bool:
+        """Whether rows of one label are a mistake. Feedback is mostly positive by nature."""
+        return False
+
+
+class MlpParams(FamilyParams):
+    """The notebook's model: embeddings, hidden ReLU layers, a sigmoid."""
+
+    meaning = "embeddings, hidden layers, sigmoid."
+    ranges: ClassVar[Mapping[str, Range]] = {
+        "params.width": between(8, 128, log=True),
+        "params.layers": one_of([64], [128, 64], [128, 128, 128], [256, 128, 64]),
+        "params.negatives": between(1, 10),
+        "train.epochs": between(2, 15),
+        "train.learning_rate": between(3e-4, 1e-2, log=True),
+    }
+
+    layers: tuple[Annotated[int, Field(ge=1, le=8192)], ...] = Field(
+        (128, 128, 128), min_length=1, max_length=8, description="Widths of the hidden layers."
+    )
+    width: int | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        description="One embedding width for all columns; when absent by rule of the cardinality, padded to a multiple of 16 (64 bytes).",
+    )
+    pooling: Literal["mean", "sum"] = Field("mean", description="What becomes of the vectors of a column of several codes a row.")
+    dropout: float = Field(0, ge=0, lt=1, description="After each hidden layer: the share of its numbers left out, in training alone.")
+    batch_norm: bool = Field(False, description="Whether each hidden layer's output is normalised over the batch.")
+    negatives: int = Field(4, ge=0, le=100, description="Sampled negatives for each positive, drawn anew each epoch.")
+    verified: bool = Field(
+        False,
+        description="Whether no sampled negative is an item that its user liked in the rows to train on, or, of a warm run, before. It "
+        "takes two bytes a like; of what wasn't liked, half a per cent is never drawn either.",
+    )
+
+    @model_validator(mode="after")
+    def _verifies_something(self) -> MlpParams:
+        if self.verified and not self.negatives:
+            raise ValueError("params: 'verified' has no effect: no negatives are sampled: leave it out")
+        return self
+
+    def wants_both_labels(self, full: bool) -> bool:
+        """Sampled negatives stand against positives; without them a file of one label is a mistake."""
+        return full or self.negatives == 0
+
+
+class PopularityParams(FamilyParams):
+    """Nothing can be chosen: a count has no parameters."""
+
+    meaning = "an item's share of positives, the same for every user: a safe first version."
+    no_steps = "popularity counts and isn't trained"
+
+
+class MfParams(FamilyParams):
+    """Matrix factorisation: an inner product of two vectors, solved for by least squares, or found by gradient."""
+
+    meaning = (
+        "matrix factorisation, by alternating least squares or by gradient (`params.loss`): quick, the same for an equal seed, and its "
+        "vectors retrieve."
+    )
+    no_steps = "mf has passes of its own (params.sweeps, params.epochs)"
+    OF_LOSS: ClassVar[Mapping[str, frozenset[str]]] = {
+        "als": frozenset({"unobserved", "sweeps"}),
+        "contrast": frozenset({"against", "blend", "damping", "epochs", "learning_rate"}),
+    }
+    ranges: ClassVar[Mapping[str, Range]] = {
+        "params.loss": one_of("als", "softmax"),
+        "params.width": between(16, 256, log=True),
+        "params.regularisation": between(1e-3, 0.3, log=True),
+        "params.unobserved": between(0.02, 2, log=True),
+        "params.learning_rate": between(3e-3, 3e-2, log=True),
+        "params.against": between(10, 1000, log=True),
+        "params.blend": one_of(False, True),
+    }
+
+    width: int = Field(64, ge=1, le=1024, description="Numbers in a vector.")
+    loss: Literal["als", "softmax", "logistic"] = Field(
+        "als",
+        description="What a like is held against. `als`: everything else, by weighted least squares. `softmax`: it is to be chosen among "
+        "what its user didn't like. `logistic`: it is told from that, each for itself. The last two take longer and rank better.",
+    )
+    regularisation: float | None = Field(
+        None,
+        gt=0,
+        le=10,
+        description="How small vectors are kept. When absent: of `als` the strength that ranks the newest likes best, else 0.04.",
+    )
+    unobserved: float = Field(
+        0.4, gt=0, le=10, description="Of `als`: what a pair that wasn't liked weighs against, beside a liked one's 1."
+    )
+    sweeps: int = Field(10, ge=1, le=200, description="Of `als`: how often both sides are solved; a warm run does a third.")
+    against: float | None = Field(
+        None,
+        gt=0,
+        le=1_000_000,
+        description="How many of what its user didn't like stand against a like; when absent 100 of `softmax` and 8 of `logistic`.",
+    )
+    blend: bool = Field(
+        True, description="Of `softmax` and `logistic`: whether a user's vector is also made of vectors of what the user liked."
+    )
+    damping: float = Field(
+        0.5,
+        ge=0,
+        le=2,
+        description="Of `softmax` and `logistic`: how much less of each like a user says who likes a lot: n likes weigh n^-damping.",
+    )
+    epochs: int = Field(20, ge=1, le=1000, description="Of `softmax` and `logistic`: passes over the likes; a warm run does a third.")
+    learning_rate: float = Field(0.02, gt=0, le=1, description="Of `softmax` and `logistic`: Adam's at its highest.")
+
+    @model_validator(mode="after")
+    def _says_what_counts(self) -> MfParams:
+        others = self.OF_LOSS["contrast" if self.loss == "als" else "als"]
+        idle = [name for name in others if getattr(self, name) != type(self).model_fields[name].default]
+        if idle:
+            raise ValueError(f"params: '{min(idle)}' has no effect with loss '{self.loss}': leave it out")
+        return self
+
+
+class NeumfParams(FamilyParams):
+    """Neural collaborative filtering: a weighted inner product beside hidden layers."""
+
+    meaning = "neural collaborative filtering (NeuMF): a weighted inner product of two vectors beside hidden layers, of keys alone."
+    ranges: ClassVar[Mapping[str, Range]] = {
+        "params.width": between(16, 128, log=True),
+        "params.factorisation": between(0.003, 0.03, log=True),
+        "params.dropout": between(0.0, 0.5),
+        "params.negatives": between(2, 8),
+        "train.epochs": between(1, 6),
+        "train.learning_rate": between(1e-4, 3e-3, log=True),
+    }
+
+    width: int = Field(64, ge=2, le=1024, description="Numbers of a vector that are multiplied with the other side's.")
+    layers: tuple[Annotated[int, Field(ge=1, le=4096)], ...] = Field(
+        (64, 32, 16),
+        min_length=1,
+        max_length=8,
+        description="Widths of the hidden layers. Numbers of a vector that go through them are as many as the first is wide.",
+    )
+    dropout: float = Field(0, ge=0, lt=1, description="Share of what goes into a hidden layer that is left out, in training alone.")
+    regularisation: float = Field(0, ge=0, le=10, description="How small vectors are kept: their squares count so much in each row's loss.")
+    negatives: int = Field(4, ge=1, le=100, description="Sampled negatives for each positive, drawn anew each epoch.")
+    verified: bool = Field(
+        False,
+        description="Whether no sampled negative is an item that its user liked in the rows to train on, or, of a warm run, before. It "
+        "takes two bytes a like; of what wasn't liked, half a per cent is never drawn either.",
+    )
+    pretrain: bool = Field(
+        True,
+        description="Whether the inner product begins as a factorisation by logistic loss; a warm run begins from its parent. Then "
+        "`train` is 2 epochs at a learning rate of 0.0005 unless it says otherwise, else 20 at 0.001.",
+    )
+    factorisation: float = Field(0.01, gt=0, le=10, description="How small that factorisation keeps its vectors, as `mf` means it.")
+
+    @classmethod
+    def usual(cls, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """From a factorisation a few careful passes go on; from nothing it takes many."""
+        if said.get("pretrain", True):
+            return {"epochs": 2, "learning_rate": 0.0005}
+        return {"epochs": 20, "learning_rate": 0.001}
+
+    @model_validator(mode="after")
+    def _factorises_something(self) -> NeumfParams:
+        if not self.pretrain and self.factorisation != 0.01:
+            raise ValueError("params: 'factorisation' has no effect without pretrain: leave it out")
+        return self
+
+
+class EaseParams(FamilyParams):
+    """A weight for each pair of items, in closed form."""
+
+    meaning = (
+        "a weight for each pair of items, solved at once: strong where there are thousands of items; time grows with the cube of their "
+        "number, memory with the square."
+    )
+    no_steps = "ease is solved at once and takes no steps"
+    ranges: ClassVar[Mapping[str, Range]] = {"params.regularisation": between(10, 10_000, log=True)}
+
+    regularisation: float | None = Field(
+        None, gt=0, le=1e9, description="How small weights are kept, in likes; when absent, the strength that ranks held-out likes best."
+    )
+
+
+class ItemKnnParams(FamilyParams):
+    """Items that the same users like."""
+
+    meaning = "the nearest neighbours of what a user likes: quick, for catalogues of any size."
+    no_steps = "itemknn counts who likes what together and takes no steps"
+    ranges: ClassVar[Mapping[str, Range]] = {
+        "params.neighbours": between(20, 1000, log=True),
+        "params.shrink": between(0.1, 1000, log=True),
+        "params.damping": between(0, 1.0),
+        "params.pull": between(0, 1.0),
+    }
+
+    neighbours: int = Field(100, ge=1, le=10_000, description="How many of an item's nearest count.")
+    shrink: float = Field(0.0, ge=0, le=1e6, description="Added below the fraction: keeps chance out of what few users say.")
+    damping: float = Field(1.0, ge=0, le=2, description="How much less of each pair a user says who likes a lot: n likes weigh n^-damping.")
+    pull: float = Field(
+        0.4, ge=0, le=1, description="How popularity is divided by: 0.5 gives the cosine, less lets popular items score higher."
+    )
+
+
+class OwnParams(RootModel[dict[str, JsonValue]]):
+    """Of a family of one's own, `module:Class`: whatever it takes; it looks at them itself, before any data is read."""
+
+    model_config = ConfigDict(frozen=True)
+
+    no_steps: ClassVar[str | None] = None
+
+    def wants_both_labels(self, full: bool) -> bool:
+        """What it learns from is its own business."""
+        return False
+
+
+Params = MlpParams | PopularityParams | MfParams | NeumfParams | EaseParams | ItemKnnParams | OwnParams
+
+FAMILIES: Mapping[str, type[FamilyParams]] = {
+    "mlp": MlpParams,
+    "popularity": PopularityParams,
+    "mf": MfParams,
+    "neumf": NeumfParams,
+    "ease": EaseParams,
+    "itemknn": ItemKnnParams,
+}
+PLANNED = frozenset({"wide_deep", "dlrm", "two_tower", "session", "gbm"})
+"""Not there yet: refused as such, and not as unknown."""
+
+OWN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+"""A family of one's own: `module:Class`."""
+
+
+def params_of(family: str) -> type[FamilyParams] | type[OwnParams] | None:
+    """None where nobody knows it."""
+    return FAMILIES.get(family) or (OwnParams if OWN.fullmatch(family) else None)

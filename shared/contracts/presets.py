@@ -1,0 +1,59 @@
+"""Settings of models that were tuned on data that others know too, by name: in a spec (`model: {preset: NAME}`; what is said beside it has
+the last word) and on the command line.
+
+A name that was released stays, and so does what it says: whoever wants other settings says another name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.contracts.strict import unknown_name
+
+
+@dataclass(frozen=True)
+class Preset:
+    family: str
+    about: str
+    """What it was tuned on."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    train: Mapping[str, Any] = field(default_factory=dict)
+
+
+_ML_1M = "ml-1m: a like of each user held out at random, ranked among 99 that the user never met, and in the full catalogue"
+
+PRESETS: Mapping[str, Preset] = {
+    "ml-1m-ease": Preset("ease", _ML_1M, {"regularisation": 1000.0}),
+    "ml-1m-mf": Preset(
+        "mf",
+        _ML_1M,
+        {"loss": "softmax", "width": 192, "regularisation": 0.05, "against": 20.0, "blend": True, "damping": 0.35}
+        | {"epochs": 20, "learning_rate": 0.02},
+    ),
+    "ml-1m-als": Preset("mf", _ML_1M, {"width": 128, "unobserved": 0.4, "regularisation": 0.005, "sweeps": 12}),
+    "ml-1m-neumf": Preset(
+        "neumf",
+        _ML_1M,
+        {"width": 64, "layers": (64, 32, 16), "negatives": 4, "factorisation": 0.01},
+        {"epochs": 2, "learning_rate": 0.0005},
+    ),
+    "ml-1m-itemknn": Preset("itemknn", _ML_1M, {"neighbours": 100, "shrink": 0.0, "damping": 1.0, "pull": 0.4}),
+}
+
+
+def with_preset(said: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec's `model` with what its preset says, where it says nothing itself."""
+    name = said["preset"]
+    preset = PRESETS.get(name)
+    if preset is None:
+        raise unknown_name("preset", name, PRESETS)
+    if said.get("family", preset.family) != preset.family:
+        raise ValueError(f"preset: '{name}' is of the family '{preset.family}': leave 'family' out")
+    both = dict(said) | {"family": preset.family}
+    for part, settings in (("params", preset.params), ("train", preset.train)):
+        own = said.get(part, {})
+        if isinstance(own, Mapping):
+            both[part] = {**settings, **own}
+    return both

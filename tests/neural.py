@@ -1,0 +1,110 @@
+"""A small neural model of everything that there is, and batches for it. As a program, its first steps on a framework, in every way:
+
+python -m tests.neural FRAMEWORK OUT.npz
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipelines.inputs.batches import Batch
+from pipelines.models.mlp import architecture_of
+from pipelines.models.neural.architecture import Architecture
+from pipelines.models.neural.network import Add, Dense, Dropout, Join, Network, Norm, Part, Product, Total
+from pipelines.models.tables import Table
+from shared.contracts.families import MlpParams
+
+ROWS, USERS, ITEMS = 64, 40, 30
+NUMBERS: tuple[tuple[str, int | None], ...] = (("price", None), ("photo", 3))
+
+
+def tables() -> tuple[Table, ...]:
+    return (
+        Table("user", USERS, 8, None),
+        Table("item", ITEMS, 8, None),
+        Table("genres", 7, 8, 3, "mean"),
+        Table("tags", 9, 4, 4, "sum"),
+        Table("year", 5, 4, None),
+    )
+
+
+def mlp(**params: Any) -> Architecture:
+    return architecture_of(tables(), MlpParams.model_validate({"layers": (16, 8)} | params), NUMBERS)
+
+
+def everything(rate: float = 0.0) -> Architecture:
+    """Every kind of node: an inner product beside hidden layers, as NeuMF has it."""
+    network = Network(
+        (
+            Part("left", ("user",), 0, 4),
+            Part("right", ("item",), 0, 4),
+            Product("gmf", ("left", "right")),
+            Total("inner", ("gmf",)),
+            Join("features", ("user", "item", "genres", "tags", "year", "price", "photo")),
+            Dense("hidden", ("features",), 8),
+            Norm("norm", ("hidden",)),
+            Dropout("dropout", ("norm",), rate),
+            Dense("deep", ("dropout",), 1, "linear"),
+            Add("score", ("inner", "deep")),
+        )
+    )
+    return Architecture("everything", tables(), NUMBERS, network)
+
+
+def batch(seed: int, rows: int = ROWS, users: int = USERS) -> Batch:
+    random = np.random.default_rng(seed)
+    columns: dict[str, Any] = {
+        one.column: random.integers(0, one.cardinality, (rows,) if one.length is None else (rows, one.length)).astype(np.int32)
+        for one in tables()
+    }
+    columns["user"] %= users
+    columns["genres"][random.random((rows, 3)) < 0.5] = 0
+    columns["tags"][: rows // 2] = 0
+    columns |= {"price": random.random(rows, dtype=np.float32), "photo": random.random((rows, 3), dtype=np.float32)}
+    return Batch(columns, ((columns["user"] + columns["item"]) % 3 == 0).astype(np.float32))
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "adam": {},
+    "adagrad": {"optimizer": "adagrad"},
+    "sgd": {"optimizer": "sgd"},
+    "everything": {},
+    "half": {"half": True},
+    "jit": {"jit": True},
+}
+
+
+def main() -> None:
+    from pipelines.models.neural.frameworks import load_framework
+
+    name, out = sys.argv[1:]
+    framework = load_framework(name)  # type: ignore[arg-type]
+    found: dict[str, Any] = {}
+    for variant, settings in VARIANTS.items():
+        found |= {f"{variant}/{what}": value for what, value in _first_steps(framework, variant, settings).items()}
+    with Path(out).open("wb") as stream:
+        np.savez(stream, **found)
+
+
+def _first_steps(framework: Any, variant: str, settings: dict[str, Any]) -> dict[str, Any]:
+    from pipelines.models.neural.step import How, NeuralStep
+    from pipelines.models.neural.weights import begin
+
+    architecture = everything() if variant == "everything" else mlp()
+    step = NeuralStep(framework, architecture, begin(architecture, 7), How(learning_rate=0.02, **settings))
+    losses = [float(step(batch(seed, 50 if seed == 5 else ROWS))) for seed in range(12)]
+    weights, looked = step.weights(), batch(99).columns
+    scores = {"own": step.own_score(looked), "plain": step.score(looked)}
+    before = step.state()
+    again = [float(step(batch(seed))) for seed in (20, 21)]
+    step.restore(before)
+    repeated = np.array([again, [float(step(batch(seed))) for seed in (20, 21)]])
+    return {"losses": np.array(losses), "repeated": repeated, **scores, **{f"weights/{path}": one for path, one in weights.items()}}
+
+
+if __name__ == "__main__":
+    main()

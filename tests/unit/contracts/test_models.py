@@ -1,0 +1,82 @@
+"""What a spec says of its model: presets and what stands beside them, families of one's own, baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from shared.contracts import presets
+from shared.contracts.families import FAMILIES, EaseParams, ItemKnnParams, OwnParams
+from shared.contracts.models import Model, model_named
+from shared.contracts.presets import PRESETS, Preset
+
+MINE = Preset("itemknn", "nothing at all", {"neighbours": 7, "shrink": 2.0}, {"seed": 9})
+
+
+@pytest.fixture(autouse=True)
+def mine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(presets.PRESETS, "mine", MINE)  # type: ignore[arg-type]
+
+
+def test_a_preset_says_what_a_spec_leaves_out() -> None:
+    model = Model.model_validate({"preset": "mine"})
+    assert (model.family, model.train.seed, model.preset) == ("itemknn", 9, "mine")
+    assert model.params == ItemKnnParams(neighbours=7, shrink=2.0)
+
+
+def test_what_is_said_beside_a_preset_has_the_last_word() -> None:
+    model = Model.model_validate({"preset": "mine", "family": "itemknn", "params": {"shrink": 5}, "train": {"seed": 3}})
+    assert model.params == ItemKnnParams(neighbours=7, shrink=5.0)
+    assert model.train.seed == 3
+
+
+def test_a_spec_with_a_preset_is_read_back_from_its_own_document_as_the_same() -> None:
+    model = Model.model_validate({"preset": "mine", "params": {"shrink": 5}})
+    document = model.model_dump(mode="json")
+    assert document["preset"] == "mine" and document["params"]["neighbours"] == 7
+    assert Model.model_validate(document) == model
+    assert "preset" not in Model().model_dump(mode="json")
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        ({"preset": "mime"}, "unknown preset 'mime': did you mean 'mine'?"),
+        ({"preset": "mine", "family": "mf"}, "preset: 'mine' is of the family 'itemknn': leave 'family' out"),
+        ({"preset": "mine", "params": {"width": 8}}, "unknown field 'width'"),
+        ({"preset": 3}, "preset"),
+        ({"family": "ease", "baseline": "ease"}, "baseline: 'ease' is what is trained: a baseline is of another family"),
+        ({"baseline": "mlp"}, "Input should be 'itemknn', 'ease' or 'mf'"),
+        ({"family": "acme.models"}, "unknown model family 'acme.models'"),
+        ({"family": "acme.models:"}, "unknown model family"),
+        ({"family": "../acme:Two"}, "unknown model family"),
+        ({"family": "ease", "params": {"regularisation": 0}}, "greater than 0"),
+    ],
+)
+def test_a_fault_is_said(said: Mapping[str, Any], fault: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Model.model_validate(said)
+    assert fault in str(caught.value)
+
+
+def test_a_name_is_a_family_or_a_preset() -> None:
+    assert model_named("mine", {"shrink": 1}).params == ItemKnnParams(neighbours=7, shrink=1)
+    assert model_named("ease", {"regularisation": 5}, {"seed": 4}).params == EaseParams(regularisation=5)
+    assert model_named("mlp", train={"epochs": 2}).train.epochs == 2
+
+
+def test_parameters_of_ones_own_family_are_kept_as_they_are() -> None:
+    said = {"family": "acme.models:Two", "params": {"half_life": 3, "names": ["a", {"b": None}]}, "train": {"epochs": 9}}
+    model = Model.model_validate(said)
+    assert isinstance(model.params, OwnParams) and model.params.root == said["params"]
+    assert Model.model_validate(model.model_dump(mode="json")) == model
+    assert Model.model_validate({"family": "a:B"}).params == OwnParams({})
+
+
+def test_every_preset_is_one_of_its_family() -> None:
+    for name, preset in PRESETS.items():
+        assert Model.model_validate({"preset": name}).family == preset.family
+        assert preset.about and name not in FAMILIES

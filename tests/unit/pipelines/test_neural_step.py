@@ -1,0 +1,185 @@
+"""One step on TensorFlow: the gradient is the true one, rows that no batch reads stay as they are, and what is kept goes on as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.inputs.batches import Batch
+from pipelines.models.neural.architecture import Architecture
+from pipelines.models.neural.frameworks import Framework, load_framework
+from pipelines.models.neural.plain import score
+from pipelines.models.neural.step import How, NeuralStep
+from pipelines.models.neural.weights import Weights, begin
+from shared.domain.errors import Conflict
+from tests import neural
+
+Made = Callable[..., NeuralStep]
+
+
+@pytest.fixture(scope="module")
+def framework() -> Framework:
+    return load_framework("tensorflow")
+
+
+@pytest.fixture
+def made(framework: Framework) -> Made:
+    def make(architecture: Architecture | None = None, weights: Weights | None = None, **how: Any) -> NeuralStep:
+        architecture = architecture or neural.mlp()
+        return NeuralStep(framework, architecture, weights or begin(architecture, 7), How(**{"learning_rate": 0.02} | how))
+
+    return make
+
+
+def _loss(architecture: Architecture, weights: Weights, batch: Batch) -> float:
+    """In double precision, by the plain arrays."""
+    wide = {path: one.astype(np.float64) for path, one in weights.items()}
+    linear = replace(architecture, output="linear")
+    logits = _scored(linear, wide, batch)
+    return float(np.mean(np.logaddexp(0, logits) - logits * batch.labels))
+
+
+def _scored(architecture: Architecture, weights: Any, batch: Batch) -> Any:
+    from pipelines.models.neural.plain import Plain, looked_up
+
+    features = {
+        one.column: looked_up(one, weights[f"table_{one.column}/embeddings"], batch.columns[one.column]) for one in architecture.tables
+    }
+    features |= {name: batch.columns[name][:, None] if width is None else batch.columns[name] for name, width in architecture.numbers}
+    return architecture.network.apply(Plain(weights), features)[:, 0]
+
+
+@pytest.mark.requirement("T-08", "T-09")
+def test_a_step_of_sgd_goes_down_the_true_gradient(made: Made) -> None:
+    architecture, batch = neural.mlp(), neural.batch(1)
+    before = begin(architecture, 7)
+    step = made(weights=before, optimizer="sgd", learning_rate=1.0)
+    assert float(step(batch)) == pytest.approx(_loss(architecture, before, batch), rel=1e-5)
+    after, chance = step.weights(), np.random.default_rng(1)
+    for path, old in before.items():
+        moved = old - after[path]
+        for _ in range(4):
+            place = np.unravel_index(int(chance.integers(old.size)), old.shape)
+            if path.startswith("table_"):
+                place = (
+                    int(batch.columns[path[len("table_") :].split("/")[0]].ravel()[chance.integers(32 if "tags" not in path else 1)]),
+                    0,
+                )
+            losses = []
+            for nudge in (1e-6, -1e-6):
+                changed = {name: one.astype(np.float64) for name, one in before.items()}
+                changed[path][place] += nudge
+                losses.append(_loss(architecture, changed, batch))
+            assert moved[place] == pytest.approx((losses[0] - losses[1]) / 2e-6, abs=2e-6)
+
+
+@pytest.mark.requirement("L-04")
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd"])
+def test_rows_that_a_batch_does_not_read_stay_as_they_are_and_so_does_what_is_remembered_of_them(made: Made, optimizer: str) -> None:
+    step = made(optimizer=optimizer)
+    before = step.state()
+    step(neural.batch(1, users=10))
+    after = step.state()
+    tables = [name for name in before if name.endswith("table_user/embeddings")]
+    assert len(tables) == {"adam": 4, "adagrad": 2, "sgd": 1}[optimizer]
+    for name in tables:
+        changed = (before[name] != after[name]).any(axis=1)
+        assert changed[:10].any() and not changed[10:].any()
+
+
+def test_an_adam_that_reads_all_rows_at_every_step_is_kerass_own(made: Made) -> None:
+    import keras
+
+    every = replace(neural.batch(1), columns={**neural.batch(1).columns, "user": np.arange(64, dtype=np.int32) % neural.USERS})
+    step = made(neural.mlp(), learning_rate=0.02)
+    before, slots = step.weights(), keras.optimizers.Adam(0.02)
+    table = keras.Variable(before["table_user/embeddings"])
+    slots.build([table])
+    for _ in range(5):
+        last = step.weights()
+        step(every)
+        probe = made(neural.mlp(), weights=last, optimizer="sgd", learning_rate=1.0)
+        probe(every)
+        slots.apply([last["table_user/embeddings"] - probe.weights()["table_user/embeddings"]], [table])
+        np.testing.assert_allclose(step.weights()["table_user/embeddings"], np.array(table.value), atol=2e-4)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd"])
+@pytest.mark.parametrize("architecture", [neural.mlp(), neural.everything()])
+def test_it_learns(made: Made, architecture: Architecture, optimizer: str) -> None:
+    step = made(architecture, optimizer=optimizer, learning_rate={"adam": 0.05, "adagrad": 0.3, "sgd": 3.0}[optimizer])
+    losses = [float(step(neural.batch(0))) for _ in range(60)]
+    assert losses[-1] < 0.9 * losses[0]
+
+
+def _learned(step: NeuralStep, seeds: range = range(8)) -> tuple[list[float], Weights]:
+    return [float(step(neural.batch(seed))) for seed in seeds], step.weights()
+
+
+@pytest.mark.requirement("G-23")
+def test_fused_tables_train_as_tables_apart(made: Made) -> None:
+    losses, weights = _learned(made())
+    others, apart = _learned(made(fused=False))
+    np.testing.assert_allclose(losses, others, rtol=1e-5)
+    for path, one in weights.items():
+        np.testing.assert_allclose(one, apart[path], atol=1e-5)
+
+
+def test_equal_seeds_train_equal_models_dropout_included(made: Made) -> None:
+    losses, weights = _learned(made(neural.everything(0.3)))
+    again, same = _learned(made(neural.everything(0.3)))
+    assert losses == again and all((one == same[path]).all() for path, one in weights.items())
+    assert losses != _learned(made(neural.everything(0.3), seed=2))[0]
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd"])
+def test_what_is_kept_goes_on_as_if_nothing_had_been(made: Made, optimizer: str) -> None:
+    step = made(neural.everything(0.3), optimizer=optimizer)
+    _learned(step)
+    state = step.state()
+    losses, weights = _learned(step, range(8, 12))
+    other = made(neural.everything(0.3), weights=begin(neural.everything(), 99), optimizer=optimizer)
+    other.restore(state)
+    again, same = _learned(other, range(8, 12))
+    assert losses == again and all((one == same[path]).all() for path, one in weights.items())
+
+
+def test_the_arrays_score_as_the_framework_does_and_as_it_is_by_now(made: Made) -> None:
+    step, looked = made(neural.everything(0.3)), neural.batch(50)
+    first = step.score(looked.columns)
+    _learned(step)
+    second = step.score(looked.columns)
+    assert np.abs(first - second).max() > 1e-3
+    np.testing.assert_allclose(second, step.own_score(looked.columns), atol=1e-6)
+    np.testing.assert_array_equal(second, score(step.architecture, step.weights(), looked.columns))
+
+
+@pytest.mark.requirement("L-02")
+@pytest.mark.parametrize("how", [{"half": True}, {"jit": True}, {"half": True, "jit": True}])
+@pytest.mark.parametrize("architecture", [neural.mlp(), neural.everything()])
+def test_half_precision_and_a_compiler_change_the_losses_by_rounding_alone(
+    made: Made, architecture: Architecture, how: dict[str, bool]
+) -> None:
+    losses, others = _learned(made(architecture))[0], _learned(made(architecture, **how))[0]
+    np.testing.assert_allclose(losses, others, rtol=0.03 if "half" in how else 3e-3)
+    assert losses[0] == pytest.approx(others[0], rel=0.01 if "half" in how else 1e-6)
+    assert ("half" in how) == (losses[0] != pytest.approx(others[0], rel=1e-6))
+
+
+def test_a_penalty_keeps_vectors_small(made: Made) -> None:
+    sizes = []
+    for penalty in (0.0, 0.1):
+        step = made(penalty=penalty)
+        for number in range(40):
+            step(neural.batch(number % 4))
+        sizes.append(float(np.square(step.weights()["table_user/embeddings"]).sum()))
+    assert sizes[1] < 0.5 * sizes[0]
+
+
+def test_a_process_has_one_framework(framework: Framework) -> None:
+    with pytest.raises(Conflict, match="Keras runs on tensorflow in this process, and can't change to torch: start another one"):
+        load_framework("torch")

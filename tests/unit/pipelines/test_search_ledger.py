@@ -1,0 +1,125 @@
+"""The trials of a search on disk: whole lines, one search a folder, one process at a time; and a worker that dies."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.trials import ledger
+from pipelines.trials.crew import Worker
+from shared.contracts.tuning import TRIALS, TriedRow
+from shared.domain.errors import BadData, EyasError, Invalid
+
+FENCE = {"data": "abc", "ranges": {"params.width": {"from": 1, "to": 2}}, "metric": "ndcg@10"}
+
+
+def row(number: int) -> TriedRow:
+    return TriedRow(number=number, params={"params.width": 3}, state="done", value=0.1 + number, metrics={"hr@10": 1 / 3})
+
+
+def test_what_was_appended_is_there_again_to_the_last_bit(tmp_path: Path) -> None:
+    with ledger.opened(tmp_path / "new", FENCE) as kept:
+        for number in range(3):
+            kept.append(row(number))
+    with ledger.opened(tmp_path / "new", FENCE) as kept:
+        assert kept.rows == [row(0), row(1), row(2)]
+
+
+@pytest.mark.parametrize("cut", [1, 5, 60])
+def test_a_line_that_a_death_has_cut_is_taken_away(tmp_path: Path, cut: int) -> None:
+    with ledger.opened(tmp_path, FENCE) as kept:
+        kept.append(row(0))
+        kept.append(row(1))
+    path = tmp_path / TRIALS
+    path.write_bytes(path.read_bytes()[:-cut])
+    with ledger.opened(tmp_path, FENCE) as kept:
+        assert kept.rows == [row(0)]
+        kept.append(row(1))
+    with ledger.opened(tmp_path, FENCE) as kept:
+        assert kept.rows == [row(0), row(1)]
+
+
+@pytest.mark.parametrize("damage", [b"{}\n", b"\xff\xfe\n", b"null\n"])
+def test_a_damaged_line_is_named(tmp_path: Path, damage: bytes) -> None:
+    with ledger.opened(tmp_path, FENCE) as kept:
+        kept.append(row(0))
+        kept.append(row(1))
+    path = tmp_path / TRIALS
+    first, second = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + damage + second)
+    with pytest.raises(BadData, match=r"trials\.jsonl: line 2 is damaged"), ledger.opened(tmp_path, FENCE):
+        pass
+
+
+def test_another_search_in_the_same_folder_is_refused_and_says_what_differs(tmp_path: Path) -> None:
+    with ledger.opened(tmp_path, FENCE):
+        pass
+    for other, said in (
+        ({"data": "xyz"}, "of another data:"),
+        ({"metric": "hr@10", "ranges": {}}, "of another ranges and another metric:"),
+    ):
+        with pytest.raises(Invalid, match=said), ledger.opened(tmp_path, FENCE | other):
+            pass
+    with ledger.opened(tmp_path, FENCE):
+        pass
+
+
+def test_two_searches_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
+    refused = pytest.raises(Invalid, match="another search is at work there")
+    with ledger.opened(tmp_path, FENCE), refused, ledger.opened(tmp_path, FENCE):
+        pass
+    with ledger.opened(tmp_path, FENCE):
+        pass
+
+
+def test_folders_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Invalid, match="it can't be written to"), ledger.opened(tmp_path / "file" / "x", FENCE):
+        pass
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / TRIALS).write_text("")
+    with pytest.raises(BadData, match="nobody knows of which search"), ledger.opened(tmp_path / "odd", FENCE):
+        pass
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / ledger.SEARCH).write_text("{")
+    with pytest.raises(BadData, match="it is damaged"), ledger.opened(tmp_path / "bad", FENCE):
+        pass
+
+
+ECHO = "import sys, json\nfor line in sys.stdin: print(json.dumps({'metrics': json.loads(line)}), flush=True)"
+KILLED = "import sys, os\nsys.stdin.readline(); print('{}', flush=True)\nsys.stdin.readline(); os.kill(os.getpid(), 9)"
+ENDED = "import sys\nsys.stdin.readline(); print('{}', flush=True)\nsys.stdin.readline(); sys.exit(3)"
+FAULTY = 'import sys\nsys.stdin.readline(); print(\'{"fault": "a.csv: it has no rows", "mendable": true}\', flush=True)'
+
+
+def worker(program: str) -> Worker:
+    return Worker({"data": 1}, (sys.executable, "-c", program))
+
+
+def test_a_worker_that_dies_has_failed_in_that_trial_and_another_takes_its_place() -> None:
+    with worker(KILLED) as one:
+        one.start()
+        for _ in range(2):
+            assert one.tried({})["failed"] == "its process was killed, most likely for want of memory"
+    with worker(ENDED) as one:
+        assert one.tried({})["failed"] == "its process ended with code 3"
+    with worker(ECHO) as one:
+        one.start()
+        assert [one.tried({"a": number})["metrics"] for number in range(3)] == [{"a": number} for number in range(3)]
+
+
+def test_a_fault_of_the_data_is_the_searchs() -> None:
+    with worker(FAULTY) as one, pytest.raises(EyasError, match=r"a\.csv: it has no rows"):
+        one.start()
+    with worker("import sys; sys.exit(1)") as one, pytest.raises(BadData, match="its process ended with code 1"):
+        one.start()
+
+
+def test_no_worker_is_left_behind() -> None:
+    with worker(ECHO) as one:
+        one.start()
+        process = one._process
+        assert process is not None
+    assert process.poll() is not None
