@@ -1,0 +1,86 @@
+"""The ports: what the decisions need of the world, each as small as its callers allow.
+
+Adapters implement them (services/store, executors, triton, eventlog; shared/artifacts); shared/testing holds one conformance
+suite a port and a fake that passes it. A port is here when something calls it.
+"""
+
+from shared.ports.access import Answer, Answers, Audited, AuditLog, TokenStore
+from shared.ports.clock import Clock
+from shared.ports.events import EventDays, EventLog, HitRate, KpiSource, Like, Scored, Sightings
+from shared.ports.features import Catalogue, CatalogueHead, CatalogueItem, FeatureHistory, FeatureStore, Found
+from shared.ports.registry import DataSource, Recommender, RecommenderStore, Registry, RouteEntry, RouteStore, StageOutputs, Version
+from shared.ports.retention import Attic, Discarded, Leftovers, Pin, Shelf, Stored
+from shared.ports.serving import CandidateIndex, Indexes, Mirrors, ModelServer, Scorer, ServedUnit, ServerInfo, ServerReplica, Taken
+from shared.ports.signals import Signals, SignalSource
+from shared.ports.stages import ArtifactStore, Executor
+from shared.ports.state import (
+    REPLICAS,
+    Due,
+    HistoryEntry,
+    Leases,
+    Record,
+    ResourceStore,
+    RetrainerStore,
+    RolloutStore,
+    RunStore,
+    replica_lease,
+)
+
+__all__ = [
+    "REPLICAS",
+    "Answer",
+    "Answers",
+    "ArtifactStore",
+    "Attic",
+    "AuditLog",
+    "Audited",
+    "CandidateIndex",
+    "Catalogue",
+    "CatalogueHead",
+    "CatalogueItem",
+    "Clock",
+    "DataSource",
+    "Discarded",
+    "Due",
+    "EventDays",
+    "EventLog",
+    "Executor",
+    "FeatureHistory",
+    "FeatureStore",
+    "Found",
+    "HistoryEntry",
+    "HitRate",
+    "Indexes",
+    "KpiSource",
+    "Leases",
+    "Leftovers",
+    "Like",
+    "Mirrors",
+    "ModelServer",
+    "Pin",
+    "Recommender",
+    "RecommenderStore",
+    "Record",
+    "Registry",
+    "ResourceStore",
+    "RetrainerStore",
+    "RolloutStore",
+    "RouteEntry",
+    "RouteStore",
+    "RunStore",
+    "Scored",
+    "Scorer",
+    "ServedUnit",
+    "ServerInfo",
+    "ServerReplica",
+    "Shelf",
+    "Sightings",
+    "SignalSource",
+    "Signals",
+    "StageOutputs",
+    "Stored",
+    "Taken",
+    "TokenStore",
+    "Version",
+    "replica_lease",
+]
