@@ -1,4 +1,4 @@
-"""Steps of training: our neural families beside the same models written plainly in Keras and in torch, and against the machine's own limit.
+"""Steps of training: our families by gradient beside the same models written plainly in Keras and torch, and the machine's own limit.
 
     python -m benchmarks.train [--only NAME ...] [--runs 3] [--steps 30] [--small] [--check]
 
@@ -23,14 +23,16 @@ from rich.console import Console
 from benchmarks import train_cases, train_machine
 from benchmarks.loader_processes import watched
 from benchmarks.report import Row, publish
-from benchmarks.train_cases import Case
+from benchmarks.train_cases import Case, LikesCase
 from benchmarks.train_contenders import CONTENDERS, write_case
 from benchmarks.train_machine import Limits
 
 FRAMEWORKS = ("tensorflow", "torch")
 OURS = tuple(f"eyas on {name}" for name in FRAMEWORKS)
+LIKES = ("eyas in numpy", "keras: rows of likes", "torch: rows of likes")
 PEERS = ("keras: model.fit", "torch: plain loop", "torch: plain loop, sparse")
 TIMES = (1, 10, 100, 1_000)
+Turns = Sequence[tuple[Case | LikesCase, Sequence[str]]]
 Found = dict[tuple[str, str], list[dict[str, float]]]
 """By case and contender: each run's."""
 
@@ -55,7 +57,7 @@ def main() -> int:
     return 0
 
 
-def _parts(batch: int) -> dict[str, list[tuple[Case, Sequence[str]]]]:
+def _parts(batch: int) -> dict[str, list[tuple[Case | LikesCase, Sequence[str]]]]:
     """By name: cases, and who trains them."""
 
     def ours(*said: str) -> list[str]:
@@ -63,7 +65,11 @@ def _parts(batch: int) -> dict[str, list[tuple[Case, Sequence[str]]]]:
 
     rows = 2_000 if batch > 512 else 200
     return {
-        "families": [(train_cases.movielens(batch), [*OURS, *PEERS])],
+        "families": [
+            (train_cases.movielens(batch), [*OURS, *PEERS]),
+            (train_cases.neumf(batch), [*OURS, *PEERS]),
+            (train_cases.movielens_likes(), LIKES),
+        ],
         "growth": [(train_cases.grown(batch, times, rows), [*OURS, *PEERS]) for times in TIMES],
         "fused": [(train_cases.many(batch), [*ours(), *ours("tables apart"), *PEERS])],
         "padded": [
@@ -77,7 +83,7 @@ def _parts(batch: int) -> dict[str, list[tuple[Case, Sequence[str]]]]:
     }
 
 
-def measured(turns: Sequence[tuple[Case, Sequence[str]]], runs: int, steps: int) -> Found:
+def measured(turns: Turns, runs: int, steps: int) -> Found:
     found: Found = {}
     with tempfile.TemporaryDirectory(prefix="train-") as folder:
         for number in range(runs):
@@ -87,12 +93,12 @@ def measured(turns: Sequence[tuple[Case, Sequence[str]]], runs: int, steps: int)
                     if len(found.get((case.name, name), ())) > number:
                         continue  # another part has it too
                     one, _, _ = watched([sys.executable, "-m", "benchmarks.train_contenders", name, str(path), str(steps)])
-                    found.setdefault((case.name, name), []).append(one | {"batch": case.batch, "flops": case.flops, "bytes": case.bytes})
-                    _say(f"{case.name}, {name}: {1e3 * one['seconds']:.1f} ms a step, {case.batch / one['seconds']:,.0f} rows/s")
+                    found.setdefault((case.name, name), []).append(one | {"rows": case.rows, "flops": case.flops, "bytes": case.bytes})
+                    _say(f"{case.name}, {name}: {1e3 * one['seconds']:.1f} ms a step, {case.rows / one['seconds']:,.0f} rows/s")
     return found
 
 
-def _checked(turns: Sequence[tuple[Case, Sequence[str]]], steps: int) -> int:
+def _checked(turns: Turns, steps: int) -> int:
     found = measured(turns, 1, steps)
     for case in dict.fromkeys(name for name, _ in found):
         lasts = {name: runs[0]["last"] for (at, name), runs in found.items() if at == case}
@@ -110,7 +116,7 @@ def machine(limits: Limits) -> list[Row]:
 
 
 def table(found: Found, limits: Limits) -> list[Row]:
-    speeds = {key: [one["batch"] / one["seconds"] for one in runs] for key, runs in found.items()}
+    speeds = {key: [one["rows"] / one["seconds"] for one in runs] for key, runs in found.items()}
     rows = []
     for (case, name), runs in found.items():
         ours = statistics.median(speeds[case, name])
@@ -125,7 +131,7 @@ def _least(name: str, run: Mapping[str, float], limits: Limits) -> float:
     """Seconds that a step takes at least."""
     kind = "bfloat16" if "bfloat16" in name else "float32"
     rate = limits.products[f"{CONTENDERS[name].framework} {kind}"]
-    return run["batch"] * (run["flops"] / rate + run["bytes"] / limits.bandwidth)
+    return run["rows"] * (run["flops"] / rate + run["bytes"] / limits.bandwidth)
 
 
 def _say(what: str) -> None:

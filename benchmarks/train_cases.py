@@ -1,28 +1,34 @@
-"""What the training benchmark trains: models of one family by their tables and layers, and batches that everybody gets."""
+"""What the training benchmark trains: models by their tables and layers, and batches that everybody gets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipelines.inputs.batches import Batch
 from pipelines.models.tables import Table, padded, width_by_rule
+from pipelines.training.contrast import CELLS, STEPS, USERS
+from pipelines.training.likes import Pairs
 
 GENRES = 20
 
 
 @dataclass(frozen=True)
 class Case:
-    """An mlp. Codes are drawn as tastes are: few of them often."""
+    """Codes are drawn as tastes are: few of them often. Of a `neumf`, the first `product` numbers of a vector are multiplied."""
 
     name: str
     tables: tuple[Table, ...]
     layers: tuple[int, ...]
     batch: int
     seed: int = 1
+    family: Literal["mlp", "neumf"] = "mlp"
+    product: int = 0
 
     def batches(self, count: int) -> Iterator[Batch]:
         chance = np.random.default_rng(self.seed)
@@ -40,13 +46,19 @@ class Case:
             yield Batch(columns, likes.astype(np.float32))
 
     @property
+    def rows(self) -> float:
+        """That a step learns from."""
+        return self.batch
+
+    @property
     def width(self) -> int:
-        return sum(one.width for one in self.tables)
+        """Of what the layers are given."""
+        return sum(one.width - self.product for one in self.tables)
 
     @property
     def flops(self) -> float:
         """Of a row's matrix products: forward, and two of the same size backward."""
-        return 6.0 * sum(one * other for one, other in pairwise((self.width, *self.layers, 1)))
+        return 6.0 * (self.product + sum(one * other for one, other in pairwise((self.width, *self.layers, 1))))
 
     @property
     def bytes(self) -> float:
@@ -54,11 +66,72 @@ class Case:
         return 3.0 * 4 * sum(one.width * (one.length or 1) for one in self.tables)
 
 
+@dataclass(frozen=True)
+class LikesCase:
+    """The dot product: a step takes some users with all that they liked, and the whole catalogue. Few items are liked often."""
+
+    name: str
+    users: int
+    items: int
+    each: int
+    """What a user likes on average."""
+    width: int
+    seed: int = 1
+
+    @property
+    def batch(self) -> int:
+        """Users of a step, as ours chooses them."""
+        return max(1, min(USERS, CELLS // self.items, self.users // STEPS))
+
+    @property
+    def rows(self) -> float:
+        """Likes of a step, on average."""
+        return self.batch * self.each
+
+    @property
+    def flops(self) -> float:
+        """Of a like's share of its step's matrix products: forward, and two of the same size backward."""
+        return 6.0 * self.width * self.items / self.each
+
+    @property
+    def bytes(self) -> float:
+        """Of a like's share of a step's vectors: read, and their gradient."""
+        return 3.0 * 4 * self.width * (self.batch + self.items) / self.rows
+
+    def pairs(self) -> Pairs:
+        chance, drawn = np.random.default_rng(self.seed), 3 * self.users * self.each
+        users, items = chance.integers(0, self.users, drawn), (self.items * chance.random(drawn) ** 2).astype(np.int64)
+        kept = chance.permutation(np.unique(np.stack([users, items]), axis=1), axis=1)[:, : self.users * self.each]
+        return Pairs(kept[0], kept[1], self.users, self.items)
+
+    def batches(self, count: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """Users, and each like's share of its user's, in rows as long as the catalogue."""
+        chance, likes = np.random.default_rng(self.seed), self.pairs().by_user()
+        for _ in range(count):
+            users = chance.choice(self.users, self.batch, replace=False)
+            shares = np.zeros((self.batch, self.items), np.float32)
+            for row, user in enumerate(users):
+                mine = likes.of(user)
+                shares[row, mine] = 1 / max(len(mine), 1)
+            yield users, shares
+
+
+def movielens_likes() -> LikesCase:
+    """ml-1m's, with the width that `mf` has there."""
+    return LikesCase("mf by softmax on ml-1m's shape", 6_040, 3_706, 165, 192)
+
+
 def movielens(batch: int, layers: tuple[int, ...] = (128, 128, 128)) -> Case:
     """ml-1m's users and items, widths by rule."""
     sizes = {"user": 6_042, "item": 3_708}
     tables = [Table(name, size, padded(width_by_rule(size)), None) for name, size in sizes.items()]
     return Case("mlp on ml-1m's shape", (*tables, Table("genres", GENRES, 16, 6)), layers, batch)
+
+
+def neumf(batch: int) -> Case:
+    """ml-1m's users and items, widths and layers of the preset."""
+    tables = (Table("user", 6_042, 128, None), Table("item", 3_708, 128, None))
+    return Case("neumf on ml-1m's shape", tables, (64, 32, 16), batch, family="neumf", product=64)
 
 
 def grown(batch: int, times: int, rows: int) -> Case:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.train_cases import Case
+from benchmarks.train_cases import Case, LikesCase
 from pipelines.inputs.batches import Batch
 from pipelines.models.tables import Table
 
@@ -26,7 +26,7 @@ WARM = 5
 RATE = 0.003
 KEPT = 16
 """Different batches: enough that none is in the cache, few enough to be held."""
-Train = Callable[[Case, Sequence[Batch], int], tuple[float, list[float]]]
+Train = Callable[[Any, Sequence[Any], int], tuple[float, list[float]]]
 """Seconds of so many steps, and losses."""
 
 
@@ -42,13 +42,17 @@ def _eyas(framework: str, **how: Any) -> Contender:
     """Looking up what a batch reads is a part of its step."""
 
     def train(case: Case, batches: Sequence[Batch], steps: int) -> tuple[float, list[float]]:
-        from pipelines.models.mlp import architecture_of
+        from pipelines.models import mlp, neumf
         from pipelines.models.neural.frameworks import load_framework
         from pipelines.models.neural.step import How, NeuralStep
         from pipelines.models.neural.weights import begin
-        from shared.contracts.families import MlpParams
+        from shared.contracts.families import MlpParams, NeumfParams
 
-        architecture = architecture_of(case.tables, MlpParams(layers=case.layers))
+        if case.family == "neumf":
+            user, item = case.tables
+            architecture = neumf.architecture_of(user, item, NeumfParams(width=case.product, layers=case.layers))
+        else:
+            architecture = mlp.architecture_of(case.tables, MlpParams(layers=case.layers))
         step = NeuralStep(load_framework(framework), architecture, begin(architecture, 1), How(learning_rate=RATE, **how))  # type: ignore[arg-type]
         return _timed(step, batches, steps)
 
@@ -56,7 +60,7 @@ def _eyas(framework: str, **how: Any) -> Contender:
     return Contender(", ".join([f"eyas on {framework}", *said]), framework, train)
 
 
-def _timed(step: Callable[[Batch], Any], batches: Sequence[Batch], steps: int) -> tuple[float, list[float]]:
+def _timed(step: Callable[[Any], Any], batches: Sequence[Any], steps: int) -> tuple[float, list[float]]:
     losses = [float(step(batches[at % len(batches)])) for at in range(WARM)]
     began = time.perf_counter()
     found = [step(batches[at % len(batches)]) for at in range(steps)]
@@ -69,10 +73,12 @@ def _keras(case: Case, batches: Sequence[Batch], steps: int) -> tuple[float, lis
     import keras
     import tensorflow as tf
 
-    inputs, vectors = {}, []
+    inputs, vectors, products = dict[str, Any](), list[Any](), list[Any]()
     for one in case.tables:
         codes = inputs[one.column] = keras.Input(() if one.length is None else (one.length,), dtype="int32", name=one.column)
-        looked_up = keras.layers.Embedding(one.cardinality, one.width)(codes)
+        if case.product:
+            products.append(keras.layers.Embedding(one.cardinality, case.product)(codes))
+        looked_up = keras.layers.Embedding(one.cardinality, one.width - case.product)(codes)
         if one.length is not None:
             there = keras.ops.cast(keras.ops.expand_dims(keras.ops.not_equal(codes, 0), -1), "float32")
             looked_up = keras.ops.sum(looked_up * there, axis=1) / keras.ops.maximum(keras.ops.sum(there, axis=1), 1.0)
@@ -80,6 +86,8 @@ def _keras(case: Case, batches: Sequence[Batch], steps: int) -> tuple[float, lis
     hidden = keras.layers.Concatenate()(vectors)
     for units in case.layers:
         hidden = keras.layers.Dense(units, activation="relu")(hidden)
+    if products:
+        hidden = keras.layers.Concatenate()([keras.layers.Multiply()(products), hidden])
     model = keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid")(hidden))
     model.compile(optimizer=keras.optimizers.Adam(RATE), loss="binary_crossentropy")
     columns = {one.column: np.stack([batch.columns[one.column] for batch in batches]) for one in case.tables}
@@ -98,19 +106,25 @@ def _torch(*, sparse: bool) -> Train:
     def train(case: Case, batches: Sequence[Batch], steps: int) -> tuple[float, list[float]]:
         import torch
 
-        tables = torch.nn.ModuleDict({one.column: _looked_up(torch, one, sparse) for one in case.tables})
+        tables = torch.nn.ModuleDict({one.column: _looked_up(torch, one, one.width - case.product, sparse) for one in case.tables})
+        factors = torch.nn.ModuleDict({one.column: _looked_up(torch, one, case.product, sparse) for one in case.tables if case.product})
         widths, layers = (case.width, *case.layers), list[Any]()
         for before, after in zip(widths, case.layers, strict=False):
             layers += [torch.nn.Linear(before, after), torch.nn.ReLU()]
-        network = torch.nn.Sequential(*layers, torch.nn.Linear(widths[-1], 1))
-        optimizers = [torch.optim.Adam([*network.parameters(), *([] if sparse else tables.parameters())], RATE)]
+        network, score = torch.nn.Sequential(*layers), torch.nn.Linear(widths[-1] + case.product, 1)
+        looked_up, others = [*tables.parameters(), *factors.parameters()], [*network.parameters(), *score.parameters()]
+        optimizers = [torch.optim.Adam([*others, *([] if sparse else looked_up)], RATE)]
         if sparse:
-            optimizers.append(torch.optim.SparseAdam(list(tables.parameters()), RATE))
+            optimizers.append(torch.optim.SparseAdam(looked_up, RATE))
         entropy = torch.nn.BCEWithLogitsLoss()
 
         def step(batch: Batch) -> Any:
-            vectors = [tables[name](torch.from_numpy(codes)) for name, codes in batch.columns.items()]
-            loss = entropy(network(torch.cat(vectors, 1))[:, 0], torch.from_numpy(batch.labels))
+            codes = {name: torch.from_numpy(column) for name, column in batch.columns.items()}
+            hidden = network(torch.cat([tables[name](one) for name, one in codes.items()], 1))
+            if case.product:
+                first, second = (factors[name](one) for name, one in codes.items())
+                hidden = torch.cat([first * second, hidden], 1)
+            loss = entropy(score(hidden)[:, 0], torch.from_numpy(batch.labels))
             for one in optimizers:
                 one.zero_grad(set_to_none=True)
             loss.backward()
@@ -123,10 +137,49 @@ def _torch(*, sparse: bool) -> Train:
     return train
 
 
-def _looked_up(torch: Any, table: Table, sparse: bool) -> Any:
+def _looked_up(torch: Any, table: Table, width: int, sparse: bool) -> Any:
     if table.length is None:
-        return torch.nn.Embedding(table.cardinality, table.width, sparse=sparse)
-    return torch.nn.EmbeddingBag(table.cardinality, table.width, mode="mean", padding_idx=0, sparse=sparse)
+        return torch.nn.Embedding(table.cardinality, width, sparse=sparse)
+    return torch.nn.EmbeddingBag(table.cardinality, width, mode="mean", padding_idx=0, sparse=sparse)
+
+
+def _likes_eyas(case: LikesCase, batches: Sequence[Any], steps: int) -> tuple[float, list[float]]:
+    """Whole epochs, what a step is given included."""
+    from pipelines.training.contrast import Aim, Contrast, begin_parts
+
+    pairs, each = case.pairs(), -(-case.users // case.batch)
+    epochs = -(-steps // each)
+    training = Contrast(pairs, begin_parts(pairs, case.width, False, 1), Aim("softmax", float(case.items), 0.0), RATE, epochs + 1, 1)
+    losses = [training.epoch()]
+    began = time.perf_counter()
+    losses += [training.epoch() for _ in range(epochs)]
+    return (time.perf_counter() - began) * steps / (epochs * each), losses
+
+
+def _likes_keras(case: LikesCase, batches: Sequence[Any], steps: int) -> tuple[float, list[float]]:
+    import keras
+
+    user = keras.Input((), dtype="int32")
+    model = keras.Model(user, keras.layers.Dense(case.items)(keras.layers.Embedding(case.users, case.width)(user)))
+    model.compile(optimizer=keras.optimizers.Adam(RATE), loss=keras.losses.CategoricalCrossentropy(from_logits=True))
+    return _timed(lambda given: model.train_on_batch(*given), batches, steps)
+
+
+def _likes_torch(case: LikesCase, batches: Sequence[Any], steps: int) -> tuple[float, list[float]]:
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Embedding(case.users, case.width), torch.nn.Linear(case.width, case.items))
+    optimizer, entropy = torch.optim.Adam(model.parameters(), RATE), torch.nn.CrossEntropyLoss()
+
+    def step(given: tuple[Any, Any]) -> Any:
+        users, shares = map(torch.from_numpy, given)
+        loss = entropy(model(users), shares)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return _timed(step, batches, steps)
 
 
 CONTENDERS = {
@@ -140,23 +193,28 @@ CONTENDERS = {
         Contender("keras: model.fit", "tensorflow", _keras, "batches of tensors, no looking up in Python"),
         Contender("torch: plain loop", "torch", _torch(sparse=False)),
         Contender("torch: plain loop, sparse", "torch", _torch(sparse=True), "SparseAdam for the tables"),
+        Contender("eyas in numpy", "numpy", _likes_eyas, "other likes are no negatives; its batches are made in its time"),
+        Contender("keras: rows of likes", "tensorflow", _likes_keras, "softmax over the catalogue, a row of shares for each user"),
+        Contender("torch: rows of likes", "torch", _likes_torch, "as in Keras"),
     )
 }
 
 
-def write_case(case: Case, path: Path) -> Path:
+def write_case(case: Case | LikesCase, path: Path) -> Path:
     path.write_text(json.dumps(asdict(case)))
     return path
 
 
-def read_case(path: Path) -> Case:
+def read_case(path: Path) -> Case | LikesCase:
     said = json.loads(path.read_text())
+    if "tables" not in said:
+        return LikesCase(**said)
     return Case(**said | {"tables": tuple(Table(**one) for one in said["tables"]), "layers": tuple(said["layers"])})
 
 
 def main() -> None:
     contender, case, steps = CONTENDERS[sys.argv[1]], read_case(Path(sys.argv[2])), int(sys.argv[3])
-    os.environ["KERAS_BACKEND"] = contender.framework
+    os.environ["KERAS_BACKEND"] = "torch" if contender.framework == "torch" else "tensorflow"
     seconds, losses = contender.train(case, list(case.batches(KEPT)), steps)
     sys.stdout.write(json.dumps({"seconds": seconds / steps, "first": losses[0], "last": float(np.mean(losses[-4:]))}) + "\n")
 
