@@ -30,6 +30,13 @@ def pairs(seed: int = 1, users: int = USERS, items: int = ITEMS) -> Pairs:
     return Pairs(user[order], item[order], users, items)
 
 
+def ones(liked: Pairs) -> NDArray[np.float64]:
+    """Who liked what, as a matrix."""
+    found = np.zeros((liked.user_count, liked.item_count))
+    found[liked.users, liked.items] = 1
+    return found
+
+
 def task(folder: Path, liked: Pairs, family: str, parent: object = None, **params: object) -> Task:
     """Keys are positions; codes are two more."""
     folder.mkdir(exist_ok=True)

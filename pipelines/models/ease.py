@@ -25,7 +25,7 @@ from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
 from pipelines.models.known import ITEMS, LIKED, Floats, Known, Turn, known_likes, load_known, lower, save_known
-from pipelines.models.liked import liked_pairs
+from pipelines.models.liked import liked_pairs, metrics_of_likes
 from pipelines.models.tables import Table, check_size
 from pipelines.training.choice import best, climb, hold_out_likes
 from pipelines.training.ease import solve
@@ -109,13 +109,7 @@ class Ease:
         strength = params.regularisation or parent or _choose(pairs, task.model.train.seed, task.log)
         weights = _solved(pairs, strength)
         weights[NULL] = _of_strangers(pairs, weights)
-        seconds = time.monotonic() - started
-        metrics = {
-            "train.seconds": seconds,
-            "train.rows": float(len(pairs)),
-            "train.rows_per_s": len(pairs) / seconds,
-            "train.parameters": float(items**2),
-        }
+        metrics = metrics_of_likes(len(pairs), time.monotonic() - started, float(items**2))
         return Fitted(EaseModel(graph.user, graph.item, known, weights, strength), metrics, {"regularisation": strength})
 
     def load(self, fetch: Fetch) -> EaseModel:

@@ -22,7 +22,7 @@ from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
 from pipelines.models.known import ITEMS, LIKED, Floats, Known, Turn, known_likes, load_known, lower, save_known
-from pipelines.models.liked import liked_pairs
+from pipelines.models.liked import liked_pairs, metrics_of_likes
 from pipelines.models.tables import Table, check_size
 from pipelines.training.itemknn import Nearness, Neighbours, find_neighbours
 from pipelines.training.likes import Ints, Likes, Pairs, Positions
@@ -108,13 +108,7 @@ class ItemKnn:
         count = min(params.neighbours, pairs.item_count - 1)
         check_size(graph, 8 * pairs.item_count * (count + 1) + known.size, "fewer neighbours or a larger min_count")
         near = find_neighbours(pairs, Nearness(count, params.shrink, params.damping, params.pull), NULL)
-        seconds = time.monotonic() - started
-        metrics = {
-            "train.seconds": seconds,
-            "train.rows": float(len(pairs)),
-            "train.rows_per_s": len(pairs) / seconds,
-            "train.parameters": float(np.count_nonzero(near.nearness)),
-        }
+        metrics = metrics_of_likes(len(pairs), time.monotonic() - started, float(np.count_nonzero(near.nearness)))
         return Fitted(ItemKnnModel(graph.user, graph.item, known, _with_strangers(near, pairs)), metrics)
 
     def load(self, fetch: Fetch) -> ItemKnnModel:

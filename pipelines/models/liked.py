@@ -1,4 +1,4 @@
-"""What a family that learns from likes alone is given: who liked what, by code."""
+"""What a family that learns from likes alone is given: who liked what, by code. And what it says of its training."""
 
 from __future__ import annotations
 
@@ -34,3 +34,12 @@ def liked_pairs(task: Task) -> Pairs:
     _, first = np.unique(users * item_count + items, return_index=True)
     first.sort()
     return Pairs(users[first], items[first], user_count, item_count, in_order=newest["time"].n_unique() > 1)
+
+
+def metrics_of_likes(likes: int, seconds: float, parameters: float, epochs: int = 1) -> dict[str, float]:
+    return {
+        "train.seconds": seconds,
+        "train.rows": float(likes),
+        "train.rows_per_s": likes * epochs / seconds,
+        "train.parameters": parameters,
+    }

@@ -25,7 +25,7 @@ from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
 from pipelines.models.contrasted import USUAL, contrasted
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
-from pipelines.models.liked import liked_pairs
+from pipelines.models.liked import liked_pairs, metrics_of_likes
 from pipelines.models.tables import Table, check_size
 from pipelines.training.als import Factors, Floats, Terms, begin, sweeps
 from pipelines.training.als_choice import choose_strength
@@ -126,14 +126,8 @@ class Mf:
             found = contrasted(task, params, pairs, width, parent.factors if parent is not None else None)
             factors, losses = found.factors, found.losses
             strength = params.regularisation or USUAL
-        seconds = time.monotonic() - started
-        metrics = {
-            "train.seconds": seconds,
-            "train.rows": float(len(pairs)),
-            "train.rows_per_s": len(pairs) * len(losses) / seconds,
-            "train.loss": losses[-1],
-            "train.parameters": float((width + level) * (users + items)),
-        }
+        parameters = float((width + level) * (users + items))
+        metrics = metrics_of_likes(len(pairs), time.monotonic() - started, parameters, len(losses)) | {"train.loss": losses[-1]}
         facts = {"losses": [round(loss, 6) for loss in losses], "regularisation": strength}
         return Fitted(MfModel(graph.user, graph.item, factors, strength, params.loss), metrics, facts)
 

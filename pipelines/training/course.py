@@ -19,7 +19,7 @@ from pipelines.inputs.liked import read_liked
 from pipelines.loaders.memory import MEBIBYTE
 from pipelines.models.family import Task
 from pipelines.training.batch_size import BatchSize, batch_size
-from pipelines.training.loop import train
+from pipelines.training.loop import Loop
 from pipelines.training.ranking import rank_held
 from pipelines.training.report import Report
 from pipelines.training.soundness import check_memory, check_rows
@@ -94,7 +94,7 @@ def run(task: Task, wants: Wants, begin: Callable[[], S]) -> Course[S]:
                 ranking = rank_held(given.held, given.batches.path, task.history, keys, given.held.path.parent, step.score)
             look = Validation(given.held, step.score, ranking)
         startup = time.monotonic() - started
-        report = train(step, given.batches, training, task.log, look, task.keeping)
+        report = Loop(step, given.batches, training, task.log, look, task.keeping).run()
     return Course(step, report, startup, given.size)
 
 

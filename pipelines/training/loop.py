@@ -51,6 +51,8 @@ class Best:
 
 
 class Loop:
+    """`look`: at what isn't trained on, after each epoch. `keeping`: where checkpoints lie, and who is told how far it is."""
+
     def __init__(
         self,
         step: Step,
@@ -263,15 +265,3 @@ class Loop:
         at = {"attempt": found.attempt, "epoch": len(self._epochs) + 1, "step": self._losses.step}
         self._resumed = [*about["resumed"], at]
         self._log.info("going on from the checkpoint of %s: epoch %d, step %s", found.attempt, at["epoch"], f"{at['step']:,}")
-
-
-def train(
-    step: Step,
-    batches: Batches,
-    training: Training,
-    log: logging.Logger,
-    look: Validation | None = None,
-    keeping: Keeping | None = None,
-) -> Report:
-    """`look`: at what isn't trained on, after each epoch. `keeping`: where checkpoints lie, and who is told how far it is."""
-    return Loop(step, batches, training, log, look, keeping).run()

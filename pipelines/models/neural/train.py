@@ -14,7 +14,7 @@ from pipelines.models.neural.model import NeuralModel
 from pipelines.models.neural.step import How, Loss, NeuralStep, logistic
 from pipelines.models.neural.weights import WEIGHTS, Weights, begin, grow, load_weights
 from pipelines.models.tables import Table
-from pipelines.training.course import Course, Wants, run
+from pipelines.training.course import Wants, run
 from shared.contracts.models import Training
 from shared.domain.errors import Invalid
 
@@ -40,20 +40,6 @@ def train_neural(
     first: Callable[[], Weights] | None = None,
 ) -> Fitted:
     """`penalty`: what the squares of looked-up vectors count in the loss. `first`: what a run that has no parent begins from."""
-    done = run_steps(task, params, architecture, penalty, loss, first)
-    model = NeuralModel(architecture, done.step.weights())
-    return Fitted(model, metrics_of(done), facts_of(done), done.document)
-
-
-def run_steps(
-    task: Task,
-    params: Sampled,
-    architecture: Architecture,
-    penalty: float = 0.0,
-    loss: Loss = logistic,
-    first: Callable[[], Weights] | None = None,
-) -> Course[NeuralStep]:
-    """For a family that makes a model of its own of the step's weights."""
     report_sizes(architecture.tables, task.log)
 
     def begun() -> NeuralStep:
@@ -66,15 +52,9 @@ def run_steps(
     wants = Wants(params.negatives, params.verified, architecture.widths, architecture.lookups, architecture.size)
     done = run(task, wants, begun)
     check_equal(done.step)
-    return done
-
-
-def metrics_of(done: Course[NeuralStep]) -> dict[str, float]:
-    return done.metrics | {"train.parameters": float(done.step.architecture.parameters)}
-
-
-def facts_of(done: Course[NeuralStep]) -> dict[str, Any]:
-    return {"framework": done.step.name, "embeddings": sizes(done.step.architecture.tables)} | done.facts
+    metrics = done.metrics | {"train.parameters": float(architecture.parameters)}
+    facts = {"framework": done.step.name, "embeddings": sizes(architecture.tables)} | done.facts
+    return Fitted(NeuralModel(architecture, done.step.weights()), metrics, facts, done.document)
 
 
 def first_weights(task: Task, architecture: Architecture, first: Callable[[], Weights] | None) -> Weights:

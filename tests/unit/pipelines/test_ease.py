@@ -22,13 +22,7 @@ from pipelines.training.likes import Pairs
 from shared.contracts.models import Model
 from shared.domain.errors import Invalid
 from tests.featured import of_keys
-from tests.liking import ITEMS, USERS, pairs, recall, task
-
-
-def ones(liked: Pairs) -> np.ndarray:
-    found = np.zeros((liked.user_count, liked.item_count))
-    found[liked.users, liked.items] = 1
-    return found
+from tests.liking import ITEMS, USERS, ones, pairs, recall, task
 
 
 def trained(folder: Path, liked: Pairs, **params: object) -> EaseModel:

@@ -16,13 +16,12 @@ from pipelines.training.itemknn import Nearness, find_neighbours
 from pipelines.training.likes import Pairs
 from shared.domain.errors import Invalid
 from tests.featured import of_keys
-from tests.liking import ITEMS, USERS, pairs, recall, task
+from tests.liking import ITEMS, USERS, ones, pairs, recall, task
 
 
 def plainly(liked: Pairs, how: Nearness) -> np.ndarray:
     """How near each item is to each other, by definition."""
-    likes = np.zeros((liked.user_count, liked.item_count))
-    likes[liked.users, liked.items] = 1
+    likes = ones(liked)
     says = np.array([sum(row) ** -how.damping if sum(row) else 0 for row in likes])
     near = np.zeros((liked.item_count, liked.item_count))
     for one in range(liked.item_count):
