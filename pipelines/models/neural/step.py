@@ -68,6 +68,7 @@ class NeuralStep:
         self._dense_optimizer.build(list(self._dense.values()))
         self._differentiated = framework.differentiated(self._forward, list(self._dense.values()), how.jit)
         self._run: Callable[..., Any] | None = None
+        self._own: Callable[..., Any] | None = None
         self._last: Codes = {}
         self._plain: Weights | None = None
 
@@ -95,7 +96,9 @@ class NeuralStep:
         from keras import ops
 
         readings, numbers, _ = self._given(columns, np.zeros(len(next(iter(columns.values()))), np.float32))
-        found = self._on.compiled(self._scored, (readings, numbers))(readings, numbers)
+        if self._own is None:
+            self._own = self._on.compiled(self._scored, (readings, numbers))
+        found = self._own(readings, numbers)
         return np.asarray(ops.convert_to_numpy(found))
 
     def weights(self) -> Weights:

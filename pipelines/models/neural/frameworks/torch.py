@@ -24,7 +24,8 @@ class Torch:
         self._device = keras.Variable(0.0).value.device
 
     def table(self, rows: Any) -> Tensor:
-        return self._torch.from_numpy(np.ascontiguousarray(rows)).to(self._device)
+        """A copy: zeros that nobody has written lie nowhere yet, and every step would wait for the pages that it is the first to touch."""
+        return self._torch.from_numpy(np.ascontiguousarray(rows)).to(self._device, copy=True)
 
     def fill(self, table: Tensor, rows: Any) -> None:
         table.copy_(self._torch.from_numpy(rows))
