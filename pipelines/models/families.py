@@ -33,22 +33,23 @@ def reads_of(family: str, allowed: Collection[str] = ()) -> Reads:
 
 def load_model(fetch: Fetch, allowed: Collection[str] = ()) -> Trained:
     """A trained model of whatever family, by what its `model.json` says."""
-    return family_of(_family(fetch(MODEL)), allowed).load(fetch)
+    return family_of(family_in(fetch(MODEL)), allowed).load(fetch)
 
 
 def check_saved(family: str, files: Mapping[str, Path]) -> None:
     """What a model has saved must lead back to its family."""
-    said = _family(files[MODEL]) if MODEL in files else None
+    said = family_in(files[MODEL]) if MODEL in files else None
     if said != family:
         raise Invalid(f"model.family: what '{family}' saves must have a {MODEL} with its 'family' in it, which is " + repr(said))
 
 
 def check_parent(family: str, fetch: Fetch) -> None:
     """A warm run starts from a model of its own family."""
-    before = _family(fetch(MODEL))
+    before = family_in(fetch(MODEL))
     if before != family:
         raise Invalid(f"model.family: the parent is of the family '{before}', this is '{family}': a warm run can't, start a full one")
 
 
-def _family(path: Path) -> str:
+def family_in(path: Path) -> str:
+    """What a saved model says that it is of."""
     return str(json.loads(path.read_text()).get("family"))

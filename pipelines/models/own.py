@@ -29,9 +29,7 @@ def module_of(name: str) -> str:
 
 def own_family(name: str, allowed: Collection[str]) -> Family:
     module, _, wanted = name.partition(":")
-    if module not in allowed:
-        known = ", ".join(sorted(allowed)) or "none at all"
-        raise Invalid(f"model.family: the operator doesn't allow the module '{module}' (allowed: {known}; EYAS_FAMILIES names them)")
+    check_allowed(name, allowed)
     try:
         found = getattr(importlib.import_module(module), wanted, None)
     except Exception as error:  # of code that isn't ours
@@ -44,6 +42,17 @@ def own_family(name: str, allowed: Collection[str]) -> Family:
         raise Invalid(f"model.family: '{name}': reads is {found.reads!r}: one of {', '.join(READS)} is expected")  # type: ignore[attr-defined]
     family: Family = found()
     return family
+
+
+def check_allowed(name: str, allowed: Collection[str]) -> None:
+    """Before anything of it is imported."""
+    module = module_of(name)
+    if is_own(name) and module not in allowed:
+        known = ", ".join(sorted(allowed)) or "none at all"
+        raise Invalid(
+            f"model.family: the module '{module}' is not allowed (allowed: {known}; a platform's EYAS_FAMILIES and a command's --allow name"
+            " them)"
+        )
 
 
 def check_params(family: Family, model: Model) -> None:

@@ -11,7 +11,7 @@ import logging
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,10 +22,11 @@ from pipelines.evaluation.judge import Judgement
 from pipelines.evaluation.page import page
 from pipelines.evaluation.report import Contender, Run, Wanted, document, finite, of_names
 from pipelines.models.families import family_of
-from pipelines.trials.contenders import allowed, named_models, seeded
+from pipelines.trials.contenders import named_models, seeded
 from pipelines.trials.judging import codes_of, forget, judged
 from pipelines.trials.kept import check_kept, check_unseen, keep, kept_in, read_kept
 from pipelines.trials.task import prepare
+from pipelines.trials.telling import teller
 from pipelines.trials.trial import Trial, read_trial, trial_slices
 from shared.contracts.models import Model
 from shared.contracts.strict import read
@@ -39,7 +40,7 @@ _SHOWN = ("hr@10", "ndcg@10", "mrr@10", "coverage@10")
 
 def evaluate(told: Any) -> Evaluated:
     request = read(EvaluateRequest, told, "eyas evaluate")
-    log = _logger()
+    log = teller("evaluate")
     with redirect_stdout(sys.stderr):  # an answer is all that stdout has
         return _evaluate(request, log)
 
@@ -48,7 +49,7 @@ def _evaluate(request: EvaluateRequest, log: logging.Logger) -> Evaluated:
     began = time.monotonic()
     models = named_models(request.models, request.settings)
     for one in request.saved:
-        check_kept(kept_in(Path(one)))
+        check_kept(kept_in(Path(one)), request.allow)
         check_unseen(Path(one), request)
     out = _folder(Path(request.out))
     trial = read_trial(request, log)
@@ -57,10 +58,9 @@ def _evaluate(request: EvaluateRequest, log: logging.Logger) -> Evaluated:
     contenders: list[Contender] = []
     with tempfile.TemporaryDirectory(prefix=".trial-", dir=out) as scratch:
         for name, model in models.items():
-            seeds, folder = request.seeds if name in request.models else 1, Path(scratch) / str(len(contenders))
-            runs = _tried(name, model, trial, seeds, folder, out / MODELS if request.keep and name in request.models else None, log)
+            runs = _tried(name, model, trial, request, Path(scratch) / str(len(contenders)), log)
             contenders.append(Contender(name, runs, {"model": model.model_dump(mode="json", by_alias=True)}))
-    contenders += [_saved(Path(one), trial, log) for one in request.saved]
+    contenders += [_saved(Path(one), trial, request.allow, log) for one in request.saved]
     wanted = Wanted(names, main, slices, request.seed)
     about = {
         "title": f"{Path(request.train).name}",
@@ -78,10 +78,13 @@ def _evaluate(request: EvaluateRequest, log: logging.Logger) -> Evaluated:
     return _answer(found, trial, main, out)
 
 
-def _tried(name: str, model: Model, trial: Trial, seeds: int, folder: Path, keep_in: Path | None, log: logging.Logger) -> tuple[Run, ...]:
-    task = prepare(trial.train, model, folder, log)
+def _tried(name: str, model: Model, trial: Trial, request: EvaluateRequest, folder: Path, log: logging.Logger) -> tuple[Run, ...]:
+    """The baseline, where nobody asked for it, is trained once and isn't kept."""
+    asked = name in request.models
+    seeds = request.seeds if asked else 1
+    family = family_of(model.family, request.allow)
+    task = prepare(trial.train, model, family.reads, folder, log)
     codes = codes_of(task, trial)
-    family = family_of(model.family, allowed(model))
     runs: list[Run] = []
     began = time.monotonic()
     for seed in range(1, seeds + 1):
@@ -91,8 +94,8 @@ def _tried(name: str, model: Model, trial: Trial, seeds: int, folder: Path, keep
         trained = time.monotonic()
         found = judged(fitted.model, codes, trial, f"--model {name}, seed {seed}", log)
         done = time.monotonic()
-        if keep_in is not None:
-            keep(keep_in / f"{name}-{seed}", fitted.model, task.graph, trial.known)
+        if asked and request.keep:
+            keep(Path(request.out) / MODELS / f"{name}-{seed}", fitted.model, task.graph, trial.known)
         said = dict(fitted.metrics) | {key: value for key, value in fitted.facts.items() if key != "tables"}
         if fitted.report is not None:
             said["report"] = fitted.report
@@ -103,8 +106,8 @@ def _tried(name: str, model: Model, trial: Trial, seeds: int, folder: Path, keep
     return tuple(runs)
 
 
-def _saved(folder: Path, trial: Trial, log: logging.Logger) -> Contender:
-    kept = read_kept(kept_in(folder))
+def _saved(folder: Path, trial: Trial, allow: Sequence[str], log: logging.Logger) -> Contender:
+    kept = read_kept(kept_in(folder), allow)
     began = time.monotonic()
     found = judged(kept.model, kept.codes(trial.known), trial, f"--saved {folder}", log)
     took = time.monotonic() - began
@@ -144,13 +147,3 @@ def _folder(out: Path) -> Path:
     except OSError as error:
         raise Invalid(f"--out {out}: it can't be made: {error.strerror}") from None
     return out
-
-
-def _logger() -> logging.Logger:
-    """Plain lines on stderr: stdout is the answer's."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("evaluate: %(message)s"))
-    log = logging.getLogger("eyas.trial")
-    log.handlers, log.propagate = [handler], False
-    log.setLevel(logging.INFO)
-    return log

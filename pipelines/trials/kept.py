@@ -5,8 +5,8 @@ Arrays, Parquet and JSON alone: the model's own files and those of its graph, as
 
 from __future__ import annotations
 
-import hashlib
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,12 +15,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.features.graph import FEATURES, Graph, load_graph
-from pipelines.models.families import load_model
+from pipelines.models.families import family_in, load_model
 from pipelines.models.family import MODEL, Trained
-from pipelines.models.own import module_of
+from pipelines.models.own import check_allowed
 from pipelines.trials.cases import Known
 from pipelines.trials.numbering import Numbering
 from pipelines.trials.task import ITEM, USER
+from shared.artifacts.writing import described
+from shared.contracts.stage import File
 from shared.contracts.trials import EvaluateRequest
 from shared.contracts.tuning import TRAINED, TRAINING
 from shared.domain.errors import BadData, Invalid
@@ -56,10 +58,15 @@ def kept_in(folder: Path) -> Path:
     return folder / TRAINED if (folder / TRAINING).is_file() else folder
 
 
-def check_kept(folder: Path) -> None:
+def check_kept(folder: Path, allow: Collection[str] = ()) -> None:
+    """`allow`: modules that a family of somebody's own may be of; a folder says what it is of, and that is nobody's word."""
     missing = [name for name in (MODEL, FEATURES, _USERS, _ITEMS) if not (folder / name).is_file()]
     if missing:
         raise Invalid(f"--saved {folder}: it is no model that 'eyas train' or --keep has written: it has no {missing[0]}")
+    try:
+        check_allowed(family_in(folder / MODEL), allow)
+    except Invalid as error:
+        raise Invalid(f"--saved {folder}: {error}") from None
 
 
 def check_unseen(folder: Path, request: EvaluateRequest) -> None:
@@ -67,20 +74,18 @@ def check_unseen(folder: Path, request: EvaluateRequest) -> None:
     path = folder / TRAINING
     if request.test is not None or not path.is_file():
         return
-    if json.loads(path.read_text()).get("sha256") == digest_of(request.train):
+    if json.loads(path.read_text()).get("sha256") == file_of(request.train).sha256:
         raise Invalid(f"--saved {folder}: it was trained on all of {request.train}: nothing held out of it is new to it: say --test FILE")
 
 
-def digest_of(path: str) -> str:
+def file_of(path: str) -> File:
     try:
-        with Path(path).open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return described(Path(path))
     except FileNotFoundError:
         raise BadData(f"{path}: there is no such file") from None
 
 
-def read_kept(folder: Path) -> Kept:
-    check_kept(folder)
+def read_kept(folder: Path, allow: Collection[str] = ()) -> Kept:
+    check_kept(folder, allow)
     users, items = (Numbering(pl.read_parquet(folder / name)["id"]) for name in (_USERS, _ITEMS))
-    own = module_of(str(json.loads((folder / MODEL).read_text()).get("family")))
-    return Kept(load_model(lambda name: folder / name, (own,)), load_graph(lambda name: folder / name), users, items)
+    return Kept(load_model(lambda name: folder / name, allow), load_graph(lambda name: folder / name), users, items)

@@ -14,10 +14,9 @@ import polars as pl
 
 from pipelines.features.engines.polars import Data
 from pipelines.features.graph import Graph, Tables, compile_graph
+from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Catalogue
-from pipelines.models.families import reads_of
 from pipelines.models.family import Task
-from pipelines.models.own import module_of
 from pipelines.models.popularity import fit_popularity
 from shared.contracts.features import Categorify
 from shared.contracts.models import Model
@@ -28,14 +27,14 @@ ROW_GROUP = 65_536
 _SCHEMA = pl.Schema({USER: pl.Int64(), ITEM: pl.Int64(), TIME: pl.Int64()})
 
 
-def prepare(pairs: pl.DataFrame, model: Model, folder: Path, log: logging.Logger) -> Task:
-    """`pairs` has `user` and `item` as int64, and where they are known `time` (seconds) and `label` (1 is liked, 0 isn't; all are liked
-    without one). The task's files lie in the folder, which is made."""
+def prepare(pairs: pl.DataFrame, model: Model, reads: Reads, folder: Path, log: logging.Logger) -> Task:
+    """`reads`: what the model's family does. `pairs` has `user` and `item` as int64, and where they are known `time` (seconds) and `label`
+    (1 is liked, 0 isn't; all are liked without one). The task's files lie in the folder, which is made."""
     for what in (USER, ITEM):
         if pairs[what].n_unique() < 2:
             raise BadData(f"there is {'one' if len(pairs) else 'no'} {what} to train on: at least two are needed to tell anybody's taste")
     folder.mkdir(parents=True, exist_ok=True)
-    graph = graph_of_keys(pairs, model.family)
+    graph = graph_of_keys(pairs, reads)
     items = pairs[ITEM].unique().sort()
     rows = folder / "train.parquet"
     _rows(pairs, graph, items).write_parquet(rows, row_group_size=ROW_GROUP, compression="lz4", statistics=False)
@@ -44,9 +43,9 @@ def prepare(pairs: pl.DataFrame, model: Model, folder: Path, log: logging.Logger
     return Task(model, graph, rows, catalogue, None, popularity, log)
 
 
-def graph_of_keys(pairs: pl.DataFrame, family: str) -> Graph:
+def graph_of_keys(pairs: pl.DataFrame, reads: Reads) -> Graph:
     """Fitted: a code for every user and item."""
-    graph = compile_graph((Categorify(categorify=(USER, ITEM)),), Tables(USER, ITEM, TIME, _SCHEMA), reads_of(family, (module_of(family),)))
+    graph = compile_graph((Categorify(categorify=(USER, ITEM)),), Tables(USER, ITEM, TIME, _SCHEMA), reads)
     seen = pairs.lazy().select(USER, ITEM, pl.lit(0, pl.Int64).alias(TIME))
     return graph.fit(Data(seen, None, None, graph.row))
 

@@ -37,14 +37,14 @@ from pipelines.models.family import Fitted, Task
 from pipelines.models.tables import report
 from pipelines.training.keeping import Keeping, rests_on
 from pipelines.trials.cases import Known
-from pipelines.trials.contenders import allowed, seeded
-from pipelines.trials.kept import digest_of, keep
+from pipelines.trials.contenders import seeded
+from pipelines.trials.kept import file_of, keep
 from pipelines.trials.task import ITEM, USER, graph_of_keys, prepare
+from pipelines.trials.telling import teller
 from pipelines.trials.trial import read_train
 from shared.artifacts import FsspecLive
 from shared.contracts.card import CARD, Exported
 from shared.contracts.models import Model
-from shared.contracts.stage import File
 from shared.contracts.strict import read
 from shared.contracts.tuning import SERVED, TRAINED, TRAINING, TrainedAnswer, TrainRequest
 from shared.domain.errors import BadData, Invalid
@@ -73,7 +73,7 @@ class _Given:
 def train(told: Any) -> TrainedAnswer:
     request = read(TrainRequest, told, "eyas train")
     with redirect_stdout(sys.stderr):  # an answer is all that stdout has
-        return _train(request, _logger())
+        return _train(request, teller("train"))
 
 
 def _train(request: TrainRequest, log: logging.Logger) -> TrainedAnswer:
@@ -81,16 +81,17 @@ def _train(request: TrainRequest, log: logging.Logger) -> TrainedAnswer:
     model = read(Model, {key: value for key, value in request.model.items() if key != "tune"}, "model")
     if request.seed is not None:
         model = seeded(model, request.seed)
+    family = family_of(model.family, request.allow)
     out = _folder(Path(request.out))
     given = _read(request, log)
     called = "eyas-" + re.sub(r"[^a-z0-9]+", "-", request.name.lower()).strip("-")
     with tempfile.TemporaryDirectory(prefix=".train-", dir=out) as folder:
         new = Path(folder) / "new"
-        task = prepare(given.places, model, Path(folder) / "task", log)
+        task = prepare(given.places, model, family.reads, Path(folder) / "task", log)
         task = replace(task, keeping=_keeping(request, model, out, Path(folder), log))
-        fitted = family_of(model.family, allowed(model)).train(task)
+        fitted = family.train(task)
         keep(new / TRAINED, fitted.model, task.graph, given.known)
-        parity = _serve(new / SERVED / called, called, task, fitted, given)
+        parity = _serve(new / SERVED / called, graph_of_keys(given.raw, family.reads), task, fitted, given)
         (new / CARD).write_text(_card(task, fitted, called).model_dump_json(indent=1))
         seconds = time.monotonic() - started
         (new / TRAINING).write_text(json.dumps(_document(request, task, fitted, given, parity, seconds), indent=1) + "\n")
@@ -120,21 +121,19 @@ def _read(request: TrainRequest, log: logging.Logger) -> _Given:
 
 def _keeping(request: TrainRequest, model: Model, out: Path, scratch: Path, log: logging.Logger) -> Keeping:
     """What the same command goes on from if it is killed."""
-    file = File(sha256=digest_of(request.train), size=Path(request.train).stat().st_size)
-    made_of = rests_on(model, "full", {"train": {"pairs": file}})
+    made_of = rests_on(model, "full", {"train": {"pairs": file_of(request.train)}})
     live = FsspecLive(str((out / _KEPT).absolute()), "train-1")
     return Keeping(live, made_of, scratch, log).resting_on(min_interactions=request.min_interactions)
 
 
-def _serve(folder: Path, called: str, task: Task, fitted: Fitted, given: _Given) -> float:
+def _serve(folder: Path, graph: Graph, task: Task, fitted: Fitted, given: _Given) -> float:
     """Its parity."""
-    graph = graph_of_keys(given.raw, task.model.family)
     served = signature(graph)
     unit = folder / "1"
     unit.mkdir(parents=True)
     write_unit(graph, fitted.model, unit / served.file)
     (unit / "signature.json").write_text(served.model_dump_json(indent=1))
-    (folder / "config.pbtxt").write_text(model_config(called, served, [1]).text())
+    (folder / "config.pbtxt").write_text(model_config(folder.name, served, [1]).text())
     return _parity(unit / served.file, served, task.graph, fitted, given)
 
 
@@ -172,7 +171,7 @@ def _document(request: TrainRequest, task: Task, fitted: Fitted, given: _Given, 
         "version": 1,
         "model": task.model.model_dump(mode="json", by_alias=True),
         "file": request.train,
-        "sha256": digest_of(request.train),
+        "sha256": file_of(request.train).sha256,
         "data": {"pairs": len(given.raw), "users": len(given.known.users), "items": len(given.known.items)} | given.faults,
         "seconds": seconds,
         "parity": parity,
@@ -202,12 +201,3 @@ def _move(new: Path, out: Path) -> None:
         shutil.rmtree(out / name, ignore_errors=True)
     for name in (TRAINED, SERVED, CARD, TRAINING):
         (new / name).replace(out / name)
-
-
-def _logger() -> logging.Logger:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("train: %(message)s"))
-    log = logging.getLogger("eyas.train")
-    log.handlers, log.propagate = [handler], False
-    log.setLevel(logging.INFO)
-    return log

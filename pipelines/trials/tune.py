@@ -21,9 +21,10 @@ import yaml
 from pipelines.evaluation.metrics import is_rank_metric
 from pipelines.trials import ledger, sampler
 from pipelines.trials.crew import Worker
-from pipelines.trials.kept import digest_of
+from pipelines.trials.kept import file_of
 from pipelines.trials.ledger import Ledger
 from pipelines.trials.space import Chosen, Space, space_of
+from pipelines.trials.telling import teller
 from pipelines.trials.tune_page import tune_page
 from shared.contracts.models import Model
 from shared.contracts.strict import read
@@ -40,7 +41,7 @@ _BESIDE = ("ndcg@10", "hr@10")
 def tune(told: Any) -> TunedAnswer:
     request = read(TuneRequest, told, "eyas tune")
     with redirect_stdout(sys.stderr):  # an answer is all that stdout has
-        return _tune(request, _logger())
+        return _tune(request, teller("tune"))
 
 
 def _tune(request: TuneRequest, log: logging.Logger) -> TunedAnswer:
@@ -178,7 +179,7 @@ def _data(request: TuneRequest) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """What trials are judged by, and what the best is judged by in the end."""
     count = request.metric.partition("/")[2]
     asked: dict[str, Any] = {"train": request.train, "models": (request.name,), "out": request.out, "seed": request.seed}
-    asked |= {"min_interactions": request.min_interactions} | ({"sampled": int(count)} if count else {})
+    asked |= {"min_interactions": request.min_interactions, "allow": request.allow} | ({"sampled": int(count)} if count else {})
     held, tested = asked | {"holdout": request.holdout}, asked | {"test": request.test}
     dumped = [read(EvaluateRequest, one, "eyas tune").model_dump(mode="json") for one in (held, tested)]
     if request.on_test:
@@ -189,8 +190,8 @@ def _data(request: TuneRequest) -> tuple[dict[str, Any], dict[str, Any] | None]:
 def _fence(request: TuneRequest, space: Space) -> dict[str, Any]:
     return {
         "format": 1,
-        "data": digest_of(request.train),
-        "test": digest_of(request.test) if request.on_test and request.test else None,
+        "data": file_of(request.train).sha256,
+        "test": file_of(request.test).sha256 if request.on_test and request.test else None,
         "model": _plain(request.model),
         "ranges": {name: one.model_dump(mode="json", by_alias=True, exclude_unset=True) for name, one in sorted(space.ranges.items())},
         "metric": request.metric,
@@ -233,12 +234,3 @@ def _document(request: TuneRequest, space: Space, rows: list[TriedRow], gain: Ga
 
 def _time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-
-
-def _logger() -> logging.Logger:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("tune: %(message)s"))
-    log = logging.getLogger("eyas.tune")
-    log.handlers, log.propagate = [handler], False
-    log.setLevel(logging.INFO)
-    return log

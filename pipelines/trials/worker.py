@@ -22,8 +22,8 @@ from typing import Any, TextIO
 import numpy as np
 
 from pipelines.models.families import family_of
-from pipelines.models.family import Task
-from pipelines.trials.contenders import allowed, seeded
+from pipelines.models.family import Family, Task
+from pipelines.trials.contenders import seeded
 from pipelines.trials.judging import codes_of, forget, judged
 from pipelines.trials.task import prepare
 from pipelines.trials.trial import Trial, read_trial
@@ -59,8 +59,8 @@ def main() -> int:
 class Bench:
     """What trials are made on: the data, read and coded once."""
 
-    def __init__(self, trial: Trial, task: Task, seed: int) -> None:
-        self.trial, self._task, self._seed = trial, task, seed
+    def __init__(self, trial: Trial, task: Task, family: Family, seed: int) -> None:
+        self.trial, self._task, self._family, self._seed = trial, task, family, seed
         self._codes = codes_of(task, trial)
 
     @classmethod
@@ -68,7 +68,8 @@ class Bench:
         asked = read(EvaluateRequest, request["data"], "eyas tune")
         model = read(Model, request["model"], "model")
         trial = read_trial(asked, _quiet())
-        return cls(trial, prepare(trial.train, model, scratch, _quiet()), asked.seed)
+        family = family_of(model.family, asked.allow)
+        return cls(trial, prepare(trial.train, model, family.reads, scratch, _quiet()), family, asked.seed)
 
     def tried(self, request: Answer) -> Answer:
         """Whatever goes wrong with a model is a failure of this trial alone."""
@@ -77,7 +78,7 @@ class Bench:
             model = seeded(read(Model, request["model"], "model"), self._seed)
             forget()
             with np.errstate(all="ignore"):
-                fitted = family_of(model.family, allowed(model)).train(replace(self._task, model=model))
+                fitted = self._family.train(replace(self._task, model=model))
                 found = judged(fitted.model, self._codes, self.trial, "the model", _quiet())
             values = {name: found.values([name])[name] for name in request["metrics"]}
         except MemoryError:

@@ -11,6 +11,7 @@ from services.cli.datatools import asked
 from services.cli.drawing import dot, mermaid
 from services.cli.recommenders import read_text
 from services.cli.session import AsJson, show_json, show_table
+from services.cli.settings import Allow, allowed
 from shared.contracts.explanation import (
     ExplainRequest,
     Explanation,
@@ -32,12 +33,14 @@ def explain(
     family: Annotated[
         str | None, typer.Option(help="As another family reads them than the spec's; or keys, deep or trees.", metavar="NAME")
     ] = None,
+    allow: Allow = None,
     draw: Annotated[Literal["dot", "mermaid"] | None, typer.Option(help="Only the graph, for Graphviz or Mermaid.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the graph of features, their schema, the sizes of their tables, and what a version would be asked with."""
     spec = parse_spec(read_text(file), str(file))
-    request = ExplainRequest(spec=spec, roots=_roots(spec, data_root or [], file), data=data, most=rows, family=family)
+    roots, modules = _roots(spec, data_root or [], file), allowed(allow, family)
+    request = ExplainRequest(spec=spec, roots=roots, data=data, most=rows, family=family, allow=modules)
     found = asked("explain", request, Explanation)
     if as_json:
         show_json(found.model_dump(mode="json", by_alias=True))

@@ -12,6 +12,7 @@ from services.cli import paths
 from services.cli.datatools import asked
 from services.cli.runs import RunId
 from services.cli.session import AsJson, client, show_json, show_table
+from services.cli.settings import Allow, Fewest, Settings, allowed, settings
 from shared.contracts.strict import read
 from shared.contracts.trials import PAGE, REPORT, Evaluated, EvaluateRequest, Spread
 from shared.domain.errors import Invalid
@@ -26,10 +27,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  the options of a command
     negatives: Annotated[
         Path | None, typer.Option(help="Lines of (user,item) and what it is ranked among; drawn and verified when absent.")
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the models; train.NAME is of their training. Repeatable."),
-    ] = None,
+    set_: Settings = None,
     seeds: Annotated[int, typer.Option(min=1, max=100, help="How often each model is trained.")] = 1,
     sampled: Annotated[int, typer.Option(min=1, max=9999, help="Negatives that are drawn for each pair.")] = 99,
     holdout: Annotated[
@@ -40,12 +38,13 @@ def evaluate(  # noqa: PLR0913, PLR0917  the options of a command
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of what is held out and drawn.")] = 1,
-    min_interactions: Annotated[int, typer.Option(min=1, help="Users of --train with fewer are left out.")] = 1,
+    min_interactions: Fewest = 1,
     users: Annotated[Path | None, typer.Option(help="A table of users, for --slice.")] = None,
     items: Annotated[Path | None, typer.Option(help="A table of items, for --slice.")] = None,
     slice_: Annotated[list[str] | None, typer.Option("--slice", metavar="COLUMN", help="A column of these tables; repeatable.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the trained models, below OUT/models.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="End where the files have faults, in place of counting them.")] = False,
+    allow: Allow = None,
     as_json: AsJson = False,
 ) -> None:
     """Train models on a file, once by each seed, and judge them: sampled and full catalogue, slices, intervals, as JSON and as a page."""
@@ -55,8 +54,9 @@ def evaluate(  # noqa: PLR0913, PLR0917  the options of a command
         "negatives": _place(negatives),
         "models": tuple(model or ()),
         "saved": tuple(_place(one) for one in saved or ()),
+        "allow": allowed(allow, *model or ()),
         "keep": keep,
-        "settings": dict(_setting(one) for one in set_ or ()),
+        "settings": settings(set_),
         "seeds": seeds,
         "out": _place(out),
         "sampled": sampled,
@@ -133,14 +133,3 @@ def _said(figure: Spread | None) -> str:
 
 def _place(path: Path | None) -> str | None:
     return None if path is None else str(path.absolute())
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    """`NAME=VALUE`, the value as JSON, or as the text that it is."""
-    name, between, value = text.partition("=")
-    if not between or not name:
-        raise Invalid(f"--set {text}: expected NAME=VALUE, such as width=64 or train.epochs=10")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value

@@ -13,15 +13,15 @@ import typer
 from services.cli.datatools import asked
 from services.cli.recommenders import read_text
 from services.cli.session import AsJson, show_json, show_table
+from services.cli.settings import Allow, Fewest, Settings, allowed, settings, value
 from shared.contracts.models import Model
-from shared.contracts.presets import PRESETS
+from shared.contracts.presets import FRAMEWORK, named, place_of, with_settings
 from shared.contracts.ranges import Range
 from shared.contracts.spec import parse_spec
 from shared.contracts.strict import read
 from shared.contracts.tuning import TrainedAnswer, TrainRequest, TriedRow, TunedAnswer, TuneRequest
 from shared.domain.errors import Invalid
 
-_FRAMEWORK = "framework"
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _BETWEEN = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(:log)?")
 
@@ -30,14 +30,9 @@ Spec = Annotated[
 ]
 Train = Annotated[Path, typer.Option(help="Who met what: user, item, and perhaps time in each row.", show_default=False)]
 Named = Annotated[str | None, typer.Option("--model", help="A family, or a preset.", show_default=False)]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the model; train.NAME is of its training. Repeatable."),
-]
-Fewest = Annotated[int, typer.Option(min=1, help="Users with fewer items are left out.")]
 
 
-def train(
+def train(  # noqa: PLR0913, PLR0917  the options of a command
     train: Train,
     spec: Spec = None,
     model: Named = None,
@@ -45,14 +40,16 @@ def train(
     set_: Settings = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of weights, shuffling and negatives; the spec's, or 1, when absent.")] = None,
     min_interactions: Fewest = 1,
+    allow: Allow = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on all of a file, and write what a run would publish of it, the unit for Triton among it."""
-    name, document = _model(spec, model, set_ or [])
+    name, document = _model(spec, model, set_)
     request = {
         "train": str(train.absolute()),
         "name": name,
         "model": document,
+        "allow": allowed(allow, model),
         "min_interactions": min_interactions,
         "seed": seed,
         "out": _folder(out),
@@ -96,10 +93,11 @@ def tune(  # noqa: PLR0913, PLR0917  the options of a command
     ] = None,
     min_interactions: Fewest = 1,
     seed: Annotated[int, typer.Option(min=0, help="Of what is held out, of choices and of training.")] = 1,
+    allow: Allow = None,
     as_json: AsJson = False,
 ) -> None:
     """Search a model's settings. Killed at any time, the same command goes on where it ended."""
-    name, document = _model(spec, model, set_ or [])
+    name, document = _model(spec, model, set_)
     own = [_range(one) for one in search or ()]
     if len({key for key, _ in own}) < len(own):
         raise Invalid("--search: a setting is given twice")
@@ -111,6 +109,7 @@ def tune(  # noqa: PLR0913, PLR0917  the options of a command
         "train": str(train.absolute()),
         "name": name,
         "model": {key: value for key, value in document.items() if key != "tune"},
+        "allow": allowed(allow, model),
         "ranges": ranges | dict(own),
         "test": None if test is None else str(test.absolute()),
         "on_test": on_test,
@@ -153,7 +152,7 @@ def _row(row: TriedRow, names: list[str]) -> tuple[Any, ...]:
     return (row.number + 1, f"{row.value:.4f}", *shown)
 
 
-def _model(spec: Path | None, name: str | None, settings: list[str]) -> tuple[str, dict[str, Any]]:
+def _model(spec: Path | None, name: str | None, said: list[str] | None) -> tuple[str, dict[str, Any]]:
     """What it is called, and a spec's `model`."""
     if (spec is None) == (name is None):
         raise Invalid("say either a SPEC or --model NAME, such as --model mf")
@@ -162,11 +161,8 @@ def _model(spec: Path | None, name: str | None, settings: list[str]) -> tuple[st
         document = found.model.model_dump(mode="json", by_alias=True, exclude_unset=True)
         name = found.name
     else:
-        document = {"preset" if name in PRESETS else "family": name}
-    for one in settings:
-        key, value = _setting(one)
-        part, _, field = key.partition(".")
-        document[part] = {**document.get(part, {}), field: value} if field else value
+        document = named(str(name))
+    document = with_settings(document, settings(said))
     read(Model, document, "model" if spec is None else str(spec))
     return str(name), document
 
@@ -177,27 +173,19 @@ def _folder(out: Path | None) -> str:
     return str(out.absolute())
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    """`NAME=VALUE`, the value as JSON, or as the text that it is."""
-    name, between, value = text.partition("=")
-    if not between or not name:
-        raise Invalid(f"--set {text}: expected NAME=VALUE, such as width=64 or train.epochs=10")
-    return _full(name), _value(value)
-
-
 def _range(text: str) -> tuple[str, Range]:
-    name, between, value = text.partition("=")
-    if not between or not name or not value:
+    name, between, said = text.partition("=")
+    if not between or not name or not said:
         raise Invalid(f"--search {text}: expected NAME=FROM..TO, NAME=FROM..TO:log or NAME=ONE,OTHER, such as width=32..256")
     where = f"--search {text}"
-    if name == _FRAMEWORK:
+    if name == FRAMEWORK:
         raise Invalid(f"{where}: a search has one framework: say --set framework=torch")
-    if numbers := _BETWEEN.fullmatch(value.strip()):
+    if numbers := _BETWEEN.fullmatch(said.strip()):
         low, high = _number(numbers[1]), _number(numbers[2])
-        return _full(name), read(Range, {"from": low, "to": high, "log": numbers[3] is not None}, where)
-    if ".." in value:
+        return place_of(name), read(Range, {"from": low, "to": high, "log": numbers[3] is not None}, where)
+    if ".." in said:
         raise Invalid(f"{where}: expected two numbers, such as width=32..256 or learning_rate=1e-4..1e-2:log")
-    return _full(name), read(Range, {"of": _values(value)}, where)
+    return place_of(name), read(Range, {"of": _values(said)}, where)
 
 
 def _values(text: str) -> list[Any]:
@@ -205,23 +193,11 @@ def _values(text: str) -> list[Any]:
     try:
         return list(json.loads(f"[{text}]"))
     except ValueError:
-        return [_value(one.strip()) for one in text.split(",") if one.strip()]
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+        return [value(one.strip()) for one in text.split(",") if one.strip()]
 
 
 def _number(text: str) -> int | float:
-    value = float(text)
-    if not math.isfinite(value):
+    found = float(text)
+    if not math.isfinite(found):
         raise Invalid(f"--search: {text} is too large a number")
-    return int(text) if re.fullmatch(r"[+-]?\d+", text) else value
-
-
-def _full(name: str) -> str:
-    """As a spec's `model` has it."""
-    return name if name == _FRAMEWORK or name.startswith(("params.", "train.")) else f"params.{name}"
+    return int(text) if re.fullmatch(r"[+-]?\d+", text) else found

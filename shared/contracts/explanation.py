@@ -19,6 +19,7 @@ class ExplainRequest(Strict):
     roots: tuple[str, ...] = Field(description="Below these relative paths are looked for, and what lies elsewhere isn't read.")
     data: bool = Field(True, description="Whether the features are fitted on the data; else its schemas alone are read.")
     family: str | None = Field(None, description="As another family than the spec's reads them; or `keys`, `deep` or `trees`.")
+    allow: tuple[str, ...] = Field((), description="Modules that families of somebody's own may be of.")
     most: int = Field(2_000_000, ge=1, description="Of more interactions than this a sample of users is looked at.")
 
 

@@ -22,6 +22,7 @@ class Preset:
     train: Mapping[str, Any] = field(default_factory=dict)
 
 
+FRAMEWORK = "framework"
 _ML_1M = "ml-1m: a like of each user held out at random, ranked among 99 that the user never met, and in the full catalogue"
 
 PRESETS: Mapping[str, Preset] = {
@@ -41,6 +42,25 @@ PRESETS: Mapping[str, Preset] = {
     ),
     "ml-1m-itemknn": Preset("itemknn", _ML_1M, {"neighbours": 100, "shrink": 0.0, "damping": 1.0, "pull": 0.4}),
 }
+
+
+def with_settings(model: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec's `model` with settings by name, as a command has them."""
+    found = dict(model)
+    for name, value in settings.items():
+        part, _, field = place_of(name).partition(".")
+        found[part] = {**found.get(part, {}), field: value} if field else value
+    return found
+
+
+def place_of(setting: str) -> str:
+    """Where a spec's `model` has it: parameters are named without saying so."""
+    return setting if setting == FRAMEWORK or setting.startswith(("params.", "train.")) else f"params.{setting}"
+
+
+def named(name: str) -> dict[str, Any]:
+    """A spec's `model` of a family, or of a preset."""
+    return {"preset" if name in PRESETS else "family": name}
 
 
 def with_preset(said: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ class EvaluateRequest(Strict):
     negatives: str | None = Field(None, description="The file of each test pair's negatives; verified ones are drawn when absent.")
     models: tuple[str, ...] = Field((), max_length=20, description="Families, or presets.")
     saved: tuple[str, ...] = Field((), max_length=20, description="Folders of models that were kept: judged as they are.")
+    allow: tuple[str, ...] = Field((), description="Modules that families of somebody's own may be of.")
     keep: bool = Field(False, description="Trained models are kept below `out`.")
     settings: dict[str, Any] = Field(default_factory=dict, description="Parameters of the models; `train.NAME` is of their training.")
     seeds: Annotated[int, Field(ge=1, le=100)] = Field(1, description="How often each model is trained: by 1, 2, ...")

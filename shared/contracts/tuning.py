@@ -18,6 +18,7 @@ class TuneRequest(Strict):
     train: str = Field(description="The file of pairs to search on.")
     name: str = Field(description="The family, preset or spec, for people.")
     model: dict[str, Any] = Field(description="A spec's `model`: what stays as it is.")
+    allow: tuple[str, ...] = Field((), description="Modules that families of somebody's own may be of.")
     ranges: dict[str, Range] = Field(description="By name in the spec's `model`, as `params.width`; the family's own when empty.")
     test: str | None = Field(None, description="What the best and the settings as they were are judged by at the end.")
     on_test: bool = Field(False, description="Whether the search itself is judged by `test`.")
@@ -66,6 +67,7 @@ class TrainRequest(Strict):
     train: str = Field(description="The file of pairs to train on.")
     name: str = Field(description="The family, preset or spec, for people.")
     model: dict[str, Any] = Field(description="A spec's `model`.")
+    allow: tuple[str, ...] = Field((), description="Modules that families of somebody's own may be of.")
     min_interactions: Annotated[int, Field(ge=1)] = 1
     seed: Annotated[int, Field(ge=0)] | None = Field(None, description="The spec's when absent.")
     out: str = Field(description="The folder to write to.")

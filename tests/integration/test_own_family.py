@@ -11,11 +11,14 @@ import pytest
 
 from pipelines.models.families import load_model
 from pipelines.models.own import check_trained, own_family
+from pipelines.trials.evaluate import evaluate
+from pipelines.trials.train import train
 from services.triton.verify import examine
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, Manifest, StageSpec
 from shared.domain.errors import Invalid
 from tests.integration.test_stages import Platform
+from tests.likes import likes
 
 TEXT = (Path(__file__).parents[2] / "docs/how-to/own-family.md").read_text()
 NAME = "acme.fading:Fading"
@@ -89,13 +92,17 @@ def test_a_family_of_ones_own_is_trained_judged_exported_and_served(
         process, attempt = platform.stage(stage, "forbidden", inputs, recommender=spec)
         assert process.returncode == 2, process.stdout + process.stderr
         failure = manifest_of(platform, attempt).failure
-        assert failure is not None and "doesn't allow the module 'acme.fading' (allowed: none at all; EYAS_FAMILIES" in failure.message
+        assert failure is not None and "the module 'acme.fading' is not allowed (allowed: none at all;" in failure.message
 
 
 @pytest.mark.parametrize(
     ("name", "allowed", "said"),
     [
-        ("os:PathLike", ("acme.fading",), "the operator doesn't allow the module 'os' (allowed: acme.fading; EYAS_FAMILIES names them)"),
+        (
+            "os:PathLike",
+            ("acme.fading",),
+            "the module 'os' is not allowed (allowed: acme.fading; a platform's EYAS_FAMILIES",
+        ),
         ("acme.nowhere:Two", ("acme.nowhere",), "'acme.nowhere' can't be imported where stages run: ModuleNotFoundError: No module named"),
         (
             "acme.broken:Two",
@@ -117,9 +124,26 @@ def test_what_is_not_allowed_not_there_or_not_whole_is_said(installed: None, nam
 
 def test_a_saved_model_can_not_name_a_module_that_is_not_allowed(installed: None, tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text('{"family": "acme.fading:Fading"}')
-    with pytest.raises(Invalid, match="doesn't allow the module"):
+    with pytest.raises(Invalid, match="is not allowed"):
         load_model(lambda name: tmp_path / name)
     assert "acme.fading" not in sys.modules
+
+
+def test_a_command_imports_what_it_is_told_to_and_nothing_that_a_file_names(installed: None, tmp_path: Path) -> None:
+    likes().write_csv(tmp_path / "train.csv")
+    files = {"train": str(tmp_path / "train.csv")}
+    own = {"family": NAME, "params": {"half_life": 30}}
+    said = files | {"name": "a spec", "model": own, "out": str(tmp_path / "own")}
+    with pytest.raises(Invalid, match=r"the module 'acme.fading' is not allowed .*--allow"):
+        train(said)
+    assert "acme.fading" not in sys.modules and not (tmp_path / "own").exists()
+    train(said | {"allow": ("acme.fading",)})
+    del sys.modules["acme.fading"]
+    judge = files | {"test": files["train"], "saved": (str(tmp_path / "own"),), "out": str(tmp_path / "judged")}
+    with pytest.raises(Invalid, match=r"--saved .*own/model: model.family: the module 'acme.fading' is not allowed"):
+        evaluate(judge)
+    assert "acme.fading" not in sys.modules
+    assert [row.model for row in evaluate(judge | {"allow": ("acme.fading",)}).rows] == ["popularity", "own"]
 
 
 def test_a_model_that_lacks_something_is_refused_before_it_is_published() -> None:

@@ -51,6 +51,19 @@ def platform(monkeypatch):
 
 
 @pytest.fixture
+def tool(monkeypatch):
+    """Answers in place of `python -m pipelines.data`."""
+    asked, answers = [], []
+
+    def work_on_data(name, request):
+        asked.append((name, request))
+        return answers.pop(0)
+
+    monkeypatch.setattr("services.wiring.tools.work_on_data", work_on_data)
+    return asked, answers
+
+
+@pytest.fixture
 def home(tmp_path, monkeypatch):
     folder = tmp_path / "home"
     folder.mkdir()

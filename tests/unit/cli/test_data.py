@@ -7,19 +7,6 @@ import pytest
 from shared.contracts.datatools import Answer, Convert, Describe, Described, Download, Synth
 
 
-@pytest.fixture
-def tool(monkeypatch):
-    """Answers in place of `python -m pipelines.data`."""
-    asked, answers = [], []
-
-    def work_on_data(name, request):
-        asked.append((name, request))
-        return answers.pop(0)
-
-    monkeypatch.setattr("services.wiring.tools.work_on_data", work_on_data)
-    return asked, answers
-
-
 @pytest.mark.requirement("T-14")
 def test_each_command_asks_for_what_it_was_told(eyas, tool, tmp_path):
     asked, answers = tool

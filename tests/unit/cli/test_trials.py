@@ -8,19 +8,6 @@ from shared.contracts.datatools import Answer
 from shared.contracts.trials import EvaluateRequest
 
 
-@pytest.fixture
-def tool(monkeypatch):
-    """Answers in place of `python -m pipelines.data`."""
-    asked, answers = [], []
-
-    def work_on_data(name, request):
-        asked.append((name, request))
-        return answers.pop(0)
-
-    monkeypatch.setattr("services.wiring.tools.work_on_data", work_on_data)
-    return asked, answers
-
-
 def figure(mean, std=0.01, seeds=5):
     return {"mean": mean, "std": std, "seeds": seeds}
 
@@ -162,3 +149,16 @@ def test_a_runs_report_is_a_table_and_files(eyas, platform, tmp_path):
     assert json.loads(eyas("evaluation", "r1", "--json").stdout) == report
     (tmp_path / "file").write_text("")
     assert "can't be written to" in eyas("evaluation", "r1", "--to", tmp_path / "file" / "y").stderr
+
+
+def test_modules_are_allowed_by_name_and_by_naming_a_family_of_theirs(eyas, tool, tmp_path, spec_file):
+    asked, answers = tool
+    answers += [Answer(fault="enough", code=2)] * 3
+    files = ("--train", tmp_path / "a", "--out", tmp_path / "o")
+    eyas("evaluate", *files, "--model", "acme.fading:Fading", "--model", "mf", "--saved", tmp_path / "m", "--allow", "acme.more")
+    assert asked.pop()[1].allow == ("acme.more", "acme.fading")
+    with spec_file.open("a") as file:
+        file.write('model: {family: "acme.fading:Fading"}\n')
+    for command in ("train", "tune"):
+        eyas(command, spec_file, *files)
+        assert asked.pop()[1].allow == ()

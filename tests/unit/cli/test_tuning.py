@@ -9,19 +9,6 @@ from shared.contracts.ranges import between, one_of
 from shared.contracts.tuning import TrainRequest, TuneRequest
 
 
-@pytest.fixture
-def tool(monkeypatch):
-    """Answers in place of `python -m pipelines.data`."""
-    asked, answers = [], []
-
-    def work_on_data(name, request):
-        asked.append((name, request))
-        return answers.pop(0)
-
-    monkeypatch.setattr("services.wiring.tools.work_on_data", work_on_data)
-    return asked, answers
-
-
 def row(number, value, **params):
     return {"number": number, "params": {f"params.{name}": one for name, one in params.items()}, "state": "done", "value": value}
 

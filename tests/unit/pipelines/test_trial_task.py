@@ -21,7 +21,7 @@ LOG = logging.getLogger("test")
 
 def test_what_is_prepared_is_what_families_take(tmp_path: Path) -> None:
     pairs = likes()
-    task = prepare(pairs, Model(family="mf"), tmp_path / "task", LOG)
+    task = prepare(pairs, Model(family="mf"), "keys", tmp_path / "task", LOG)
     rows = pl.read_parquet(task.rows)
     assert rows.select("user", "item").sort("user", "item").equals(pairs.sort("user", "item"))
     assert (rows["label"] == 1).all()
@@ -36,13 +36,13 @@ def test_what_is_prepared_is_what_families_take(tmp_path: Path) -> None:
 
 def test_rows_with_times_stand_by_them_and_labels_are_kept(tmp_path: Path) -> None:
     pairs = pl.DataFrame({"user": [1, 2, 1], "item": [5, 6, 6], "time": [3.0, 1.0, 2.0], "label": [1, 0, 1]})
-    rows = pl.read_parquet(prepare(pairs, Model(family="mf"), tmp_path / "t", LOG).rows)
+    rows = pl.read_parquet(prepare(pairs, Model(family="mf"), "keys", tmp_path / "t", LOG).rows)
     assert rows.select("user", "item", "time", "label").rows() == [(2, 6, 1.0, 0), (1, 6, 2.0, 1), (1, 5, 3.0, 1)]
 
 
 @pytest.mark.parametrize("family", ["popularity", "mf"])
 def test_scoring_all_at_once_says_what_pairs_say(family: str, tmp_path: Path) -> None:
-    task = prepare(likes(), Model(family=family), tmp_path / "task", LOG)
+    task = prepare(likes(), Model(family=family), FAMILIES[family].reads, tmp_path / "task", LOG)
     model = FAMILIES[family].train(task).model
     assert isinstance(model, ScoresAll)
     users = np.array([0, 1, 2, 7], np.int32)
@@ -59,4 +59,4 @@ def test_scoring_all_at_once_says_what_pairs_say(family: str, tmp_path: Path) ->
 def test_from_one_user_or_item_nothing_is_learned(pairs: list[tuple[int, int]], said: str, tmp_path: Path) -> None:
     frame = pl.DataFrame(pairs, schema={"user": pl.Int64, "item": pl.Int64}, orient="row")
     with pytest.raises(BadData, match=said):
-        prepare(frame, Model(family="mf"), tmp_path, LOG)
+        prepare(frame, Model(family="mf"), "keys", tmp_path, LOG)

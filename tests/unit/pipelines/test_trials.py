@@ -321,7 +321,7 @@ def test_the_newest_is_held_out_where_there_are_times() -> None:
 
 
 def test_families_presets_and_families_of_ones_own_stand_in_one_table(world: Path) -> None:
-    answer = evaluate(told(world, "ease", "itemknn", "ml-1m-ease", "tests.likes:Again", settings={}))
+    answer = evaluate(told(world, "ease", "itemknn", "ml-1m-ease", "tests.likes:Again", settings={}, allow=("tests.likes",)))
     assert [row.model for row in answer.rows] == ["popularity", "ease", "itemknn", "ml-1m-ease", "tests.likes:Again"]
     found = report(world)
     assert found["model"] == "ease"

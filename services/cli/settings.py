@@ -1,0 +1,50 @@
+"""What `train`, `tune` and `evaluate` are told of a model: NAME=VALUE."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from shared.contracts.families import OWN
+from shared.domain.errors import Invalid
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the model; train.NAME is of its training. Repeatable."),
+]
+Fewest = Annotated[int, typer.Option(min=1, help="Users with fewer items are left out.")]
+
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="MODULE",
+        help="A module that a family of one's own may be of, where a spec or a kept model names it. Its code runs: allow what you trust."
+        " Repeatable; one that --model names is allowed.",
+    ),
+]
+
+
+def allowed(said: list[str] | None, *named: str | None) -> tuple[str, ...]:
+    """`named`: families and presets of the command line."""
+    return (*(said or ()), *(name.partition(":")[0] for name in named if name is not None and OWN.fullmatch(name)))
+
+
+def settings(said: list[str] | None) -> dict[str, Any]:
+    return dict(map(_setting, said or ()))
+
+
+def value(text: str) -> Any:
+    """As JSON has it, or the text that it is."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, between, said = text.partition("=")
+    if not between or not name:
+        raise Invalid(f"--set {text}: expected NAME=VALUE, such as width=64 or train.epochs=10")
+    return name, value(said)
