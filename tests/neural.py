@@ -6,17 +6,19 @@ python -m tests.neural FRAMEWORK OUT.npz
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pipelines.inputs.batches import Batch
+from pipelines.models import dlrm as dlrms
 from pipelines.models.mlp import architecture_of
 from pipelines.models.neural.architecture import Architecture
-from pipelines.models.neural.network import Add, Dense, Dropout, Join, Network, Norm, Part, Product, Total
+from pipelines.models.neural.network import Add, Dense, Dropout, Interact, Join, Network, Norm, Part, Product, Total
 from pipelines.models.tables import Table
-from shared.contracts.families import MlpParams
+from shared.contracts.families import DlrmParams, MlpParams
 
 ROWS, USERS, ITEMS = 64, 40, 30
 NUMBERS: tuple[tuple[str, int | None], ...] = (("price", None), ("photo", 3))
@@ -36,6 +38,11 @@ def mlp(**params: Any) -> Architecture:
     return architecture_of(tables(), MlpParams.model_validate({"layers": (16, 8)} | params), NUMBERS)
 
 
+def dlrm(**params: Any) -> Architecture:
+    said = DlrmParams.model_validate({"layers": (16, 8), "bottom": (8,), "width": 8} | params)
+    return dlrms.architecture_of(tuple(replace(one, width=said.width) for one in tables()), said, NUMBERS)
+
+
 def everything(rate: float = 0.0) -> Architecture:
     """Every kind of node: an inner product beside hidden layers, as NeuMF has it."""
     network = Network(
@@ -44,7 +51,8 @@ def everything(rate: float = 0.0) -> Architecture:
             Part("right", ("item",), 0, 4),
             Product("gmf", ("left", "right")),
             Total("inner", ("gmf",)),
-            Join("features", ("user", "item", "genres", "tags", "year", "price", "photo")),
+            Interact("pairs", ("user", "item", "genres"), itself=True),
+            Join("features", ("user", "item", "genres", "tags", "year", "price", "photo", "pairs")),
             Dense("hidden", ("features",), 8),
             Norm("norm", ("hidden",)),
             Dropout("dropout", ("norm",), rate),
@@ -73,6 +81,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "adagrad": {"optimizer": "adagrad"},
     "sgd": {"optimizer": "sgd"},
     "everything": {"optimizer": "sgd"},
+    "dlrm": {},
     "half": {"half": True},
     "jit": {"jit": True},
 }
@@ -95,7 +104,7 @@ def _first_steps(framework: Any, variant: str, settings: dict[str, Any]) -> dict
     from pipelines.models.neural.step import How, NeuralStep
     from pipelines.models.neural.weights import begin
 
-    architecture = everything() if variant == "everything" else mlp()
+    architecture = {"everything": everything, "dlrm": dlrm}.get(variant, mlp)()
     step = NeuralStep(framework, architecture, begin(architecture, 7), How(learning_rate=0.02, **settings))
     losses = [float(step(batch(seed, 50 if seed == 5 else ROWS))) for seed in range(12)]
     weights, looked = step.weights(), batch(99).columns

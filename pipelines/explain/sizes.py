@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pipelines.explain.fitting import Fitted
 from pipelines.explain.given import given
 from pipelines.models.tables import KEY, PRECISION, plan_tables
-from shared.contracts.families import EaseParams, ItemKnnParams, MfParams, MlpParams, NeumfParams, Params
+from shared.contracts.families import DeepParams, EaseParams, ItemKnnParams, MfParams, NeumfParams, Params
 
 ALIGNED = 16
 """Bytes; what widths are best a multiple of."""
@@ -42,11 +42,12 @@ class Embedding:
 
 
 def embeddings(fitted: Fitted, params: Params | None) -> tuple[Embedding, ...]:
-    """Of what the family looks up: `mlp` every feature of codes, `mf` and `neumf` the keys, `ease` and `itemknn` the item, else nothing."""
+    """Of what the family looks up: every feature of codes, where it takes all features, `mf` and `neumf` the keys, `ease` and `itemknn` the
+    item, else nothing."""
     graph = fitted.graph
     if isinstance(params, EaseParams | ItemKnnParams):
         return (_of_items(fitted, params),)
-    if isinstance(params, MlpParams):
+    if isinstance(params, DeepParams):
         planned = {one.column: one.width for one in plan_tables(graph, params.width)}
     elif isinstance(params, MfParams):
         planned = dict.fromkeys((graph.user, graph.item), params.width + (params.loss != "als"))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pipelines.features.reading import Reads
 from pipelines.models.counts import Counts
+from pipelines.models.dlrm import Dlrm
 from pipelines.models.ease import Ease
 from pipelines.models.family import MODEL, Family, Fetch, Trained
 from pipelines.models.itemknn import ItemKnn
@@ -17,7 +18,7 @@ from pipelines.models.neumf import Neumf
 from pipelines.models.own import is_own, own_family
 from shared.domain.errors import Invalid
 
-FAMILIES: Mapping[str, Family] = {one.name: one for one in (Mlp(), Counts(), Mf(), Neumf(), Ease(), ItemKnn())}
+FAMILIES: Mapping[str, Family] = {one.name: one for one in (Mlp(), Dlrm(), Counts(), Mf(), Neumf(), Ease(), ItemKnn())}
 
 
 def family_of(name: str, allowed: Collection[str] = ()) -> Family:

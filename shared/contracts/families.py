@@ -33,10 +33,9 @@ class FamilyParams(Strict):
         return False
 
 
-class MlpParams(FamilyParams):
-    """The notebook's model: embeddings, hidden ReLU layers, a sigmoid."""
+class DeepParams(FamilyParams):
+    """What families have in common that take every feature: embeddings and hidden ReLU layers."""
 
-    meaning = "embeddings, hidden layers, sigmoid."
     ranges: ClassVar[Mapping[str, Range]] = {
         "params.width": between(8, 128, log=True),
         "params.layers": one_of([64], [128, 64], [128, 128, 128], [256, 128, 64]),
@@ -73,6 +72,33 @@ class MlpParams(FamilyParams):
     def wants_both_labels(self, full: bool) -> bool:
         """Sampled negatives stand against positives; without them a file of one label is a mistake."""
         return full or self.negatives == 0
+
+
+class MlpParams(DeepParams):
+    """The notebook's model: embeddings, hidden ReLU layers, a sigmoid."""
+
+    meaning = "embeddings, hidden layers, sigmoid."
+
+
+class DlrmParams(DeepParams):
+    """Inner products of all embeddings and of what layers make of the numbers, then hidden layers."""
+
+    meaning = (
+        "inner products of every two embeddings, and of each with what layers make of the numbers, before the hidden layers (DLRM): for "
+        "many columns of codes that say something together."
+    )
+    ranges: ClassVar[Mapping[str, Range]] = {**DeepParams.ranges, "params.width": between(8, 64, log=True)}
+
+    layers: tuple[Annotated[int, Field(ge=1, le=8192)], ...] = Field(
+        (128, 64), min_length=1, max_length=8, description="Widths of the hidden layers behind the inner products."
+    )
+    width: int = Field(16, ge=1, le=1024, description="Of every embedding, and of what becomes of the numbers.")
+    bottom: tuple[Annotated[int, Field(ge=1, le=8192)], ...] = Field(
+        (64, 32),
+        max_length=8,
+        description="Widths of the hidden layers of the numbers alone, before one that is as wide as the embeddings.",
+    )
+    itself: bool = Field(False, description="Whether each vector is multiplied with itself too.")
 
 
 class PopularityParams(FamilyParams):
@@ -243,17 +269,18 @@ class OwnParams(RootModel[dict[str, JsonValue]]):
         return False
 
 
-Params = MlpParams | PopularityParams | MfParams | NeumfParams | EaseParams | ItemKnnParams | OwnParams
+Params = MlpParams | DlrmParams | PopularityParams | MfParams | NeumfParams | EaseParams | ItemKnnParams | OwnParams
 
 FAMILIES: Mapping[str, type[FamilyParams]] = {
     "mlp": MlpParams,
+    "dlrm": DlrmParams,
     "popularity": PopularityParams,
     "mf": MfParams,
     "neumf": NeumfParams,
     "ease": EaseParams,
     "itemknn": ItemKnnParams,
 }
-PLANNED = frozenset({"wide_deep", "dlrm", "two_tower", "session", "gbm"})
+PLANNED = frozenset({"wide_deep", "two_tower", "session", "gbm"})
 """Not there yet: refused as such, and not as unknown."""
 
 OWN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)

@@ -34,6 +34,9 @@ class Operations(Protocol):
     def total(self, rows: Any) -> Any:
         """[rows, 1]: the sum over each row."""
 
+    def interact(self, parts: Sequence[Any], places: Sequence[int]) -> Any:
+        """[rows, places]: inner products of the parts, at these places of the square of all, row by row."""
+
     def dropout(self, rows: Any, rate: float) -> Any:
         """In training alone."""
 
@@ -163,6 +166,31 @@ class Total(Node):
 
 
 @dataclass(frozen=True)
+class Interact(Node):
+    """Inner products of its inputs, which are of one width: of each two once; with `itself` of each with itself too."""
+
+    kind = "interact"
+    itself: bool = False
+
+    def width(self, widths: Sequence[int]) -> int:
+        _same(self, widths)
+        return len(self.places(len(widths)))
+
+    def places(self, count: int) -> list[int]:
+        """Of its products in the square of all, row by row."""
+        return [count * row + column for row in range(count) for column in range(row + self.itself)]
+
+    def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
+        return on.interact(inputs, self.places(len(inputs)))
+
+    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+        vectors = on.node("Concat", *(on.node("Unsqueeze", one, on.constant([1])) for one in inputs), axis=1)
+        square = on.node("MatMul", vectors, on.node("Transpose", vectors, perm=[0, 2, 1]))
+        flat = on.node("Reshape", square, on.constant([0, len(inputs) ** 2]))
+        return on.node("Gather", flat, on.constant(self.places(len(inputs))), axis=1)
+
+
+@dataclass(frozen=True)
 class Dense(Node):
     kind = "dense"
     units: int
@@ -224,7 +252,7 @@ class Dropout(Node):
         return inputs[0]
 
 
-KINDS: Mapping[str, type[Node]] = {one.kind: one for one in (Join, Part, Product, Add, Total, Dense, Norm, Dropout)}
+KINDS: Mapping[str, type[Node]] = {one.kind: one for one in (Join, Part, Product, Add, Total, Interact, Dense, Norm, Dropout)}
 
 
 @dataclass(frozen=True)

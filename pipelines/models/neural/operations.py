@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from pipelines.models.neural.network import SMALLEST
 
 MOMENTUM = 0.9
@@ -52,6 +54,11 @@ class Learning:
 
     def total(self, rows: Any) -> Any:
         return self._ops.sum(rows, axis=1, keepdims=True)
+
+    def interact(self, parts: Sequence[Any], places: Sequence[int]) -> Any:
+        vectors = self._ops.stack(parts, axis=1)
+        square = self._ops.matmul(vectors, self._ops.transpose(vectors, (0, 2, 1)))
+        return self._ops.take(self._ops.reshape(square, (-1, len(parts) ** 2)), np.array(places, np.int32), axis=1)
 
     def dropout(self, rows: Any, rate: float) -> Any:
         from keras import random

@@ -54,6 +54,11 @@ class Plain:
     def total(self, rows: Floats) -> Floats:
         return rows.sum(axis=1, keepdims=True)  # type: ignore[no-any-return]
 
+    def interact(self, parts: Sequence[Floats], places: Sequence[int]) -> Floats:
+        vectors = np.stack(parts, axis=1)
+        square = vectors @ vectors.transpose(0, 2, 1)
+        return square.reshape(len(square), -1)[:, places]  # type: ignore[no-any-return]
+
     def dropout(self, rows: Floats, rate: float) -> Floats:
         return rows
 

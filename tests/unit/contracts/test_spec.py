@@ -276,7 +276,7 @@ def test_when_training_ends_can_be_said_and_only_where_it_has_an_effect() -> Non
 @pytest.mark.parametrize(
     "line",
     [
-        "model: {family: wide_deep}",
+        "model: {family: session}",
         "model: {framework: jax}",
         "resources: {train: {processes: 2}}",
         "serve: {retrieve: {fallback: popular}}",

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipelines.models.deep import layers_of
 from pipelines.models.family import MODEL
-from pipelines.models.mlp import architecture_of, layers_of, plan
+from pipelines.models.mlp import architecture_of, plan
 from pipelines.models.neural.architecture import Architecture, load_architecture
 from pipelines.models.neural.model import NeuralModel, load_neural
 from pipelines.models.neural.weights import begin, grow

@@ -1,0 +1,73 @@
+"""The family `dlrm`: what embeddings say two by two, as inner products, and hidden layers over that.
+
+All embeddings are of one width. Numbers, vectors among them, go through layers of their own, of which the last is as wide: one more vector
+among the embeddings. Each two vectors are multiplied once; the products, beside the numbers' vector as it is, go into the hidden layers.
+Without numbers in a spec's features there are no such layers: the products of the embeddings are all that the hidden layers are given.
+"""
+
+from __future__ import annotations
+
+from pipelines.features.graph import Graph
+from pipelines.features.reading import Reads
+from pipelines.models.deep import Numbers, check_parent, check_same, hidden_layers, layers_of, planned
+from pipelines.models.family import MODEL, Fetch, Fitted, Task
+from pipelines.models.neural.architecture import Architecture, load_architecture
+from pipelines.models.neural.model import NeuralModel, load_neural
+from pipelines.models.neural.network import Dense, Interact, Join, Network, Node
+from pipelines.models.neural.train import train_neural
+from pipelines.models.tables import Table, plan_tables
+from shared.contracts.families import DlrmParams
+from shared.domain.errors import Invalid
+
+_NUMBERS, _BOTTOM = "~numbers", "~bottom"
+"""Nodes that stand before the last look at features: no feature is called so."""
+
+
+class Dlrm:
+    """Implements Family."""
+
+    name = "dlrm"
+    reads: Reads = "deep"
+
+    def train(self, task: Task) -> Fitted:
+        params = task.model.params
+        assert isinstance(params, DlrmParams)
+        parent = load_architecture(task.parent(MODEL)) if task.parent else None
+        return train_neural(task, params, plan(task.graph, params, parent))
+
+    def load(self, fetch: Fetch) -> NeuralModel:
+        return load_neural(fetch)
+
+
+def plan(graph: Graph, params: DlrmParams, parent: Architecture | None) -> Architecture:
+    """What will be trained; refused here, before training, where it couldn't be exported or isn't as the parent's."""
+    if params.bottom != DlrmParams().bottom and not graph.numbers:
+        raise Invalid("model.params: 'bottom' has no effect: no feature is a number: leave it out")
+    if parent is not None:
+        check_parent(parent, params)
+        check_same("width", params.width, parent.tables[0].width)
+        check_same("itself", params.itself, next(one.itself for one in parent.network.nodes if isinstance(one, Interact)))
+        if graph.numbers:
+            check_same("bottom", params.bottom, layers_of(parent, _BOTTOM)[:-1])
+    return planned(graph, params, plan_tables(graph, params.width, pooling=params.pooling), architecture_of)
+
+
+def architecture_of(tables: tuple[Table, ...], params: DlrmParams, numbers: Numbers = ()) -> Architecture:
+    nodes, vectors = _bottom(params, numbers), tuple(one.column for one in tables)
+    if nodes:
+        vectors = (nodes[-1].name, *vectors)
+    nodes.append(Interact("pairs", vectors, params.itself))
+    if numbers:
+        nodes.append(Join("features", (vectors[0], "pairs")))
+    nodes += hidden_layers(nodes[-1].name, params)
+    return Architecture(Dlrm.name, tables, numbers, Network((*nodes, Dense("score", (nodes[-1].name,), 1, "linear"))))
+
+
+def _bottom(params: DlrmParams, numbers: Numbers) -> list[Node]:
+    """What makes one vector of the numbers."""
+    if not numbers:
+        return []
+    nodes: list[Node] = [Join(_NUMBERS, tuple(name for name, _ in numbers))]
+    for at, units in enumerate((*params.bottom, params.width)):
+        nodes.append(Dense(f"{_BOTTOM}_{at}", (nodes[-1].name,), units))
+    return nodes
