@@ -14,11 +14,12 @@ import numpy as np
 
 from pipelines.inputs.batches import Batch
 from pipelines.models import dlrm as dlrms
+from pipelines.models import wide_deep as wide_deeps
 from pipelines.models.mlp import architecture_of
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.network import Add, Dense, Dropout, Interact, Join, Network, Norm, Part, Product, Total
 from pipelines.models.tables import Table
-from shared.contracts.families import DlrmParams, MlpParams
+from shared.contracts.families import DlrmParams, MlpParams, WideDeepParams
 
 ROWS, USERS, ITEMS = 64, 40, 30
 NUMBERS: tuple[tuple[str, int | None], ...] = (("price", None), ("photo", 3))
@@ -41,6 +42,13 @@ def mlp(**params: Any) -> Architecture:
 def dlrm(**params: Any) -> Architecture:
     said = DlrmParams.model_validate({"layers": (16, 8), "bottom": (8,), "width": 8} | params)
     return dlrms.architecture_of(tuple(replace(one, width=said.width) for one in tables()), said, NUMBERS)
+
+
+def wide_deep(**params: Any) -> Architecture:
+    """Its year has weights alone, as a cross has."""
+    said = WideDeepParams.model_validate({"layers": (16, 8)} | params)
+    mixed = (replace(one, width=1 if one.column == "year" else one.width) for one in tables())
+    return wide_deeps.architecture_of(tuple(mixed), said, NUMBERS)
 
 
 def everything(rate: float = 0.0) -> Architecture:
@@ -82,6 +90,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "sgd": {"optimizer": "sgd"},
     "everything": {"optimizer": "sgd"},
     "dlrm": {},
+    "wide_deep": {},
     "half": {"half": True},
     "jit": {"jit": True},
 }
@@ -104,7 +113,7 @@ def _first_steps(framework: Any, variant: str, settings: dict[str, Any]) -> dict
     from pipelines.models.neural.step import How, NeuralStep
     from pipelines.models.neural.weights import begin
 
-    architecture = {"everything": everything, "dlrm": dlrm}.get(variant, mlp)()
+    architecture = {"everything": everything, "dlrm": dlrm, "wide_deep": wide_deep}.get(variant, mlp)()
     step = NeuralStep(framework, architecture, begin(architecture, 7), How(learning_rate=0.02, **settings))
     losses = [float(step(batch(seed, 50 if seed == 5 else ROWS))) for seed in range(12)]
     weights, looked = step.weights(), batch(99).columns

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pipelines.explain.fitting import Fitted
 from pipelines.explain.given import given
 from pipelines.models.tables import KEY, PRECISION, plan_tables
-from shared.contracts.families import DeepParams, EaseParams, ItemKnnParams, MfParams, NeumfParams, Params
+from pipelines.models.wide_deep import tables_of
+from shared.contracts.families import DeepParams, EaseParams, ItemKnnParams, MfParams, NeumfParams, Params, WideDeepParams
 
 ALIGNED = 16
 """Bytes; what widths are best a multiple of."""
@@ -47,7 +48,9 @@ def embeddings(fitted: Fitted, params: Params | None) -> tuple[Embedding, ...]:
     graph = fitted.graph
     if isinstance(params, EaseParams | ItemKnnParams):
         return (_of_items(fitted, params),)
-    if isinstance(params, DeepParams):
+    if isinstance(params, WideDeepParams):
+        planned = {one.column: one.width for one in tables_of(graph, params)}
+    elif isinstance(params, DeepParams):
         planned = {one.column: one.width for one in plan_tables(graph, params.width)}
     elif isinstance(params, MfParams):
         planned = dict.fromkeys((graph.user, graph.item), params.width + (params.loss != "als"))

@@ -108,7 +108,7 @@ def test_features_may_be_called_as_its_nodes_are() -> None:
 
 
 @pytest.mark.requirement("G-19")
-def test_it_learns_tastes_from_keys_alone_and_is_read_back_the_same(tmp_path: Path) -> None:
+def test_it_learns_tastes_from_keys_alone_is_read_back_the_same_and_a_warm_run_goes_on_from_it(tmp_path: Path) -> None:
     given = task(tmp_path, pairs(), "dlrm")
     how = {"epochs": 60, "batch_size": 256, "learning_rate": 0.01}
     given = replace(given, model=Model.model_validate({"family": "dlrm", "params": {"width": 8, "layers": [16]}, "train": how}))
@@ -119,10 +119,13 @@ def test_it_learns_tastes_from_keys_alone_and_is_read_back_the_same(tmp_path: Pa
     files = model.save(tmp_path)
     again = load_model(lambda name: files[name])
     np.testing.assert_array_equal(again.score({"user": users, "item": items}), scores)
+    gentle = Model.model_validate({"family": "dlrm", "params": given.model.params, "train": how | {"epochs": 1, "learning_rate": 1e-5}})
+    warm = FAMILIES["dlrm"].train(replace(given, model=gentle, parent=lambda name: files[name])).model
+    np.testing.assert_allclose(warm.score({"user": users, "item": items}), scores, atol=0.01)
 
 
 @pytest.mark.requirement("G-19")
-def test_a_warm_run_goes_on_from_its_parent(world: Small, tmp_path: Path) -> None:
+def test_a_warm_run_has_its_parents_structure(world: Small, tmp_path: Path) -> None:
     first = world.train("dlrm")
     assert isinstance(first, NeuralModel)
     params = DlrmParams()

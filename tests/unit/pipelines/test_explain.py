@@ -168,6 +168,10 @@ def test_a_family_has_the_tables_that_it_looks_up(tmp_path: Path) -> None:
         (table,) = explain(wish, _fitted(wish, tmp_path))["tables"]
         assert (table["feature"], table["codes"], table["width"], table["bytes"]) == ("movieId", 22, width, 88 * width)
         assert explain(wish, _nothing(wish, tmp_path))["tables"][0]["bytes"] is None
+    for family, widths in (("dlrm", {8}), ("wide_deep", {1, 9})):
+        wish = _all(tmp_path, model={"family": family, "params": {"width": 8}}, gates=gates)
+        assert {one["width"] for one in explain(wish, _fitted(wish, tmp_path))["tables"]} == widths
+        assert {one["width"] for one in explain(wish, _nothing(wish, tmp_path))["tables"]} == widths
     wish = _all(tmp_path, model={"family": "popularity"}, gates=gates)
     assert explain(wish, _fitted(wish, tmp_path))["tables"] == []
 

@@ -37,7 +37,7 @@ def _steps(name: str, out: Path) -> Mapping[str, Any]:
 
 
 @pytest.mark.requirement("L-04", "T-08")
-@pytest.mark.parametrize("variant", ["adam", "adagrad", "sgd", "everything", "dlrm"])
+@pytest.mark.parametrize("variant", ["adam", "adagrad", "sgd", "everything", "dlrm", "wide_deep"])
 def test_the_first_steps_on_torch_are_those_on_tensorflow(found: Found, variant: str) -> None:
     ours, theirs = found["tensorflow"], found["torch"]
     np.testing.assert_allclose(theirs[f"{variant}/losses"], ours[f"{variant}/losses"], rtol=2e-4)

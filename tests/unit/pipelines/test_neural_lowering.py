@@ -39,7 +39,14 @@ def _by_onnx(model: NeuralModel, columns: Codes) -> Any:
 @pytest.mark.requirement("T-08", "T-13")
 @pytest.mark.parametrize(
     "architecture",
-    [neural.mlp(), neural.mlp(batch_norm=True, dropout=0.3), neural.dlrm(), neural.dlrm(itself=True), neural.everything(0.5)],
+    [
+        neural.mlp(),
+        neural.mlp(batch_norm=True, dropout=0.3),
+        neural.dlrm(),
+        neural.dlrm(itself=True),
+        neural.wide_deep(),
+        neural.everything(0.5),
+    ],
 )
 @pytest.mark.parametrize("rows", [1, 300])
 def test_a_lowered_network_scores_as_its_arrays_do(architecture: Architecture, rows: int) -> None:

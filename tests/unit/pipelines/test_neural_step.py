@@ -54,7 +54,7 @@ def _scored(architecture: Architecture, weights: Any, batch: Batch) -> Any:
 
 
 @pytest.mark.requirement("T-08", "T-09")
-@pytest.mark.parametrize("architecture", [neural.mlp(), neural.dlrm(), neural.dlrm(itself=True, bottom=())])
+@pytest.mark.parametrize("architecture", [neural.mlp(), neural.dlrm(), neural.dlrm(itself=True, bottom=()), neural.wide_deep()])
 def test_a_step_of_sgd_goes_down_the_true_gradient(made: Made, architecture: Architecture) -> None:
     batch, before = neural.batch(1), begin(architecture, 7)
     step = made(architecture, before, optimizer="sgd", learning_rate=1.0)
@@ -109,7 +109,7 @@ def test_an_adam_that_reads_all_rows_at_every_step_is_kerass_own(made: Made) -> 
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd"])
-@pytest.mark.parametrize("architecture", [neural.mlp(), neural.dlrm(), neural.everything()])
+@pytest.mark.parametrize("architecture", [neural.mlp(), neural.dlrm(), neural.wide_deep(), neural.everything()])
 def test_it_learns(made: Made, architecture: Architecture, optimizer: str) -> None:
     step = made(architecture, optimizer=optimizer, learning_rate={"adam": 0.05, "adagrad": 0.3, "sgd": 3.0}[optimizer])
     losses = [float(step(neural.batch(0))) for _ in range(60)]
@@ -160,7 +160,7 @@ def test_the_arrays_score_as_the_framework_does_and_as_it_is_by_now(made: Made) 
 
 @pytest.mark.requirement("L-02")
 @pytest.mark.parametrize("how", [{"half": True}, {"jit": True}, {"half": True, "jit": True}])
-@pytest.mark.parametrize("architecture", [neural.mlp(), neural.dlrm(), neural.everything()])
+@pytest.mark.parametrize("architecture", [neural.mlp(), neural.dlrm(), neural.wide_deep(), neural.everything()])
 def test_half_precision_and_a_compiler_change_the_losses_by_rounding_alone(
     made: Made, architecture: Architecture, how: dict[str, bool]
 ) -> None:

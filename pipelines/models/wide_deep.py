@@ -1,0 +1,87 @@
+"""The family `wide_deep`: a weight for each value and each number, added up, beside hidden layers over embeddings; their logits are added.
+
+A column has one table for both, so that it is looked up once and lies in one with others of its width: the first number of a vector is the
+value's weight, which begins at zero, the others go into the hidden layers beside the numbers. Several codes a row are added up, weights and
+vectors alike, unless `pooling` says mean. A cross is there to be remembered as it is: its table is a weight a bucket, and no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from pipelines.features.graph import Graph
+from pipelines.features.operators.base import plain
+from pipelines.features.operators.codes import Cross
+from pipelines.features.reading import Reads
+from pipelines.models.deep import Numbers, check_parent, check_same, hidden_layers, planned
+from pipelines.models.family import MODEL, Fetch, Fitted, Task
+from pipelines.models.neural.architecture import Architecture, load_architecture, table_path
+from pipelines.models.neural.model import NeuralModel, load_neural
+from pipelines.models.neural.network import Add, Dense, Join, Network, Node, Part, Total
+from pipelines.models.neural.train import train_neural
+from pipelines.models.neural.weights import Weights, begin
+from pipelines.models.tables import Table, plan_tables
+from shared.contracts.families import WideDeepParams
+
+_WIDE, _DEEP, _NUMBERS = "~wide", "~deep", "~numbers"
+"""Nodes that stand before the last look at features: no feature is called so."""
+
+
+class WideDeep:
+    """Implements Family."""
+
+    name = "wide_deep"
+    reads: Reads = "deep"
+
+    def train(self, task: Task) -> Fitted:
+        params = task.model.params
+        assert isinstance(params, WideDeepParams)
+        architecture = plan(task.graph, params, load_architecture(task.parent(MODEL)) if task.parent else None)
+        return train_neural(task, params, architecture, first=partial(first_weights, architecture, task.model.train.seed))
+
+    def load(self, fetch: Fetch) -> NeuralModel:
+        return load_neural(fetch)
+
+
+def plan(graph: Graph, params: WideDeepParams, parent: Architecture | None) -> Architecture:
+    """What will be trained; refused here, before training, where it couldn't be exported or isn't as the parent's."""
+    if parent is not None:
+        check_parent(parent, params)
+    return planned(graph, params, tables_of(graph, params, parent), architecture_of)
+
+
+def tables_of(graph: Graph, params: WideDeepParams, parent: Architecture | None = None) -> tuple[Table, ...]:
+    """By rule, the weight is one of the numbers that are padded to whole lines."""
+    crosses = {plain(out) for one in graph.operators if isinstance(one, Cross) for out in one.outputs}
+    if parent is not None:
+        for width in {one.width - 1 for one in parent.tables if one.width > 1} if params.width else ():
+            check_same("width", params.width, width)
+        return plan_tables(graph, None, {one.column: one.width for one in parent.tables}, params.pooling)
+    tables = plan_tables(graph, params.width and params.width + 1, pooling=params.pooling)
+    return tuple(replace(one, width=1) if one.column in crosses else one for one in tables)
+
+
+def architecture_of(tables: tuple[Table, ...], params: WideDeepParams, numbers: Numbers = ()) -> Architecture:
+    """A table of width 1 is wide alone."""
+    both, names = [one for one in tables if one.width > 1], tuple(name for name, _ in numbers)
+    nodes: list[Node] = [Part(f"{_WIDE}_{one.column}", (one.column,), 0, 1) for one in both]
+    weights = (*(one.name for one in nodes), *(one.column for one in tables if one.width == 1))
+    vectors = [Part(f"{_DEEP}_{one.column}", (one.column,), 1, one.width) for one in both]
+    nodes += [*vectors, Join(_WIDE, weights), Join(_DEEP, (*(one.name for one in vectors), *names))]
+    if numbers:
+        nodes.append(Join(_NUMBERS, names))
+    hidden = hidden_layers(_DEEP, params)
+    nodes += [*hidden, Dense("deep", (hidden[-1].name,), 1, "linear"), Total("wide", (_WIDE,))]
+    if numbers:
+        nodes.append(Dense("linear", (_NUMBERS,), 1, "linear"))
+    logits = ("wide", "linear", "deep") if numbers else ("wide", "deep")
+    return Architecture(WideDeep.name, tables, numbers, Network((*nodes, Add("score", logits))))
+
+
+def first_weights(architecture: Architecture, seed: int) -> Weights:
+    """What no row has taught a value weighs nothing."""
+    weights = begin(architecture, seed)
+    for table in architecture.tables:
+        weights[table_path(table)][:, 0] = 0
+    return weights
