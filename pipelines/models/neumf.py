@@ -1,8 +1,8 @@
 """The family `neumf`: neural collaborative filtering. A weighted inner product beside hidden layers, of keys alone, and one logit.
 
 A vector has two parts. The first is multiplied with the other side's, number by number; the second goes with the other side's through
-hidden layers. `pretrain` lets the first begin as a factorisation by logistic loss, with all weights of the product at one, so that
-training goes on from there: the hidden layers learn what the product doesn't say.
+hidden layers. `pretrain` lets the first begin as a factorisation by softmax, with all weights of the product at one, so that training
+goes on from there: the hidden layers learn what the product doesn't say.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pipelines.training.contrast import Aim
 from shared.contracts.families import NeumfParams
 from shared.domain.errors import Invalid
 
-_PASSES, _RATE = 16, 0.02
+_PASSES, _RATE, _AGAINST, _DAMPING = 20, 0.02, 20.0, 0.35
 """Of the factorisation that it begins from."""
 
 
@@ -103,7 +103,7 @@ def architecture_of(user: Table, item: Table, params: NeumfParams) -> Architectu
 def pretrained(task: Task, params: NeumfParams, architecture: Architecture) -> Weights:
     """First weights: a factorisation in the first part of the vectors, and hidden layers that say nothing yet."""
     task.log.info("a factorisation to begin from")
-    aim = Aim("logistic", params.negatives, params.factorisation, blend=True, damping=0.5)
+    aim = Aim("softmax", _AGAINST, params.factorisation, blend=True, damping=_DAMPING)
     found = contrast(task, liked_pairs(task), aim, params.width - 1, _RATE, _PASSES)
     weights, width = begin(architecture, task.model.train.seed), params.width
     for table, vectors in zip(architecture.tables, (found.factors.users, found.factors.items), strict=True):

@@ -199,7 +199,7 @@ class NeumfParams(FamilyParams):
     meaning = "neural collaborative filtering (NeuMF): a weighted inner product of two vectors beside hidden layers, of keys alone."
     ranges: ClassVar[Mapping[str, Range]] = {
         "params.width": between(16, 128, log=True),
-        "params.factorisation": between(0.003, 0.03, log=True),
+        "params.factorisation": between(0.01, 0.2, log=True),
         "params.dropout": between(0.0, 0.5),
         "params.negatives": between(2, 8),
         "train.epochs": between(1, 6),
@@ -223,21 +223,21 @@ class NeumfParams(FamilyParams):
     )
     pretrain: bool = Field(
         True,
-        description="Whether the inner product begins as a factorisation by logistic loss; a warm run begins from its parent. Then "
-        "`train` is 2 epochs at a learning rate of 0.0005 unless it says otherwise, else 20 at 0.001.",
+        description="Whether the inner product begins as a factorisation by softmax; a warm run begins from its parent. Then "
+        "`train` is an epoch at a learning rate of 0.0002 unless it says otherwise, else 20 at 0.001.",
     )
-    factorisation: float = Field(0.01, gt=0, le=10, description="How small that factorisation keeps its vectors, as `mf` means it.")
+    factorisation: float = Field(0.05, gt=0, le=10, description="How small that factorisation keeps its vectors, as `mf` means it.")
 
     @classmethod
     def usual(cls, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        """From a factorisation a few careful passes go on; from nothing it takes many."""
+        """From a factorisation one careful pass goes on; from nothing it takes many."""
         if said.get("pretrain", True):
-            return {"epochs": 2, "learning_rate": 0.0005}
+            return {"epochs": 1, "learning_rate": 0.0002}
         return {"epochs": 20, "learning_rate": 0.001}
 
     @model_validator(mode="after")
     def _factorises_something(self) -> NeumfParams:
-        if not self.pretrain and self.factorisation != 0.01:
+        if not self.pretrain and self.factorisation != 0.05:
             raise ValueError("params: 'factorisation' has no effect without pretrain: leave it out")
         return self
 

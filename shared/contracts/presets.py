@@ -37,8 +37,8 @@ PRESETS: Mapping[str, Preset] = {
     "ml-1m-neumf": Preset(
         "neumf",
         _ML_1M,
-        {"width": 64, "layers": (64, 32, 16), "negatives": 4, "factorisation": 0.01},
-        {"epochs": 2, "learning_rate": 0.0005},
+        {"width": 128, "layers": (64, 32, 16), "negatives": 4, "factorisation": 0.05},
+        {"epochs": 1, "learning_rate": 0.0002},
     ),
     "ml-1m-itemknn": Preset("itemknn", _ML_1M, {"neighbours": 100, "shrink": 0.0, "damping": 1.0, "pull": 0.4}),
 }

@@ -105,9 +105,9 @@ def test_it_trains_as_suits_what_it_begins_from_unless_the_spec_says_otherwise()
         found = Model.model_validate({"family": "neumf"} | said).train
         return found.epochs, found.learning_rate
 
-    assert train() == (2, 0.0005)
+    assert train() == (1, 0.0002)
     assert train(params={"pretrain": False}) == (20, 0.001)
-    assert train(train={"epochs": 7}) == (7, 0.0005)
+    assert train(train={"epochs": 7}) == (7, 0.0002)
     whole = Model.model_validate({"family": "neumf", "train": {"epochs": 7}})
     assert Model.model_validate_json(whole.model_dump_json()) == whole
 
