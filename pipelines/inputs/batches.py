@@ -1,8 +1,9 @@
 """One batch contract for training: features and labels as numpy arrays, streamed from Parquet with bounded memory.
 
-A loader with four stages: negatives, features, strangers, crosses (pipelines.loaders.negatives, pipelines.inputs.featured). How many rows
-come out of a batch of the data depends on the positives in it; so the loader makes large ones, and they are cut into such as a step takes:
-of `batch_size` rows each, but for the last. No row is lost or doubled, and each positive has all of its negatives.
+A loader with stages: positives alone where they are asked for, negatives, features, strangers, crosses (pipelines.loaders.negatives,
+pipelines.inputs.featured). How many rows come out of a batch of the data depends on the positives in it; so the loader makes large ones,
+and they are cut into such as a step takes: of `batch_size` rows each, but for the last. No row is lost or doubled, and each positive has
+all of its negatives.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipelines.features.graph import Graph
-from pipelines.inputs.featured import LABEL, UNKNOWN_SHARE, Crossed, Gathered, Strangers, columns_of
+from pipelines.inputs.featured import LABEL, UNKNOWN_SHARE, Crossed, Gathered, Positives, Strangers, columns_of
 from pipelines.inputs.liked import Liked
 from pipelines.inputs.tables import Catalogue, Codes
 from pipelines.loaders.chunks import open_chunks
@@ -68,6 +69,8 @@ class Batches:
     seed: int
     shuffle: bool = True
     unknown_share: float = UNKNOWN_SHARE
+    positives: bool = False
+    """Whether other rows are left out."""
     liked: Liked | None = None
     """By `user` and row of the catalogue: no negative is one of these."""
     memory: int = 512 * MEBIBYTE
@@ -102,7 +105,7 @@ class Batches:
             yield batch, after
 
     def rows_per_epoch(self) -> int:
-        return self._count[0] + self._count[1] * self.negatives
+        return self._count[self.positives] + self._count[1] * self.negatives
 
     @cached_property
     def loader(self) -> Loader:
@@ -113,7 +116,7 @@ class Batches:
         with pq.ParquetFile(self.path) as file:
             wanted = columns_of(self.graph, file.schema_arrow.names) + (["user"] if self.negatives and self.liked else [])
         chunks = open_chunks([self.path], wanted)
-        batch_size = max(1, at_once * rows // max(1, self.rows_per_epoch()))
+        batch_size = max(1, at_once * rows // max(rows, self.rows_per_epoch()))
         least = 12 * max(one.size for one in chunks.chunks) + 4 * min(batch_size, rows) * max(
             one.size // one.rows + 1 for one in chunks.chunks
         )
@@ -123,8 +126,9 @@ class Batches:
     def _stages(self) -> tuple[Any, ...]:
         gathered, crosses = Gathered(self.graph, self.items, self.users), Crossed(self.graph)
         strangers = (Strangers(self.graph, self.unknown_share),) if self.unknown_share else ()
+        positives = (Positives(),) if self.positives else ()
         negatives = (Negatives(len(self.items), self.negatives, liked=self.liked),) if self.negatives else ()
-        return (*negatives, gathered, *strangers, crosses)
+        return (*positives, *negatives, gathered, *strangers, crosses)
 
     @cached_property
     def _count(self) -> tuple[int, int]:

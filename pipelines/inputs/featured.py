@@ -17,6 +17,7 @@ from pipelines.features.operators.base import Feature
 from pipelines.features.prepared import FEATURE, FOLD
 from pipelines.inputs.tables import Array, Catalogue, crossed, stranger
 from pipelines.loaders.columns import Column, Lists
+from pipelines.loaders.negatives import taken
 
 LABEL = "~label"
 """Of the batches that come out: a feature may be called as it likes."""
@@ -28,6 +29,17 @@ def columns_of(graph: Graph, there: list[str]) -> list[str]:
     """Those of train.parquet that features and labels are made of."""
     wanted = {"user_code", "user_row", "item_row", "label", *(f"{FEATURE}{one.name}" for one in graph.side("context"))}
     return [name for name in there if name in wanted or name.startswith(FOLD)]
+
+
+@dataclass(frozen=True)
+class Positives:
+    """A stage: the rows of positives alone."""
+
+    def __call__(self, batch: Mapping[str, Column], random: np.random.Generator) -> dict[str, Column]:
+        labels = batch["label"]
+        assert isinstance(labels, np.ndarray)
+        kept = np.flatnonzero(labels > 0)
+        return {name: taken(column, kept) for name, column in batch.items()}
 
 
 @dataclass(frozen=True)

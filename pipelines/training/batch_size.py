@@ -11,7 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from shared.domain.errors import Invalid
+
 MOST, LEAST, FEWEST, STEPS = 65_536, 8_192, 1_024, 256
+IN_BATCH, MOST_IN_BATCH = 4_096, 16_384
+"""Rows of a step that weighs each against each other one, by rule and at most: it holds the square of them, several times."""
 _SMALL = 1 << 17
 _LOOKED_UP = 1 << 20
 
@@ -25,16 +29,23 @@ class BatchSize:
         return f"{self.size:,} rows a step, {self.why}"
 
 
-def batch_size(chosen: int | None, widths: Sequence[int], lookups: float, rows: int | None) -> BatchSize:
+def batch_size(chosen: int | None, widths: Sequence[int], lookups: float, rows: int | None, in_batch: bool = False) -> BatchSize:
     """`chosen`: the spec's word. `widths`: of the layers one after the other, what goes in and what comes out among them. `lookups`: of a
-    row, in all tables. `rows`: of an epoch, negatives among them; None before they are known."""
+    row, in all tables. `rows`: of an epoch, negatives among them; None before they are known. `in_batch`: whether a step weighs each row
+    against each other one."""
     if chosen is not None:
+        if in_batch and chosen > MOST_IN_BATCH:
+            raise Invalid(
+                f"model.train.batch_size: a step weighs each row against each other one, so {chosen:,} rows take"
+                f" {4 * chosen**2 / 1e9:.0f} GB several times over: say {MOST_IN_BATCH:,} at most"
+            )
         return BatchSize(chosen, "as the spec says")
     by_layers = _by_layers(sum(one * other for one, other in pairwise(widths)))
     by_lists = _power(int(_LOOKED_UP / max(1.0, lookups)))
     found = min(
         BatchSize(by_layers, f"by rule of its layers ({'-'.join(map(str, widths)) or 'none'})"),
         BatchSize(max(FEWEST, by_lists), f"by rule of its tables ({lookups:.3g} values looked up a row)"),
+        *([BatchSize(IN_BATCH, "by rule of a step that weighs each row against each other one")] if in_batch else ()),
         key=lambda one: one.size,
     )
     if rows is None:

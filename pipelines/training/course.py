@@ -26,6 +26,8 @@ from pipelines.training.soundness import check_memory, check_rows
 from pipelines.training.step import Step
 from pipelines.training.validation import Validation, hold_out
 
+LOOKED = 4
+"""Negatives sampled for each positive that is looked at, where none are to train on."""
 LOADER = 512 * MEBIBYTE
 """What batches that are read ahead and shuffled take at most; or a quarter of what training may take."""
 S = TypeVar("S", bound=Step)
@@ -45,6 +47,9 @@ class Wants:
     """In all tables, of a row."""
     weights: int = 0
     """Bytes."""
+    in_batch: bool = False
+    """Whether a step holds its positives against each other: other rows stay out of it, and it takes fewer rows at once. What is looked at
+    has those rows, and sampled negatives."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,7 @@ class Material:
 def run(task: Task, wants: Wants, begin: Callable[[], S]) -> Course[S]:
     """`begin` sets the framework's seeds, then builds."""
     training, started = task.model.train, time.monotonic()
-    check_rows(task.graph, task.rows, task.items, task.users, wants.negatives, task.parent is not None)
+    check_rows(task.graph, task.rows, task.items, task.users, wants.negatives or wants.in_batch, task.parent is not None)
     check_memory(wants.weights, training.optimizer, task.memory)
     with material(task, wants) as given:
         task.log.info("%s", given.size)
@@ -108,8 +113,12 @@ def material(task: Task, wants: Wants) -> Iterator[Material]:
         rest, held = task.rows, None
         if training.validation:
             rest, held = hold_out(task.rows, training.validation, training.seed, Path(folder))
-        batches = replace(whole, path=rest)
-        size = batch_size(training.batch_size, wants.widths, wants.lookups, batches.rows_per_epoch())
+        batches = replace(whole, path=rest, positives=wants.in_batch)
+        size = batch_size(training.batch_size, wants.widths, wants.lookups, batches.rows_per_epoch(), wants.in_batch)
         batches = replace(batches, batch_size=size.size)
-        looked = None if held is None else replace(batches, path=held, shuffle=False, unknown_share=0)
-        yield Material(batches, looked, size)
+        yield Material(batches, None if held is None else _looked_at(batches, held, wants), size)
+
+
+def _looked_at(batches: Batches, held: Path, wants: Wants) -> Batches:
+    negatives = LOOKED if wants.in_batch else wants.negatives
+    return replace(batches, path=held, shuffle=False, unknown_share=0, negatives=negatives, positives=False)

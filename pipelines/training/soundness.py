@@ -23,7 +23,7 @@ _COPIES = {"adam": 3, "adagrad": 1, "sgd": 1}
 
 
 def check_rows(graph: Graph, rows: Path, items: Catalogue, users: Catalogue | None, negatives: int, warm: bool) -> None:
-    """`negatives`: that are sampled for each positive. `warm`: the rows are the newest alone."""
+    """`negatives`: whether a positive has any beside the rows themselves. `warm`: the rows are the newest alone."""
     _check_labels(rows, negatives, warm)
     for name, table in (("items", items), ("users", users)):
         if table is not None:

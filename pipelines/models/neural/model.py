@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.inputs.tables import Codes
-from pipelines.models.family import MODEL, Fetch
+from pipelines.models.family import MODEL, Embeddings, Fetch
 from pipelines.models.neural import onnx, plain
 from pipelines.models.neural.architecture import Architecture, load_architecture
 from pipelines.models.neural.weights import WEIGHTS, Weights, load_weights, save_weights
@@ -37,8 +37,9 @@ class NeuralModel:
     def lower(self) -> Any:
         return onnx.lower(self.architecture, self.weights)
 
-    def embeddings(self, codes: Codes) -> None:
+    def embeddings(self, codes: Codes) -> Embeddings | None:
         """None: layers join the user's vectors with the item's, so no inner product of vectors stands for the score."""
+        return None
 
 
 def load_neural(fetch: Fetch) -> NeuralModel:

@@ -13,12 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
+import numpy as np
+
 from shared.domain.errors import Invalid
 
 Activation = Literal["relu", "linear"]
 Shape = tuple[int, ...]
 SMALLEST = 1e-3
 """What is added to a variance before it divides."""
+SHORTEST = 1e-12
+"""What is added to the square of a length before it divides."""
 
 
 class Operations(Protocol):
@@ -36,6 +40,9 @@ class Operations(Protocol):
 
     def interact(self, parts: Sequence[Any], places: Sequence[int]) -> Any:
         """[rows, places]: inner products of the parts, at these places of the square of all, row by row."""
+
+    def scaled(self, rows: Any, length: float) -> Any:
+        """Each row at that length, but for one that is zero."""
 
     def dropout(self, rows: Any, rate: float) -> Any:
         """In training alone."""
@@ -191,6 +198,25 @@ class Interact(Node):
 
 
 @dataclass(frozen=True)
+class Length(Node):
+    """Its input at this length: of two such, the inner product is their cosine times both lengths."""
+
+    kind = "length"
+    length: float = 1.0
+
+    def width(self, widths: Sequence[int]) -> int:
+        return widths[0]
+
+    def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
+        return on.scaled(inputs[0], self.length)
+
+    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+        squares = on.node("ReduceSum", on.node("Mul", inputs[0], inputs[0]), on.constant([1]), keepdims=1)
+        root = on.node("Sqrt", on.node("Add", squares, on.constant(np.float32(SHORTEST))))
+        return on.node("Mul", inputs[0], on.node("Div", on.constant(np.float32(self.length)), root))
+
+
+@dataclass(frozen=True)
 class Dense(Node):
     kind = "dense"
     units: int
@@ -252,22 +278,33 @@ class Dropout(Node):
         return inputs[0]
 
 
-KINDS: Mapping[str, type[Node]] = {one.kind: one for one in (Join, Part, Product, Add, Total, Interact, Dense, Norm, Dropout)}
+KINDS: Mapping[str, type[Node]] = {one.kind: one for one in (Join, Part, Product, Add, Total, Interact, Length, Dense, Norm, Dropout)}
 
 
 @dataclass(frozen=True)
 class Network:
     nodes: tuple[Node, ...]
 
+    @property
+    def last(self) -> str:
+        return self.nodes[-1].name
+
+    def towards(self, name: str) -> Network:
+        """What that node is made of, and itself."""
+        wanted, found = {name}, list[Node]()
+        for node in reversed(self.nodes):
+            if node.name in wanted:
+                wanted |= set(node.of)
+                found.append(node)
+        return Network(tuple(reversed(found)))
+
     def widths(self, features: Mapping[str, int]) -> dict[str, int]:
         """Of everything that has a name."""
         found = dict(features)
         for node in self.nodes:
             found[node.name] = node.width([found[one] for one in node.of])
-        if found[self.nodes[-1].name] != 1:
-            raise Invalid(
-                f"the network ends in {found[self.nodes[-1].name]} numbers a row at '{self.nodes[-1].name}': it has to end in one"
-            )
+        if found[self.last] != 1:
+            raise Invalid(f"the network ends in {found[self.last]} numbers a row at '{self.last}': it has to end in one")
         return found
 
     def weights(self, features: Mapping[str, int]) -> dict[str, Shape]:
@@ -284,18 +321,22 @@ class Network:
             found |= {node.path(name): shape for name, shape in (node.moving if moving else node.weights)(before).items()}
         return found
 
-    def apply(self, on: Operations, features: Mapping[str, Any]) -> Any:
-        """The logits, [rows, 1]."""
+    def outputs(self, on: Operations, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Of everything that has a name."""
         found = dict(features)
         for node in self.nodes:
             found[node.name] = node.apply(on, [found[one] for one in node.of])
-        return found[self.nodes[-1].name]
+        return found
+
+    def apply(self, on: Operations, features: Mapping[str, Any]) -> Any:
+        """What the last node gives: of a whole network the logits, [rows, 1]."""
+        return self.outputs(on, features)[self.last]
 
     def lower(self, on: Lowered, features: Mapping[str, str]) -> str:
         found = dict(features)
         for node in self.nodes:
             found[node.name] = node.lower(on, [found[one] for one in node.of])
-        return found[self.nodes[-1].name]
+        return found[self.last]
 
     def document(self) -> list[dict[str, Any]]:
         return [{"kind": node.kind} | asdict(node) for node in self.nodes]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.models.neural.network import SMALLEST
+from pipelines.models.neural.network import SHORTEST, SMALLEST
 
 MOMENTUM = 0.9
 """What the moving mean and variance keep of themselves at a step."""
@@ -59,6 +59,11 @@ class Learning:
         vectors = self._ops.stack(parts, axis=1)
         square = self._ops.matmul(vectors, self._ops.transpose(vectors, (0, 2, 1)))
         return self._ops.take(self._ops.reshape(square, (-1, len(parts) ** 2)), np.array(places, np.int32), axis=1)
+
+    def scaled(self, rows: Any, length: float) -> Any:
+        wide = self._ops.cast(rows, "float32")
+        root = self._ops.sqrt(self._ops.sum(wide * wide, axis=1, keepdims=True) + SHORTEST)
+        return self._ops.cast(wide * (length / root), rows.dtype)
 
     def dropout(self, rows: Any, rate: float) -> Any:
         from keras import random

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pipelines.features.columns import NULL
 from pipelines.inputs.tables import Codes
 from pipelines.models.neural.architecture import Architecture, table_path
-from pipelines.models.neural.network import SMALLEST
+from pipelines.models.neural.network import SHORTEST, SMALLEST
 from pipelines.models.tables import Table
 
 Floats = NDArray[np.float32]
@@ -59,6 +59,10 @@ class Plain:
         square = vectors @ vectors.transpose(0, 2, 1)
         return square.reshape(len(square), -1)[:, places]
 
+    def scaled(self, rows: Floats, length: float) -> Floats:
+        root = np.sqrt((rows * rows).sum(axis=1, keepdims=True) + np.float32(SHORTEST))
+        return rows * (np.float32(length) / root)  # type: ignore[no-any-return]
+
     def dropout(self, rows: Floats, rate: float) -> Floats:
         return rows
 
@@ -72,18 +76,23 @@ class Plain:
 
 def score(architecture: Architecture, weights: Mapping[str, Floats], columns: Codes) -> Floats:
     """One a row."""
+    found = outputs(architecture, weights, columns)[:, 0]
+    return sigmoid(found) if architecture.output == "sigmoid" else found
+
+
+def outputs(architecture: Architecture, weights: Mapping[str, Floats], columns: Codes) -> Floats:
+    """[rows, width]: what the last node gives."""
     on = Plain(weights)
-    count = len(next(iter(columns.values())))
-    found = np.empty(count, np.float32)
-    for start in range(0, count, BLOCK):
+    blocks: list[Floats] = []
+    for start in range(0, max(1, len(next(iter(columns.values())))), BLOCK):
         rows = slice(start, start + BLOCK)
         features = {
             table.column: looked_up(table, weights[table_path(table)], columns[table.column][rows]) for table in architecture.tables
         }
         for name, width in architecture.numbers:
             features[name] = columns[name][rows, None] if width is None else columns[name][rows]
-        found[rows] = architecture.network.apply(on, features)[:, 0]
-    return sigmoid(found) if architecture.output == "sigmoid" else found
+        blocks.append(architecture.network.apply(on, features))
+    return np.concatenate(blocks)
 
 
 def looked_up(table: Table, vectors: Floats, codes: NDArray[Any]) -> Floats:

@@ -19,18 +19,12 @@ from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.frameworks import Framework
 from pipelines.models.neural.fused import Fused, fuse
 from pipelines.models.neural.lookup import Reader
+from pipelines.models.neural.losses import Logistic, Loss
 from pipelines.models.neural.operations import HALF, Learning, Served
 from pipelines.models.neural.optimizers import Name, dense_of, rows_of
 from pipelines.models.neural.weights import Weights
 
-Loss = Callable[[Any, Any], Any]
-"""Of logits and labels, [rows] both: the mean over the rows."""
-
-
-def logistic(logits: Any, labels: Any) -> Any:
-    from keras import ops
-
-    return ops.mean(ops.softplus(logits) - logits * labels)
+LOGISTIC = Logistic()
 
 
 @dataclass(frozen=True)
@@ -50,7 +44,7 @@ class How:
 class NeuralStep:
     """Implements Step."""
 
-    def __init__(self, framework: Framework, architecture: Architecture, weights: Weights, how: How = How(), loss: Loss = logistic) -> None:
+    def __init__(self, framework: Framework, architecture: Architecture, weights: Weights, how: How = How(), loss: Loss = LOGISTIC) -> None:
         import keras
 
         self.name, self.architecture, self.how = framework.name, architecture, how
@@ -74,7 +68,7 @@ class NeuralStep:
 
     def __call__(self, batch: Batch) -> Any:
         self._plain, self._last = None, batch.columns
-        given = self._given(batch.columns, batch.labels)
+        given = (*self._given(batch.columns), self._loss.targets(batch))
         if self._run is None:
             self._run = self._on.compiled(self._step, given)
         return self._run(*given)
@@ -95,7 +89,7 @@ class NeuralStep:
         """By the framework itself, as it is served."""
         from keras import ops
 
-        readings, numbers, _ = self._given(columns, np.zeros(len(next(iter(columns.values()))), np.float32))
+        readings, numbers = self._given(columns)
         if self._own is None:
             self._own = self._on.compiled(self._scored, (readings, numbers))
         found = self._own(readings, numbers)
@@ -132,19 +126,19 @@ class NeuralStep:
     def _begun(self, fused: Fused) -> dict[str, Any]:
         return {name: self._on.table(rows) for name, rows in self._optimizer.begin(fused.rows, fused.width).items()}
 
-    def _given(self, columns: Codes, labels: NDArray[np.float32]) -> tuple[Any, Any, Any]:
+    def _given(self, columns: Codes) -> tuple[Any, Any]:
         """Arrays alone, in tuples."""
         readings = []
         for reader in self._readers:
             found = reader(columns)
             lists = tuple((one.places, one.segments, one.offsets, one.shares) for one in found.lists)
             readings.append((found.rows, found.places, lists))
-        return tuple(readings), {name: columns[name] for name, _ in self.architecture.numbers}, labels
+        return tuple(readings), {name: columns[name] for name, _ in self.architecture.numbers}
 
-    def _step(self, readings: Any, numbers: Any, labels: Any) -> Any:
+    def _step(self, readings: Any, numbers: Any, targets: Any) -> Any:
         read = [self._on.gather(table, rows) for table, (rows, _, _) in zip(self._tables, readings, strict=True)]
         blocks, shares = self._looked_up(read, readings)
-        loss, moved, by_block, by_weight = self._differentiated(blocks, shares, numbers, labels)
+        loss, moved, by_block, by_weight = self._differentiated(blocks, shares, numbers, targets)
         self._dense_optimizer.apply(by_weight, list(self._dense.values()))
         for path, value in moved.items():
             self._moving[path].assign(value)
@@ -179,14 +173,15 @@ class NeuralStep:
             found[name] = ops.expand_dims(numbers[name], 1) if width is None else numbers[name]
         return found
 
-    def _forward(self, blocks: Any, shares: Any, numbers: Any, labels: Any) -> tuple[Any, dict[str, Any]]:
+    def _forward(self, blocks: Any, shares: Any, numbers: Any, targets: Any) -> tuple[Any, dict[str, Any]]:
         from keras import ops
 
         features = self._features(blocks, shares, numbers)
         on = Learning(self._dense, self._moving, self._chance, self.how.half)
         given = {name: ops.cast(one, HALF) for name, one in features.items()} if self.how.half else features
-        logits = ops.cast(self.architecture.network.apply(on, given)[:, 0], "float32")
-        loss = self._loss(logits, labels)
+        network = self.architecture.network
+        found = network.outputs(on, given)
+        loss = self._loss([ops.cast(found[name], "float32") for name in self._loss.of or (network.last,)], targets)
         if self.how.penalty:
             vectors = [features[one.column] for one in self.architecture.tables]
             loss = loss + self.how.penalty * sum(ops.mean(ops.sum(ops.square(one), axis=1)) for one in vectors)

@@ -10,8 +10,9 @@ from pipelines.models.family import Fitted, Task
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.frameworks import load_framework
 from pipelines.models.neural.fused import fuse
+from pipelines.models.neural.losses import Loss
 from pipelines.models.neural.model import NeuralModel
-from pipelines.models.neural.step import How, Loss, NeuralStep, logistic
+from pipelines.models.neural.step import LOGISTIC, How, NeuralStep
 from pipelines.models.neural.weights import WEIGHTS, Weights, begin, grow, load_weights
 from pipelines.models.tables import Table
 from pipelines.training.course import Wants, run
@@ -33,13 +34,14 @@ class Sampled(Protocol):
 
 def train_neural(
     task: Task,
-    params: Sampled,
+    params: Sampled | None,
     architecture: Architecture,
     penalty: float = 0.0,
-    loss: Loss = logistic,
+    loss: Loss = LOGISTIC,
     first: Callable[[], Weights] | None = None,
 ) -> Fitted:
-    """`penalty`: what the squares of looked-up vectors count in the loss. `first`: what a run that has no parent begins from."""
+    """`params`: None where the loss holds a batch's positives against each other. `penalty`: what the squares of looked-up vectors count in
+    the loss. `first`: what a run that has no parent begins from."""
     report_sizes(architecture.tables, task.log)
 
     def begun() -> NeuralStep:
@@ -49,7 +51,8 @@ def train_neural(
             raise Invalid(f"model.train.compile: {missing}: leave it out, or give the stage an image that has one")
         return NeuralStep(framework, architecture, first_weights(task, architecture, first), how(task.model.train, penalty), loss)
 
-    wants = Wants(params.negatives, params.verified, architecture.widths, architecture.lookups, architecture.size)
+    negatives, verified = (0, False) if params is None else (params.negatives, params.verified)
+    wants = Wants(negatives, verified, architecture.widths, architecture.lookups, architecture.size, in_batch=params is None)
     done = run(task, wants, begun)
     check_equal(done.step)
     metrics = done.metrics | {"train.parameters": float(architecture.parameters)}

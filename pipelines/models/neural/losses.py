@@ -1,0 +1,85 @@
+"""What a step goes down: of the logits of a batch's rows, or of the vectors of their two sides, each row against all the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.inputs.batches import Batch
+
+_NEVER = -1e9
+"""The logit of what isn't there to be chosen."""
+
+
+class Loss(Protocol):
+    """The mean over a batch's rows."""
+
+    @property
+    def of(self) -> tuple[str, ...]:
+        """The nodes of the network that it looks at, [rows, width] each; none: the last one."""
+
+    def targets(self, batch: Batch) -> Any:
+        """What it takes of a batch beside what the network makes of it: an array, or several by name, rows first."""
+
+    def __call__(self, found: Sequence[Any], targets: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """Each row for itself: a positive or a negative, by its label."""
+
+    of: ClassVar[tuple[str, ...]] = ()
+
+    def targets(self, batch: Batch) -> NDArray[np.float32]:
+        return batch.labels
+
+    def __call__(self, found: Sequence[Any], targets: Any) -> Any:
+        from keras import ops
+
+        logits = found[0][:, 0]
+        return ops.mean(ops.softplus(logits) - logits * targets)
+
+
+@dataclass(frozen=True, eq=False)
+class InBatch:
+    """A softmax over the items of the batch: each row is a positive, and its item is to be chosen among those of all rows.
+
+    How often an item is among them follows from its popularity; so the log of its chance to be drawn is taken off its logit, and what is
+    learned is meant for the whole catalogue. Rows of the same item are no negatives of each other: they are left out of the choice.
+    """
+
+    user: str
+    item: str
+    """The nodes that give the vectors; their inner product is the logit."""
+    key: str
+    """The column of the item's code."""
+    chances: NDArray[np.float32]
+    """By code: the log of the share of rows that are the item's."""
+
+    @property
+    def of(self) -> tuple[str, ...]:
+        return self.user, self.item
+
+    def targets(self, batch: Batch) -> dict[str, NDArray[Any]]:
+        codes = batch.columns[self.key]
+        return {"items": codes, "chances": self.chances[codes]}
+
+    def __call__(self, found: Sequence[Any], targets: Any) -> Any:
+        from keras import ops
+
+        (users, items), codes, chances = found, targets["items"], targets["chances"]
+        own = ops.sum(users * items, axis=1) - chances
+        others = ops.matmul(users, ops.transpose(items)) - ops.expand_dims(chances, 0)
+        others = ops.where(ops.equal(ops.expand_dims(codes, 1), ops.expand_dims(codes, 0)), _NEVER, others)
+        return ops.mean(ops.softplus(ops.logsumexp(others, axis=1) - own))  # -log of own's share, own among the others
+
+
+def log_chances(counts: NDArray[Any], unknown: int, share: float) -> NDArray[np.float32]:
+    """By code, of items that are met so often, where such a share of rows is shown as of the unknown one. Who is never met counts half."""
+    found: NDArray[np.float64] = (1 - share) * np.maximum(counts, 0.5) / max(float(counts.sum()), 1.0)
+    found[unknown] += share
+    return np.log(found).astype(np.float32)
