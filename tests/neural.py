@@ -17,9 +17,11 @@ from pipelines.models import dlrm as dlrms
 from pipelines.models import wide_deep as wide_deeps
 from pipelines.models.mlp import architecture_of
 from pipelines.models.neural.architecture import Architecture
-from pipelines.models.neural.network import Add, Dense, Dropout, Interact, Join, Network, Norm, Part, Product, Total
+from pipelines.models.neural.losses import InBatch
+from pipelines.models.neural.network import Add, Dense, Dropout, Interact, Join, Length, Network, Norm, Part, Product, Total
 from pipelines.models.tables import Table
-from shared.contracts.families import DlrmParams, MlpParams, WideDeepParams
+from pipelines.models.two_tower import architecture_of as towers_of
+from shared.contracts.families import DlrmParams, MlpParams, TwoTowerParams, WideDeepParams
 
 ROWS, USERS, ITEMS = 64, 40, 30
 NUMBERS: tuple[tuple[str, int | None], ...] = (("price", None), ("photo", 3))
@@ -57,7 +59,8 @@ def everything(rate: float = 0.0) -> Architecture:
         (
             Part("left", ("user",), 0, 4),
             Part("right", ("item",), 0, 4),
-            Product("gmf", ("left", "right")),
+            Length("direction", ("left",), 0.5),
+            Product("gmf", ("direction", "right")),
             Total("inner", ("gmf",)),
             Interact("pairs", ("user", "item", "genres"), itself=True),
             Join("features", ("user", "item", "genres", "tags", "year", "price", "photo", "pairs")),
@@ -69,6 +72,17 @@ def everything(rate: float = 0.0) -> Architecture:
         )
     )
     return Architecture("everything", tables(), NUMBERS, network)
+
+
+def towers(**params: Any) -> Architecture:
+    names = ("user", "tags", "price"), ("item", "genres", "year", "photo")
+    return towers_of(tables(), NUMBERS, names, TwoTowerParams.model_validate({"layers": (8,), "width": 4, "temperature": 0.5} | params))
+
+
+def in_batch() -> InBatch:
+    """Items as popular as their codes are high."""
+    counts = 1 + np.arange(ITEMS, dtype=np.float64)
+    return InBatch("user_vector", "item_vector", "item", np.log(counts / counts.sum()).astype(np.float32))
 
 
 def batch(seed: int, rows: int = ROWS, users: int = USERS) -> Batch:
@@ -93,6 +107,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "wide_deep": {},
     "half": {"half": True},
     "jit": {"jit": True},
+    "towers": {"optimizer": "sgd"},
+    "towers_jit": {"optimizer": "sgd", "jit": True},
 }
 """`everything` by plain descent: a bias before a Norm has no gradient but rounding, and Adam would take rounding for a direction."""
 
@@ -110,11 +126,12 @@ def main() -> None:
 
 
 def _first_steps(framework: Any, variant: str, settings: dict[str, Any]) -> dict[str, Any]:
-    from pipelines.models.neural.step import How, NeuralStep
+    from pipelines.models.neural.step import LOGISTIC, How, NeuralStep
     from pipelines.models.neural.weights import begin
 
-    architecture = {"everything": everything, "dlrm": dlrm, "wide_deep": wide_deep}.get(variant, mlp)()
-    step = NeuralStep(framework, architecture, begin(architecture, 7), How(learning_rate=0.02, **settings))
+    made = {"everything": everything, "dlrm": dlrm, "wide_deep": wide_deep, "towers": towers, "towers_jit": towers}
+    architecture, loss = made.get(variant, mlp)(), in_batch() if variant.startswith("towers") else LOGISTIC
+    step = NeuralStep(framework, architecture, begin(architecture, 7), How(learning_rate=0.02, **settings), loss)
     losses = [float(step(batch(seed, 50 if seed == 5 else ROWS))) for seed in range(12)]
     weights, looked = step.weights(), batch(99).columns
     scores = {"own": step.own_score(looked), "plain": step.score(looked)}

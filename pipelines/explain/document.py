@@ -26,7 +26,7 @@ from shared.contracts.explanation import (
     TableExplained,
     Totals,
 )
-from shared.contracts.families import Params
+from shared.contracts.families import Params, TwoTowerParams
 from shared.contracts.models import Model
 from shared.contracts.spec import RecommenderSpec
 
@@ -126,10 +126,10 @@ def _batch_size(spec: RecommenderSpec, fitted: Fitted, params: Params | None, ta
     given = [one.width for one in tables]
     numbers = sum(one.width or 1 for one in fitted.graph.numbers)
     widths = (sum(given) + numbers, *layers, 1) if layers and None not in given else (*layers, 1) if layers else ()  # type: ignore[arg-type]
-    rows = (fitted.rows + fitted.positives * getattr(params, "negatives", 0)) * fitted.every * (1 - spec.model.train.validation)
-    return batch_size(
-        spec.model.train.batch_size, widths, sum(one.values or 1.0 for one in tables), int(rows) if fitted.knows_data else None
-    )
+    in_batch = isinstance(params, TwoTowerParams)
+    each = fitted.positives if in_batch else fitted.rows + fitted.positives * getattr(params, "negatives", 0)
+    rows = int(each * fitted.every * (1 - spec.model.train.validation)) if fitted.knows_data else None
+    return batch_size(spec.model.train.batch_size, widths, sum(one.values or 1.0 for one in tables), rows, in_batch)
 
 
 def _totals(batch: BatchSize, tables: tuple[Embedding, ...]) -> Totals:

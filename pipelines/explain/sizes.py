@@ -11,7 +11,7 @@ from pipelines.explain.fitting import Fitted
 from pipelines.explain.given import given
 from pipelines.models.tables import KEY, PRECISION, plan_tables
 from pipelines.models.wide_deep import tables_of
-from shared.contracts.families import DeepParams, EaseParams, ItemKnnParams, MfParams, NeumfParams, Params, WideDeepParams
+from shared.contracts.families import DeepParams, EaseParams, ItemKnnParams, MfParams, NeumfParams, Params, TwoTowerParams, WideDeepParams
 
 ALIGNED = 16
 """Bytes; what widths are best a multiple of."""
@@ -43,8 +43,8 @@ class Embedding:
 
 
 def embeddings(fitted: Fitted, params: Params | None) -> tuple[Embedding, ...]:
-    """Of what the family looks up: every feature of codes, where it takes all features, `mf` and `neumf` the keys, `ease` and `itemknn` the
-    item, else nothing."""
+    """Of what the family looks up: every feature of codes, where it takes all features, `two_tower` those of users and items, `mf` and
+    `neumf` the keys, `ease` and `itemknn` the item, else nothing."""
     graph = fitted.graph
     if isinstance(params, EaseParams | ItemKnnParams):
         return (_of_items(fitted, params),)
@@ -52,6 +52,9 @@ def embeddings(fitted: Fitted, params: Params | None) -> tuple[Embedding, ...]:
         planned = {one.column: one.width for one in tables_of(graph, params)}
     elif isinstance(params, DeepParams):
         planned = {one.column: one.width for one in plan_tables(graph, params.width)}
+    elif isinstance(params, TwoTowerParams):
+        sides = {one.name for one in graph.side("user", "item")}
+        planned = {one.column: one.width for one in plan_tables(graph, params.embedding) if one.column in sides}
     elif isinstance(params, MfParams):
         planned = dict.fromkeys((graph.user, graph.item), params.width + (params.loss != "als"))
     elif isinstance(params, NeumfParams):
@@ -62,7 +65,8 @@ def embeddings(fitted: Fitted, params: Params | None) -> tuple[Embedding, ...]:
     found = []
     for name, width in planned.items():
         codes = features[name].cardinality if fitted.knows_data else known[name].codes
-        says_width = codes is not None or params.width is not None  # type: ignore[union-attr]
+        chosen = params.embedding if isinstance(params, TwoTowerParams) else params.width  # type: ignore[union-attr]
+        says_width = codes is not None or chosen is not None
         found.append(Embedding(name, codes, width if says_width else None, _values(name, fitted)))
     return tuple(found)
 

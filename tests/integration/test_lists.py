@@ -70,7 +70,7 @@ def test_lists_of_every_kind_are_taken_as_offsets(world: Small) -> None:
 
 
 @pytest.mark.requirement("T-05", "T-12", "T-13", "C-04")
-@pytest.mark.parametrize("family", ["mlp", "dlrm", "wide_deep", "mf", "neumf"])
+@pytest.mark.parametrize("family", ["mlp", "dlrm", "wide_deep", "two_tower", "mf", "neumf"])
 def test_a_unit_that_takes_offsets_answers_as_in_training(world: Small, triton: EmbeddedTriton, server: TritonServer, family: str) -> None:
     assert server.place("films", [files(world, triton, family)]) == {}
     found = parity(world, triton, family)

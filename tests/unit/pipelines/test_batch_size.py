@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.training.batch_size import batch_size
 from pipelines.training.course import Wants, run
+from shared.domain.errors import Invalid
 from tests.trained import Factors, task, write_rows
 
 MANY = 10**9
@@ -47,6 +48,18 @@ def test_few_rows_make_steps_smaller_so_that_an_epoch_has_some(rows: int, size: 
 def test_before_the_rows_are_known_it_is_what_they_may_make_smaller() -> None:
     found = batch_size(None, (64, 1), 2, None)
     assert found.size == 65_536 and found.why.endswith("less on few rows, which training counts")
+
+
+@pytest.mark.requirement("G-25")
+def test_a_step_that_weighs_each_row_against_each_other_one_takes_few() -> None:
+    assert (
+        str(batch_size(None, (64, 1), 2, MANY, in_batch=True))
+        == "4,096 rows a step, by rule of a step that weighs each row against each other one"
+    )
+    assert batch_size(None, (64, 1), 2, 500_000, in_batch=True).size == 1_024
+    assert batch_size(16_384, (64, 1), 2, MANY, in_batch=True).size == 16_384
+    with pytest.raises(Invalid, match="so 16,385 rows take 1 GB several times over: say 16,384 at most"):
+        batch_size(16_385, (64, 1), 2, MANY, in_batch=True)
 
 
 def test_the_specs_word_counts() -> None:

@@ -104,6 +104,16 @@ def test_tables_are_those_that_training_plans_and_a_row_reads_what_its_values_re
     assert all(width % 4 == 0 and 0 <= width - planned[name].width < 4 for name, width in widths.items())
 
 
+def test_of_two_towers_the_tables_are_those_of_users_and_items_and_likes_alone_are_counted(tmp_path: Path) -> None:
+    wish = _all(tmp_path, model={"family": "two_tower", "params": {"embedding": 8}})
+    fitted = _fitted(wish, tmp_path)
+    found, graph = explain(wish, fitted), fitted.graph
+    assert {one["feature"]: one["width"] for one in found["tables"]} == {
+        one.name: 8 for one in graph.side("user", "item") if one.kind == "code"
+    }
+    assert found["totals"]["batch_size_why"] == f"by rule of its {fitted.positives:,} rows an epoch, for 256 steps"
+
+
 def test_without_data_it_says_what_the_spec_and_the_schemas_say_and_no_more(tmp_path: Path) -> None:
     wish = _all(tmp_path)
     blind, seeing = explain(wish, _nothing(wish, tmp_path)), explain(wish, _fitted(wish, tmp_path))

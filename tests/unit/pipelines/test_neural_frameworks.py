@@ -37,7 +37,7 @@ def _steps(name: str, out: Path) -> Mapping[str, Any]:
 
 
 @pytest.mark.requirement("L-04", "T-08")
-@pytest.mark.parametrize("variant", ["adam", "adagrad", "sgd", "everything", "dlrm", "wide_deep"])
+@pytest.mark.parametrize("variant", ["adam", "adagrad", "sgd", "everything", "dlrm", "wide_deep", "towers"])
 def test_the_first_steps_on_torch_are_those_on_tensorflow(found: Found, variant: str) -> None:
     ours, theirs = found["tensorflow"], found["torch"]
     np.testing.assert_allclose(theirs[f"{variant}/losses"], ours[f"{variant}/losses"], rtol=2e-4)
@@ -55,9 +55,9 @@ def test_on_either_the_arrays_score_as_the_framework_does_and_what_is_kept_goes_
 
 
 @pytest.mark.requirement("L-02")
-@pytest.mark.parametrize("variant", ["half", "jit"])
-def test_half_precision_and_a_compiler_on_torch(found: Found, variant: str) -> None:
-    np.testing.assert_allclose(found["torch"][f"{variant}/losses"], found["torch"]["adam/losses"], rtol=0.03)
+@pytest.mark.parametrize(("variant", "plain"), [("half", "adam"), ("jit", "adam"), ("towers_jit", "towers")])
+def test_half_precision_and_a_compiler_on_torch(found: Found, variant: str, plain: str) -> None:
+    np.testing.assert_allclose(found["torch"][f"{variant}/losses"], found["torch"][f"{plain}/losses"], rtol=0.03)
 
 
 def test_torch_that_is_not_there_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,7 @@ def _by_onnx(model: NeuralModel, columns: Codes) -> Any:
         neural.dlrm(),
         neural.dlrm(itself=True),
         neural.wide_deep(),
+        neural.towers(),
         neural.everything(0.5),
     ],
 )

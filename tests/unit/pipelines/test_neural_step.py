@@ -12,8 +12,9 @@ import pytest
 from pipelines.inputs.batches import Batch
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.frameworks import Framework, load_framework
+from pipelines.models.neural.losses import InBatch, Loss, log_chances
 from pipelines.models.neural.plain import score
-from pipelines.models.neural.step import How, NeuralStep
+from pipelines.models.neural.step import LOGISTIC, How, NeuralStep
 from pipelines.models.neural.weights import Weights, begin
 from shared.domain.errors import Conflict
 from tests import neural
@@ -28,9 +29,9 @@ def framework() -> Framework:
 
 @pytest.fixture
 def made(framework: Framework) -> Made:
-    def make(architecture: Architecture | None = None, weights: Weights | None = None, **how: Any) -> NeuralStep:
+    def make(architecture: Architecture | None = None, weights: Weights | None = None, loss: Loss = LOGISTIC, **how: Any) -> NeuralStep:
         architecture = architecture or neural.mlp()
-        return NeuralStep(framework, architecture, weights or begin(architecture, 7), How(**{"learning_rate": 0.02} | how))
+        return NeuralStep(framework, architecture, weights or begin(architecture, 7), How(**{"learning_rate": 0.02} | how), loss)
 
     return make
 
@@ -38,26 +39,48 @@ def made(framework: Framework) -> Made:
 def _loss(architecture: Architecture, weights: Weights, batch: Batch) -> float:
     """In double precision, by the plain arrays."""
     wide = {path: one.astype(np.float64) for path, one in weights.items()}
-    linear = replace(architecture, output="linear")
-    logits = _scored(linear, wide, batch)
+    found = _outputs(architecture, wide, batch)
+    if architecture.family == "two_tower":
+        return _softmax(found["user_vector"], found["item_vector"], batch.columns["item"], neural.in_batch().chances)
+    logits = found["score"][:, 0]
     return float(np.mean(np.logaddexp(0, logits) - logits * batch.labels))
 
 
-def _scored(architecture: Architecture, weights: Any, batch: Batch) -> Any:
+def _softmax(users: Any, items: Any, codes: Any, chances: Any) -> float:
+    """Row by row, as it is written down: the own item's share among itself and the rows of other items."""
+    losses = []
+    for row, user in enumerate(users):
+        others = [place for place in range(len(codes)) if codes[place] != codes[row]]
+        shares = np.array([np.exp(user @ items[place]) / np.exp(float(chances[codes[place]])) for place in (row, *others)])
+        losses.append(-np.log(shares[0] / shares.sum()))
+    return float(np.mean(losses))
+
+
+def _outputs(architecture: Architecture, weights: Any, batch: Batch) -> Any:
     from pipelines.models.neural.plain import Plain, looked_up
 
     features = {
         one.column: looked_up(one, weights[f"table_{one.column}/embeddings"], batch.columns[one.column]) for one in architecture.tables
     }
     features |= {name: batch.columns[name][:, None] if width is None else batch.columns[name] for name, width in architecture.numbers}
-    return architecture.network.apply(Plain(weights), features)[:, 0]
+    return architecture.network.outputs(Plain(weights), features)
 
 
 @pytest.mark.requirement("T-08", "T-09")
-@pytest.mark.parametrize("architecture", [neural.mlp(), neural.dlrm(), neural.dlrm(itself=True, bottom=()), neural.wide_deep()])
-def test_a_step_of_sgd_goes_down_the_true_gradient(made: Made, architecture: Architecture) -> None:
+@pytest.mark.parametrize(
+    ("architecture", "loss"),
+    [
+        (neural.mlp(), LOGISTIC),
+        (neural.dlrm(), LOGISTIC),
+        (neural.dlrm(itself=True, bottom=()), LOGISTIC),
+        (neural.wide_deep(), LOGISTIC),
+        (neural.towers(), neural.in_batch()),
+        (neural.towers(normalise=False, temperature=0.1), neural.in_batch()),
+    ],
+)
+def test_a_step_of_sgd_goes_down_the_true_gradient(made: Made, architecture: Architecture, loss: Loss) -> None:
     batch, before = neural.batch(1), begin(architecture, 7)
-    step = made(architecture, before, optimizer="sgd", learning_rate=1.0)
+    step = made(architecture, before, loss, optimizer="sgd", learning_rate=1.0)
     assert float(step(batch)) == pytest.approx(_loss(architecture, before, batch), rel=1e-5)
     after, chance = step.weights(), np.random.default_rng(1)
     for path, old in before.items():
@@ -158,6 +181,13 @@ def test_the_arrays_score_as_the_framework_does_and_as_it_is_by_now(made: Made) 
     np.testing.assert_array_equal(second, score(step.architecture, step.weights(), looked.columns))
 
 
+@pytest.mark.parametrize("how", [{}, {"jit": True}, {"half": True}])
+def test_two_towers_learn_who_goes_with_what(made: Made, how: dict[str, bool]) -> None:
+    step = made(neural.towers(), loss=neural.in_batch(), learning_rate=0.05, **how)
+    losses = [float(step(neural.batch(0))) for _ in range(60)]
+    assert losses[-1] < 0.7 * losses[0]
+
+
 @pytest.mark.requirement("L-02")
 @pytest.mark.parametrize("how", [{"half": True}, {"jit": True}, {"half": True, "jit": True}])
 @pytest.mark.parametrize("architecture", [neural.mlp(), neural.dlrm(), neural.wide_deep(), neural.everything()])
@@ -178,6 +208,64 @@ def test_a_penalty_keeps_vectors_small(made: Made) -> None:
             step(neural.batch(number % 4))
         sizes.append(float(np.square(step.weights()["table_user/embeddings"]).sum()))
     assert sizes[1] < 0.5 * sizes[0]
+
+
+def _in_batch(users: Any, items: Any, codes: list[int], chances: Any) -> float:
+    """As the step computes it."""
+    targets = {"items": np.array(codes, np.int32), "chances": np.asarray(chances, np.float32)[codes]}
+    return float(neural.in_batch()([np.asarray(users, np.float32), np.asarray(items, np.float32)], targets))
+
+
+@pytest.mark.requirement("G-01")
+def test_the_softmax_over_a_batch_is_the_one_that_is_written_down_with_the_log_of_chances_taken_off(framework: Framework) -> None:
+    random = np.random.default_rng(3)
+    users, items, codes = random.standard_normal((9, 4)), random.standard_normal((9, 4)), [0, 1, 2, 3, 0, 0, 4, 1, 5]
+    chances = np.log([0.5, 0.25, 0.1, 0.08, 0.05, 0.02])
+    assert _in_batch(users, items, codes, chances) == pytest.approx(_softmax(users, items, codes, chances), rel=1e-5)
+    plain = _softmax(users, items, codes, np.zeros(6))
+    assert _in_batch(users, items, codes, np.zeros(6)) == pytest.approx(plain, rel=1e-5)
+    assert abs(plain - _softmax(users, items, codes, chances)) > 0.05
+
+
+@pytest.mark.requirement("G-01")
+def test_rows_of_the_same_item_are_no_negatives_of_each_other(framework: Framework) -> None:
+    users, items = np.eye(3), np.eye(3)[[0, 1, 0]]
+    even = np.zeros(3)
+    masked = np.mean([np.log(1 + np.exp(-1)), np.log(1 + 2 * np.exp(-1)), np.log(1 + 1)])
+    assert _in_batch(users, items, [0, 1, 0], even) == pytest.approx(masked, rel=1e-5)
+    unmasked = np.mean([np.log(2 + np.exp(-1)), np.log(1 + 2 * np.exp(-1)), np.log(2 + 1)])
+    assert _in_batch(users, items, [0, 1, 2], even) == pytest.approx(unmasked, rel=1e-5)
+    assert _in_batch(users, items, [1, 1, 1], even) == 0
+
+
+@pytest.mark.requirement("G-01")
+def test_with_chances_taken_off_what_is_learned_is_the_catalogues_own_distribution(made: Made) -> None:
+    """Everybody likes items by one skewed distribution: corrected, the softmax of scores is that; uncorrected, scores say nothing of it."""
+    random = np.random.default_rng(5)
+    shares = 1.0 / (1 + np.arange(neural.ITEMS))
+    shares /= shares.sum()
+    counts = 1e6 * shares
+    corrected = InBatch("user_vector", "item_vector", "item", log_chances(counts, 0, 0.0))
+    uncorrected = replace(corrected, chances=np.zeros(neural.ITEMS, np.float32))
+    found = []
+    for loss in (corrected, uncorrected):
+        architecture = neural.towers(normalise=False, temperature=0.1, layers=())
+        step = made(architecture, begin(architecture, 7), loss, learning_rate=0.01)
+        for _ in range(250):
+            batch = neural.batch(0, 256)
+            batch.columns.update(item=random.choice(neural.ITEMS, 256, p=shares).astype(np.int32), user=np.zeros(256, np.int32))
+            for name in ("genres", "tags", "year", "price", "photo"):
+                batch.columns[name][:] = 0
+            step(batch)
+        blank = {name: np.repeat(column[:1], neural.ITEMS, axis=0) for name, column in batch.columns.items()}
+        scores = step.score(blank | {"item": np.arange(neural.ITEMS, dtype=np.int32)})
+        found.append(float(np.polyfit(np.log(shares), scores, 1)[0]))
+    assert 0.7 < found[0] < 1.4 and found[1] < 0.3
+
+
+def test_the_chance_of_an_item_is_its_share_and_that_of_strangers_is_on_top() -> None:
+    found = np.exp(log_chances(np.array([0, 0, 6, 2]), unknown=1, share=0.02))
+    np.testing.assert_allclose(found, [0.98 * 0.5 / 8, 0.98 * 0.5 / 8 + 0.02, 0.98 * 6 / 8, 0.98 * 2 / 8], rtol=1e-6)
 
 
 def test_a_process_has_one_framework(framework: Framework) -> None:

@@ -1,0 +1,203 @@
+"""The family `two_tower`: layers over what is known of the user, layers over what is known of the item, and the inner product of the two.
+
+A tower takes the key and all other features of its side; what is of the moment, or of user and item together, no tower takes: a vector is
+one for all moments. So the model retrieves by itself: an item's vector is computed from the catalogue when it is exported, a user's when
+it is trained, from what is known of the user by then. A user without more than a key, or without even that, has a vector too: what
+training makes of such users.
+
+Each like is learned against the items of the other likes in its batch (`pipelines.models.neural.losses.InBatch`). Rows of label 0 stay out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipelines.features.columns import FIRST, Side
+from pipelines.features.graph import Graph
+from pipelines.features.reading import Reads
+from pipelines.inputs.featured import UNKNOWN_SHARE
+from pipelines.inputs.tables import Catalogue, Codes, Users, stranger
+from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
+from pipelines.models.neural import plain
+from pipelines.models.neural.architecture import Architecture, load_architecture
+from pipelines.models.neural.losses import InBatch, log_chances
+from pipelines.models.neural.model import NeuralModel
+from pipelines.models.neural.network import Dense, Dropout, Join, Length, Network, Node, Product, Total
+from pipelines.models.neural.train import train_neural
+from pipelines.models.neural.weights import WEIGHTS, Weights, load_weights
+from pipelines.models.tables import Table, check_size, plan_tables
+from shared.contracts.families import TwoTowerParams
+from shared.domain.errors import Invalid
+
+QUERIES = "queries.npy"
+SIDES: tuple[Side, Side] = ("user", "item")
+Floats = NDArray[np.float32]
+Numbers = tuple[tuple[str, int | None], ...]
+
+
+class TwoTowerModel(NeuralModel):
+    """Implements Trained."""
+
+    meaning: ClassVar[str] = (
+        "how the item stands with the user among all items, popularity included: a score that compares, and has no zero"
+    )
+
+    def __init__(self, architecture: Architecture, weights: Weights, queries: Floats) -> None:
+        """`queries`: a user's vector, by code."""
+        super().__init__(architecture, weights)
+        self.queries = queries
+
+    def save(self, folder: Path) -> dict[str, Path]:
+        path = folder / QUERIES
+        np.save(path, self.queries, allow_pickle=False)
+        return {**super().save(folder), QUERIES: path}
+
+    def embeddings(self, codes: Codes) -> Embeddings:
+        return Embeddings(vectors_of(self.architecture, self.weights, "item", codes), self.queries)
+
+
+class KeyTowers(TwoTowerModel):
+    """Implements ScoresAll: of keys alone."""
+
+    def every(self, users: NDArray[np.int32]) -> NDArray[np.float32]:
+        _, items = self.tables
+        codes = {items.column: np.arange(items.cardinality, dtype=np.int32)}
+        found: Floats = self.queries[users] @ vectors_of(self.architecture, self.weights, "item", codes).T
+        return found
+
+
+class TwoTower:
+    """Implements Family."""
+
+    name = "two_tower"
+    reads: Reads = "deep"
+
+    def train(self, task: Task) -> Fitted:
+        params, graph = task.model.params, task.graph
+        assert isinstance(params, TwoTowerParams)
+        architecture = plan(graph, params, load_architecture(task.parent(MODEL)) if task.parent else None)
+        if left := [one.name for one in graph.features if one.side not in SIDES]:
+            task.log.info("no tower takes %s: of the moment, or of user and item together", ", ".join(left))
+        loss = InBatch(
+            vector_of("user"),
+            vector_of("item"),
+            graph.item,
+            log_chances(_met(task), int(stranger(graph, graph.item)[graph.item]), UNKNOWN_SHARE),
+        )
+        fitted = train_neural(task, None, architecture, params.regularisation, loss)
+        assert isinstance(fitted.model, NeuralModel)
+        weights = fitted.model.weights
+        return replace(
+            fitted, model=_model(architecture, weights, vectors_of(architecture, weights, "user", known_users(graph, task.users)))
+        )
+
+    def load(self, fetch: Fetch) -> TwoTowerModel:
+        queries = np.load(fetch(QUERIES), allow_pickle=False)
+        return _model(load_architecture(fetch(MODEL)), load_weights(fetch(WEIGHTS)), queries)
+
+
+def _model(architecture: Architecture, weights: Weights, queries: Floats) -> TwoTowerModel:
+    keys_alone = len(architecture.tables) == len(SIDES) and not architecture.numbers
+    return (KeyTowers if keys_alone else TwoTowerModel)(architecture, weights, queries)
+
+
+def plan(graph: Graph, params: TwoTowerParams, parent: Architecture | None) -> Architecture:
+    """What will be trained; refused here, before training, where it couldn't be exported or isn't as the parent's."""
+    if parent is not None and (others := {one.pooling for one in parent.tables if one.length} - {params.pooling}):
+        raise Invalid(
+            f"model.params.pooling: {params.pooling} is not the parent's {others.pop()}: a warm run can't change it, start a full one"
+        )
+    widths = {one.column: one.width for one in parent.tables} if parent is not None else None
+    if widths is not None and params.embedding is not None and set(widths.values()) != {params.embedding}:
+        raise Invalid(f"model.params.embedding: {params.embedding} is not the parent's width: a warm run can't change it, start a full one")
+    names = [[one.name for one in graph.side(side)] for side in SIDES]
+    tables = _tables(graph, params, widths, [*names[0], *names[1]])
+    if params.pooling != TwoTowerParams().pooling and not any(one.length for one in tables):
+        raise Invalid("model.params: 'pooling' has no effect: no feature of a user or an item has several codes a row: leave it out")
+    numbers = tuple((one.name, one.width) for side in SIDES for one in graph.side(side) if one.kind != "code")
+    architecture = architecture_of(tables, numbers, (tuple(names[0]), tuple(names[1])), params)
+    if parent is not None and _shape(parent) != _shape(architecture):
+        raise Invalid(
+            "model.params: width, layers, normalise and temperature are not the parent's: a warm run can't change them, start a full one"
+        )
+    check_size(graph, architecture.size)
+    return architecture
+
+
+def _tables(graph: Graph, params: TwoTowerParams, parent: dict[str, int] | None, names: list[str]) -> tuple[Table, ...]:
+    planned = {one.column: one for one in plan_tables(graph, params.embedding, pooling=params.pooling)}
+    found = [planned[name] for name in names if name in planned]
+    return tuple(found) if parent is None else tuple(replace(one, width=parent.get(one.column, one.width)) for one in found)
+
+
+def architecture_of(
+    tables: tuple[Table, ...], numbers: Numbers, names: tuple[tuple[str, ...], tuple[str, ...]], params: TwoTowerParams
+) -> Architecture:
+    """`names`: the features of the user's tower, and of the item's."""
+    nodes: list[Node] = []
+    for side, of in zip(SIDES, names, strict=True):
+        nodes.append(Join(f"{side}_features", of))
+        for at, units in enumerate(params.layers):
+            nodes.append(Dense(f"{side}_hidden_{at}", (nodes[-1].name,), units))
+            if params.dropout:
+                nodes.append(Dropout(f"{side}_dropout_{at}", (nodes[-1].name,), params.dropout))
+        if not params.normalise:
+            nodes.append(Dense(vector_of(side), (nodes[-1].name,), params.width, "linear"))
+            continue
+        nodes.append(Dense(f"{side}_direction", (nodes[-1].name,), params.width, "linear"))
+        nodes.append(Length(vector_of(side), (nodes[-1].name,), 1 / params.temperature if side == "user" else 1.0))
+    product = Product("product", (vector_of("user"), vector_of("item")))
+    return Architecture(TwoTower.name, tables, numbers, Network((*nodes, product, Total("score", (product.name,)))), "linear")
+
+
+def vector_of(side: Side) -> str:
+    """The node that gives it."""
+    return f"{side}_vector"
+
+
+def _shape(architecture: Architecture) -> object:
+    """What a warm run can't change."""
+    lengths = [one.length for one in architecture.network.nodes if isinstance(one, Length)]
+    return architecture.network.weights(architecture.features), lengths
+
+
+def vectors_of(architecture: Architecture, weights: Weights, side: Side, columns: Codes) -> Floats:
+    """What the tower of that side gives."""
+    network = architecture.network.towards(vector_of(side))
+    names = {name for node in network.nodes for name in node.of}
+    tables = tuple(one for one in architecture.tables if one.column in names)
+    numbers = tuple(one for one in architecture.numbers if one[0] in names)
+    taken = {one.column: columns[one.column] for one in tables} | {name: columns[name] for name, _ in numbers}
+    return plain.outputs(replace(architecture, tables=tables, numbers=numbers, network=network), weights, taken)
+
+
+def known_users(graph: Graph, table: Catalogue | None) -> Codes:
+    """The features of users by code, as the table has them last; who isn't in it is known by the key alone, and the others by nothing."""
+    state = graph.key(graph.user).state
+    keys, count = state.values.to_numpy(), state.cardinality
+    nobody = int(keys.max(initial=0)) + 1 if keys.max(initial=0) < np.iinfo(np.int64).max else int(keys.min()) - 1
+    whole = np.full(count, nobody, np.int64)
+    whole[FIRST : FIRST + len(keys)] = keys
+    found = Users(graph, None, None).of(whole)
+    found[graph.user] = np.arange(count, dtype=np.int32)
+    if table is not None:
+        last = np.full(count, -1)
+        codes = table.columns[graph.user]
+        np.maximum.at(last, codes, np.arange(len(codes)))
+        there = FIRST + np.flatnonzero(last[FIRST : FIRST + len(keys)] >= 0)
+        for name, column in table.columns.items():
+            found[name][there] = column[last[there]]
+    return found
+
+
+def _met(task: Task) -> NDArray[Any]:
+    """How many of the likes to train on are each item's, by its code."""
+    rows = pl.scan_parquet(task.rows).filter(pl.col("label") > 0).group_by("item_row").len().collect(engine="streaming")
+    codes = task.items.columns[task.graph.item][rows["item_row"].to_numpy()]
+    return np.bincount(codes, weights=rows["len"].to_numpy(), minlength=task.graph.key(task.graph.item).state.cardinality)
