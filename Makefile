@@ -10,7 +10,7 @@ export PYTHONUTF8 := 1
 TORCH = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock $$(sed -n 's/^ *"\(torch==[^"]*\)",*$$/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-nvtabular setup-torch demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop lock doctor clean lint-api security
+.PHONY: help setup setup-nvtabular setup-torch demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop lock doctor clean lint-api security
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -144,6 +144,9 @@ bench-loader: setup setup-torch ## batches of 4 and 16 million MovieLens-shaped 
 bench-train: setup setup-torch ## steps of the neural families beside the same models in plain Keras and torch, as tables grow, with each switch on and off; against the machine's own limit
 	@$(BIN)/python -m benchmarks.train
 
+bench-criteo: setup ## dlrm, wide_deep, mlp and XGBoost on clicks of Criteo's shape, against the best that anything can do there
+	@$(BIN)/python -m benchmarks.criteo
+
 bench-incremental: setup ## features fitted on new data alone, day by day, beside a fit on everything
 	@$(BIN)/python -m benchmarks.incremental
 
@@ -165,7 +168,7 @@ bench-drift: setup ## how late drift is found, and how often where there is none
 bench-loop: setup ## 30 simulated days with two shifts of tastes: retrained by triggers, daily, or never
 	@$(BIN)/python -m benchmarks.closed_loop
 
-bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-etl bench-loader bench-train bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-loop ## every benchmark
+bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-etl bench-loader bench-train bench-criteo bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-loop ## every benchmark
 
 doctor: setup ## what this machine has and lacks
 	@$(BIN)/eyas doctor
