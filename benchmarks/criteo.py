@@ -1,9 +1,9 @@
 """`dlrm`, `wide_deep`, `mlp` and XGBoost on clicks of Criteo's shape, against the best that anything can do there (`criteo_world`).
 
-    python -m benchmarks.criteo [--rows 400000] [--seeds 3] [--rate 0.1] [--epochs 5] [--only NAME ...]
+    python -m benchmarks.criteo [--rows 400000] [--seeds 3] [--rate 0.1] [--epochs 5] [--batch 4096] [--only NAME ...]
 
 A seed draws a world, rows to train on, a tenth as many to choose the epoch (or the number of trees) by log-loss, and a fifth as many
-to judge by. Neural families take the same steps: Adam, batches of 4,096, widths of 16, and of two learning rates the better one on the
+to judge by. Neural families take the same steps: Adam, batches of one size, widths of 16, and of two learning rates the better one on the
 rows to choose by. `additive` is the wide part alone: what values and numbers say each for itself. `wide_deep, told the pairs` has a hash
 cross for each two columns that say something together, which nobody knows of real data. XGBoost takes the numbers, the codes in the order
 of their frequency, and each code's clicks, out of fold; it has an environment of its own, made on first use (var/bench/xgboost). AUCs are
@@ -125,18 +125,18 @@ def of_wide_deep(data: Data) -> Architecture:
     return wide_deep.architecture_of(tables, WideDeepParams(layers=LAYERS), data.numbers)
 
 
-def best(data: Data, architecture: Architecture, seed: int, epochs: int) -> Judged:
+def best(data: Data, architecture: Architecture, seed: int, epochs: int, batch: int) -> Judged:
     """Of all rates."""
-    return min((learned(data, architecture, seed, epochs, rate) for rate in RATES), key=lambda one: one.loss)
+    return min((learned(data, architecture, seed, epochs, rate, batch) for rate in RATES), key=lambda one: one.loss)
 
 
-def learned(data: Data, architecture: Architecture, seed: int, epochs: int, rate: float) -> Judged:
+def learned(data: Data, architecture: Architecture, seed: int, epochs: int, rate: float, size: int = BATCH) -> Judged:
     """By the epoch that was best on the rows to choose by; it stops when one is no better."""
     how = How(learning_rate=rate, seed=seed)
     step = NeuralStep(load_framework("tensorflow"), architecture, wide_deep.first_weights(architecture, seed), how)
     began, found = time.perf_counter(), Judged(0.0, 0.0)
     for epoch in range(epochs):
-        for batch in _batches(data.train, architecture, (seed, epoch)):
+        for batch in _batches(data.train, architecture, (seed, epoch), size):
             step(batch)
         loss = log_loss(step.score(data.choose.columns), data.choose.labels)
         if loss >= found.loss:
@@ -150,10 +150,10 @@ def log_loss(scores: Floats, labels: Floats) -> float:
     return float(-np.log(np.clip(right, 1e-7, 1)).mean())
 
 
-def _batches(rows: Rows, architecture: Architecture, seed: tuple[int, int]) -> Iterator[Batch]:
+def _batches(rows: Rows, architecture: Architecture, seed: tuple[int, int], size: int) -> Iterator[Batch]:
     order = np.random.default_rng(seed).permutation(len(rows))
-    for start in range(0, len(order), BATCH):
-        some = order[start : start + BATCH]
+    for start in range(0, len(order), size):
+        some = order[start : start + size]
         yield Batch({name: rows.columns[name][some] for name in architecture.features}, rows.labels[some])
 
 
@@ -202,6 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rate", type=float, default=0.1, help="of clicks")
     parser.add_argument("--epochs", type=int, default=5, help="at most")
+    parser.add_argument("--batch", type=int, default=BATCH, help="rows of a step")
     parser.add_argument("--only", nargs="*", choices=[*NEURAL, BOOSTED], help="all, if not given")
     said = parser.parse_args(arguments)
     chosen = said.only or [*NEURAL, BOOSTED]
@@ -224,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             else:
                 architecture_of, told = NEURAL[name]
                 given = crossed(data) if told else data
-                one = best(given, architecture_of(given), seed, said.epochs)
+                one = best(given, architecture_of(given), seed, said.epochs, said.batch)
             found.setdefault(name, []).append(one)
             how = f"{one.epochs} {'trees' if name == BOOSTED else f'epochs at {one.rate}'}, {one.seconds:.0f} s"
             Console(width=140).print(f"seed {seed}, {name}: AUC {one.auc:.4f} of {bayes[-1]:.4f}, {how}", highlight=False)
