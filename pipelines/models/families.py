@@ -27,6 +27,8 @@ FAMILIES: Mapping[str, Family] = {
 
 def family_of(name: str, allowed: Collection[str] = ()) -> Family:
     """`allowed`: the modules that a `module:Class` may be of."""
+    if not is_own(name) and name not in FAMILIES:
+        raise Invalid(f"model.family: '{name}' is none of this release: known: {', '.join(sorted(FAMILIES))}")
     return own_family(name, allowed) if is_own(name) else FAMILIES[name]
 
 

@@ -24,7 +24,7 @@ from pipelines.evaluation.report import Contender, Run, Wanted, document, finite
 from pipelines.models.families import family_of
 from pipelines.trials.contenders import named_models, seeded
 from pipelines.trials.judging import codes_of, forget, judged
-from pipelines.trials.kept import check_kept, check_unseen, keep, kept_in, read_kept
+from pipelines.trials.kept import check_unseen, keep, kept_in, read_kept, undamaged
 from pipelines.trials.task import prepare
 from pipelines.trials.telling import teller
 from pipelines.trials.trial import Trial, read_trial, trial_slices
@@ -49,7 +49,7 @@ def _evaluate(request: EvaluateRequest, log: logging.Logger) -> Evaluated:
     began = time.monotonic()
     models = named_models(request.models, request.settings)
     for one in request.saved:
-        check_kept(kept_in(Path(one)), request.allow)
+        read_kept(kept_in(Path(one)), request.allow)  # what is damaged is told before anything is trained
         check_unseen(Path(one), request)
     out = _folder(Path(request.out))
     trial = read_trial(request, log)
@@ -73,8 +73,7 @@ def _evaluate(request: EvaluateRequest, log: logging.Logger) -> Evaluated:
         "seconds": time.monotonic() - began,
     }
     found = finite(document(contenders, BASELINE, wanted, about))
-    (out / REPORT).write_text(json.dumps(found, indent=1) + "\n")
-    (out / PAGE).write_text(page(found))
+    _write(out, {REPORT: json.dumps(found, indent=1) + "\n", PAGE: page(found)})
     return _answer(found, trial, main, out)
 
 
@@ -109,7 +108,8 @@ def _tried(name: str, model: Model, trial: Trial, request: EvaluateRequest, fold
 def _saved(folder: Path, trial: Trial, allow: Sequence[str], log: logging.Logger) -> Contender:
     kept = read_kept(kept_in(folder), allow)
     began = time.monotonic()
-    found = judged(kept.model, kept.codes(trial.known), trial, f"--saved {folder}", log)
+    with undamaged(folder):
+        found = judged(kept.model, kept.codes(trial.known), trial, f"--saved {folder}", log)
     took = time.monotonic() - began
     log.info("%s: judged in %.1f s: %s", folder.name, took, _figures(found, trial))
     return Contender(folder.name, (Run(found, judge_seconds=took),), {"saved": str(folder)})
@@ -142,8 +142,20 @@ def _answer(found: Mapping[str, Any], trial: Trial, main: tuple[str, ...], out: 
 
 
 def _folder(out: Path) -> Path:
+    """Looked at before hours of training, not after them."""
     try:
         out.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryDirectory(prefix=".trial-", dir=out).cleanup()
     except OSError as error:
-        raise Invalid(f"--out {out}: it can't be made: {error.strerror}") from None
+        raise Invalid(f"--out {out}: it can't be made or written to: {error.strerror}: choose another folder") from None
+    if taken := next((name for name in (REPORT, PAGE) if (out / name).is_dir()), None):
+        raise Invalid(f"--out {out}: it holds a folder '{taken}', where the report goes: choose another folder")
     return out
+
+
+def _write(out: Path, texts: Mapping[str, str]) -> None:
+    """Each is whole, or as it was."""
+    for name, text in texts.items():
+        part = out / f".{name}.part"
+        part.write_text(text, encoding="utf-8")
+        part.replace(out / name)

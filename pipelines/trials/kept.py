@@ -6,7 +6,9 @@ Arrays, Parquet and JSON alone: the model's own files and those of its graph, as
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pipelines.features.columns import FIRST
 from pipelines.features.graph import FEATURES, Graph, load_graph
 from pipelines.models.families import family_in, load_model
 from pipelines.models.family import MODEL, Trained
@@ -25,7 +28,7 @@ from shared.artifacts.writing import described
 from shared.contracts.stage import File
 from shared.contracts.trials import EvaluateRequest
 from shared.contracts.tuning import TRAINED, TRAINING
-from shared.domain.errors import BadData, Invalid
+from shared.domain.errors import BadData, EyasError, Invalid
 
 Codes = NDArray[np.int32]
 _USERS, _ITEMS = "ids.users.parquet", "ids.items.parquet"
@@ -46,11 +49,36 @@ class Kept:
 
 
 def keep(folder: Path, model: Trained, graph: Graph, known: Known) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    model.save(folder)
-    graph.save(folder)
+    """In the place of what was kept there before; without its model.json, which comes last, a folder holds no kept model."""
+    part = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    model.save(part)
+    graph.save(part)
     for name, side in ((_USERS, known.users), (_ITEMS, known.items)):
-        side.ids.to_frame("id").write_parquet(folder / name)
+        side.ids.to_frame("id").write_parquet(part / name)
+    folder.mkdir(exist_ok=True)
+    (folder / MODEL).unlink(missing_ok=True)
+    for path in sorted(part.iterdir(), key=lambda one: one.name == MODEL):
+        path.replace(folder / path.name)
+    part.rmdir()
+
+
+@contextmanager
+def undamaged(folder: Path) -> Iterator[None]:
+    """Files of a kept model come from anywhere: whatever is wrong with them ends in a line that names the folder."""
+    where = f"--saved {folder}: "
+    try:
+        yield
+    except EyasError as error:
+        if str(error).startswith(where):
+            raise
+        raise BadData(f"{where}{error}") from None
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise BadData(f"{where}its files are damaged, or not of one model ({why}): copy or train it anew") from error
 
 
 def kept_in(folder: Path) -> Path:
@@ -63,10 +91,8 @@ def check_kept(folder: Path, allow: Collection[str] = ()) -> None:
     missing = [name for name in (MODEL, FEATURES, _USERS, _ITEMS) if not (folder / name).is_file()]
     if missing:
         raise Invalid(f"--saved {folder}: it is no model that 'eyas train' or --keep has written: it has no {missing[0]}")
-    try:
+    with undamaged(folder):
         check_allowed(family_in(folder / MODEL), allow)
-    except Invalid as error:
-        raise Invalid(f"--saved {folder}: {error}") from None
 
 
 def check_unseen(folder: Path, request: EvaluateRequest) -> None:
@@ -74,7 +100,9 @@ def check_unseen(folder: Path, request: EvaluateRequest) -> None:
     path = folder / TRAINING
     if request.test is not None or not path.is_file():
         return
-    if json.loads(path.read_text()).get("sha256") == file_of(request.train).sha256:
+    with undamaged(folder):
+        of = json.loads(path.read_text())["sha256"]
+    if of == file_of(request.train).sha256:
         raise Invalid(f"--saved {folder}: it was trained on all of {request.train}: nothing held out of it is new to it: say --test FILE")
 
 
@@ -83,9 +111,25 @@ def file_of(path: str) -> File:
         return described(Path(path))
     except FileNotFoundError:
         raise BadData(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise BadData(f"{path}: it is a folder: name the file in it") from None
 
 
 def read_kept(folder: Path, allow: Collection[str] = ()) -> Kept:
     check_kept(folder, allow)
-    users, items = (Numbering(pl.read_parquet(folder / name)["id"]) for name in (_USERS, _ITEMS))
-    return Kept(load_model(lambda name: folder / name, allow), load_graph(lambda name: folder / name), users, items)
+    with undamaged(folder):
+        users, items = (Numbering(pl.read_parquet(folder / name)["id"]) for name in (_USERS, _ITEMS))
+        kept = Kept(load_model(lambda name: folder / name, allow), load_graph(lambda name: folder / name), users, items)
+        _check_sizes(kept)
+    return kept
+
+
+def _check_sizes(kept: Kept) -> None:
+    """Ids, codes and tables are of one training."""
+    codes = {key: kept.graph.key(key).state.cardinality for key in (USER, ITEM)}
+    for key, side in ((USER, kept.users), (ITEM, kept.items)):
+        if len(side) + FIRST != codes[key]:
+            raise ValueError(f"{len(side):,} ids of {key}s for {codes[key] - FIRST:,} codes")
+    for table in kept.model.tables:
+        if table.column in codes and table.cardinality != codes[table.column]:
+            raise ValueError(f"a table of {table.cardinality:,} rows for {codes[table.column]:,} codes of '{table.column}'")

@@ -40,7 +40,10 @@ class EvaluateRequest(Strict):
     def _judges_something(self) -> EvaluateRequest:
         if not self.models and not self.saved:
             raise ValueError("there is nothing to judge: say --model NAME, or --saved FOLDER")
-        names = [*self.models, *(one.rstrip("/").rsplit("/", 1)[-1] for one in self.saved)]
+        saved = [one.rstrip("/").rsplit("/", 1)[-1] for one in self.saved]
+        if BASELINE in saved:
+            raise ValueError(f"--saved: a folder called '{BASELINE}' would stand in the place of the baseline: call it something else")
+        names = [*self.models, *saved]
         again = next((name for name in names if names.count(name) > 1), None)
         if again is not None:
             raise ValueError(f"'{again}' is named twice")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,11 @@ import pytest
 
 from pipelines.evaluation.scorers import onnx_session
 from pipelines.models.neural.step import NeuralStep
+from pipelines.trials.cases import Known
 from pipelines.trials.evaluate import evaluate
 from pipelines.trials.files import Pairs
 from pipelines.trials.holdout import cut
-from pipelines.trials.kept import read_kept
+from pipelines.trials.kept import keep, read_kept
 from pipelines.trials.train import train
 from shared.contracts.card import CARD, Exported
 from shared.contracts.strict import read
@@ -153,3 +156,90 @@ def test_what_cannot_be_trained_leaves_nothing(world: Path, more: dict[str, Any]
     assert not list((world / "m").iterdir()) if (world / "m").exists() else True
     with pytest.raises(EyasError, match="it can't be written to"):
         train(told(world, out=str(world / "train.csv" / "x")))
+
+
+def _rewritten(path: Path, **more: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | more))
+
+
+def _arrays(path: Path, change: Any) -> None:
+    with np.load(path) as stored:
+        found = {name: change(stored[name]) for name in stored.files}
+    np.savez(path, **found)
+
+
+def _pickled(path: Path) -> None:
+    np.savez(path, **dict.fromkeys(("users", "items"), np.array([{"a": 1}], object)))
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "half a model.json": lambda kept: (kept / "model.json").write_text("{half"),
+    "another model.json": lambda kept: (kept / "model.json").write_text("[]"),
+    "a family of another release": lambda kept: _rewritten(kept / "model.json", family="oracle"),
+    "a model.json of another family": lambda kept: _rewritten(kept / "model.json", family="mlp"),
+    "half a features.json": lambda kept: (kept / "features.json").write_bytes(b"\xff{"),
+    "features.json of another format": lambda kept: _rewritten(kept / "features.json", version=1),
+    "features.json without state": lambda kept: _rewritten(kept / "features.json", state=[]),
+    "half an archive": lambda kept: (kept / "vectors.npz").write_bytes((kept / "vectors.npz").read_bytes()[:100]),
+    "no archive": lambda kept: (kept / "vectors.npz").unlink(),
+    "pickled objects": lambda kept: _pickled(kept / "vectors.npz"),
+    "arrays that are too short": lambda kept: _arrays(kept / "vectors.npz", lambda one: one[:3]),
+    "arrays that are too long": lambda kept: _arrays(kept / "vectors.npz", lambda one: np.concatenate([one, one])),
+    "half a vocabulary": lambda kept: (kept / "vocabulary.user.parquet").write_bytes(b"PAR1"),
+    "half of the ids": lambda kept: (kept / "ids.items.parquet").write_bytes(b"PAR1"),
+    "ids of other columns": lambda kept: pl.DataFrame({"x": [1]}).write_parquet(kept / "ids.users.parquet"),
+    "fewer ids than codes": lambda kept: pl.DataFrame({"id": [1, 2]}).write_parquet(kept / "ids.users.parquet"),
+}
+
+
+@pytest.mark.requirement("N-05")
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <_io.FileIO:pytest.PytestUnraisableExceptionWarning")  # numpy leaves it open
+def test_a_damaged_model_ends_in_a_line_that_names_it_and_writes_no_report(world: Path) -> None:
+    train(told(world))
+    for what, damage in DAMAGE.items():
+        folder = world / what
+        shutil.copytree(world / "m", folder)
+        damage(folder / TRAINED)
+        asked = {"train": str(world / "train.csv"), "test": str(world / "test.csv"), "saved": (str(folder),), "out": str(world / "out")}
+        with pytest.raises(EyasError) as refused:
+            evaluate(asked)
+        assert str(refused.value).startswith(f"--saved {folder}") and refused.value.status < 500, what
+    assert not (world / "out").exists(), "told before anything is trained"
+
+
+@pytest.mark.requirement("N-05")
+@pytest.mark.parametrize("said", ["{", "[]", "{}"])
+def test_a_damaged_training_json_ends_in_a_line(world: Path, said: str) -> None:
+    train(told(world))
+    (world / "m" / TRAINING).write_text(said)
+    with pytest.raises(EyasError, match=f"^--saved {world / 'm'}: its files are damaged"):
+        evaluate({"train": str(world / "train.csv"), "saved": (str(world / "m"),), "out": str(world / "out")})
+
+
+@pytest.mark.requirement("N-05")
+def test_a_saved_model_cant_stand_in_the_place_of_the_baseline(world: Path) -> None:
+    train(told(world, out=str(world / "popularity")))
+    asked = {"train": str(world / "train.csv"), "test": str(world / "test.csv"), "saved": (str(world / "popularity"),)}
+    with pytest.raises(EyasError, match="a folder called 'popularity' would stand in the place of the baseline"):
+        evaluate(asked | {"out": str(world / "out")})
+
+
+@pytest.mark.requirement("N-05")
+def test_a_model_that_is_kept_again_is_whole_or_is_none(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(told(world))
+    folder, before = world / "m" / TRAINED, read_kept(world / "m" / TRAINED)
+    (folder / "notes.txt").write_text("somebody's")
+    known = Known(before.users, before.items, np.empty(0, np.int64), np.empty(0, np.int64))
+
+    def full(folder: Path) -> None:
+        (folder / "features.json").write_text("{")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(before.graph), "save", lambda self, folder: full(folder))
+        with pytest.raises(OSError, match="No space left"):
+            keep(folder, before.model, before.graph, known)
+    assert read_kept(folder).users.ids.equals(before.users.ids), "what was there is as it was"
+    keep(folder, before.model, before.graph, known)
+    assert read_kept(folder).users.ids.equals(before.users.ids)
+    assert (folder / "notes.txt").exists() and [one.name for one in folder.parent.glob(".*")] == []

@@ -264,6 +264,32 @@ def test_what_cannot_be_judged_is_one_line(world: Path, change: dict[str, Any], 
     assert not list(world.glob("out/.trial-*"))
 
 
+@pytest.mark.requirement("N-05")
+def test_where_no_report_can_be_written_nothing_is_trained(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "read_trial", lambda *_: pytest.fail("files were read"))
+    (world / "file").write_text("")
+    (world / "taken" / "report.html").mkdir(parents=True)
+    for out, said in (("file", "it can't be made or written to"), ("/proc", "it can't be made or written to"), ("taken", "'report.html'")):
+        with pytest.raises(EyasError, match=f"^--out .*{said}.*: choose another folder$"):
+            evaluate(told(world, out=str(world / out)))
+
+
+def test_a_report_is_whole_or_the_one_before(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluate(told(world, "popularity", settings={}))
+    before = (world / "out" / "report.json").read_text()
+
+    def half(path: Path, text: str, **_: Any) -> None:
+        with path.open("w") as file:
+            file.write(text[:100])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", half)
+        with pytest.raises(OSError, match="No space left"):
+            evaluate(told(world, "popularity", settings={}))
+    assert (world / "out" / "report.json").read_text() == before
+
+
 def test_scores_that_are_no_numbers_end_it_with_the_models_name(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(Mf):
         def train(self, task: Task) -> Any:
