@@ -66,21 +66,31 @@ def opened(folder: Path, fence: Fence) -> Iterator[Ledger]:
 
 
 def _fence(folder: Path, fence: Fence) -> None:
-    path = folder / SEARCH
+    """A search of which no trial is kept, because its data ended it, leaves the folder to another."""
+    path, trials = folder / SEARCH, folder / TRIALS
     mine = json.loads(json.dumps(fence))
     if not path.exists():
-        if (folder / TRIALS).exists():
+        if trials.exists():
             raise BadData(f"--out {folder}: it has {TRIALS} without {SEARCH}, so nobody knows of which search: choose another folder")
-        part = path.with_name(f".{SEARCH}")
-        part.write_text(json.dumps(mine, indent=1) + "\n")
-        part.replace(path)
+        _write(path, mine)
         return
     try:
         theirs = json.loads(path.read_text())
-    except ValueError:
-        raise BadData(f"{path}: it is damaged: choose another folder") from None
-    if other := [name for name in mine if theirs.get(name) != mine[name]]:
+    except (ValueError, RecursionError):
+        theirs = None
+    if not isinstance(theirs, dict):
+        raise BadData(f"{path}: it is damaged: choose another folder")
+    other = [name for name in mine if theirs.get(name) != mine[name]]
+    if other and theirs.keys() == mine.keys() and (not trials.exists() or not trials.stat().st_size):
+        _write(path, mine)
+    elif other:
         raise Invalid(f"--out {folder}: another search is kept there, of another {' and another '.join(other)}: choose another folder")
+
+
+def _write(path: Path, fence: Fence) -> None:
+    part = path.with_name(f".{SEARCH}")
+    part.write_text(json.dumps(fence, indent=1) + "\n")
+    part.replace(path)
 
 
 def _read_rows(path: Path) -> list[TriedRow]:

@@ -21,6 +21,7 @@ import yaml
 from pipelines.evaluation.metrics import is_rank_metric
 from pipelines.trials import ledger, sampler
 from pipelines.trials.crew import Worker
+from pipelines.trials.files import read_pairs
 from pipelines.trials.kept import file_of
 from pipelines.trials.ledger import Ledger
 from pipelines.trials.space import Chosen, Space, space_of
@@ -166,13 +167,15 @@ def _gain(request: TuneRequest, space: Space, best: TriedRow, last: dict[str, An
 
 
 def _check(request: TuneRequest) -> None:
-    count = request.metric.partition("/")[2]
-    if not is_rank_metric(request.metric) or (count and not 1 <= int(count) <= 9999):
+    cut, _, count = request.metric.partition("/")
+    if not is_rank_metric(request.metric) or cut.endswith("@0") or (count and not 1 <= int(count) <= 9999):
         raise Invalid(f"--metric {request.metric}: expected a metric of ranks, such as ndcg@10 (full catalogue) or hr@10/99 (99 negatives)")
     if request.on_test and request.test is None:
         raise Invalid("--on-test: there is no --test to search on: say --test FILE, or leave it out")
     if request.on_test and request.holdout is not None:
         raise Invalid("--holdout: with --on-test nothing is held out: leave one of them out")
+    if request.test is not None:
+        read_pairs(Path(request.test))  # hours before it is needed
 
 
 def _data(request: TuneRequest) -> tuple[dict[str, Any], dict[str, Any] | None]:

@@ -244,6 +244,9 @@ def test_the_test_file_is_searched_on_only_by_name(world: Path) -> None:
     [
         ({"metric": "auc"}, "--metric auc: expected a metric of ranks"),
         ({"metric": "ndcg@10/0"}, "--metric ndcg@10/0: expected a metric of ranks"),
+        ({"metric": "hr@0"}, "--metric hr@0: expected a metric of ranks"),
+        ({"test": "no/such.csv"}, "no/such.csv: there is no such file"),
+        ({"train": "/"}, "/: it is a folder: name the file in it"),
         ({"on_test": True}, "--on-test: there is no --test to search on"),
         ({"on_test": True, "test": "train.csv", "holdout": "last"}, "--holdout: with --on-test nothing is held out"),
         ({"holdout": "last"}, "has no column of times: say --holdout random"),
