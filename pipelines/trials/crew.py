@@ -42,8 +42,8 @@ class Worker:
     def start(self) -> None:
         """Reads the data. Its faults are the search's."""
         self._process = subprocess.Popen(  # noqa: S603  the command is ours
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
-        )
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", process_group=0
+        )  # of a group of its own: an interrupt of the terminal is the search's, which then ends it
         try:
             self.about = self._ask(self._first)
         except Died as error:

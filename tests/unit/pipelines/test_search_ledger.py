@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -54,8 +55,8 @@ def test_a_damaged_line_is_named(tmp_path: Path, damage: bytes) -> None:
 
 
 def test_another_search_in_the_same_folder_is_refused_and_says_what_differs(tmp_path: Path) -> None:
-    with ledger.opened(tmp_path, FENCE):
-        pass
+    with ledger.opened(tmp_path, FENCE) as kept:
+        kept.append(row(0))
     for other, said in (
         ({"data": "xyz"}, "of another data:"),
         ({"metric": "hr@10", "ranges": {}}, "of another ranges and another metric:"),
@@ -64,6 +65,32 @@ def test_another_search_in_the_same_folder_is_refused_and_says_what_differs(tmp_
             pass
     with ledger.opened(tmp_path, FENCE):
         pass
+
+
+def test_a_search_without_a_trial_leaves_its_folder_to_another(tmp_path: Path) -> None:
+    with pytest.raises(BadData, match="unreadable"), ledger.opened(tmp_path, FENCE):
+        raise BadData("unreadable")
+    with ledger.opened(tmp_path, FENCE | {"data": "mended"}) as kept:
+        kept.append(row(0))
+    with pytest.raises(Invalid, match="of another data:"), ledger.opened(tmp_path, FENCE):
+        pass
+
+
+@pytest.mark.parametrize("damage", ["[]", "{", "null"])
+def test_a_damaged_description_of_the_search_is_named(tmp_path: Path, damage: str) -> None:
+    with ledger.opened(tmp_path, FENCE) as kept:
+        kept.append(row(0))
+    (tmp_path / ledger.SEARCH).write_text(damage)
+    with pytest.raises(BadData, match=r"search\.json: it is damaged: choose another folder"), ledger.opened(tmp_path, FENCE):
+        pass
+
+
+def test_an_interrupt_of_the_terminal_is_not_the_workers() -> None:
+    """A terminal interrupts the whole group of a search: the worker's own traceback would stand between its words."""
+    said = "import json, os, sys; sys.stdin.readline(); print(json.dumps({'group': os.getpgrp()}), flush=True); sys.stdin.read()"
+    with Worker({}, (sys.executable, "-c", said)) as worker:
+        worker.start()
+        assert worker.about["group"] != os.getpgrp()
 
 
 def test_two_searches_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
