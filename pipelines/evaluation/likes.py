@@ -1,8 +1,10 @@
 """A small model of what users like of what is shown, learned from the log, for the doubly robust estimate.
 
-A logistic regression on two things: how far the candidate's score of an item stands out for this user, and how often the item was liked by
-others. It is learned on the answers of half the users and asked about the other half, so that no like foretells itself. It need not be
-right: where it errs, weighed likes put it right; where nothing was logged, it is all there is.
+A logistic regression on three things: how far the candidate's score of an item stands out for this user; whether the serving version chose
+the item for the user; and how much oftener the item was liked by others than is usual. What a version chooses is liked more than what it
+doesn't, so of the rest those showings speak that came by chance. A like in a place that is little seen says more. It is learned on the
+answers of half the users and asked about the other half, so that no like foretells itself. It need not be right: where it errs, weighed
+likes put it right; where nothing was logged, it is all there is.
 """
 
 from __future__ import annotations
@@ -32,15 +34,16 @@ class Shown:
 def expected_likes(logged: Logged, candidate: Candidate, was: Shown, would: Shown, attention: Floats, catalogue: int) -> Likes:
     """`was`: what was shown. `would`: what the candidate would show, and after that what could stand in its explored place."""
     found, direct = np.zeros(logged.there.shape), np.zeros(len(logged.owners))
-    half = logged.owners % HALVES
+    half, chosen = logged.owners % HALVES, _Chosen(logged, was.items, catalogue)
     for number in range(HALVES):
         learn, ask = half != number, half == number
         if not learn.any() or not ask.any():
             continue
-        rates = _rates(was.items[learn], logged.there[learn], logged.liked[learn], catalogue)
-        weights = _learned(_columns(was, learn, rates), logged.liked[learn], logged.there[learn])
-        found[ask] = _chance(_columns(was, ask, rates), weights)
-        lists = np.where(would.items[ask] >= 0, _chance(_columns(would, ask, rates), weights), 0.0)
+        there, liked, own = logged.there[learn], logged.liked[learn], chosen.of(was, learn)
+        rates = _rates(was.items[learn], there, liked, own, attention, catalogue)
+        weights = _learned(_columns(was, learn, own, rates), liked, there, attention)
+        found[ask] = _chance(_columns(was, ask, chosen.of(was, ask), rates), weights)
+        lists = np.where(would.items[ask] >= 0, _chance(_columns(would, ask, chosen.of(would, ask), rates), weights), 0.0)
         direct[ask] = _direct(lists, logged.lengths[ask], candidate.others[ask], candidate.kept(logged.lengths)[ask], candidate, attention)
     return Likes(found, direct)
 
@@ -56,32 +59,51 @@ def _direct(lists: Floats, lengths: Ints, others: Ints, kept: Floats, candidate:
     return np.asarray(own + explored)
 
 
-def _rates(items: Ints, there: Mask, liked: Mask, catalogue: int) -> Floats:
-    """Of each item, in logits: how often it was liked when it was shown, drawn towards the usual where it seldom was."""
+class _Chosen:
+    """Which items the serving version itself has shown to a user, in any answer."""
+
+    def __init__(self, logged: Logged, items: Ints, catalogue: int) -> None:
+        self._owners, self._catalogue = logged.owners, catalogue
+        own = logged.there & ~logged.explored & (items >= 0)
+        self._pairs = np.unique(self._numbered(items, np.ones(len(items), bool))[own])
+
+    def of(self, shown: Shown, some: Mask) -> Mask:
+        items = shown.items[some]
+        return (items >= 0) & np.isin(self._numbered(items, some), self._pairs)
+
+    def _numbered(self, items: Ints, some: Mask) -> Ints:
+        return np.asarray(self._owners[some][:, None] * self._catalogue + items)
+
+
+def _rates(items: Ints, there: Mask, liked: Mask, chosen: Mask, attention: Floats, catalogue: int) -> Floats:
+    """Of each item, as a logarithm: how much oftener it was liked than is usual of what is chosen, or isn't, where it was shown; drawn
+    towards the usual where it seldom was."""
+    seen = np.broadcast_to(attention, there.shape)
+    usual = np.array([(liked & of).sum() / max(seen[of].sum(), 1.0) for of in (there & ~chosen, there & chosen)])
     known = there & (items >= 0)
-    shown = np.bincount(items[known], minlength=catalogue).astype(np.float64)
-    likes = np.bincount(items[known & liked], minlength=catalogue).astype(np.float64)
-    usual = min(max(likes.sum() / max(shown.sum(), 1), 1e-6), 1 - 1e-6)
-    rate = (likes + USUAL * usual) / (shown + USUAL)
-    return np.asarray(np.log(rate / (1 - rate)))
+    expected = np.bincount(items[known], (seen * usual[chosen.astype(np.int64)])[known], minlength=catalogue)
+    likes = np.bincount(items[known & liked], minlength=catalogue)
+    prior = max(USUAL * float(liked[there].mean()), 1e-6)
+    return np.asarray(np.log((likes + prior) / (expected + prior)))
 
 
-def _columns(shown: Shown, some: Mask, rates: Floats) -> Floats:
+def _columns(shown: Shown, some: Mask, chosen: Mask, rates: Floats) -> Floats:
     items = shown.items[some]
-    return np.stack([np.ones(items.shape), np.clip(shown.scores[some], -10, 10), rates[np.maximum(items, 0)]], axis=-1)
+    return np.stack([np.ones(items.shape), np.clip(shown.scores[some], -10, 10), chosen, rates[np.maximum(items, 0)]], axis=-1)
 
 
-def _learned(columns: Floats, liked: Mask, there: Mask) -> Floats:
+def _learned(columns: Floats, liked: Mask, there: Mask, attention: Floats) -> Floats:
     """Newton's steps on the penalised likelihood."""
     x, y = columns[there], liked[there].astype(np.float64)
+    seen = np.log(np.broadcast_to(attention, there.shape)[there])
     if len(y) > ENOUGH:
         step = len(y) // ENOUGH + 1
-        x, y = x[::step], y[::step]
+        x, y, seen = x[::step], y[::step], seen[::step]
     usual = min(max(float(y.mean()), 1e-6), 1 - 1e-6)
-    weights = np.array([np.log(usual / (1 - usual)), 0.0, 0.0])
-    ridge = np.diag([1e-6, _RIDGE, _RIDGE])
+    weights = np.array([np.log(usual / (1 - usual)), 0.0, 0.0, 0.0])
+    ridge = np.diag([1e-6, _RIDGE, _RIDGE, _RIDGE])
     for _ in range(_STEPS):
-        chance = _chance(x, weights)
+        chance = _chance(x, weights, seen)
         slope = x.T @ (y - chance) - ridge @ weights
         step_ = np.linalg.solve((x * (chance * (1 - chance))[:, None]).T @ x + ridge, slope)
         weights = weights + np.clip(step_, -2, 2)
@@ -90,5 +112,5 @@ def _learned(columns: Floats, liked: Mask, there: Mask) -> Floats:
     return weights
 
 
-def _chance(columns: Floats, weights: Floats) -> Floats:
-    return np.asarray(1 / (1 + np.exp(-np.clip(columns @ weights, -30, 30))))
+def _chance(columns: Floats, weights: Floats, seen: Floats | float = 0.0) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-np.clip(columns @ weights + seen, -30, 30))))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks.off_policy_worlds import Order, Shop, users_of
 from pipelines.evaluation.certainty import Influence, errors, of_auc, of_mean
+from pipelines.evaluation.likes import Shown, expected_likes
 from pipelines.evaluation.metrics import auc
 from pipelines.evaluation.off_policy import Candidate, Foretold, Likes, Logged, attention_of, foretell, hits_at, item_weights
 from pipelines.evaluation.orders import line_of, ranks_of
@@ -59,6 +60,41 @@ def test_what_the_log_can_not_tell_makes_it_less_sure() -> None:
     assert np.mean([one.hit_rate for one in ips]) < truth < np.mean([one.hit_rate for one in snips])
     assert all(one.hit_rate - 2 * one.se < truth for one in snips)
     assert all("serve.order.explore.among" in (one.too_little or "") for one in found)
+
+
+@pytest.mark.requirement("G-10")
+def test_the_model_takes_what_was_never_shown_for_what_came_by_chance_and_not_for_what_was_chosen() -> None:
+    """Half of what the version chooses is liked, and of all else one in twenty."""
+    rng, answers, k, among = np.random.default_rng(1), 4_000, 5, 20
+    items, chances = np.tile(np.arange(k), (answers, 1)), np.full((answers, k), 1 - 0.5 / k)
+    explored = np.flatnonzero(rng.random(answers) < 0.5)
+    place = rng.integers(k, size=len(explored))
+    items[explored, place], chances[explored, place] = k + rng.integers(among, size=len(explored)), 0.5 / k / among
+    liked = rng.random(items.shape) < np.where(items < k, 0.5, 0.05)
+    logged = Logged(np.repeat(np.arange(answers // 10), 10), chances, np.ones(items.shape, bool), liked)
+    candidate = Candidate(np.full(items.shape, -1), np.full(answers, among), 0.5)
+    strange = np.tile(np.arange(25, 25 + k + among), (answers, 1))
+    was, would = Shown(items, np.zeros(items.shape)), Shown(strange, np.zeros(strange.shape))
+    found = expected_likes(logged, candidate, was, would, np.ones(k), catalogue=50)
+    by_chance = liked[items >= k].mean()
+    assert by_chance == pytest.approx(0.05, abs=0.015)
+    assert found.direct.mean() == pytest.approx(by_chance * k, rel=0.1)
+    assert found.logged[items < k].mean() == pytest.approx(liked[items < k].mean(), rel=0.02)
+    assert found.logged[items >= k].mean() == pytest.approx(by_chance, rel=0.1)
+
+
+@pytest.mark.requirement("G-10")
+def test_a_place_that_is_little_seen_makes_no_item_less_liked() -> None:
+    """An item is as likeable anywhere; the first place is seen twice as often as the second."""
+    rng, answers, liking = np.random.default_rng(2), 6_000, 0.1
+    attention = np.array([4 / 3, 2 / 3])
+    items = np.tile(np.arange(2), (answers, 1))
+    liked = rng.random(items.shape) < liking * attention
+    logged = Logged(np.repeat(np.arange(answers // 10), 10), np.full(items.shape, 0.9), np.ones(items.shape, bool), liked)
+    shown = Shown(items, np.zeros(items.shape))
+    candidate = Candidate(items, np.zeros(answers, np.int64), 0.0)
+    found = expected_likes(logged, candidate, shown, shown, attention, catalogue=2)
+    assert found.logged.mean(axis=0) == pytest.approx([liking, liking], rel=0.1)
 
 
 def test_without_support_for_everything_ips_tells_too_little_and_the_others_hardly_differ() -> None:
