@@ -107,14 +107,18 @@ class FsspecLive:
         document = self._document(attempt, CHECKPOINT)
         if document is None or document.get("version") != 1:
             return None
-        return Kept(attempt, document["about"], {name: File.model_validate(file) for name, file in document["files"].items()})
+        try:
+            return Kept(attempt, document["about"], {name: File.model_validate(file) for name, file in document["files"].items()})
+        except (KeyError, AttributeError, ValueError):  # pydantic's own is a ValueError
+            return None
 
     def _document(self, attempt: str, name: str) -> dict[str, Any] | None:
+        """None where there is none, or where a machine that fell has left it without its content."""
         try:
-            found: dict[str, Any] = json.loads(self._fs.cat_file(f"{self._root}/{attempt}/{name}"))
-        except FileNotFoundError:
+            found = json.loads(self._fs.cat_file(f"{self._root}/{attempt}/{name}"))
+        except (FileNotFoundError, ValueError):
             return None
-        return found
+        return found if isinstance(found, dict) else None
 
 
 def _name(name: str, file: File) -> str:

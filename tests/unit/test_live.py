@@ -91,6 +91,28 @@ def test_a_checkpoint_of_another_release_is_none(url: str, tmp_path: Path) -> No
     assert not list(live.found())
 
 
+@pytest.mark.parametrize("left", [b"", b"\0\0\0", b"[]", b'{"version": 1}', b'{"version": 1, "about": {}, "files": {"state.npz": {}}}'])
+def test_a_checkpoint_whose_document_is_damaged_is_none_and_the_next_one_takes_its_place(left: bytes, url: str, tmp_path: Path) -> None:
+    live = FsspecLive(url, "r1-train-1")
+    live.keep({}, _files(tmp_path, state="weights"))
+    system, root = fsspec.core.url_to_fs(url)
+    (path,) = (path for path in system.find(f"{root}/live") if path.endswith(".json"))
+    system.pipe_file(path, left)
+    assert not list(live.found())
+    live.keep({"epoch": 2}, _files(tmp_path, state="weights"))
+    assert [one.about for one in live.found()] == [{"epoch": 2}]
+
+
+def test_progress_that_is_damaged_is_none(url: str) -> None:
+    live = FsspecLive(url, "r1-train-1")
+    live.tell({"epoch": 1})
+    system, root = fsspec.core.url_to_fs(url)
+    (path,) = system.find(f"{root}/live")
+    system.pipe_file(path, b"")
+    assert live.told() is None
+    assert FsspecArtifacts(url).told("r1-train-1") is None
+
+
 def test_a_try_that_has_published_clears_after_itself_and_those_before_it(url: str, tmp_path: Path) -> None:
     for number in (1, 2, 3):
         live = FsspecLive(url, f"r1-train-{number}")
