@@ -1,6 +1,7 @@
 """Whether scores that look like probabilities are some: log-loss, and how often what scores so much is liked.
 
-Bins hold equally many rows, so that none is by chance. Scores outside of 0 to 1 are no probabilities: then there is nothing to say.
+Bins hold equally many rows, so that none is by chance; rows of one score share what they say, so that their order
+says nothing. Scores outside of 0 to 1 are no probabilities: then there is nothing to say.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ def calibrate(labels: NDArray[np.int8], scores: NDArray[np.float32], bins: int =
         return None
     given, liked = scores.astype(np.float64), labels > 0
     right = np.clip(np.where(liked, given, 1 - given), _LEAST, 1 - _LEAST)
+    _, group, counts = np.unique(given, return_inverse=True, return_counts=True)
+    shares = (np.bincount(group, liked) / counts)[group]
     order = np.argsort(given, kind="stable")
     parts = [part for part in np.array_split(order, bins) if len(part)]
-    found = tuple(Bin(len(part), float(given[part].mean()), float(liked[part].mean())) for part in parts)
+    found = tuple(Bin(len(part), float(given[part].mean()), float(shares[part].mean())) for part in parts)
     error = sum(one.rows * abs(one.score - one.liked) for one in found) / len(labels)
     return Calibration(float(-np.log(right).mean()), error, found)

@@ -21,7 +21,7 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 def intervals(observed: Mapping[Name, Observed], seed: int, times: int = TIMES, level: float = LEVEL) -> dict[Name, Interval | None]:
-    """By name; the same draws for all. None where every observation says the same: then draws can't tell how sure it is."""
+    """By name; the same draws for all. None where every user says the same, or there is but one: then draws can't tell how sure it is."""
     if not observed:
         return {}
     users = np.unique(np.concatenate([one.owners for one in observed.values()]))
@@ -39,10 +39,15 @@ def _of_some(observed: Mapping[Name, Observed], users: Ints, seed: int, times: i
         sums[:, column] = np.bincount(places, one.values, len(users))
         counts[:, column] = np.bincount(places, minlength=len(users))
     means = _drawn(sums, counts, np.random.default_rng((seed, 71)), times)
-    sure = [len(one.values) > 0 and float(np.ptp(one.values)) > 0 for one in observed.values()]
+    sure = [_differ(sums[there, column] / counts[there, column]) for column, there in enumerate((counts > 0).T)]
     ends = np.nanquantile(means[:, sure], [tail, 1 - tail], axis=0) if any(sure) else np.empty((2, 0))
     said = iter(ends.T.tolist())
     return {name: _pair(next(said)) if known else None for name, known in zip(observed, sure, strict=True)}
+
+
+def _differ(means: Floats) -> bool:
+    """Of users, by more than sums are rounded by."""
+    return len(means) > 0 and float(np.ptp(means)) > 1e-12 * float(np.abs(means).max())
 
 
 def _pair(ends: list[float]) -> Interval:

@@ -69,6 +69,22 @@ def test_where_all_say_the_same_there_is_no_interval() -> None:
     assert intervals({}, 1) == {}
 
 
+def test_one_user_is_no_sample_and_equal_users_tell_no_spread() -> None:
+    one, equal, some = (Observed(np.array(of), np.array([1.0, 0.0] * 5)) for of in ([3] * 10, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4], range(10)))
+    found = intervals({"one": one, "equal": equal, "some": some}, 1)
+    assert found["one"] is None and found["equal"] is None
+    assert found["some"] == intervals({"some": some}, 1)["some"] and found["some"] is not None
+
+
+def test_rows_of_one_score_are_calibrated_by_their_share_whatever_order_they_come_in() -> None:
+    labels = np.array([1] * 50 + [0] * 50, np.int8)
+    found = calibrate(labels, np.full(100, 0.5, np.float32))
+    assert found is not None and found.error == pytest.approx(0)
+    assert calibrate(labels[::-1], np.full(100, 0.5, np.float32)) == found
+    high = calibrate(labels, np.full(100, 0.75, np.float32))
+    assert high is not None and high.error == pytest.approx(0.25)
+
+
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 1, width=32)), min_size=1, max_size=60), st.integers(1, 12))
 def test_calibration_is_what_its_definition_says(rows: list[tuple[bool, float]], bins: int) -> None:
     labels, scores = np.array([label for label, _ in rows], np.int8), np.array([score for _, score in rows], np.float32)
