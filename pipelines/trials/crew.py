@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -22,11 +23,12 @@ class Died(Exception):
 
 
 class Worker:
-    """`first` is what a new process is told before any trial."""
+    """`first` is what a new process is told before any trial, and where its scratch is, which goes with it however it ends."""
 
     def __init__(self, first: Said, command: Sequence[str] = COMMAND) -> None:
         self._first, self._command = first, command
         self._process: subprocess.Popen[str] | None = None
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self.about: Said = {}
         """What it says of the data."""
 
@@ -41,11 +43,12 @@ class Worker:
 
     def start(self) -> None:
         """Reads the data. Its faults are the search's."""
+        self._scratch = tempfile.TemporaryDirectory(prefix="eyas-tune-", ignore_cleanup_errors=True)
         self._process = subprocess.Popen(  # noqa: S603  the command is ours
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", process_group=0
         )  # of a group of its own: an interrupt of the terminal is the search's, which then ends it
         try:
-            self.about = self._ask(self._first)
+            self.about = self._ask({**self._first, "scratch": self._scratch.name})
         except Died as error:
             raise BadData(f"the data can't be read: {error}") from None
         if "fault" in self.about:
@@ -63,6 +66,9 @@ class Worker:
                     stream.close()
         self._process.wait()
         self._process = None
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
 
     def _ask(self, request: Said) -> Said:
         process = self._process

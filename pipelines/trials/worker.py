@@ -1,7 +1,7 @@
 """The process that trains and judges the trials of a search: it can run out of memory without the search being lost.
 
-Each line of stdin is a request, each line of stdout its answer, both JSON: first what the data is, then a trial a line. It ends with its
-stdin, so with whoever started it.
+Each line of stdin is a request, each line of stdout its answer, both JSON: first what the data is and where scratch
+is, then a trial a line. It ends with its stdin, so with whoever started it, and then takes the scratch with it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -38,21 +38,20 @@ Answer = dict[str, Any]
 def main() -> int:
     answers = _own_stdout()
     requests = _requests()
-    with tempfile.TemporaryDirectory(prefix="eyas-tune-") as scratch:
-        bench: Bench | None = None
-        for request in requests:
-            try:
-                if bench is None:
-                    bench = Bench.made(request, Path(scratch))
-                    answer: Answer = {"data": dict(bench.trial.data), "how": list(bench.trial.how), "faults": list(bench.trial.wrong)}
-                else:
-                    answer = bench.tried(request)
-            except EyasError as error:
-                answer = {"fault": " ".join(str(error).split()), "mendable": error.status < 500}
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
-            if "fault" in answer:
-                return 1
+    bench: Bench | None = None
+    for request in requests:
+        try:
+            if bench is None:
+                bench = Bench.made(request, Path(request["scratch"]))
+                answer: Answer = {"data": dict(bench.trial.data), "how": list(bench.trial.how), "faults": list(bench.trial.wrong)}
+            else:
+                answer = bench.tried(request)
+        except EyasError as error:
+            answer = {"fault": " ".join(str(error).split()), "mendable": error.status < 500}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+        if "fault" in answer:
+            return 1
     return 0
 
 
@@ -103,8 +102,12 @@ def _requests() -> Iterator[Answer]:
     lines: SimpleQueue[str] = SimpleQueue()
 
     def listen() -> None:
+        scratch: str | None = None
         for line in sys.stdin:
+            scratch = scratch or json.loads(line).get("scratch")
             lines.put(line)
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
         os._exit(1)
 
     threading.Thread(target=listen, daemon=True).start()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from pipelines.trials import ledger
-from pipelines.trials.crew import Worker
+from pipelines.trials.crew import COMMAND, Worker
 from shared.contracts.tuning import TRIALS, TriedRow
 from shared.domain.errors import BadData, EyasError, Invalid
 
@@ -150,3 +152,34 @@ def test_no_worker_is_left_behind() -> None:
         process = one._process
         assert process is not None
     assert process.poll() is not None
+
+
+def test_no_scratch_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of a worker that is closed in its midst, nor of one that dies."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    used = "import sys, json, os\nat = json.loads(sys.stdin.readline())['scratch']\n"
+    used += "open(at + '/rows', 'w').close()\nprint('{}', flush=True)"
+    for ending in ("\nsys.stdin.readline(); os.kill(os.getpid(), 9)", "\nfor line in sys.stdin: print('{}', flush=True)"):
+        with worker(used + ending) as one:
+            one.start()
+            assert len(list(tmp_path.glob("*/rows"))) == 1
+            one.tried({})
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_worker_whose_search_is_gone_takes_its_scratch_with_it(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    data = tmp_path / "a.csv"
+    data.write_text("user,item\n" + "".join(f"{user},{item}\n" for user in range(6) for item in range(5)))
+    model = {"family": "popularity"}
+    first = {"data": {"train": str(data), "models": ["popularity"], "out": str(tmp_path)}, "model": model, "scratch": str(scratch)}
+    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(json.dumps(first) + "\n")
+        process.stdin.flush()
+        assert "data" in json.loads(process.stdout.readline())
+        assert list(scratch.iterdir())
+        process.stdin.close()
+        process.wait()
+    assert not scratch.exists()
