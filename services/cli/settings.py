@@ -36,11 +36,15 @@ def settings(said: list[str] | None) -> dict[str, Any]:
 
 
 def value(text: str) -> Any:
-    """As JSON has it, or the text that it is."""
+    """As JSON has it, or the text that it is. NaN and infinities are no JSON."""
     try:
-        return json.loads(text)
-    except ValueError:
+        return json.loads(text, parse_constant=_none_of_json)
+    except (ValueError, RecursionError):
         return text
+
+
+def _none_of_json(text: str) -> None:
+    raise ValueError(text)
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -190,14 +190,12 @@ def _range(text: str) -> tuple[str, Range]:
 
 def _values(text: str) -> list[Any]:
     """`[64],[128,64]` and `1,2` as JSON has them; else words."""
-    try:
-        return list(json.loads(f"[{text}]"))
-    except ValueError:
-        return [value(one.strip()) for one in text.split(",") if one.strip()]
+    found = value(f"[{text}]")
+    return found if isinstance(found, list) else [value(one.strip()) for one in text.split(",") if one.strip()]
 
 
 def _number(text: str) -> int | float:
     found = float(text)
     if not math.isfinite(found):
         raise Invalid(f"--search: {text} is too large a number")
-    return int(text) if re.fullmatch(r"[+-]?\d+", text) else found
+    return int(found) if found.is_integer() and re.fullmatch(r"[+-]?\d+", text) else found
