@@ -155,9 +155,10 @@ def _picked(scan: pl.LazyFrame, name: str, named: bool = True) -> pl.DataFrame:
 
 def _time(column: str, dtype: pl.DataType) -> pl.Expr:
     """Of a file without types, seconds or ISO 8601."""
+    found = seconds(column, dtype)
     if dtype == pl.String:
-        return pl.col(column).str.strip_chars().cast(pl.Float64, strict=False).fill_null(seconds(column, dtype))
-    return seconds(column, dtype)
+        found = pl.col(column).str.strip_chars().cast(pl.Float64, strict=False).fill_null(found)
+    return pl.when(found.cast(pl.Float64).is_finite()).then(found)
 
 
 def _ids(column: pl.Series, name: str) -> pl.Series:

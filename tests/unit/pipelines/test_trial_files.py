@@ -71,6 +71,7 @@ def test_ids_are_numbers_or_text(tmp_path: Path) -> None:
         ("1,2\n,3\n", "1 rows have no user, the first of them is row 2"),
         ("user,user,item\n1,2,3\n", "its header has a name twice"),
         ("user,item,time\n1,2,x\n", "column 'time' has 1 rows without a time"),
+        ("user,item,time\n1,2,nan\n3,4,inf\n5,6,7\n", "column 'time' has 2 rows without a time"),
         ("1,2\n1,2,3\n", "it can't be read"),
         ("\ufffd".encode("utf-16").decode("latin-1") + "\n", "line 1 has no tab"),
     ],
