@@ -28,6 +28,7 @@ from pipelines.trials.kept import check_unseen, keep, kept_in, read_kept, undama
 from pipelines.trials.task import prepare
 from pipelines.trials.telling import teller
 from pipelines.trials.trial import Trial, read_trial, trial_slices
+from shared.artifacts.writing import write_here
 from shared.contracts.models import Model
 from shared.contracts.strict import read
 from shared.contracts.trials import BASELINE, PAGE, REPORT, Evaluated, EvaluateRequest, Spread
@@ -73,7 +74,8 @@ def _evaluate(request: EvaluateRequest, log: logging.Logger) -> Evaluated:
         "seconds": time.monotonic() - began,
     }
     found = finite(document(contenders, BASELINE, wanted, about))
-    _write(out, {REPORT: json.dumps(found, indent=1) + "\n", PAGE: page(found)})
+    write_here(out / REPORT, json.dumps(found, indent=1) + "\n")
+    write_here(out / PAGE, page(found))
     return _answer(found, trial, main, out)
 
 
@@ -151,11 +153,3 @@ def _folder(out: Path) -> Path:
     if taken := next((name for name in (REPORT, PAGE) if (out / name).is_dir()), None):
         raise Invalid(f"--out {out}: it holds a folder '{taken}', where the report goes: choose another folder")
     return out
-
-
-def _write(out: Path, texts: Mapping[str, str]) -> None:
-    """Each is whole, or as it was."""
-    for name, text in texts.items():
-        part = out / f".{name}.part"
-        part.write_text(text, encoding="utf-8")
-        part.replace(out / name)

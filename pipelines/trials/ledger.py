@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from shared.artifacts.writing import write_here
 from shared.contracts.strict import read
 from shared.contracts.tuning import TRIALS, TriedRow
 from shared.domain.errors import BadData, Invalid
@@ -72,7 +73,7 @@ def _fence(folder: Path, fence: Fence) -> None:
     if not path.exists():
         if trials.exists():
             raise BadData(f"--out {folder}: it has {TRIALS} without {SEARCH}, so nobody knows of which search: choose another folder")
-        _write(path, mine)
+        write_here(path, json.dumps(mine, indent=1) + "\n")
         return
     try:
         theirs = json.loads(path.read_text())
@@ -82,15 +83,9 @@ def _fence(folder: Path, fence: Fence) -> None:
         raise BadData(f"{path}: it is damaged: choose another folder")
     other = [name for name in mine if theirs.get(name) != mine[name]]
     if other and theirs.keys() == mine.keys() and (not trials.exists() or not trials.stat().st_size):
-        _write(path, mine)
+        write_here(path, json.dumps(mine, indent=1) + "\n")
     elif other:
         raise Invalid(f"--out {folder}: another search is kept there, of another {' and another '.join(other)}: choose another folder")
-
-
-def _write(path: Path, fence: Fence) -> None:
-    part = path.with_name(f".{SEARCH}")
-    part.write_text(json.dumps(fence, indent=1) + "\n")
-    part.replace(path)
 
 
 def _read_rows(path: Path) -> list[TriedRow]:

@@ -27,6 +27,7 @@ from pipelines.trials.ledger import Ledger
 from pipelines.trials.space import Chosen, Space, space_of
 from pipelines.trials.telling import teller
 from pipelines.trials.tune_page import tune_page
+from shared.artifacts.writing import write_here
 from shared.contracts.models import Model
 from shared.contracts.strict import read
 from shared.contracts.trials import EvaluateRequest
@@ -61,11 +62,11 @@ def _tune(request: TuneRequest, log: logging.Logger) -> TunedAnswer:
         if not best:
             raise BadData(f"all {len(kept.rows)} trials have failed; the last one: {kept.rows[-1].reason}")
         worker.close()
-        (out / BEST).write_text(_pasted(_settled(space, request, best[0].params), best[0], request))
+        write_here(out / BEST, _pasted(_settled(space, request, best[0].params), best[0], request))
         gain = _gain(request, space, best[0], last, log) if last is not None else None
         document = _document(request, space, kept.rows, gain, worker.about)
-        (out / TUNE).write_text(json.dumps(document, indent=1) + "\n")
-        (out / TUNE_PAGE).write_text(tune_page(document))
+        write_here(out / TUNE, json.dumps(document, indent=1) + "\n")
+        write_here(out / TUNE_PAGE, tune_page(document))
     return TunedAnswer(
         metric=request.metric,
         best=tuple(best[:SHOWN]),

@@ -32,6 +32,16 @@ def write_whole(fs: Any, content: bytes, target: str) -> None:
     fs.mv(part, target)
 
 
+def write_here(path: Path, text: str) -> None:
+    """On this machine's disk, for people: what could not be written whole leaves nothing beside it."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def beside(fs: Any, target: str) -> str:
     """Where a file is written that is going to be `target`; its folder is made."""
     if isinstance(fs, LocalFileSystem):

@@ -288,6 +288,7 @@ def test_a_report_is_whole_or_the_one_before(world: Path, monkeypatch: pytest.Mo
         with pytest.raises(OSError, match="No space left"):
             evaluate(told(world, "popularity", settings={}))
     assert (world / "out" / "report.json").read_text() == before
+    assert sorted(one.name for one in (world / "out").iterdir()) == ["report.html", "report.json"]
 
 
 def test_scores_that_are_no_numbers_end_it_with_the_models_name(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
