@@ -19,6 +19,7 @@ from pipelines.models.mlp import architecture_of
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.losses import InBatch
 from pipelines.models.neural.network import Add, Dense, Dropout, Interact, Join, Length, Network, Norm, Part, Product, Total
+from pipelines.models.neural.weights import Weights, begin
 from pipelines.models.tables import Table
 from pipelines.models.two_tower import architecture_of as towers_of
 from shared.contracts.families import DlrmParams, MlpParams, TwoTowerParams, WideDeepParams
@@ -85,6 +86,12 @@ def in_batch() -> InBatch:
     return InBatch("user_vector", "item_vector", "item", np.log(counts / counts.sum()).astype(np.float32))
 
 
+def any_weights(architecture: Architecture) -> Weights:
+    """None of them zero."""
+    random = np.random.default_rng(5)
+    return {path: random.standard_normal(one.shape).astype(np.float32) for path, one in begin(architecture, 1).items()}
+
+
 def batch(seed: int, rows: int = ROWS, users: int = USERS) -> Batch:
     random = np.random.default_rng(seed)
     columns: dict[str, Any] = {
@@ -127,7 +134,6 @@ def main() -> None:
 
 def _first_steps(framework: Any, variant: str, settings: dict[str, Any]) -> dict[str, Any]:
     from pipelines.models.neural.step import LOGISTIC, How, NeuralStep
-    from pipelines.models.neural.weights import begin
 
     made = {"everything": everything, "dlrm": dlrm, "wide_deep": wide_deep, "towers": towers, "towers_jit": towers}
     architecture, loss = made.get(variant, mlp)(), in_batch() if variant.startswith("towers") else LOGISTIC

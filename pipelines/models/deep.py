@@ -35,8 +35,12 @@ def layers_of(architecture: Architecture, kind: str = "hidden") -> tuple[int, ..
 
 def check_parent(parent: Architecture, params: DeepParams) -> None:
     check_same("layers", params.layers, layers_of(parent))
+    check_pooling(parent, params.pooling)
+
+
+def check_pooling(parent: Architecture, wanted: str) -> None:
     for pooling in {one.pooling for one in parent.tables if one.length}:
-        check_same("pooling", params.pooling, pooling)
+        check_same("pooling", wanted, pooling)
 
 
 def check_same(name: str, wanted: Any, before: Any) -> None:

@@ -23,6 +23,7 @@ from pipelines.features.graph import Graph
 from pipelines.features.reading import Reads
 from pipelines.inputs.featured import UNKNOWN_SHARE
 from pipelines.inputs.tables import Catalogue, Codes, Users, stranger
+from pipelines.models.deep import check_pooling
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
 from pipelines.models.neural import plain
 from pipelines.models.neural.architecture import Architecture, load_architecture
@@ -109,10 +110,8 @@ def _model(architecture: Architecture, weights: Weights, queries: Floats) -> Two
 
 def plan(graph: Graph, params: TwoTowerParams, parent: Architecture | None) -> Architecture:
     """What will be trained; refused here, before training, where it couldn't be exported or isn't as the parent's."""
-    if parent is not None and (others := {one.pooling for one in parent.tables if one.length} - {params.pooling}):
-        raise Invalid(
-            f"model.params.pooling: {params.pooling} is not the parent's {others.pop()}: a warm run can't change it, start a full one"
-        )
+    if parent is not None:
+        check_pooling(parent, params.pooling)
     widths = {one.column: one.width for one in parent.tables} if parent is not None else None
     if widths is not None and params.embedding is not None and set(widths.values()) != {params.embedding}:
         raise Invalid(f"model.params.embedding: {params.embedding} is not the parent's width: a warm run can't change it, start a full one")

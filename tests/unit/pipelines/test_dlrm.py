@@ -13,16 +13,15 @@ import pytest
 
 from pipelines.models.dlrm import architecture_of, plan
 from pipelines.models.families import FAMILIES, load_model
-from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.model import NeuralModel
 from pipelines.models.neural.network import Interact
-from pipelines.models.neural.weights import Weights, begin
 from pipelines.models.tables import Table
 from shared.contracts.families import DlrmParams
 from shared.contracts.models import Model
 from shared.domain.errors import Invalid
 from tests.featured import of_keys
 from tests.liking import pairs, recall, task
+from tests.neural import any_weights
 from tests.served import Small, small
 
 SMALL = {"width": 4, "layers": (6, 5), "bottom": (3,)}
@@ -39,11 +38,6 @@ ROWS = {
 
 def said(**params: Any) -> DlrmParams:
     return DlrmParams.model_validate(SMALL | params)
-
-
-def any_weights(architecture: Architecture) -> Weights:
-    random = np.random.default_rng(5)
-    return {path: random.standard_normal(one.shape).astype(np.float32) for path, one in begin(architecture, 1).items()}
 
 
 @pytest.fixture(scope="module")

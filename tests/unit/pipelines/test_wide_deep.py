@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from pipelines.models.families import FAMILIES, load_model
-from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.fused import fuse
 from pipelines.models.neural.model import NeuralModel
-from pipelines.models.neural.weights import Weights, begin, grow
+from pipelines.models.neural.weights import begin, grow
 from pipelines.models.tables import Table
 from pipelines.models.wide_deep import architecture_of, first_weights, plan
 from shared.contracts.families import WideDeepParams
@@ -21,6 +20,7 @@ from shared.contracts.models import Model
 from shared.domain.errors import Invalid
 from tests.featured import of_keys
 from tests.liking import pairs, recall, task
+from tests.neural import any_weights
 from tests.served import Small, small
 
 TABLES = (Table("user", 9, 5, None), Table("genres", 5, 5, 3, "sum"), Table("user_x_genres", 6, 1, 3, "sum"))
@@ -32,11 +32,6 @@ ROWS = {
     "price": np.array([0.5, -1], np.float32),
     "photo": np.array([[0.1, 0.2], [-0.3, 2]], np.float32),
 }
-
-
-def any_weights(architecture: Architecture) -> Weights:
-    random = np.random.default_rng(5)
-    return {path: random.standard_normal(one.shape).astype(np.float32) for path, one in begin(architecture, 1).items()}
 
 
 @pytest.fixture(scope="module")
