@@ -56,6 +56,19 @@ class Training(Strict):
     validate_from: int = Field(1, ge=1, description="The first epoch after which the held-out rows are looked at.")
     early_stop: EarlyStop | None = Field(None, description="Ends training when the held-out rows say that it no longer helps.")
     target: Target | None = Field(None, description="A value that the report of the training says the way to.")
+    processes: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="How many train one model together, each its part of every step's rows: processes of one machine, or pods of one Job. "
+        "Needs `framework: torch`; the steps are those of one process, up to rounding.",
+    )
+    shard: Literal["row", "column", "table"] | None = Field(
+        None,
+        description="How embedding tables lie over the processes, which otherwise hold all of them each: `row`: some rows of every table, "
+        "`column`: some columns of every table, `table`: whole tables. Needs `optimizer: sgd`, or, but by column, `adagrad`; and TorchRec "
+        "where the stage runs (make setup-torch).",
+    )
     checkpoint: Checkpoints | None = Field(
         Checkpoints(),
         description="What a killed stage goes on from when it is tried again; null: it begins anew.",
@@ -71,6 +84,23 @@ class Training(Strict):
                 raise ValueError(f"'{idle}' has no effect: no rows are held out to look at: set validation, such as 0.05")
         elif self.validate_from > self.epochs:
             raise ValueError(f"validate_from: there is no epoch {self.validate_from}: epochs is {self.epochs}")
+        return self
+
+    @model_validator(mode="after")
+    def _is_shared_out_as_it_can_be(self) -> Training:
+        if self.batch_size is not None and self.batch_size < self.processes:
+            raise ValueError(
+                f"batch_size: {self.batch_size} rows a step leave some of {self.processes} processes without any: say more rows"
+            )
+        if self.shard is None:
+            return self
+        if self.processes == 1:
+            raise ValueError("'shard' has no effect: one process holds all tables: say how many in processes, such as 2")
+        able = ("sgd",) if self.shard == "column" else ("sgd", "adagrad")
+        if self.optimizer not in able:
+            raise ValueError(
+                f"shard: {self.shard} isn't trained with optimizer: {self.optimizer}: say {' or '.join(able)}, or leave shard out"
+            )
         return self
 
     @property
@@ -160,6 +190,10 @@ class Model(Strict):
                 raise ValueError(f"train: '{idle[0]}' has no effect: {why}: leave it out")
             if self.framework != "tensorflow":
                 raise ValueError(f"'framework' has no effect: {why}: leave it out")
+        elif self.train.processes > 1 and ":" in self.family:
+            raise ValueError("train: 'processes' has no effect: a family of one's own trains in one process: leave it out")
+        elif self.train.processes > 1 and self.framework != "torch":
+            raise ValueError(f"train.processes: {self.framework} trains in one process here: say framework: torch, or leave it out")
         return self
 
     @model_validator(mode="after")

@@ -80,3 +80,29 @@ def test_every_preset_is_one_of_its_family() -> None:
     for name, preset in PRESETS.items():
         assert Model.model_validate({"preset": name}).family == preset.family
         assert preset.about and name not in FAMILIES
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ({"train": {"processes": 2}}, "train.processes: tensorflow trains in one process here: say framework: torch"),
+        ({"family": "ease", "train": {"processes": 2}}, "'processes' has no effect: ease is solved at once"),
+        ({"family": "mine.family:Mine", "train": {"processes": 2}}, "'processes' has no effect: a family of one's own"),
+        ({"framework": "torch", "train": {"processes": 65}}, "less than or equal to 64"),
+        ({"framework": "torch", "train": {"processes": 4, "batch_size": 3}}, "3 rows a step leave some of 4 processes without any"),
+        ({"framework": "torch", "train": {"shard": "row"}}, "'shard' has no effect: one process holds all tables"),
+        ({"framework": "torch", "train": {"shard": "row", "processes": 2}}, "isn't trained with optimizer: adam: say sgd or adagrad"),
+        (
+            {"framework": "torch", "train": {"shard": "column", "processes": 2, "optimizer": "adagrad"}},
+            "column isn't trained with optimizer: adagrad: say sgd, or",
+        ),
+    ],
+)
+def test_processes_and_shards_that_cannot_be_are_refused(model: Mapping[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        Model.model_validate(model)
+
+
+@pytest.mark.parametrize("train", [{"processes": 2}, {"processes": 64, "shard": "column", "optimizer": "sgd"}])
+def test_what_can_be_shared_out_is_taken(train: Mapping[str, Any]) -> None:
+    assert Model.model_validate({"framework": "torch", "train": train}).train.processes == train["processes"]
