@@ -18,7 +18,7 @@ from pipelines.models import wide_deep as wide_deeps
 from pipelines.models.mlp import architecture_of
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.losses import InBatch
-from pipelines.models.neural.network import Add, Dense, Dropout, Interact, Join, Length, Network, Norm, Part, Product, Total
+from pipelines.models.neural.network import Add, Dense, Dropout, Interact, Join, LayerNorm, Length, Network, Norm, Part, Product, Total
 from pipelines.models.neural.weights import Weights, begin
 from pipelines.models.tables import Table
 from pipelines.models.two_tower import architecture_of as towers_of
@@ -64,7 +64,8 @@ def everything(rate: float = 0.0) -> Architecture:
             Product("gmf", ("direction", "right")),
             Total("inner", ("gmf",)),
             Interact("pairs", ("user", "item", "genres"), itself=True),
-            Join("features", ("user", "item", "genres", "tags", "year", "price", "photo", "pairs")),
+            LayerNorm("level", ("photo",)),
+            Join("features", ("user", "item", "genres", "tags", "year", "price", "level", "pairs")),
             Dense("hidden", ("features",), 8),
             Norm("norm", ("hidden",)),
             Dropout("dropout", ("norm",), rate),

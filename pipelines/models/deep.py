@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pipelines.features.graph import Graph
+from pipelines.features.operators.vector import Vector
 from pipelines.models.neural.architecture import Architecture
-from pipelines.models.neural.network import Dense, Dropout, Node, Norm
+from pipelines.models.neural.network import Dense, Dropout, LayerNorm, Network, Node, Norm
 from pipelines.models.tables import Table, check_size
-from shared.contracts.families import DeepParams
+from shared.contracts.families import DeepParams, TwoTowerParams
 from shared.domain.errors import Invalid
 
 Numbers = tuple[tuple[str, int | None], ...]
@@ -50,10 +52,36 @@ def check_same(name: str, wanted: Any, before: Any) -> None:
         raise Invalid(f"model.params.{name}: {wanted} is not the parent's {before}: a warm run can't change it, start a full one")
 
 
-def planned(graph: Graph, params: DeepParams, tables: Sequence[Table], architecture_of: Of) -> Architecture:
+def levelled(architecture: Architecture, graph: Graph, params: DeepParams | TwoTowerParams, parent: Architecture | None) -> Architecture:
+    """Vectors of `vector`, each by itself, unless the parameters say otherwise."""
+    made = {feature.name for one in graph.operators if isinstance(one, Vector) for feature in one.features}
+    vectors = [name for name, _ in architecture.numbers if name in made]
+    if not vectors:
+        if not params.layer_norm:
+            raise Invalid("model.params: 'layer_norm' has no effect: no feature that the model takes is a vector: leave it out")
+        return architecture
+    if parent is not None:
+        check_same("layer_norm", params.layer_norm, any(isinstance(one, LayerNorm) for one in parent.network.nodes))
+    return level(architecture, vectors) if params.layer_norm else architecture
+
+
+def level(architecture: Architecture, vectors: Sequence[str]) -> Architecture:
+    """Each of these features goes through a layer norm of its own before anything looks at it."""
+    names = {name: f"~level_{name}" for name in vectors}
+    nodes: list[Node] = [LayerNorm(node, (name,)) for name, node in names.items()]
+    for one in architecture.network.nodes:
+        nodes.append(replace(one, of=tuple(names.get(name, name) for name in one.of)))
+        names.pop(one.name, None)  # from here on the name is this node's
+    return replace(architecture, network=Network(tuple(nodes)))
+
+
+def planned(
+    graph: Graph, params: DeepParams, tables: Sequence[Table], architecture_of: Of, parent: Architecture | None = None
+) -> Architecture:
     """Refused where a parameter would have no effect, and what couldn't be exported."""
     if params.pooling != type(params)().pooling and not any(one.length for one in tables):
         raise Invalid("model.params: 'pooling' has no effect: no feature has several codes a row: leave it out")
-    architecture = architecture_of(tuple(tables), params, tuple((one.name, one.width) for one in graph.numbers))
+    numbers = tuple((one.name, one.width) for one in graph.numbers)
+    architecture = levelled(architecture_of(tuple(tables), params, numbers), graph, params, parent)
     check_size(graph, architecture.size)
     return architecture

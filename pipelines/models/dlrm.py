@@ -49,7 +49,7 @@ def plan(graph: Graph, params: DlrmParams, parent: Architecture | None) -> Archi
         check_same("itself", params.itself, next(one.itself for one in parent.network.nodes if isinstance(one, Interact)))
         if graph.numbers:
             check_same("bottom", params.bottom, layers_of(parent, _BOTTOM)[:-1])
-    return planned(graph, params, plan_tables(graph, params.width, pooling=params.pooling), architecture_of)
+    return planned(graph, params, plan_tables(graph, params.width, pooling=params.pooling), architecture_of, parent)
 
 
 def architecture_of(tables: tuple[Table, ...], params: DlrmParams, numbers: Numbers = ()) -> Architecture:

@@ -39,7 +39,7 @@ def plan(graph: Graph, params: MlpParams, parent: Architecture | None) -> Archit
     if parent is not None:
         check_parent(parent, params)
     widths = {table.column: table.width for table in parent.tables} if parent is not None else None
-    return planned(graph, params, plan_tables(graph, params.width, widths, params.pooling), architecture_of)
+    return planned(graph, params, plan_tables(graph, params.width, widths, params.pooling), architecture_of, parent)
 
 
 def architecture_of(tables: tuple[Table, ...], params: MlpParams, numbers: Numbers = ()) -> Architecture:

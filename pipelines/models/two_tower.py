@@ -23,7 +23,7 @@ from pipelines.features.graph import Graph
 from pipelines.features.reading import Reads
 from pipelines.inputs.featured import UNKNOWN_SHARE
 from pipelines.inputs.tables import Catalogue, Codes, Users, stranger
-from pipelines.models.deep import check_pooling
+from pipelines.models.deep import check_pooling, levelled
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
 from pipelines.models.neural import plain
 from pipelines.models.neural.architecture import Architecture, load_architecture
@@ -120,7 +120,7 @@ def plan(graph: Graph, params: TwoTowerParams, parent: Architecture | None) -> A
     if params.pooling != TwoTowerParams().pooling and not any(one.length for one in tables):
         raise Invalid("model.params: 'pooling' has no effect: no feature of a user or an item has several codes a row: leave it out")
     numbers = tuple((one.name, one.width) for side in SIDES for one in graph.side(side) if one.kind != "code")
-    architecture = architecture_of(tables, numbers, (tuple(names[0]), tuple(names[1])), params)
+    architecture = levelled(architecture_of(tables, numbers, (tuple(names[0]), tuple(names[1])), params), graph, params, parent)
     if parent is not None and _shape(parent) != _shape(architecture):
         raise Invalid(
             "model.params: width, layers, normalise and temperature are not the parent's: a warm run can't change them, start a full one"

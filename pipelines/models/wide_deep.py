@@ -48,7 +48,7 @@ def plan(graph: Graph, params: WideDeepParams, parent: Architecture | None) -> A
     """What will be trained; refused here, before training, where it couldn't be exported or isn't as the parent's."""
     if parent is not None:
         check_parent(parent, params)
-    return planned(graph, params, tables_of(graph, params, parent), architecture_of)
+    return planned(graph, params, tables_of(graph, params, parent), architecture_of, parent)
 
 
 def tables_of(graph: Graph, params: WideDeepParams, parent: Architecture | None = None) -> tuple[Table, ...]:

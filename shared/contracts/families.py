@@ -56,6 +56,11 @@ class DeepParams(FamilyParams):
     pooling: Literal["mean", "sum"] = Field("mean", description="What becomes of the vectors of a column of several codes a row.")
     dropout: float = Field(0, ge=0, lt=1, description="After each hidden layer: the share of its numbers left out, in training alone.")
     batch_norm: bool = Field(False, description="Whether each hidden layer's output is normalised over the batch.")
+    layer_norm: bool = Field(
+        True,
+        description="Whether each vector of `vector` (of a picture, a text) is brought to mean 0 and variance 1 row by row, and scaled by "
+        "weights of its own, before it stands beside the rest.",
+    )
     negatives: int = Field(4, ge=0, le=100, description="Sampled negatives for each positive, drawn anew each epoch.")
     verified: bool = Field(
         False,
@@ -270,6 +275,11 @@ class TwoTowerParams(FamilyParams):
     )
     pooling: Literal["mean", "sum"] = Field("mean", description="What becomes of the vectors of a column of several codes a row.")
     dropout: float = Field(0, ge=0, lt=1, description="After each hidden layer: the share of its numbers left out, in training alone.")
+    layer_norm: bool = Field(
+        True,
+        description="Whether each vector of `vector` (of a picture, a text) is brought to mean 0 and variance 1 row by row, and scaled by "
+        "weights of its own, before it stands beside the rest.",
+    )
     normalise: bool = Field(
         True, description="Whether vectors are of one length: then the score is their cosine, divided by the temperature."
     )

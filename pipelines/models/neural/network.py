@@ -23,6 +23,8 @@ SMALLEST = 1e-3
 """What is added to a variance before it divides."""
 SHORTEST = 1e-12
 """What is added to the square of a length before it divides."""
+FLATTEST = 1e-6
+"""What is added to the variance of one row's numbers before it divides: a vector of length 1 has little."""
 
 
 class Operations(Protocol):
@@ -49,6 +51,9 @@ class Operations(Protocol):
 
     def normalise(self, rows: Any, path: str) -> Any:
         """By the batch's mean and variance in training, later by the moving ones."""
+
+    def level(self, rows: Any, gamma: Any, beta: Any) -> Any:
+        """Each row by its own mean and variance, then times one weight a number, plus another."""
 
 
 class Lowered(Protocol):
@@ -262,6 +267,29 @@ class Norm(Node):
 
 
 @dataclass(frozen=True)
+class LayerNorm(Node):
+    """Each row to mean 0 and variance 1 by itself, then scaled and moved, number by number. A row of zeros is moved alone."""
+
+    kind = "layer_norm"
+
+    def width(self, widths: Sequence[int]) -> int:
+        return widths[0]
+
+    def weights(self, widths: Sequence[int]) -> dict[str, Shape]:
+        return {"gamma": (widths[0],), "beta": (widths[0],)}
+
+    def apply(self, on: Operations, inputs: Sequence[Any]) -> Any:
+        return on.level(inputs[0], on.weight(self.path("gamma")), on.weight(self.path("beta")))
+
+    def lower(self, on: Lowered, inputs: Sequence[str]) -> str:
+        """Not by ONNX's own operator: runtimes take a variance as the difference of two sums, which of a flat row is rounding."""
+        from_mean = on.node("Sub", inputs[0], on.node("ReduceMean", inputs[0], axes=[1]))
+        variance = on.node("ReduceMean", on.node("Mul", from_mean, from_mean), axes=[1])
+        level = on.node("Div", from_mean, on.node("Sqrt", on.node("Add", variance, on.constant(np.float32(FLATTEST)))))
+        return on.node("Add", on.node("Mul", level, on.weight(self.path("gamma"))), on.weight(self.path("beta")))
+
+
+@dataclass(frozen=True)
 class Dropout(Node):
     """In training each number is left out with this chance, and the others make up for it."""
 
@@ -278,7 +306,9 @@ class Dropout(Node):
         return inputs[0]
 
 
-KINDS: Mapping[str, type[Node]] = {one.kind: one for one in (Join, Part, Product, Add, Total, Interact, Length, Dense, Norm, Dropout)}
+KINDS: Mapping[str, type[Node]] = {
+    one.kind: one for one in (Join, Part, Product, Add, Total, Interact, Length, Dense, Norm, LayerNorm, Dropout)
+}
 
 
 @dataclass(frozen=True)

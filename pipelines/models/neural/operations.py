@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.models.neural.network import SHORTEST, SMALLEST
+from pipelines.models.neural.network import FLATTEST, SHORTEST, SMALLEST
 
 MOMENTUM = 0.9
 """What the moving mean and variance keep of themselves at a step."""
@@ -76,6 +76,12 @@ class Learning:
         for name, value in (("mean", mean), ("variance", variance)):
             self.moved[f"{path}/{name}"] = self._moving[f"{path}/{name}"] * MOMENTUM + value * (1 - MOMENTUM)
         return self._scaled(wide, path, mean, variance, rows.dtype)
+
+    def level(self, rows: Any, gamma: Any, beta: Any) -> Any:
+        ops, wide = self._ops, self._ops.cast(rows, "float32")
+        wide = wide - ops.mean(wide, axis=1, keepdims=True)
+        wide = wide / ops.sqrt(ops.mean(wide * wide, axis=1, keepdims=True) + FLATTEST)
+        return ops.cast(wide, rows.dtype) * gamma + beta
 
     def _scaled(self, wide: Any, path: str, mean: Any, variance: Any, dtype: Any) -> Any:
         scale = self._weights[f"{path}/gamma"] / self._ops.sqrt(variance + SMALLEST)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pipelines.features.columns import NULL
 from pipelines.inputs.tables import Codes
 from pipelines.models.neural.architecture import Architecture, table_path
-from pipelines.models.neural.network import SHORTEST, SMALLEST
+from pipelines.models.neural.network import FLATTEST, SHORTEST, SMALLEST
 from pipelines.models.tables import Table
 
 Floats = NDArray[np.float32]
@@ -71,6 +71,13 @@ class Plain:
         scale = gamma / np.sqrt(variance + np.float32(SMALLEST))
         found: Floats = rows * scale
         found += beta - mean * scale
+        return found
+
+    def level(self, rows: Floats, gamma: Floats, beta: Floats) -> Floats:
+        found: Floats = rows - rows.mean(axis=1, keepdims=True)
+        found /= np.sqrt((found * found).mean(axis=1, keepdims=True) + np.float32(FLATTEST))
+        found *= gamma
+        found += beta
         return found
 
 
