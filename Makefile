@@ -6,11 +6,13 @@ IMAGE ?= eyas:0.1.0
 BASE ?= python:3.11-slim
 IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
-# uv would take what an index has; pip takes a build for this CPU where PIP_FIND_LINKS names a folder that has one.
-TORCH = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock $$(sed -n 's/^ *"\(torch==[^"]*\)",*$$/\1/p' pyproject.toml)
+# What the lock doesn't have. uv would take what an index has; pip takes a build for this CPU where PIP_FIND_LINKS names a folder that has one.
+BESIDE = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock
+TORCH = $(BESIDE) $$(sed -n 's/^ *"\(torch==[^"]*\)",*$$/\1/p' pyproject.toml)
+JAX = $(BESIDE) $$(sed -n 's/^ *"\(jax\(lib\)*==[^"]*\)",*$$/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-nvtabular setup-torch demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop lock doctor clean lint-api security
+.PHONY: help setup setup-nvtabular setup-torch setup-jax demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop lock doctor clean lint-api security
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -26,6 +28,7 @@ setup: .venv/.ready ## the virtual environment, from the lock (the other targets
 	    while kill -0 $$! 2>/dev/null; do printf .; sleep 1; done; echo; wait $$!
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@test ! -e .venv/.torch || { echo "PyTorch again, which the lock doesn't have" && $(TORCH); }
+	@test ! -e .venv/.jax || { echo "JAX again, which the lock doesn't have" && $(JAX); }
 	@touch $@
 
 setup-nvtabular: .venv-nvtabular/.ready ## the environment of the other ETL engine, NVTabular on this CPU (about 900 MB)
@@ -42,6 +45,13 @@ setup-torch: .venv/.torch ## PyTorch beside the rest in .venv (about 860 MB for 
 .venv/.torch: .venv/.ready
 	@echo "installing PyTorch into .venv (once)"
 	@$(TORCH)
+	@touch $@
+
+setup-jax: .venv/.jax ## JAX beside the rest in .venv (about 300 MB, for a CPU)
+
+.venv/.jax: .venv/.ready
+	@echo "installing JAX into .venv (once)"
+	@$(JAX)
 	@touch $@
 
 demo: setup ## the whole life of a model, embedded, with a real Triton; writes var/demo/summary.json
@@ -141,7 +151,7 @@ bench-loader: setup setup-torch ## batches of 4 and 16 million MovieLens-shaped 
 	@$(BIN)/python -m benchmarks.loader --profile
 	@$(BIN)/python -m benchmarks.loader_doors
 
-bench-train: setup setup-torch ## steps of the neural families beside the same models in plain Keras and torch, as tables grow, with each switch on and off; against the machine's own limit
+bench-train: setup setup-torch setup-jax ## steps of the neural families beside the same models in plain Keras and torch, as tables grow, with each switch on and off; against the machine's own limit
 	@$(BIN)/python -m benchmarks.train
 
 bench-criteo: setup ## dlrm, wide_deep, mlp and XGBoost on clicks of Criteo's shape, against the best that anything can do there

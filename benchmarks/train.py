@@ -30,6 +30,7 @@ from benchmarks.train_machine import Limits
 FRAMEWORKS = ("tensorflow", "torch")
 OURS = tuple(f"eyas on {name}" for name in FRAMEWORKS)
 LIKES = ("eyas in numpy", "keras: rows of likes", "torch: rows of likes")
+JAX = "eyas on jax"
 PEERS = ("keras: model.fit", "torch: plain loop", "torch: plain loop, sparse")
 TIMES = (1, 10, 100, 1_000)
 Turns = Sequence[tuple[Case | LikesCase, Sequence[str]]]
@@ -66,11 +67,11 @@ def _parts(batch: int) -> dict[str, list[tuple[Case | LikesCase, Sequence[str]]]
     rows = 2_000 if batch > 512 else 200
     return {
         "families": [
-            (train_cases.movielens(batch), [*OURS, *PEERS]),
-            (train_cases.neumf(batch), [*OURS, *PEERS]),
+            (train_cases.movielens(batch), [*OURS, JAX, *PEERS]),
+            (train_cases.neumf(batch), [*OURS, JAX, *PEERS]),
             (train_cases.movielens_likes(), LIKES),
         ],
-        "growth": [(train_cases.grown(batch, times, rows), [*OURS, *PEERS]) for times in TIMES],
+        "growth": [(train_cases.grown(batch, times, rows), [*OURS, JAX, *PEERS]) for times in TIMES],
         "fused": [(train_cases.many(batch), [*ours(), *ours("tables apart"), *PEERS])],
         "padded": [
             (replace(train_cases.odd(batch, aligned=aligned), name=f"widths by rule, {'padded' if aligned else 'as they are'}"), OURS)

@@ -185,7 +185,7 @@ def _likes_torch(case: LikesCase, batches: Sequence[Any], steps: int) -> tuple[f
 CONTENDERS = {
     one.name: one
     for one in (
-        *(_eyas(framework) for framework in ("tensorflow", "torch")),
+        *(_eyas(framework) for framework in ("tensorflow", "torch", "jax")),
         *(_eyas(framework, fused=False) for framework in ("tensorflow", "torch")),
         *(_eyas(framework, jit=True) for framework in ("tensorflow", "torch")),
         *(_eyas(framework, half=True) for framework in ("tensorflow", "torch")),
@@ -214,7 +214,7 @@ def read_case(path: Path) -> Case | LikesCase:
 
 def main() -> None:
     contender, case, steps = CONTENDERS[sys.argv[1]], read_case(Path(sys.argv[2])), int(sys.argv[3])
-    os.environ["KERAS_BACKEND"] = "torch" if contender.framework == "torch" else "tensorflow"
+    os.environ["KERAS_BACKEND"] = "tensorflow" if contender.framework == "numpy" else contender.framework
     seconds, losses = contender.train(case, list(case.batches(KEPT)), steps)
     sys.stdout.write(json.dumps({"seconds": seconds / steps, "first": losses[0], "last": float(np.mean(losses[-4:]))}) + "\n")
 

@@ -28,7 +28,7 @@ class Limits:
 
 
 def measured() -> Limits:
-    found = [watched([sys.executable, "-m", "benchmarks.train_machine", which])[0] for which in ("numpy", "tensorflow", "torch")]
+    found = [watched([sys.executable, "-m", "benchmarks.train_machine", which])[0] for which in ("numpy", "tensorflow", "torch", "jax")]
     return Limits({name: rate for one in found for name, rate in one["products"].items()}, found[0]["bandwidth"])
 
 
@@ -47,6 +47,11 @@ def main() -> None:
         for kind in ("float32", "bfloat16"):
             pair = [tf.cast(one, kind) for one in (left, right)]
             runs[f"tensorflow {kind}"] = lambda pair=pair: tf.matmul(*pair).numpy()  # type: ignore[misc]
+    elif which == "jax":
+        from jax import numpy as jnp
+
+        two = [jnp.array(one) for one in (left, right)]
+        runs["jax float32"] = lambda: jnp.matmul(*two).block_until_ready()
     else:
         import torch
 

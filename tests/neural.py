@@ -129,6 +129,8 @@ def main() -> None:
     found: dict[str, Any] = {}
     for variant, settings in VARIANTS.items():
         found |= {f"{variant}/{what}": value for what, value in _first_steps(framework, variant, settings).items()}
+    if name == "jax":
+        found |= _programs(framework)
     with Path(out).open("wb") as stream:
         np.savez(stream, **found)
 
@@ -147,6 +149,31 @@ def _first_steps(framework: Any, variant: str, settings: dict[str, Any]) -> dict
     step.restore(before)
     repeated = np.array([again, [float(step(batch(seed))) for seed in (20, 21)]])
     return {"losses": np.array(losses), "repeated": repeated, **scores, **{f"weights/{path}": one for path, one in weights.items()}}
+
+
+def _programs(framework: Any) -> dict[str, Any]:
+    """Of batches that read more and fewer rows: how many each read, how many programs there were by then, and whether tables stay where
+    they are."""
+    from pipelines.models.neural.step import How, NeuralStep
+
+    big = tuple(replace(one, cardinality=20_000) if one.column == "user" else one for one in tables())
+    architecture = architecture_of(big, MlpParams(layers=(8,)), NUMBERS)
+    step, traced, places, found = NeuralStep(framework, architecture, begin(architecture, 1), How()), 0, set(), []
+    forward = step._forward
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal traced
+        traced += 1
+        return forward(*arguments)
+
+    step._differentiated = framework.differentiated(counted, list(step._dense.values()), False)
+    for seed in range(12):
+        one = batch(seed, 1024 if seed == 11 else 2048)
+        one.columns["user"][:] = np.random.default_rng(seed).integers(0, 20_000, len(one))
+        step(one)
+        places.add(step._tables[0].value.unsafe_buffer_pointer())
+        found.append((len(np.unique(one.columns["user"])), traced))
+    return {"programs": np.array(found), "same_memory": np.array([len(places) == 1])}
 
 
 if __name__ == "__main__":

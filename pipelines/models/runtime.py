@@ -1,4 +1,4 @@
-"""Loads Keras on TensorFlow or on torch: late, because it takes seconds, quietly, because a banner would bury what matters, and with no
+"""Loads Keras on TensorFlow, torch or JAX: late, because it takes seconds, quietly, because a banner would bury what matters, and with no
 more of a GPU's memory than it is to have.
 
 TensorFlow writes its information lines straight to the process's stderr before any setting of ours counts. They are held
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -61,6 +63,36 @@ def load_torch() -> Any:
     import keras  # noqa: F401
 
     return torch
+
+
+def load_jax() -> Any:
+    """And Keras on it. JAX takes its share of a GPU when it first runs: a share of the smallest that is there."""
+    os.environ["KERAS_BACKEND"] = "jax"
+    cap_jax()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    with _quiet():
+        import jax
+
+        jax.devices()
+    import keras  # noqa: F401
+
+    return jax
+
+
+def cap_jax() -> None:
+    if os.environ.get(GPU_MEMORY) and (sizes := _gpu_sizes()):
+        share = min(1.0, _bytes(os.environ[GPU_MEMORY]) / min(sizes))
+        os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{share:.4f}"
+
+
+def _gpu_sizes() -> list[int]:
+    """Bytes of each, asked of the driver: asking JAX would take them."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    asked = [tool, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603  what PATH has
+    return [int(line) * MEBIBYTE for line in found.stdout.split() if line.isdigit()]
 
 
 def _loaded() -> bool:

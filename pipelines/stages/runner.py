@@ -27,7 +27,7 @@ from shared.contracts.strict import read
 from shared.contracts.yaml12 import load
 from shared.domain.errors import BadData, Conflict, Invalid, NotFound
 
-LIBRARIES = ("polars", "numpy", "keras", "tensorflow-cpu", "onnx", "onnxruntime", "scipy", "torch")
+LIBRARIES = ("polars", "numpy", "keras", "tensorflow-cpu", "onnx", "onnxruntime", "scipy", "torch", "jax")
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ def examine(home: Path) -> Sequence[Finding]:
         *folder(home),
         pipelines(),
         torch(),
+        jax(),
         *triton(),
         shared_memory(),
         *(port(part, number) for part, number in _PORTS),
@@ -90,6 +91,12 @@ def torch() -> Finding:
     there = find_spec("torch") is not None
     mend = "make setup-torch, or pip install 'eyas[torch]': the loader then gives batches to PyTorch, too"
     return Finding("PyTorch", there, version("torch") if there else "not installed", mend, needed=False)
+
+
+def jax() -> Finding:
+    there = find_spec("jax") is not None
+    mend = "make setup-jax, or pip install 'eyas[jax]': models can then be trained on it (model.framework: jax)"
+    return Finding("JAX", there, version("jax") if there else "not installed", mend, needed=False)
 
 
 def triton() -> Sequence[Finding]:

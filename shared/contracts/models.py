@@ -43,7 +43,7 @@ class Training(Strict):
     compile: bool = Field(
         False,
         description="Whether layers and their gradients are compiled: by XLA on TensorFlow, by torch.compile on torch, which needs a C++ "
-        "compiler where the stage runs.",
+        "compiler where the stage runs. JAX compiles every step anyhow.",
     )
     validation: float = Field(
         0,
@@ -132,10 +132,10 @@ class Model(Strict):
         description=" ".join(f"`{name}`: {kind.meaning}" for name, kind in families.FAMILIES.items())
         + " `module:Class`: one's own, out of a module that the operator allows. A popularity baseline is always trained beside it.",
     )
-    framework: Literal["tensorflow", "torch"] = Field(
+    framework: Literal["tensorflow", "torch", "jax"] = Field(
         "tensorflow",
-        description="What trains a family that is trained in steps: Keras on it. `torch` has to be installed where the stage runs "
-        "(make setup-torch); what is judged and served is the same.",
+        description="What trains a family that is trained in steps: Keras on it. `torch` and `jax` have to be installed where the stage "
+        "runs (make setup-torch, make setup-jax); what is judged and served is the same.",
     )
     params: Annotated[Params, BeforeValidator(_params)] = Field(
         {},
@@ -172,8 +172,6 @@ class Model(Strict):
             if isinstance(family, str) and params_of(family) is None:
                 raise unknown_name("model family", family, cls.FAMILIES, cls.PLANNED)
             value = _with_usual(value, family)
-            if value.get("framework") == "jax":
-                raise unknown_name("framework", "jax", ["tensorflow", "torch"], {"jax"})
             ranges = value.get("tune")
             if odd := [name for name in ranges if not re.match(_TUNED, str(name))] if isinstance(ranges, dict) else []:
                 raise ValueError(f"tune: '{odd[0]}' is no setting's name: write params.{odd[0]} or train.{odd[0]}")
@@ -194,6 +192,8 @@ class Model(Strict):
             raise ValueError("train: 'processes' has no effect: a family of one's own trains in one process: leave it out")
         elif self.train.processes > 1 and self.framework != "torch":
             raise ValueError(f"train.processes: {self.framework} trains in one process here: say framework: torch, or leave it out")
+        if self.framework == "jax" and self.train.compile:
+            raise ValueError("train: 'compile' has no effect: jax compiles every step: leave it out")
         return self
 
     @model_validator(mode="after")

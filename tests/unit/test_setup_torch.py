@@ -1,4 +1,4 @@
-"""`make setup-torch` in a folder of its own, with an environment that only notes what it is asked."""
+"""`make setup-torch` and `make setup-jax` in a folder of its own, with an environment that only notes what it is asked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import pytorch
+from tests import jax, pytorch
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,6 +57,25 @@ def test_the_version_stands_in_one_place(clone: Path) -> None:
     project = clone / "pyproject.toml"
     project.write_text(project.read_text().replace("torch==2.13.0", "torch==9.9"))
     assert _asked(clone, "setup-torch")[-1] == "python -m pip torch==9.9"
+
+
+def test_jax_is_set_up_likewise(clone: Path) -> None:
+    assert not any("jax" in one for one in _asked(clone, "setup"))
+    assert _asked(clone, "setup-jax")[-1] == "python -m pip jaxlib==0.6.2"
+    assert "jax==0.6.2 jaxlib==0.6.2" in (clone / "asked").read_text()
+    assert _asked(clone, "setup-jax") == []
+    _later(clone / "requirements.lock", than=clone / ".venv/.ready")
+    assert _asked(clone, "setup")[-1] == "python -m pip jaxlib==0.6.2"
+
+
+def test_where_jax_is_missing_tests_are_skipped_and_those_of_ci_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "find_spec", lambda name: None)
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match=r"^JAX is missing: make setup-jax$"):
+        jax.there()
+    monkeypatch.delenv("CI")
+    with pytest.raises(pytest.skip.Exception, match=r"^JAX is missing: make setup-jax$"):
+        jax.there()
 
 
 def test_where_it_is_missing_tests_are_skipped_and_those_of_ci_fail(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from benchmarks.train_contenders import CONTENDERS, read_case, write_case
 from benchmarks.train_machine import Limits
 from pipelines.models.tables import Table
 
-LIMITS = Limits({f"{one} {kind}": 1e11 for one in train.FRAMEWORKS for kind in ("float32", "bfloat16")}, 1e10)
+LIMITS = Limits({f"{one} {kind}": 1e11 for one in (*train.FRAMEWORKS, "jax") for kind in ("float32", "bfloat16")}, 1e10)
 
 
 def test_a_case_is_written_and_read_and_its_batches_are_the_same_ones(tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ from shared.domain.errors import BadData
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
+LEAST = 256
+BEYOND = np.iinfo(np.int32).max
+"""A place that no table has."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,22 @@ class Reading:
     places: Ints
     """[columns, rows of the batch]: where the columns of one code a row find theirs."""
     lists: tuple[List, ...]
+
+
+def steady(reading: Reading) -> Reading:
+    """Filled up to a size that most batches of so many rows have, by places that aren't there."""
+    return Reading(_filled(reading.rows), reading.places, tuple(map(_steady, reading.lists)))
+
+
+def _steady(one: List) -> List:
+    return List(_filled(one.places), _filled(one.segments), one.offsets, one.shares)
+
+
+def _filled(places: Ints) -> Ints:
+    count = len(places)
+    step = max(LEAST, 1 << max(0, count.bit_length() - 3))  # at most a quarter is filled in vain
+    missing = -count % step
+    return np.concatenate([places, np.full(missing, BEYOND, np.int32)]) if missing else places
 
 
 class Reader:

@@ -16,9 +16,9 @@ from pipelines.inputs.batches import Batch
 from pipelines.inputs.tables import Codes
 from pipelines.models.neural import plain
 from pipelines.models.neural.architecture import Architecture
-from pipelines.models.neural.frameworks import Framework
+from pipelines.models.neural.frameworks import Framework, Held
 from pipelines.models.neural.fused import Fused, fuse
-from pipelines.models.neural.lookup import Reader
+from pipelines.models.neural.lookup import Reader, steady
 from pipelines.models.neural.losses import Logistic, Loss
 from pipelines.models.neural.operations import HALF, Learning, Served
 from pipelines.models.neural.optimizers import Name, dense_of, rows_of
@@ -70,7 +70,7 @@ class NeuralStep:
         self._plain, self._last = None, batch.columns
         given = (*self._given(batch.columns), self._loss.targets(batch))
         if self._run is None:
-            self._run = self._on.compiled(self._step, given)
+            self._run = self._on.compiled(self._step, given, self._held)
         return self._run(*given)
 
     def score(self, columns: Codes) -> NDArray[np.float32]:
@@ -91,7 +91,7 @@ class NeuralStep:
 
         readings, numbers = self._given(columns)
         if self._own is None:
-            self._own = self._on.compiled(self._scored, (readings, numbers))
+            self._own = self._on.compiled(self._scored, (readings, numbers), self._held)
         found = self._own(readings, numbers)
         return np.asarray(ops.convert_to_numpy(found))
 
@@ -120,6 +120,11 @@ class NeuralStep:
         for at, variable in enumerate(self._others()):
             variable.assign(state[f"optimizer/{at}"])
 
+    @property
+    def _held(self) -> Held:
+        tables = [*self._tables, *(slot for slots in self._slots for slot in slots.values())]
+        return Held(tables, [*self._dense.values(), *self._moving.values(), *self._others()])
+
     def _others(self) -> list[Any]:
         return [*self._dense_optimizer.variables, self._chance.state]
 
@@ -131,6 +136,8 @@ class NeuralStep:
         readings = []
         for reader in self._readers:
             found = reader(columns)
+            if self._on.steady:
+                found = steady(found)
             lists = tuple((one.places, one.segments, one.offsets, one.shares) for one in found.lists)
             readings.append((found.rows, found.places, lists))
         return tuple(readings), {name: columns[name] for name, _ in self.architecture.numbers}

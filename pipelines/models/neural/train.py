@@ -45,7 +45,7 @@ def train_neural(
     report_sizes(architecture.tables, task.log)
 
     def begun() -> NeuralStep:
-        task.log.info("starting %s", {"tensorflow": "TensorFlow", "torch": "PyTorch"}[task.model.framework])
+        task.log.info("starting %s", {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}[task.model.framework])
         framework = load_framework(task.model.framework)
         if task.model.train.compile and (missing := framework.missing_compiler()):
             raise Invalid(f"model.train.compile: {missing}: leave it out, or give the stage an image that has one")

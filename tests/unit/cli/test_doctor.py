@@ -63,6 +63,9 @@ def test_without_pytorch_the_platform_runs_and_is_told_how_to_get_it(monkeypatch
     found = machine.torch()
     assert (found.good, found.needed, found.found) == (False, False, "not installed")
     assert "make setup-torch" in found.mend
+    found = machine.jax()
+    assert (found.good, found.needed, found.found) == (False, False, "not installed")
+    assert "make setup-jax" in found.mend
 
 
 def test_a_port_that_is_taken_is_said():

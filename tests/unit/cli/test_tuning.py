@@ -134,7 +134,7 @@ def test_a_training_is_asked_for_and_shown(eyas, tool, tmp_path, spec_file):
         (("--set", "widht=2"), "did you mean 'width'?"),
         (("--model", "nmf"), "unknown model family 'nmf': did you mean 'mf'?"),
         (("--search", "framework=tensorflow,torch"), "a search has one framework: say --set framework=torch"),
-        (("--set", "framework=jax"), "framework 'jax'"),
+        (("--set", "framework=mxnet"), "framework: expected 'tensorflow', 'torch' or 'jax', got 'mxnet'"),
         (("--set", "regularisation=NaN"), "params.regularisation"),
         (("--set", "width=" + "[" * 100_000), "params.width"),
         (("--search", f"width=1..{'0' * 5_000}"), "'from' is less than 'to'"),

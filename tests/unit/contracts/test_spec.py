@@ -164,7 +164,11 @@ def test_the_plans_say_what_the_spec_says() -> None:
         ("also: events", "since: 3661d", "data.interactions.since: expected a duration longer than nothing and of at most 3660d"),
         ("name: movies", "name: movies\nsplit: {test: 0d}", "split.test: expected a duration longer than nothing"),
         ('">= 4"', "'>= 1e999'", "schema.label.positive: expected a comparison with a finite number"),
-        ("name: movies", "name: movies\nmodel: {framework: [torch]}", "model.framework: expected 'tensorflow' or 'torch', got a list"),
+        (
+            "name: movies",
+            "name: movies\nmodel: {framework: [torch]}",
+            "model.framework: expected 'tensorflow', 'torch' or 'jax', got a list",
+        ),
         ("name: movies", "name: movies\nmodel: {family: [mlp]}", "model.family: expected text, got a list"),
         (
             "gates:",
@@ -269,6 +273,10 @@ def test_when_training_ends_can_be_said_and_only_where_it_has_an_effect() -> Non
         with pytest.raises(Invalid) as refused:
             parse_spec(_short(f"model: {{train: {{{wrong}}}}}"))
         assert why in str(refused.value)
+    with pytest.raises(Invalid, match="train: 'compile' has no effect: jax compiles every step: leave it out"):
+        parse_spec(_short("model: {framework: jax, train: {compile: true}}"))
+    with pytest.raises(Invalid, match="'framework' has no effect: mf has passes of its own"):
+        parse_spec(_short("model: {family: mf, framework: jax}"))
     with pytest.raises(Invalid, match="train: 'validation' has no effect: mf has passes of its own"):
         parse_spec(_short("model: {family: mf, train: {early_stop: {}, validation: 0.1}}"))
 
@@ -277,7 +285,6 @@ def test_when_training_ends_can_be_said_and_only_where_it_has_an_effect() -> Non
     "line",
     [
         "model: {family: session}",
-        "model: {framework: jax}",
         "resources: {train: {processes: 2}}",
         "serve: {retrieve: {fallback: popular}}",
     ],

@@ -1,10 +1,12 @@
-"""The same steps on TensorFlow and on torch, each in a process of its own."""
+"""The same steps on TensorFlow, on torch and on JAX, each in a process of its own."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,20 +14,27 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipelines.models import runtime
 from pipelines.models.neural import frameworks
 from shared.domain.errors import Invalid
-from tests import neural
+from tests import jax, neural
 from tests.pytorch import torch
 
-Found = Mapping[str, Mapping[str, Any]]
-"""By framework, of every variant."""
+Found = Callable[[str], Mapping[str, Any]]
+"""Of a framework, of every variant."""
+THERE = {"tensorflow": lambda: None, "torch": torch, "jax": jax.there}
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    torch()
     folder = tmp_path_factory.mktemp("steps")
-    return {name: _steps(name, folder / f"{name}.npz") for name in frameworks.NAMES}
+    taken = cache(lambda name: _steps(name, folder / f"{name}.npz"))
+
+    def of(name: str) -> Mapping[str, Any]:
+        THERE[name]()
+        return taken(name)
+
+    return of
 
 
 def _steps(name: str, out: Path) -> Mapping[str, Any]:
@@ -37,9 +46,10 @@ def _steps(name: str, out: Path) -> Mapping[str, Any]:
 
 
 @pytest.mark.requirement("L-04", "T-08")
+@pytest.mark.parametrize("other", ["torch", "jax"])
 @pytest.mark.parametrize("variant", ["adam", "adagrad", "sgd", "everything", "dlrm", "wide_deep", "towers"])
-def test_the_first_steps_on_torch_are_those_on_tensorflow(found: Found, variant: str) -> None:
-    ours, theirs = found["tensorflow"], found["torch"]
+def test_the_first_steps_are_those_on_tensorflow(found: Found, variant: str, other: str) -> None:
+    ours, theirs = found("tensorflow"), found(other)
     np.testing.assert_allclose(theirs[f"{variant}/losses"], ours[f"{variant}/losses"], rtol=2e-4)
     for name in ours:
         if name.startswith(f"{variant}/weights/"):
@@ -48,20 +58,43 @@ def test_the_first_steps_on_torch_are_those_on_tensorflow(found: Found, variant:
 
 @pytest.mark.parametrize("variant", neural.VARIANTS)
 @pytest.mark.parametrize("framework", frameworks.NAMES)
-def test_on_either_the_arrays_score_as_the_framework_does_and_what_is_kept_goes_on(found: Found, framework: str, variant: str) -> None:
-    one = found[framework]
+def test_on_each_the_arrays_score_as_the_framework_does_and_what_is_kept_goes_on(found: Found, framework: str, variant: str) -> None:
+    one = found(framework)
     np.testing.assert_allclose(one[f"{variant}/own"], one[f"{variant}/plain"], atol=1e-6)
     np.testing.assert_array_equal(*one[f"{variant}/repeated"])
 
 
 @pytest.mark.requirement("L-02")
+@pytest.mark.parametrize("framework", ["torch", "jax"])
 @pytest.mark.parametrize(("variant", "plain"), [("half", "adam"), ("jit", "adam"), ("towers_jit", "towers")])
-def test_half_precision_and_a_compiler_on_torch(found: Found, variant: str, plain: str) -> None:
-    np.testing.assert_allclose(found["torch"][f"{variant}/losses"], found["torch"][f"{plain}/losses"], rtol=0.03)
+def test_half_precision_and_a_compiler(found: Found, framework: str, variant: str, plain: str) -> None:
+    one = found(framework)
+    np.testing.assert_allclose(one[f"{variant}/losses"], one[f"{plain}/losses"], rtol=0.03)
 
 
-def test_torch_that_is_not_there_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frameworks.importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name))
+def test_jax_builds_few_programs_whatever_its_batches_read_and_writes_where_the_old_rows_lay(found: Found) -> None:
+    """Of twelve batches of 2,048 rows no two read equally many rows; the last one of an epoch has 1,024."""
+    programs, kept = found("jax")["programs"], found("jax")["same_memory"]
+    assert len(set(programs[:, 0])) > 8
+    assert programs[-1, 1] <= 3
+    assert kept.all()
+
+
+@pytest.mark.parametrize("name", ["torch", "jax"])
+def test_one_that_is_not_there_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch, name: frameworks.Name) -> None:
+    monkeypatch.setattr(frameworks.importlib.util, "find_spec", lambda asked: None if asked == name else find_spec(asked))
     monkeypatch.setitem(sys.modules, "keras", None)
-    with pytest.raises(Invalid, match="torch isn't installed where this stage runs: make setup-torch, or say tensorflow"):
-        frameworks.load_framework("torch")
+    with pytest.raises(Invalid, match=f"{name} isn't installed where this stage runs: make setup-{name}, or say tensorflow"):
+        frameworks.load_framework(name)
+
+
+@pytest.mark.parametrize(("gpus", "share"), [("16384\n", "0.5000"), ("16384\n10240\n", "0.8000"), ("", None)])
+def test_jax_takes_as_much_of_a_gpu_as_it_may(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpus: str, share: str | None) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\nprintf '{gpus}'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("EYAS_GPU_MEMORY", "8Gi")
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.1")
+    runtime.cap_jax()
+    assert os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] == (share or "0.1")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.models.neural.fused import fuse
-from pipelines.models.neural.lookup import Reader
+from pipelines.models.neural.lookup import BEYOND, Reader, steady
 from pipelines.models.tables import Table
 from shared.domain.errors import BadData
 from tests import neural
@@ -58,3 +58,19 @@ def test_a_code_beyond_its_vocabulary_is_named(odd: int) -> None:
     reader = Reader(fuse((Table("user", 5, 4, None), Table("item", 9, 4, None)))[0])
     with pytest.raises(BadData, match=f"feature 'user': code {odd} is beyond its vocabulary of 5: run etl again"):
         reader({"user": np.array([1, odd], np.int32), "item": np.array([1, 2], np.int32)})
+
+
+@given(seed=st.integers(0, 1000), rows=st.integers(1, 3000))
+@settings(max_examples=30, deadline=None)
+def test_what_differs_from_batch_to_batch_is_filled_up_by_a_quarter_at_most(seed: int, rows: int) -> None:
+    for fused in fuse(neural.tables()):
+        found = Reader(fused)(neural.batch(seed, rows).columns)
+        filled = steady(found)
+        pairs = [(found.rows, filled.rows)]
+        for one, other in zip(found.lists, filled.lists, strict=True):
+            pairs += [(one.places, other.places), (one.segments, other.segments)]
+            assert one.offsets is other.offsets and one.shares is other.shares
+        for short, long in pairs:
+            np.testing.assert_array_equal(long[: len(short)], short)
+            assert (long[len(short) :] == BEYOND).all()
+            assert len(long) % 256 == 0 and len(long) - len(short) < max(256, len(short) / 4 + 1)

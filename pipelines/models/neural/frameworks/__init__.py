@@ -6,18 +6,31 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
 
 from shared.domain.errors import Conflict, Invalid
 
-Name = Literal["tensorflow", "torch"]
+Name = Literal["tensorflow", "torch", "jax"]
 Tensor = Any
 Pure = Callable[..., tuple[Tensor, Any]]
 """A loss of tensors, and what else comes of it."""
 
 
+@dataclass(frozen=True)
+class Held:
+    """What a function reads and changes beside its arguments."""
+
+    tables: Sequence[Tensor]
+    variables: Sequence[Any]
+    """Keras'."""
+
+
 class Framework(Protocol):
     name: Name
+    steady: bool
+    """Whether another shape is another program, so that what differs from batch to batch is filled up. Filled are places: with such as
+    are beyond what they are places of, which `gather` gives zeros for, and `scatter`, `pool` and `summed` leave out."""
 
     def table(self, rows: Any) -> Tensor:
         """A variable of these rows, float32."""
@@ -39,7 +52,7 @@ class Framework(Protocol):
     def differentiated(self, function: Pure, weights: Sequence[Any], jit: bool) -> Callable[..., tuple[Tensor, Any, Any, Any]]:
         """`function(blocks, *others)` as one that gives its loss, what else came of it, and its gradients by blocks and by variables."""
 
-    def compiled(self, function: Callable[..., Tensor], like: Sequence[Any]) -> Callable[..., Tensor]:
+    def compiled(self, function: Callable[..., Tensor], like: Sequence[Any], held: Held) -> Callable[..., Tensor]:
         """As the framework runs it best. `like`: arguments as they will be, but for the number of rows: the last dimension of whole
         numbers, the first of others."""
 
@@ -55,9 +68,13 @@ def load_framework(name: Name) -> Framework:
     loaded = sys.modules.get("keras")
     if loaded is not None and loaded.backend.backend() != name:
         raise Conflict(f"Keras runs on {loaded.backend.backend()} in this process, and can't change to {name}: start another one")
-    if name == "torch" and importlib.util.find_spec("torch") is None:
-        raise Invalid("model.framework: torch isn't installed where this stage runs: make setup-torch, or say tensorflow")
+    if name != "tensorflow" and importlib.util.find_spec(name) is None:
+        raise Invalid(f"model.framework: {name} isn't installed where this stage runs: make setup-{name}, or say tensorflow")
     os.environ["KERAS_BACKEND"] = name
+    if name == "jax":
+        from pipelines.models.neural.frameworks.jax import Jax
+
+        return Jax()
     if name == "torch":
         from pipelines.models.neural.frameworks.torch import Torch
 

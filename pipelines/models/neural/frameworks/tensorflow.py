@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.models.neural.frameworks import Name, Pure, Tensor
+from pipelines.models.neural.frameworks import Held, Name, Pure, Tensor
 from pipelines.models.runtime import load_keras
 
 
@@ -15,6 +15,7 @@ class TensorFlow:
     """Implements Framework."""
 
     name: Name = "tensorflow"
+    steady = False
 
     def __init__(self) -> None:
         load_keras()
@@ -53,7 +54,7 @@ class TensorFlow:
 
         return tf.function(both, jit_compile=True, autograph=False) if jit else both
 
-    def compiled(self, function: Callable[..., Tensor], like: Sequence[Any]) -> Callable[..., Tensor]:
+    def compiled(self, function: Callable[..., Tensor], like: Sequence[Any], held: Held) -> Callable[..., Tensor]:
         tf = self._tf
 
         def spec(one: np.ndarray[Any, Any]) -> Any:

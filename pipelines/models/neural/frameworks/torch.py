@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.models.neural.frameworks import Name, Pure, Tensor
+from pipelines.models.neural.frameworks import Held, Name, Pure, Tensor
 from pipelines.models.runtime import load_torch
 
 
@@ -16,6 +16,7 @@ class Torch:
     """Implements Framework."""
 
     name: Name = "torch"
+    steady = False
 
     def __init__(self) -> None:
         self._torch = load_torch()
@@ -56,7 +57,7 @@ class Torch:
 
         return both
 
-    def compiled(self, function: Callable[..., Tensor], like: Sequence[Any]) -> Callable[..., Tensor]:
+    def compiled(self, function: Callable[..., Tensor], like: Sequence[Any], held: Held) -> Callable[..., Tensor]:
         def run(*arguments: Any) -> Tensor:
             with self._torch.no_grad():
                 return function(*self._tensors(arguments))

@@ -1,0 +1,114 @@
+"""A step on JAX: one program for each shape of a batch, which takes all that changes and gives it back in the same memory.
+
+JAX's arrays never change. So a table is a box with the array that it is now, and a compiled function is one of the boxes', the Keras
+variables' and a batch's arrays: what it was given of the first two is donated, so that XLA writes the new rows where the old ones lay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pipelines.models.neural.frameworks import Held, Name, Pure, Tensor
+from pipelines.models.runtime import load_jax
+
+
+class Box:
+    """What a table is by now."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Jax:
+    """Implements Framework."""
+
+    name: Name = "jax"
+    steady = True
+
+    def __init__(self) -> None:
+        self._jax = load_jax()
+        import keras
+
+        self._scope = keras.StatelessScope
+        self._tracing: tuple[Any, Sequence[Any]] = (None, ())
+        """In which scope, and of which variables."""
+
+    def table(self, rows: Any) -> Tensor:
+        return Box(self._jax.numpy.array(rows))
+
+    def fill(self, table: Tensor, rows: Any) -> None:
+        table.value = self._jax.numpy.array(rows)
+
+    def gather(self, table: Tensor, places: Tensor) -> Tensor:
+        """Zeros where there is no such place."""
+        return _value(table).at[places].get(mode="fill", fill_value=0)
+
+    def scatter(self, table: Tensor, places: Tensor, rows: Tensor) -> None:
+        """What has no place is dropped."""
+        table.value = table.value.at[places].set(rows, mode="drop")
+
+    def pool(self, rows: Tensor, places: Tensor, segments: Tensor, offsets: Tensor) -> Tensor:
+        return self._jax.ops.segment_sum(self.gather(rows, places), segments, len(offsets) - 1)
+
+    def summed(self, rows: Tensor, places: Tensor, count: Tensor) -> Tensor:
+        return self._jax.ops.segment_sum(rows, places, count)
+
+    def differentiated(self, function: Pure, weights: Sequence[Any], jit: bool) -> Callable[..., tuple[Tensor, Any, Any, Any]]:
+        """`jit` or not: a step is compiled as a whole."""
+
+        def both(blocks: Any, *others: Any) -> tuple[Tensor, Any, Any, Any]:
+            scope, variables = self._tracing
+            rest = [one for one in variables if not any(one is weight for weight in weights)]
+
+            def pure(blocks: Any, values: Any) -> Any:
+                known = [(one, scope.get_current_value(one)) for one in rest]
+                with self._scope([*zip(weights, values, strict=True), *known]) as inner:
+                    loss, more = function(blocks, *others)
+                return loss, (more, [inner.get_current_value(one) for one in rest])
+
+            values = [scope.get_current_value(one) for one in weights]
+            (loss, (more, changed)), found = self._jax.value_and_grad(pure, argnums=(0, 1), has_aux=True)(list(blocks), values)
+            for variable, value in zip(rest, changed, strict=True):
+                scope.add_update((variable, value))
+            return loss, more, *found
+
+        return both
+
+    def compiled(self, function: Callable[..., Tensor], like: Sequence[Any], held: Held) -> Callable[..., Tensor]:
+        def pure(tables: Any, values: Any, arguments: Any) -> Any:
+            kept = [one.value for one in held.tables]
+            try:
+                for box, table in zip(held.tables, tables, strict=True):
+                    box.value = table
+                with self._scope(list(zip(held.variables, values, strict=True))) as scope:
+                    self._tracing = scope, held.variables
+                    found = function(*arguments)
+                return found, [one.value for one in held.tables], [scope.get_current_value(one) for one in held.variables]
+            finally:
+                for box, table in zip(held.tables, kept, strict=True):
+                    box.value = table
+
+        program = self._jax.jit(pure, donate_argnums=(0, 1))
+
+        def run(*arguments: Any) -> Tensor:
+            found, tables, values = program([one.value for one in held.tables], [one.value for one in held.variables], arguments)
+            for box, table in zip(held.tables, tables, strict=True):
+                box.value = table
+            for variable, value in zip(held.variables, values, strict=True):
+                variable.assign(value)
+            return found
+
+        return run
+
+    def array(self, tensor: Tensor) -> Any:
+        return np.array(_value(tensor))
+
+    def missing_compiler(self) -> str | None:
+        return None
+
+
+def _value(table: Tensor) -> Any:
+    return table.value if isinstance(table, Box) else table
