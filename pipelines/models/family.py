@@ -21,6 +21,7 @@ from pipelines.inputs.tables import Catalogue, Codes
 from pipelines.models.popularity import Popularity
 from pipelines.models.tables import Table
 from pipelines.training.keeping import Keeping
+from pipelines.training.ranks import Rank
 from shared.contracts.models import Model
 
 Fetch = Callable[[str], Path]
@@ -50,6 +51,8 @@ class Task:
     """Bytes that the whole of it may take, where the spec says."""
     keeping: Keeping | None = None
     """Where a training that takes long keeps what it can go on from."""
+    rank: Rank | None = None
+    """Which of several processes this is."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """What every stage does around its work: read spec.json, fetch, run, publish one manifest, and exit with a meaning.
 
 Exit 0: published (or published already by an earlier try of this attempt). Exit 2: the data or the spec is at fault;
-the manifest says why, and trying again can't help. Exit 1: anything else; nothing was published.
+the manifest says why, and trying again can't help. Exit 1: anything else; nothing was published. Of a stage of several ranks
+(pipelines.training.ranks) rank 0 publishes; exit 3: a rank that lost the others.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.models.runtime import GPU_MEMORY
+from pipelines.stages.ranks import end_with_launcher, launch
+from pipelines.training.ranks import LEFT, LeftAlone, Rank, processes_of, rank_of
 from shared.artifacts import FsspecArtifacts, FsspecLive
 from shared.contracts.quantities import write_memory
 from shared.contracts.stage import Failure, Manifest, StageName, StageSpec
@@ -40,6 +43,8 @@ class Context:
     log: logging.Logger
     fetched: set[Path] = field(default_factory=set)
     kept: dict[str, Path] = field(default_factory=dict)
+    rank: Rank | None = None
+    """Which of several this process is."""
 
     def has(self, origin: str, name: str) -> bool:
         return name in self.spec.inputs.get(origin, {})
@@ -97,6 +102,11 @@ def main(stage: StageName, work: Work) -> None:
     except Invalid as error:
         log.error("refused: %s", error)
         code = 2
+    except LeftAlone as error:
+        sys.stderr.write(f"{stage}: failed: {error}\n")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(LEFT)  # threads of a broken group may never end
     except Exception as error:
         traceback.print_exc()
         reason = " ".join(str(error).split()) or "no message"
@@ -113,17 +123,23 @@ def _attempt(stage: StageName, work: Work, path: Path, log: logging.Logger) -> i
     if store.manifest(spec.attempt) is not None:
         log.info("attempt %s is published already; nothing to do", spec.attempt)
         return 0
+    rank = rank_of(spec)
+    if rank is None and processes_of(spec) > 1:
+        return launch(spec, path, log)
+    if rank is not None:
+        end_with_launcher()
     cap = getattr(spec.recommender.resources, stage).gpu_memory
     if cap is not None:
         os.environ[GPU_MEMORY] = write_memory(cap)
     started = datetime.now(UTC)
-    context, failure, outcome = Context(spec, path.parent, store, log), None, Outcome()
+    context, failure, outcome = Context(spec, path.parent, store, log, rank=rank), None, Outcome()
     try:
         outcome = work(context)
     except Invalid as error:
         failure = Failure(kind="data" if isinstance(error, BadData) else "spec", message=" ".join(str(error).split()))
         log.error("refused: %s", failure.message)
-    _publish(context, outcome, failure, started)
+    if rank is None or rank.leads:
+        _publish(context, outcome, failure, started)
     return 2 if failure else 0
 
 

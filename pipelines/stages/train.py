@@ -3,7 +3,8 @@
 Publishes: popularity.parquet (the baseline), model.json and what else the model's family keeps (pipelines.models.families),
 training.json of a family that takes steps, where candidates are to be retrieved and the family has no vectors, those files of an `mf`
 beside it (pipelines.models.retriever), and those of a further baseline, where the spec names one (pipelines.models.baseline). A warm run
-starts from the parent's. A try after one that was killed goes on from its checkpoint.
+starts from the parent's. A try after one that was killed goes on from its checkpoint. Of several ranks (pipelines.training.ranks) rank 0
+alone has something to publish.
 """
 
 from __future__ import annotations
@@ -23,14 +24,13 @@ from pipelines.models.retriever import IS_BESIDE, fetch_beside, save_beside, tra
 from pipelines.models.tables import report
 from pipelines.stages.runner import Context, Outcome, main
 from pipelines.training.keeping import Keeping, rests_on
+from pipelines.training.ranks import PartDone
 from pipelines.training.report import DOCUMENT
 from shared.domain.errors import Invalid
 
 
 def run(context: Context) -> Outcome:
     spec = context.spec.recommender.model
-    if spec.train.processes > 1:
-        raise Invalid("model.train.processes: one process trains until the next commits land: leave it out")
     graph = load_graph(context.fetcher("etl"))
     parent = context.fetcher("parent") if context.spec.mode == "warm" else None
     if parent is not None:
@@ -46,9 +46,15 @@ def run(context: Context) -> Outcome:
     catalogue = read_table(context.fetch("etl", "items.features.parquet"), graph, "item")
     people = read_table(context.fetch("etl", USERS), graph, "user") if context.has("etl", USERS) else None
     memory = context.spec.recommender.resources.train.memory
-    keeping = Keeping(context.live, rests_on(spec, context.spec.mode, context.spec.inputs), context.scratch, context.log)
-    task = Task(spec, graph, rows, catalogue, people, popularity, context.log, parent, history, memory, keeping)
-    fitted = family_of(spec.family, context.spec.families).train(task)
+    leads = context.rank is None or context.rank.leads
+    made_of = rests_on(spec, context.spec.mode, context.spec.inputs)
+    keeping = Keeping(context.live, made_of, context.scratch, context.log) if leads else None
+    task = Task(spec, graph, rows, catalogue, people, popularity, context.log, parent, history, memory, keeping, context.rank)
+    try:
+        fitted = family_of(spec.family, context.spec.families).train(task)
+    except PartDone:
+        context.log.info("rank %d has done its part", task.rank.number if task.rank is not None else 0)
+        return Outcome()
     check_trained(fitted.model, spec.family)
     files = dict(fitted.model.save(context.output))
     check_saved(spec.family, files)

@@ -24,7 +24,9 @@ from pipelines.training.ranking import rank_held
 from pipelines.training.report import Report
 from pipelines.training.soundness import check_memory, check_rows
 from pipelines.training.step import Step
+from pipelines.training.together import ALONE, Together
 from pipelines.training.validation import Validation, hold_out
+from shared.domain.errors import Invalid
 
 LOOKED = 4
 """Negatives sampled for each positive that is looked at, where none are to train on."""
@@ -83,9 +85,12 @@ class Material:
     size: BatchSize = field(compare=False)
 
 
-def run(task: Task, wants: Wants, begin: Callable[[], S]) -> Course[S]:
-    """`begin` sets the framework's seeds, then builds."""
+def run(task: Task, wants: Wants, begin: Callable[[], S], together: Together = ALONE) -> Course[S]:
+    """`begin` sets the framework's seeds, then builds. `together`: with whom its step is taken."""
     training, started = task.model.train, time.monotonic()
+    if training.processes > 1 and together is ALONE:
+        where = "what isn't a stage of a run" if task.rank is None else f"the family '{task.model.family}'"
+        raise Invalid(f"model.train.processes: {where} trains in one process: leave it out")
     check_rows(task.graph, task.rows, task.items, task.users, wants.negatives or wants.in_batch, task.parent is not None)
     check_memory(wants.weights, training.optimizer, task.memory)
     with material(task, wants) as given:
@@ -94,12 +99,12 @@ def run(task: Task, wants: Wants, begin: Callable[[], S]) -> Course[S]:
         look = None
         if given.held is not None:
             ranking = None
-            if training.ranks:
+            if training.ranks and together.leads:
                 keys = task.popularity.items
                 ranking = rank_held(given.held, given.batches.path, task.history, keys, given.held.path.parent, step.score)
             look = Validation(given.held, step.score, ranking)
         startup = time.monotonic() - started
-        report = Loop(step, given.batches, training, task.log, look, task.keeping).run()
+        report = Loop(step, given.batches, training, task.log, look, task.keeping, together=together).run()
     return Course(step, report, startup, given.size)
 
 

@@ -22,7 +22,8 @@ from pipelines.inputs.batches import Batches, Place
 from pipelines.training.keeping import BEST, Keeping, load_state, save_state
 from pipelines.training.losses import Losses
 from pipelines.training.report import Epoch, Report
-from pipelines.training.step import Step
+from pipelines.training.step import State, Step
+from pipelines.training.together import ALONE, Together
 from pipelines.training.validation import Validation, said
 from shared.contracts.models import Training
 from shared.contracts.progress import Progress
@@ -51,7 +52,8 @@ class Best:
 
 
 class Loop:
-    """`look`: at what isn't trained on, after each epoch. `keeping`: where checkpoints lie, and who is told how far it is."""
+    """`look`: at what isn't trained on, after each epoch. `keeping`: where checkpoints lie, and who is told how far it is. `together`: with
+    whom the step is taken; all of them go through the same, and the one that leads looks and keeps."""
 
     def __init__(
         self,
@@ -62,8 +64,10 @@ class Loop:
         look: Validation | None = None,
         keeping: Keeping | None = None,
         clock: Callable[[], float] = time.monotonic,
+        together: Together = ALONE,
     ) -> None:
         self._step, self._batches, self._training, self._log, self._look, self._clock = step, batches, training, log, look, clock
+        self._together = together
         self._rows = batches.rows_per_epoch()
         which = [batches.batch_size, self._rows, batches.loader.fingerprint]
         self._keeping = keeping if keeping is None else keeping.resting_on(batches=which)
@@ -96,10 +100,12 @@ class Loop:
             source = self._batches.placed(number - 1, self._place)
             while (found := self._next(source)) is not None:
                 batch, self._place = found
+                self._together.wish(lambda: self._checkpoint_due(1))
                 self._losses.add(self._step(batch), len(batch))
                 self._unkept += 1
-                if self._due():
-                    self._aside()
+                keep = self._together.granted(self._checkpoint_due)
+                if keep or self._clock() - self._said >= SAID_EVERY:
+                    self._aside(keep)
             self._losses.settle()
             rows, loss = self._losses.rows, self._losses.next_epoch()
         self._place = Place()
@@ -108,7 +114,7 @@ class Loop:
         self._seconds = self._waited = 0.0
         ended = self._compared(one)
         self._say(f"{one}, {one.rows_per_s:,.0f} rows/s, {self._left():.0f} s left")
-        if not ended and self._checkpoint_due():
+        if not ended and self._together.led(self._checkpoint_due):
             self._checkpoint()
         return ended
 
@@ -124,16 +130,14 @@ class Loop:
         yield
         self._seconds += self._clock() - self._running_since
 
-    def _due(self) -> bool:
-        return self._clock() - self._said >= SAID_EVERY or self._checkpoint_due()
-
-    def _checkpoint_due(self) -> bool:
-        wanted = self._training.checkpoint
-        if self._keeping is None or wanted is None or not self._unkept:
+    def _checkpoint_due(self, coming: int = 0) -> bool:
+        """`coming`: steps that are yet to be taken."""
+        wanted, unkept = self._training.checkpoint, self._unkept + coming
+        if self._keeping is None or wanted is None or not unkept:
             return False
-        return self._clock() - self._kept_at >= wanted.every.total_seconds() or (wanted.steps is not None and self._unkept >= wanted.steps)
+        return self._clock() - self._kept_at >= wanted.every.total_seconds() or (wanted.steps is not None and unkept >= wanted.steps)
 
-    def _aside(self) -> None:
+    def _aside(self, keep: bool) -> None:
         """What is said and kept in the midst of an epoch; the time of keeping isn't the training's."""
         now = self._clock()
         self._seconds += now - self._running_since
@@ -142,21 +146,22 @@ class Loop:
             rate = self._losses.rows / self._seconds if self._seconds else math.nan
             where = f"step {self._losses.step:,} of {self._steps:,}"
             self._say(f"{where}, loss {self._losses.mean:.4f}, {rate:,.0f} rows/s, {self._left():.0f} s left", within=True)
-        if self._checkpoint_due():
+        if keep:
             self._checkpoint()
         self._running_since = self._clock()
 
     def _looked(self, one: Epoch) -> Epoch:
         if self._look is None or one.number < self._training.validate_from:
             return one
-        began = self._clock()
-        values = self._look()
+        look, began = self._look, self._clock()
+        self._together.looking()
+        values, rows = self._together.led(lambda: [look(), look.rows])
         if not all(map(math.isfinite, values.values())):
             raise Invalid(
                 f"model.train.learning_rate: after epoch {one.number} the model answers with values that are no numbers;"
                 f" {self._training.learning_rate:g} with {self._training.optimizer} is too high: lower it"
             )
-        return replace(one, looked=values, look_seconds=self._clock() - began, look_rows=self._look.rows)
+        return replace(one, looked=values, look_seconds=self._clock() - began, look_rows=rows)
 
     def _compared(self, one: Epoch) -> str:
         """Keeps what is best so far. Why training ends here, if it does."""
@@ -170,11 +175,15 @@ class Loop:
             if self._better(value, best.value):
                 best.epoch, best.value = one.number, value
                 if not last:  # of the last epoch the step has the weights
-                    save_state(self._step.state(), self._best_path)
+                    self._keep_best()
             self._best = best
             if stop is not None and best.looks >= stop.patience:
                 return f"no better {self._metric} in {stop.patience} looks"
         return "all epochs are done" if last else ""
+
+    def _keep_best(self) -> None:
+        state = self._step.state()
+        self._together.led(lambda: save_state(state, self._best_path) and None)
 
     def _by(self, one: Epoch) -> str:
         """What epochs are compared by: what the spec says, or else what there is."""
@@ -194,7 +203,7 @@ class Loop:
         if self._best is not None:
             number, metric = self._best.epoch, self._metric
             if number != last:
-                self._step.restore(load_state(self._best_path))
+                self._step.restore(load_state(self._best_path) if self._together.leads else {})
             self._log.info("%s: epoch %d of %d is published, the best by %s", ended, number, last, said({metric: self._best.value}))
         return Report(
             self._training, self._batches.batch_size, tuple(self._epochs), number, metric, ended, self._kept, tuple(self._resumed)
@@ -231,8 +240,13 @@ class Loop:
         )
 
     def _checkpoint(self) -> None:
+        began, state = self._clock(), self._step.state()
+        self._together.led(lambda: self._kept_aside(state))
+        self._unkept, self._kept_at = 0, self._clock()
+        self._kept += self._kept_at - began
+
+    def _kept_aside(self, state: State) -> None:
         assert self._keeping is not None
-        began = self._clock()
         about = {
             "losses": self._losses.state,
             "place": list(self._place),
@@ -244,24 +258,22 @@ class Loop:
             "waited": self._waited,
             "kept": self._kept,
         }
-        self._keeping.keep(about, self._step.state(), self._best_path if self._best_path.exists() else None)
-        self._unkept, self._kept_at = 0, self._clock()
-        self._kept += self._kept_at - began
+        self._keeping.keep(about, state, self._best_path if self._best_path.exists() else None)
 
     def _go_on(self) -> None:
         """From the newest checkpoint, if there is one of the same."""
         found = self._keeping.found() if self._keeping is not None and self._training.checkpoint is not None else None
-        if found is None:
+        about = self._together.led(lambda: None if found is None else {**found.about, "attempt": found.attempt})
+        if about is None:
             return
-        about = found.about
-        self._step.restore(found.state)
-        if found.best is not None:
+        self._step.restore({} if found is None else found.state)
+        if found is not None and found.best is not None:
             shutil.move(found.best, self._best_path)
         self._losses.go_on(about["losses"])
         self._place = Place(*about["place"])
         self._epochs = [Epoch(**one) for one in about["epochs"]]
         self._best = None if about["best"] is None else Best(**about["best"])
         self._metric, self._seconds, self._waited, self._kept = (about[name] for name in ("metric", "seconds", "waited", "kept"))
-        at = {"attempt": found.attempt, "epoch": len(self._epochs) + 1, "step": self._losses.step}
+        at = {"attempt": about["attempt"], "epoch": len(self._epochs) + 1, "step": self._losses.step}
         self._resumed = [*about["resumed"], at]
-        self._log.info("going on from the checkpoint of %s: epoch %d, step %s", found.attempt, at["epoch"], f"{at['step']:,}")
+        self._log.info("going on from the checkpoint of %s: epoch %d, step %s", about["attempt"], at["epoch"], f"{at['step']:,}")

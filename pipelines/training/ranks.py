@@ -40,6 +40,10 @@ class LeftAlone(Exception):
     """Another rank is gone, or doesn't answer."""
 
 
+class PartDone(Exception):
+    """What a rank that doesn't lead ends its training with: the model is rank 0's."""
+
+
 @dataclass(frozen=True)
 class Rank:
     number: int

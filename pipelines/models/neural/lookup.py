@@ -38,6 +38,12 @@ class List:
     shares: Floats
     """[rows, 1]: what the sum of a row's vectors is multiplied by."""
 
+    def part(self, rows: slice) -> List:
+        first, last = (int(self.offsets[at]) for at in (rows.start, rows.stop))
+        values = slice(first, last)
+        offsets = self.offsets[rows.start : rows.stop + 1] - np.int32(first)
+        return List(self.places[values], self.segments[values] - np.int32(rows.start), offsets, self.shares[rows])
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -46,6 +52,10 @@ class Reading:
     places: Ints
     """[columns, rows of the batch]: where the columns of one code a row find theirs."""
     lists: tuple[List, ...]
+
+    def part(self, rows: slice) -> Reading:
+        """Of some of the batch's rows, among what all of them read."""
+        return Reading(self.rows, self.places[:, rows], tuple(one.part(rows) for one in self.lists))
 
 
 def steady(reading: Reading) -> Reading:

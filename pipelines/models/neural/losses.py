@@ -15,6 +15,12 @@ _NEVER = -1e9
 """The logit of what isn't there to be chosen."""
 
 
+class Among(Protocol):
+    """The rows of the whole batch, of which some are given."""
+
+    def gathered(self, rows: Any) -> Any: ...
+
+
 class Loss(Protocol):
     """The mean over a batch's rows."""
 
@@ -25,7 +31,8 @@ class Loss(Protocol):
     def targets(self, batch: Batch) -> Any:
         """What it takes of a batch beside what the network makes of it: an array, or several by name, rows first."""
 
-    def __call__(self, found: Sequence[Any], targets: Any) -> Any: ...
+    def __call__(self, found: Sequence[Any], targets: Any, among: Among | None = None) -> Any:
+        """`among`: where these rows are a rank's share of the batch."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class Logistic:
     def targets(self, batch: Batch) -> NDArray[np.float32]:
         return batch.labels
 
-    def __call__(self, found: Sequence[Any], targets: Any) -> Any:
+    def __call__(self, found: Sequence[Any], targets: Any, among: Among | None = None) -> Any:
         from keras import ops
 
         logits = found[0][:, 0]
@@ -68,13 +75,14 @@ class InBatch:
         codes = batch.columns[self.key]
         return {"items": codes, "chances": self.chances[codes]}
 
-    def __call__(self, found: Sequence[Any], targets: Any) -> Any:
+    def __call__(self, found: Sequence[Any], targets: Any, among: Among | None = None) -> Any:
         from keras import ops
 
         (users, items), codes, chances = found, targets["items"], targets["chances"]
         own = ops.sum(users * items, axis=1) - chances
-        others = ops.matmul(users, ops.transpose(items)) - ops.expand_dims(chances, 0)
-        others = ops.where(ops.equal(ops.expand_dims(codes, 1), ops.expand_dims(codes, 0)), _NEVER, others)
+        every = (items, codes, chances) if among is None else tuple(among.gathered(one) for one in (items, codes, chances))
+        others = ops.matmul(users, ops.transpose(every[0])) - ops.expand_dims(every[2], 0)
+        others = ops.where(ops.equal(ops.expand_dims(codes, 1), ops.expand_dims(every[1], 0)), _NEVER, others)
         return ops.mean(ops.softplus(ops.logsumexp(others, axis=1) - own))  # -log of own's share, own among the others
 
 

@@ -71,8 +71,8 @@ class Learning:
         return random.dropout(rows, rate, seed=self._chance) if rate else rows
 
     def normalise(self, rows: Any, path: str) -> Any:
-        ops, wide = self._ops, self._ops.cast(rows, "float32")
-        mean, variance = ops.moments(wide, axes=[0])
+        wide = self._ops.cast(rows, "float32")
+        mean, variance = self._moments(wide)
         for name, value in (("mean", mean), ("variance", variance)):
             self.moved[f"{path}/{name}"] = self._moving[f"{path}/{name}"] * MOMENTUM + value * (1 - MOMENTUM)
         return self._scaled(wide, path, mean, variance, rows.dtype)
@@ -82,6 +82,10 @@ class Learning:
         wide = wide - ops.mean(wide, axis=1, keepdims=True)
         wide = wide / ops.sqrt(ops.mean(wide * wide, axis=1, keepdims=True) + FLATTEST)
         return ops.cast(wide, rows.dtype) * gamma + beta
+
+    def _moments(self, wide: Any) -> tuple[Any, Any]:
+        found: tuple[Any, Any] = self._ops.moments(wide, axes=[0])
+        return found
 
     def _scaled(self, wide: Any, path: str, mean: Any, variance: Any, dtype: Any) -> Any:
         scale = self._weights[f"{path}/gamma"] / self._ops.sqrt(variance + SMALLEST)

@@ -22,7 +22,9 @@ from pipelines.models.neural.lookup import Reader, steady
 from pipelines.models.neural.losses import Logistic, Loss
 from pipelines.models.neural.operations import HALF, Learning, Served
 from pipelines.models.neural.optimizers import Name, dense_of, rows_of
+from pipelines.models.neural.parted import Parted
 from pipelines.models.neural.weights import Weights
+from pipelines.training.group import Group, Share
 
 LOGISTIC = Logistic()
 
@@ -44,11 +46,21 @@ class How:
 class NeuralStep:
     """Implements Step."""
 
-    def __init__(self, framework: Framework, architecture: Architecture, weights: Weights, how: How = How(), loss: Loss = LOGISTIC) -> None:
+    def __init__(
+        self,
+        framework: Framework,
+        architecture: Architecture,
+        weights: Weights,
+        how: How = How(),
+        loss: Loss = LOGISTIC,
+        group: Group | None = None,
+    ) -> None:
+        """`group`: that has met; what it begins from is rank 0's."""
         import keras
 
         self.name, self.architecture, self.how = framework.name, architecture, how
-        self._on, self._loss = framework, loss
+        self._on, self._loss, self._group = framework, loss, group
+        self._share = Share(0, 1, 1)
         self._fused = fuse(architecture.tables, apart=not how.fused)
         self._readers = [Reader(one) for one in self._fused]
         self._tables = [framework.table(one.joined(weights)) for one in self._fused]
@@ -65,10 +77,15 @@ class NeuralStep:
         self._own: Callable[..., Any] | None = None
         self._last: Codes = {}
         self._plain: Weights | None = None
+        if group is not None:
+            group.given(self._all())
 
     def __call__(self, batch: Batch) -> Any:
         self._plain, self._last = None, batch.columns
-        given = (*self._given(batch.columns), self._loss.targets(batch))
+        if self._group is not None:
+            self._share = self._group.share(len(batch))
+        rows = None if self._group is None else self._share.rows
+        given = (*self._given(batch.columns, rows), self._loss.targets(batch if rows is None else batch.part(rows)))
         if self._run is None:
             self._run = self._on.compiled(self._step, given, self._held)
         return self._run(*given)
@@ -103,6 +120,8 @@ class NeuralStep:
         return found | {path: _array(one) for path, one in (self._dense | self._moving).items()}
 
     def state(self) -> dict[str, NDArray[Any]]:
+        if self._group is not None and not self._group.leads:
+            return {}
         found: dict[str, NDArray[Any]] = {f"weights/{path}": array for path, array in self.weights().items()}
         for fused, slots in zip(self._fused, self._slots, strict=True):
             for name, slot in slots.items():
@@ -111,6 +130,17 @@ class NeuralStep:
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         self._plain = None
+        if self._group is None or self._group.leads:
+            self._restore(state)
+        if self._group is not None:
+            self._group.given(self._all())
+
+    def check_same(self) -> None:
+        """Whether all ranks hold the same."""
+        if self._group is not None:
+            self._group.check_same(self._all())
+
+    def _restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         for fused, table, slots in zip(self._fused, self._tables, self._slots, strict=True):
             for name, one in {"weights": table, **slots}.items():
                 kept = {path.removeprefix(f"{name}/"): array for path, array in state.items() if path.startswith(f"{name}/")}
@@ -125,34 +155,51 @@ class NeuralStep:
         tables = [*self._tables, *(slot for slots in self._slots for slot in slots.values())]
         return Held(tables, [*self._dense.values(), *self._moving.values(), *self._others()])
 
+    def _all(self) -> list[Any]:
+        """Every tensor that a step changes."""
+        return [*self._held.tables, *(one.value for one in self._held.variables)]
+
     def _others(self) -> list[Any]:
         return [*self._dense_optimizer.variables, self._chance.state]
 
     def _begun(self, fused: Fused) -> dict[str, Any]:
         return {name: self._on.table(rows) for name, rows in self._optimizer.begin(fused.rows, fused.width).items()}
 
-    def _given(self, columns: Codes) -> tuple[Any, Any]:
-        """Arrays alone, in tuples."""
+    def _given(self, columns: Codes, rows: slice | None = None) -> tuple[Any, Any]:
+        """Arrays alone, in tuples. Of these rows, among what all of them read."""
         readings = []
         for reader in self._readers:
-            found = reader(columns)
+            found = reader(columns) if rows is None else reader(columns).part(rows)
             if self._on.steady:
                 found = steady(found)
             lists = tuple((one.places, one.segments, one.offsets, one.shares) for one in found.lists)
             readings.append((found.rows, found.places, lists))
-        return tuple(readings), {name: columns[name] for name, _ in self.architecture.numbers}
+        return tuple(readings), {name: columns[name][rows or slice(None)] for name, _ in self.architecture.numbers}
 
     def _step(self, readings: Any, numbers: Any, targets: Any) -> Any:
         read = [self._on.gather(table, rows) for table, (rows, _, _) in zip(self._tables, readings, strict=True)]
         blocks, shares = self._looked_up(read, readings)
         loss, moved, by_block, by_weight = self._differentiated(blocks, shares, numbers, targets)
+        gradients = iter(by_block)
+        by_row = [self._summed(at, rows, places, lists, gradients) for at, (rows, places, lists) in enumerate(readings)]
+        if self._group is not None:
+            loss, *found = self._group.joined([loss, *by_weight, *by_row])
+            by_weight, by_row = found[: len(by_weight)], found[len(by_weight) :]
         self._dense_optimizer.apply(by_weight, list(self._dense.values()))
         for path, value in moved.items():
             self._moving[path].assign(value)
-        gradients = iter(by_block)
-        for at, (rows, places, lists) in enumerate(readings):
-            self._update(at, rows, read[at], self._summed(at, rows, places, lists, gradients))
+        for at, (rows, _, _) in enumerate(readings):
+            self._update(at, rows, read[at], by_row[at])
         return loss
+
+    def gathered(self, rows: Any) -> Any:
+        """Implements Among."""
+        assert self._group is not None
+        return self._group.gathered(rows, self._share)
+
+    def _learning(self) -> Learning:
+        given = (self._dense, self._moving, self._chance, self.how.half)
+        return Learning(*given) if self._group is None else Parted(*given, group=self._group, share=self._share)
 
     def _looked_up(self, read: Any, readings: Any) -> tuple[list[Any], list[Any]]:
         """Blocks: of each fused table the vectors of its single columns, [columns, rows, width], and the sums of each column of lists."""
@@ -184,14 +231,17 @@ class NeuralStep:
         from keras import ops
 
         features = self._features(blocks, shares, numbers)
-        on = Learning(self._dense, self._moving, self._chance, self.how.half)
+        on = self._learning()
         given = {name: ops.cast(one, HALF) for name, one in features.items()} if self.how.half else features
         network = self.architecture.network
         found = network.outputs(on, given)
-        loss = self._loss([ops.cast(found[name], "float32") for name in self._loss.of or (network.last,)], targets)
+        among = None if self._group is None else self
+        loss = self._loss([ops.cast(found[name], "float32") for name in self._loss.of or (network.last,)], targets, among)
         if self.how.penalty:
             vectors = [features[one.column] for one in self.architecture.tables]
             loss = loss + self.how.penalty * sum(ops.mean(ops.sum(ops.square(one), axis=1)) for one in vectors)
+        if self._group is not None:
+            loss = loss * self._share.weight
         return loss, on.moved
 
     def _scored(self, readings: Any, numbers: Any) -> Any:

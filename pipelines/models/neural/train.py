@@ -12,10 +12,14 @@ from pipelines.models.neural.frameworks import load_framework
 from pipelines.models.neural.fused import fuse
 from pipelines.models.neural.losses import Loss
 from pipelines.models.neural.model import NeuralModel
+from pipelines.models.neural.network import Norm
 from pipelines.models.neural.step import LOGISTIC, How, NeuralStep
 from pipelines.models.neural.weights import WEIGHTS, Weights, begin, grow, load_weights
 from pipelines.models.tables import Table
 from pipelines.training.course import Wants, run
+from pipelines.training.group import Group
+from pipelines.training.ranks import PartDone
+from pipelines.training.together import ALONE
 from shared.contracts.models import Training
 from shared.domain.errors import Invalid
 
@@ -43,21 +47,44 @@ def train_neural(
     """`params`: None where the loss holds a batch's positives against each other. `penalty`: what the squares of looked-up vectors count in
     the loss. `first`: what a run that has no parent begins from."""
     report_sizes(architecture.tables, task.log)
+    group = None if task.rank is None else Group(task.rank)
 
     def begun() -> NeuralStep:
         task.log.info("starting %s", {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}[task.model.framework])
         framework = load_framework(task.model.framework)
         if task.model.train.compile and (missing := framework.missing_compiler()):
             raise Invalid(f"model.train.compile: {missing}: leave it out, or give the stage an image that has one")
-        return NeuralStep(framework, architecture, first_weights(task, architecture, first), how(task.model.train, penalty), loss)
+        if task.model.train.shard is not None:
+            raise Invalid("model.train.shard: tables aren't spread over processes yet: leave it out")
+        if group is not None:
+            check_parted(task.model.train, architecture, loss)
+            group.meet()
+            task.log.info("rank %d of %d, by %s", group.rank.number, group.rank.count, group.backend)
+        follows = group is not None and not group.leads
+        weights = begin(architecture, task.model.train.seed) if follows else first_weights(task, architecture, first)
+        return NeuralStep(framework, architecture, weights, how(task.model.train, penalty), loss, group)
 
     negatives, verified = (0, False) if params is None else (params.negatives, params.verified)
     wants = Wants(negatives, verified, architecture.widths, architecture.lookups, architecture.size, in_batch=params is None)
-    done = run(task, wants, begun)
+    done = run(task, wants, begun, ALONE if group is None else group)
+    done.step.check_same()
+    if group is not None:
+        group.close()
+        if not group.leads:
+            raise PartDone
     check_equal(done.step)
     metrics = done.metrics | {"train.parameters": float(architecture.parameters)}
     facts = {"framework": done.step.name, "embeddings": sizes(architecture.tables)} | done.facts
+    if group is not None:
+        facts |= {"processes": {"count": group.rank.count, "backend": group.backend, "sent_bytes": group.sent}}
     return Fitted(NeuralModel(architecture, done.step.weights()), metrics, facts, done.document)
+
+
+def check_parted(training: Training, architecture: Architecture, loss: Loss) -> None:
+    """Before ranks meet: what can't be computed by shares."""
+    if training.compile and (loss.of or any(isinstance(one, Norm) for one in architecture.network.nodes)):
+        what = "a loss over the whole batch" if loss.of else "batch norm over the whole batch"
+        raise Invalid(f"model.train.compile: {what} asks the other processes in the midst of the network: leave out compile, or processes")
 
 
 def first_weights(task: Task, architecture: Architecture, first: Callable[[], Weights] | None) -> Weights:

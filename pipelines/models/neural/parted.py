@@ -1,0 +1,35 @@
+"""A network in Keras' operations on one rank's share of a batch, as if it had the whole of it.
+
+Dropout draws for the whole batch and takes its own part; batch norm has the whole batch's mean and variance. So what a rank computes of a
+row is what one process would compute of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipelines.models.neural.operations import Learning
+from pipelines.training.group import Group, Share
+
+
+class Parted(Learning):
+    def __init__(
+        self, weights: Mapping[str, Any], moving: Mapping[str, Any], chance: Any, half: bool, *, group: Group, share: Share
+    ) -> None:
+        super().__init__(weights, moving, chance, half)
+        self._group, self._share = group, share
+
+    def dropout(self, rows: Any, rate: float) -> Any:
+        from keras import random
+
+        if not rate:
+            return rows
+        whole = self._ops.ones((self._share.whole, rows.shape[1]), rows.dtype)
+        return rows * random.dropout(whole, rate, seed=self._chance)[self._share.rows]
+
+    def _moments(self, wide: Any) -> tuple[Any, Any]:
+        own = wide[: self._share.stop - self._share.start]
+        sums = self._group.summed(self._ops.stack([self._ops.sum(own, axis=0), self._ops.sum(own * own, axis=0)]))
+        mean, square = sums[0] / self._share.whole, sums[1] / self._share.whole
+        return mean, square - mean * mean

@@ -1,0 +1,143 @@
+"""A stage of several ranks on one machine: starts them, waits for them, and says in one sentence which of them failed, and why.
+
+Each has a folder of its own below the attempt's. What rank 0 prints is the stage's log; what another one printed is kept in its folder,
+and the end of it is printed if it was the one that failed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.training.ranks import LEFT, MEET, RANK, RANKS, processes_of
+from shared.contracts.stage import StageSpec
+
+GRACE = "EYAS_RANK_GRACE"
+"""Seconds that the others have to end by themselves when one has ended; 15 if absent."""
+LAUNCHER = "EYAS_LAUNCHER"
+_LOG, _TAIL = "log.txt", 20
+_POLL = 0.05
+_PR_SET_PDEATHSIG = 1
+REFUSED = 2
+
+
+@dataclass
+class Started:
+    number: int
+    process: subprocess.Popen[bytes]
+    folder: Path
+    ended_by_us: bool = False
+
+    @property
+    def code(self) -> int | None:
+        return self.process.poll()
+
+    def last_words(self) -> list[str]:
+        with (self.folder / _LOG).open(errors="replace") as stream:
+            return [line.rstrip() for line in deque((line for line in stream if line.strip()), _TAIL)]
+
+
+def launch(spec: StageSpec, path: Path, log: logging.Logger) -> int:
+    """The stage's exit code. Rank 0 has published then, or nobody has."""
+    count = processes_of(spec)
+    log.info("training in %d processes", count)
+    ranks = _started(spec, path, count)
+    try:
+        _wait(ranks, float(os.environ.get(GRACE, "15")))
+    finally:
+        for one in ranks:
+            if one.code is None:
+                one.process.kill()
+            one.process.wait()
+    first = ranks[0].code
+    if first in (0, REFUSED):
+        for one in ranks:
+            shutil.rmtree(one.folder, ignore_errors=True)
+        return first
+    failed = _culprit(ranks)
+    if failed.number:
+        for line in failed.last_words():
+            sys.stderr.write(f"rank {failed.number}: {line}\n")
+    sys.stderr.write(f"{spec.stage}: failed: {_why(failed, count)}; the others were ended with it\n")
+    return 1
+
+
+def _started(spec: StageSpec, path: Path, count: int) -> list[Started]:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    threads = str(max(1, len(os.sched_getaffinity(0)) // count))
+    shared = {RANKS: str(count), MEET: f"127.0.0.1:{port}", LAUNCHER: str(os.getpid()), "GLOO_SOCKET_IFNAME": "lo"}
+    ranks = []
+    for number in range(count):
+        folder = path.parent / f"rank-{number}"
+        folder.mkdir(exist_ok=True)
+        own = folder / path.name
+        shutil.copy(path, own)
+        environment = {"OMP_NUM_THREADS": threads, **os.environ, **shared, RANK: str(number)}
+        ranks.append(Started(number, _spawned(spec.stage, own, environment, None if number == 0 else folder / _LOG), folder))
+    return ranks
+
+
+def _spawned(stage: str, spec: Path, environment: Mapping[str, str], log: Path | None) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-P", "-m", f"pipelines.stages.{stage}", "--spec", str(spec)]
+    if log is None:
+        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)  # noqa: S603  the command is ours
+    with log.open("wb") as stream:
+        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)  # noqa: S603  as well
+
+
+def _wait(ranks: Sequence[Started], grace: float) -> None:
+    """For all. Once one has failed, or rank 0 has ended, the others have so many seconds left; who stays longer is ended."""
+    until: float | None = None
+    while any(one.code is None for one in ranks):
+        time.sleep(_POLL)
+        ended = any(one.code for one in ranks) or ranks[0].code is not None
+        if ended and until is None:
+            until = time.monotonic() + grace
+        if until is not None and time.monotonic() > until:
+            for one in ranks:
+                if one.code is None:
+                    one.ended_by_us = True
+                    one.process.kill()
+                    one.process.wait()
+
+
+def _culprit(ranks: Sequence[Started]) -> Started:
+    """Who died by itself; else who didn't answer, so that the others left; else one who left."""
+    died = [one for one in ranks if not one.ended_by_us and one.code not in (0, LEFT)]
+    silent = [one for one in ranks if one.ended_by_us]
+    return next(iter([*died, *silent, *(one for one in ranks if one.code)]))
+
+
+def _why(failed: Started, count: int) -> str:
+    who, code = f"rank {failed.number} of {count}", failed.code or 0
+    if failed.ended_by_us:
+        return f"{who} no longer answered the others"
+    if code < 0:
+        return f"{who} was killed by signal {-code} ({signal.Signals(-code).name})"
+    if code == LEFT:
+        return f"{who} lost the others"
+    words = failed.last_words() if failed.number else []
+    return f"{who} ended with exit code {code}" + (f": {words[-1]}" if words else "")
+
+
+def end_with_launcher() -> None:
+    """A rank doesn't outlive who started it, however that one ends."""
+    launcher = os.environ.get(LAUNCHER)
+    if launcher is None:
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(launcher):
+        sys.exit(LEFT)

@@ -1,0 +1,223 @@
+"""Ranks of one training, met on torch.distributed (gloo, or NCCL where each has a GPU of its own).
+
+Small words go through the store that rank 0 holds, numbers through collectives. Both have an end: whoever waits longer than its patience,
+or whose connection breaks, raises LeftAlone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pipelines.training.ranks import MEETING, LeftAlone, Rank
+
+_PULSE, _PULSES_PER_PATIENCE = "pulse", 8
+_ASKED = 0.02
+"""Seconds between two looks at the store."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What of a batch of `whole` rows is a rank's own."""
+
+    start: int
+    stop: int
+    whole: int
+
+    @property
+    def rows(self) -> slice:
+        """None of its own: the first, which then counts nothing."""
+        return slice(self.start, self.stop) if self.stop > self.start else slice(0, 1)
+
+    @property
+    def weight(self) -> float:
+        """Of its mean in the whole batch's."""
+        return (self.stop - self.start) / self.whole
+
+
+class Group:
+    """Implements Together. To be met before anything else is asked of it."""
+
+    def __init__(self, rank: Rank) -> None:
+        self.rank = rank
+        self.sent = 0
+        """Bytes that this rank has given to collectives."""
+        self.before_looking: Callable[[], None] = lambda: None
+        self._turn, self._wished, self._granted = 0, False, False
+
+    def meet(self) -> None:
+        import torch
+        import torch.distributed as group
+
+        self._torch, self._group, self._summed, rank = torch, group, _function(self), self.rank
+        patience = timedelta(seconds=rank.patience)
+        with self._not_alone("meeting"):
+            self._store = group.TCPStore(rank.host, rank.port, rank.count, rank.leads, timeout=timedelta(seconds=MEETING))
+            self._store.set(f"gpus/{rank.number}", str(self._gpus()))
+            own = all(int(self._store.get(f"gpus/{one}")) for one in range(rank.count))
+            self._store.set_timeout(patience)
+            if own:
+                torch.cuda.set_device(rank.number % torch.cuda.device_count())
+            self.backend = "nccl" if own else "gloo"
+            group.init_process_group(
+                self.backend, store=group.PrefixStore("group", self._store), rank=rank.number, world_size=rank.count, timeout=patience
+            )
+
+    def close(self) -> None:
+        """When all have done their part. Rank 0 stays until the others know."""
+        with self._not_alone("parting"):
+            self._group.barrier()
+            if not self.leads:
+                self._store.set(f"parted/{self.rank.number}", "")
+            else:
+                self._store.wait([f"parted/{one}" for one in range(1, self.rank.count)])
+            self._group.destroy_process_group()
+
+    @property
+    def leads(self) -> bool:
+        return self.rank.leads
+
+    def led(self, work: Callable[[], Any]) -> Any:
+        self._turn += 1
+        key = f"turn/{self._turn}"
+        if not self.leads:
+            with self._not_alone("waiting for rank 0"):
+                return json.loads(self._waited(key))
+        with self._pulse():
+            found = work()
+        with self._not_alone("telling the others"):
+            self._store.set(key, json.dumps(found))
+        return found
+
+    def looking(self) -> None:
+        self.before_looking()
+
+    def wish(self, wanted: Callable[[], bool]) -> None:
+        self._wished = self.leads and wanted()
+
+    def granted(self, wanted: Callable[[], bool]) -> bool:
+        return self._granted
+
+    def share(self, whole: int) -> Share:
+        number, count = self.rank.number, self.rank.count
+        return Share(number * whole // count, (number + 1) * whole // count, whole)
+
+    def joined(self, tensors: Sequence[Any]) -> list[Any]:
+        """The sums of all ranks' tensors, in one message, and with it whether rank 0 wants all to stand still."""
+        torch = self._torch
+        parts = [one.reshape(-1) for one in tensors]
+        flat = torch.cat([*parts, parts[0].new_full((1,), float(self._wished))])
+        self.reduced(flat)
+        self._granted = bool(flat[-1] > 0)
+        return [one.reshape(like.shape) for one, like in zip(flat.split([*map(len, parts), 1]), tensors, strict=False)]
+
+    def summed(self, tensor: Any) -> Any:
+        """The sum of all ranks' tensors, and as well of its gradients."""
+        return self._summed(tensor)
+
+    def gathered(self, rows: Any, share: Share) -> Any:
+        """The rows of the whole batch, of which these are this rank's."""
+        whole = rows.new_zeros((share.whole, *rows.shape[1:]))
+        places = self._torch.arange(share.start, share.stop, device=rows.device)
+        return self.summed(whole.index_copy(0, places, rows[: share.stop - share.start]))
+
+    def given(self, tensors: Sequence[Any]) -> None:
+        """Rank 0's, in place of each rank's own."""
+        torch = self._torch
+        with self._not_alone("taking over rank 0's weights"), torch.no_grad():
+            for one in tensors:
+                flat = one.detach().reshape(-1).contiguous()
+                bits = flat.view(torch.uint8)
+                self._group.broadcast(bits, 0)
+                self.sent += len(bits)
+                one.detach().copy_(flat.reshape(one.shape))
+
+    def check_same(self, tensors: Sequence[Any]) -> None:
+        """Whether all hold the same. RuntimeError, in all of them, where one doesn't."""
+        whole = hashlib.sha256()
+        for one in tensors:
+            whole.update(one.detach().cpu().contiguous().numpy().tobytes())
+        self._turn += 1
+        number, count = self.rank.number, self.rank.count
+        with self._not_alone("comparing weights"):
+            self._store.set(f"digest/{self._turn}/{number}", whole.hexdigest())
+            digests = [self._waited(f"digest/{self._turn}/{one}").decode() for one in range(count)]
+        if odd := [one for one in range(count) if digests[one] != digests[0]]:
+            raise RuntimeError(f"rank {odd[0]} ends with other weights than rank 0: nothing is published")
+
+    def reduced(self, tensor: Any) -> Any:
+        """The same memory, summed up over all ranks."""
+        self.sent += tensor.numel() * tensor.element_size()
+        with self._not_alone("a step"):
+            self._group.all_reduce(tensor)
+        return tensor
+
+    def _gpus(self) -> int:
+        """Whether there is one for each rank here: ranks of one machine share its GPUs, a pod has its own."""
+        here = self.rank.count if self.rank.host in {"127.0.0.1", "localhost"} else 1
+        return int(self._torch.cuda.is_available() and self._torch.cuda.device_count() >= here)
+
+    def _waited(self, key: str) -> bytes:
+        pulse, since = -1, time.monotonic()
+        while not self._store.check([key]):
+            now = int(self._store.add(_PULSE, 0))
+            if now != pulse:
+                pulse, since = now, time.monotonic()
+            elif time.monotonic() - since > self.rank.patience:
+                raise LeftAlone(f"nothing came of {key} in {self.rank.patience:g} s")
+            time.sleep(_ASKED)
+        return bytes(self._store.get(key))
+
+    @contextmanager
+    def _pulse(self) -> Iterator[None]:
+        """A sign of life while rank 0 works alone."""
+        over = threading.Event()
+
+        def beat() -> None:
+            while not over.wait(self.rank.patience / _PULSES_PER_PATIENCE):
+                try:
+                    self._store.add(_PULSE, 1)
+                except RuntimeError:
+                    return
+
+        thread = threading.Thread(target=beat, name="pulse", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    @contextmanager
+    def _not_alone(self, when: str) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            why = str(error).partition(". ")[0].encode("ascii", "ignore").decode()
+            raise LeftAlone(f"rank {self.rank.number} lost another one in {when}: {' '.join(why.split())[:200]}") from error
+        except LeftAlone as error:
+            raise LeftAlone(f"rank {self.rank.number} waited in vain in {when}: {error}") from None
+
+
+def _function(group: Group) -> Any:
+    import torch
+
+    class Summed(torch.autograd.Function):  # type: ignore[misc]
+        """Of all ranks; and so is its gradient, for each rank's loss is a part of the whole."""
+
+        @staticmethod
+        def forward(context: Any, one: Any) -> Any:
+            return group.reduced(one.clone())
+
+        @staticmethod
+        def backward(context: Any, gradient: Any) -> Any:
+            return group.reduced(gradient.clone())
+
+    return Summed.apply

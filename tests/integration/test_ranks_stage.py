@@ -1,0 +1,134 @@
+"""A train stage of several processes, as it is launched: what it publishes, and what becomes of it when one of them dies or hangs."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from shared.contracts.stage import Manifest
+from tests.crash.test_etl_kills import write_world
+from tests.crash.test_train_kills import Stages, numbers
+from tests.pytorch import torch
+from tests.unit.pipelines.recommender import spec
+
+torch()
+
+TRAIN = {
+    "epochs": 3,
+    "batch_size": 1024,
+    "validation": 0.1,
+    "early_stop": {"metric": "ndcg@10/99", "patience": 3},
+    "checkpoint": {"steps": 20},
+}
+PARAMS = {"layers": [32, 16], "width": 16, "dropout": 0.2}
+EPOCH = re.compile(r"epoch (\d+) of \d+, loss")
+
+
+class World(Stages):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        (folder / "data").mkdir()
+        write_world(folder / "data")
+        self.say(1)
+        self.etl, _ = self.whole("etl", "data")
+
+    def say(self, processes: int, **train: Any) -> None:
+        model = {"framework": "torch", "params": PARAMS, "train": TRAIN | train | {"processes": processes}}
+        uris = {
+            "interactions": {"uri": str(self.data / "ratings/*.parquet")},
+            "items": {"uri": str(self.data / "films.parquet"), "key": "movieId"},
+        }
+        self.recommender = spec(self.data, data=uris, model=model)
+
+    def trained(self, run: str, number: int = 1) -> tuple[Manifest, str]:
+        manifest, said = self.whole("train", run, number, etl=self.etl.files)
+        return manifest, "".join(line for _, line in said)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="module")
+def calm(world: World) -> tuple[Manifest, dict[str, Any]]:
+    """Two processes that nobody disturbs."""
+    world.say(2)
+    manifest, _ = world.trained("calm")
+    return manifest, world.weights(manifest, world.folder / "weights-calm")
+
+
+def rank_of(launcher: int, number: int) -> psutil.Process:
+    found = [one for one in psutil.Process(launcher).children() if one.environ().get("EYAS_RANK") == str(number)]
+    assert len(found) == 1
+    return found[0]
+
+
+def until_an_epoch_ended(process: subprocess.Popen[str]) -> Iterator[str]:
+    assert process.stdout is not None
+    for line in process.stdout:
+        yield line
+        if EPOCH.search(line):
+            return
+
+
+@pytest.mark.requirement("G-27", "N-06")
+def test_two_processes_publish_what_one_would(world: World, calm: tuple[Manifest, dict[str, Any]]) -> None:
+    manifest, weights = calm
+    world.say(1)
+    one, _ = world.trained("alone")
+    assert manifest.facts["processes"]["count"] == 2 and manifest.facts["processes"]["sent_bytes"] > 0
+    np.testing.assert_allclose(
+        manifest.facts["losses"], one.facts["losses"], atol=1e-4, rtol=0
+    )  # of rounding that hundreds of steps carry on
+    theirs = world.weights(one, world.folder / "weights-alone")
+    assert set(weights) == set(theirs)
+    assert {name: one.shape for name, one in weights.items()} == {name: one.shape for name, one in theirs.items()}
+    assert set(manifest.files) == set(one.files)
+
+
+@pytest.mark.requirement("G-27", "N-05")
+def test_a_killed_rank_ends_the_stage_and_the_next_try_ends_as_if_nothing_had_been(
+    world: World, calm: tuple[Manifest, dict[str, Any]]
+) -> None:
+    world.say(2)
+    run, number = "killed", 1
+    with world.begun("train", run, 1, etl=world.etl.files) as process:
+        said = [*until_an_epoch_ended(process)]
+        rank_of(process.pid, number).send_signal(signal.SIGKILL)
+        assert process.stdout is not None
+        said += process.stdout
+        assert process.wait(60) == 1
+    assert said[-1] == f"train: failed: rank {number} of 2 was killed by signal 9 (SIGKILL); the others were ended with it\n"
+    assert world.store.manifest(f"{run}-train-1") is None
+    found, text = world.trained(run, 2)
+    assert f"going on from the checkpoint of {run}-train-1" in text
+    manifest, weights = calm
+    assert found.facts["losses"] == manifest.facts["losses"] and numbers(found) == numbers(manifest)
+    ours = world.weights(found, world.folder / f"weights-{run}")
+    assert all(np.array_equal(ours[name], one) for name, one in weights.items())
+
+
+@pytest.mark.requirement("G-27")
+def test_a_rank_that_hangs_ends_the_stage_in_bounded_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = 1
+    monkeypatch.setenv("EYAS_PATIENCE", "4")
+    monkeypatch.setenv("EYAS_RANK_GRACE", "2")
+    world.say(2, epochs=50)
+    with world.begun("train", "hangs", 1, etl=world.etl.files) as process:
+        said = [*until_an_epoch_ended(process)]
+        hung = rank_of(process.pid, number)
+        hung.send_signal(signal.SIGSTOP)
+        assert process.stdout is not None
+        said += process.stdout
+        assert process.wait(60) == 1
+        assert not hung.is_running()
+    assert said[-1] == f"train: failed: rank {number} of 2 no longer answered the others; the others were ended with it\n"
