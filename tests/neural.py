@@ -114,6 +114,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "dlrm": {},
     "wide_deep": {},
     "half": {"half": True},
+    "float16": {"half": True, "float16": True},
     "jit": {"jit": True},
     "towers": {"optimizer": "sgd"},
     "towers_jit": {"optimizer": "sgd", "jit": True},
@@ -148,7 +149,29 @@ def _first_steps(framework: Any, variant: str, settings: dict[str, Any]) -> dict
     again = [float(step(batch(seed))) for seed in (20, 21)]
     step.restore(before)
     repeated = np.array([again, [float(step(batch(seed))) for seed in (20, 21)]])
-    return {"losses": np.array(losses), "repeated": repeated, **scores, **{f"weights/{path}": one for path, one in weights.items()}}
+    planted = {} if step.scale is None else {"planted": _planted(step)}
+    return {
+        "losses": np.array(losses),
+        "repeated": repeated,
+        **scores,
+        **planted,
+        **{f"weights/{path}": one for path, one in weights.items()},
+    }
+
+
+def _planted(step: Any) -> Any:
+    """A scale that no gradient bears: by how many arrays the model moved, the scale, the steps that were skipped; then of one that it does
+    bear."""
+    state, (value, _, _) = step.state(), step.scale.variables
+    found = []
+    for scale in (2.0**100, 2.0**10):
+        step.restore(state)
+        value.assign(scale)
+        before = step.weights()
+        step(batch(30))
+        after = step.weights()
+        found.append((sum(int((one != after[path]).any()) for path, one in before.items()), step.scale.value, step.scale.skipped))
+    return np.array(found)
 
 
 def _programs(framework: Any) -> dict[str, Any]:

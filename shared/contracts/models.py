@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from shared.contracts import families
 from shared.contracts.families import FamilyParams, Params, params_of
@@ -19,6 +19,9 @@ from shared.contracts.training import RANKED, Checkpoints, EarlyStop, LookMetric
 def _without_default(schema: dict[str, Any]) -> None:
     """Generators of clients stumble over a default that is an object of its own, or one of several."""
     del schema["default"]
+
+
+LossScale = Annotated[float, Field(ge=1, le=2**24)]
 
 
 class Training(Strict):
@@ -36,9 +39,16 @@ class Training(Strict):
     )
     learning_rate: float = Field(0.003, gt=0, le=10, description="Of the optimizer.")
     seed: int = Field(1, ge=0, description="Seeds weights, shuffling and negatives.")
-    mixed_precision: bool = Field(
+    mixed_precision: bool | Literal["bfloat16", "float16"] = Field(
         False,
-        description="Whether layers compute in bfloat16, which pays where the machine has instructions for it. Weights stay float32.",
+        description="Whether layers compute in half precision, which pays where the machine has instructions for it: `true` or `bfloat16`, "
+        "or `float16`, by a scaled loss. Weights stay float32.",
+    )
+    loss_scale: LossScale | Literal["dynamic"] | None = Field(
+        None,
+        description="By float16, what the loss is multiplied by so that small gradients don't vanish: a number, such as 128, or `dynamic`, "
+        "which begins at 32,768, is halved when a gradient overflows and doubled after 2,000 steps without. Such a step is skipped and "
+        "counted. `dynamic` when absent.",
     )
     compile: bool = Field(
         False,
@@ -74,6 +84,29 @@ class Training(Strict):
         description="What a killed stage goes on from when it is tried again; null: it begins anew.",
         json_schema_extra=_without_default,
     )
+
+    @field_validator("mixed_precision", mode="before")
+    @classmethod
+    def _a_precision(cls, value: Any) -> Any:
+        if not isinstance(value, bool) and value not in ("bfloat16", "float16"):
+            raise ValueError(f"expected true, false, 'bfloat16' or 'float16', got {value!r}")
+        return value
+
+    @field_validator("loss_scale", mode="before")
+    @classmethod
+    def _a_scale(cls, value: Any) -> Any:
+        number = isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= 2**24
+        if value is not None and value != "dynamic" and not number:
+            raise ValueError(f"expected 'dynamic' or a number from 1 to 16777216, got {value!r}")
+        return value
+
+    @model_validator(mode="after")
+    def _scales_what_needs_it(self) -> Training:
+        if self.loss_scale is not None and self.mixed_precision != "float16":
+            raise ValueError("'loss_scale' has no effect: layers don't compute in float16: say mixed_precision: float16, or leave it out")
+        if self.mixed_precision == "float16" and self.processes > 1:
+            raise ValueError("mixed_precision: float16 has a scale that several processes don't share: say bfloat16, or processes: 1")
+        return self
 
     @model_validator(mode="after")
     def _looks_where_it_says(self) -> Training:

@@ -11,14 +11,13 @@ from pipelines.models.neural.network import FLATTEST, SHORTEST, SMALLEST
 
 MOMENTUM = 0.9
 """What the moving mean and variance keep of themselves at a step."""
-HALF = "bfloat16"
-"""As wide in its exponent as float32, so that losses need no scale."""
 
 
 class Learning:
-    """Implements Operations. `moved`: after a use, the moving weights as they are to be."""
+    """Implements Operations. `half`: what layers compute in, where that isn't float32. `moved`: after a use, the moving weights as they are
+    to be."""
 
-    def __init__(self, weights: Mapping[str, Any], moving: Mapping[str, Any], chance: Any, half: bool) -> None:
+    def __init__(self, weights: Mapping[str, Any], moving: Mapping[str, Any], chance: Any, half: str | None) -> None:
         from keras import ops
 
         self._ops, self._weights, self._moving, self._chance, self._half = ops, weights, moving, chance, half
@@ -26,7 +25,7 @@ class Learning:
 
     def weight(self, path: str) -> Any:
         value = self._weights[path]
-        return self._ops.cast(value, HALF) if self._half else value
+        return self._ops.cast(value, self._half) if self._half else value
 
     def dense(self, rows: Any, kernel: Any, bias: Any) -> Any:
         return self._ops.matmul(rows, kernel) + bias

@@ -15,7 +15,7 @@ from pipelines.training.group import Group, Share
 
 class Parted(Learning):
     def __init__(
-        self, weights: Mapping[str, Any], moving: Mapping[str, Any], chance: Any, half: bool, *, group: Group, share: Share
+        self, weights: Mapping[str, Any], moving: Mapping[str, Any], chance: Any, half: str | None, *, group: Group, share: Share
     ) -> None:
         super().__init__(weights, moving, chance, half)
         self._group, self._share = group, share

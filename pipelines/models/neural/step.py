@@ -20,9 +20,10 @@ from pipelines.models.neural.frameworks import Framework, Held
 from pipelines.models.neural.fused import Fused, fuse
 from pipelines.models.neural.lookup import Reader, steady
 from pipelines.models.neural.losses import Logistic, Loss
-from pipelines.models.neural.operations import HALF, Learning, Served
+from pipelines.models.neural.operations import Learning, Served
 from pipelines.models.neural.optimizers import Name, dense_of, rows_of
 from pipelines.models.neural.parted import Parted
+from pipelines.models.neural.scaling import Scale
 from pipelines.models.neural.weights import Weights
 from pipelines.training.group import Group, Share
 
@@ -35,12 +36,20 @@ class How:
     learning_rate: float = 0.003
     seed: int = 1
     half: bool = False
-    """Whether the network computes in bfloat16. Weights, and what is summed up over a batch, stay float32."""
+    """Whether the network computes in half precision. Weights, and what is summed up over a batch, stay float32."""
+    float16: bool = False
+    """Whether that is float16, by a scaled loss, and not bfloat16, which is as wide in its exponent as float32 and needs no scale."""
+    scale: float | None = None
+    """Of a loss by float16; None: by what the gradients bear."""
     jit: bool = False
     """Whether the network and its gradient are compiled."""
     penalty: float = 0.0
     """Of each row's looked-up vectors: their squares count so much in the loss."""
     fused: bool = True
+
+    @property
+    def dtype(self) -> str | None:
+        return ("float16" if self.float16 else "bfloat16") if self.half else None
 
 
 class NeuralStep:
@@ -70,6 +79,7 @@ class NeuralStep:
         self._dense = {path: _variable(weights[path], path) for path in network.weights(architecture.features)}
         self._moving = {path: _variable(weights[path], path, trainable=False) for path in architecture.moving}
         self._chance = keras.random.SeedGenerator(how.seed % 2**31)
+        self.scale = Scale(how.scale) if how.dtype == "float16" else None
         self._dense_optimizer = dense_of(how.optimizer, how.learning_rate)
         self._dense_optimizer.build(list(self._dense.values()))
         self._differentiated = framework.differentiated(self._forward, list(self._dense.values()), how.jit)
@@ -160,7 +170,7 @@ class NeuralStep:
         return [*self._held.tables, *(one.value for one in self._held.variables)]
 
     def _others(self) -> list[Any]:
-        return [*self._dense_optimizer.variables, self._chance.state]
+        return [*self._dense_optimizer.variables, self._chance.state, *(self.scale.variables if self.scale is not None else ())]
 
     def _begun(self, fused: Fused) -> dict[str, Any]:
         return {name: self._on.table(rows) for name, rows in self._optimizer.begin(fused.rows, fused.width).items()}
@@ -185,11 +195,16 @@ class NeuralStep:
         if self._group is not None:
             loss, *found = self._group.joined([loss, *by_weight, *by_row])
             by_weight, by_row = found[: len(by_weight)], found[len(by_weight) :]
-        self._dense_optimizer.apply(by_weight, list(self._dense.values()))
+        sound = None
+        if self.scale is not None:
+            (loss,) = self.scale.unscaled([loss])
+            by_row, by_weight = self.scale.unscaled(by_row), self.scale.unscaled(by_weight)
+            sound = self.scale.follow([*by_row, *by_weight])
+        self._update_dense(by_weight, sound)
         for path, value in moved.items():
-            self._moving[path].assign(value)
+            self._moving[path].assign(_kept(sound, value, self._moving[path].value))
         for at, (rows, _, _) in enumerate(readings):
-            self._update(at, rows, read[at], by_row[at])
+            self._update(at, rows, read[at], by_row[at], sound)
         return loss
 
     def gathered(self, rows: Any) -> Any:
@@ -198,7 +213,7 @@ class NeuralStep:
         return self._group.gathered(rows, self._share)
 
     def _learning(self) -> Learning:
-        given = (self._dense, self._moving, self._chance, self.how.half)
+        given = (self._dense, self._moving, self._chance, self.how.dtype)
         return Learning(*given) if self._group is None else Parted(*given, group=self._group, share=self._share)
 
     def _looked_up(self, read: Any, readings: Any) -> tuple[list[Any], list[Any]]:
@@ -232,7 +247,7 @@ class NeuralStep:
 
         features = self._features(blocks, shares, numbers)
         on = self._learning()
-        given = {name: ops.cast(one, HALF) for name, one in features.items()} if self.how.half else features
+        given = {name: ops.cast(one, self.how.dtype) for name, one in features.items()} if self.how.half else features
         network = self.architecture.network
         found = network.outputs(on, given)
         among = None if self._group is None else self
@@ -242,14 +257,14 @@ class NeuralStep:
             loss = loss + self.how.penalty * sum(ops.mean(ops.sum(ops.square(one), axis=1)) for one in vectors)
         if self._group is not None:
             loss = loss * self._share.weight
-        return loss, on.moved
+        return loss if self.scale is None else self.scale.scaled(loss), on.moved
 
     def _scored(self, readings: Any, numbers: Any) -> Any:
         from keras import ops
 
         read = [self._on.gather(table, rows) for table, (rows, _, _) in zip(self._tables, readings, strict=True)]
         features = self._features(*self._looked_up(read, readings), numbers)
-        logits = self.architecture.network.apply(Served(self._dense, self._moving, None, False), features)[:, 0]
+        logits = self.architecture.network.apply(Served(self._dense, self._moving, None, None), features)[:, 0]
         return ops.sigmoid(logits) if self.architecture.output == "sigmoid" else logits
 
     def _summed(self, at: int, rows: Any, places: Any, lists: Any, gradients: Any) -> Any:
@@ -266,13 +281,29 @@ class NeuralStep:
         whole, where = (ops.concatenate(one) if len(one) > 1 else one[0] for one in (parts, found))
         return self._on.summed(whole, where, ops.shape(rows)[0])
 
-    def _update(self, at: int, rows: Any, values: Any, gradient: Any) -> None:
+    def _update_dense(self, gradients: Any, sound: Any) -> None:
+        from keras import ops
+
+        variables = [*self._dense.values(), *self._dense_optimizer.variables]
+        before = [] if sound is None else [ops.copy(one.value) for one in variables]
+        self._dense_optimizer.apply(gradients, list(self._dense.values()))
+        for variable, one in zip(variables, before, strict=False):
+            variable.assign(_kept(sound, variable.value, one))
+
+    def _update(self, at: int, rows: Any, values: Any, gradient: Any, sound: Any) -> None:
         slots = self._slots[at]
         known = {name: self._on.gather(slot, rows) for name, slot in slots.items()}
         moved, after = self._optimizer.step(values, gradient, known)
-        self._on.scatter(self._tables[at], rows, moved)
+        self._on.scatter(self._tables[at], rows, _kept(sound, moved, values))
         for name, slot in slots.items():
-            self._on.scatter(slot, rows, after[name])
+            self._on.scatter(slot, rows, _kept(sound, after[name], known[name]))
+
+
+def _kept(sound: Any, new: Any, old: Any) -> Any:
+    """The old one where a step is skipped. `sound`: None where none is."""
+    from keras import ops
+
+    return new if sound is None else ops.where(sound, new, old)
 
 
 def _variable(array: NDArray[np.float32], path: str, trainable: bool = True) -> Any:

@@ -77,6 +77,9 @@ def train_neural(
     facts = {"framework": done.step.name, "embeddings": sizes(architecture.tables)} | done.facts
     if group is not None:
         facts |= {"processes": {"count": group.rank.count, "backend": group.backend, "sent_bytes": group.sent}}
+    if done.step.scale is not None:
+        metrics["train.skipped_steps"] = float(done.step.scale.skipped)
+        facts["loss_scale"] = done.step.scale.value
     return Fitted(NeuralModel(architecture, done.step.weights()), metrics, facts, done.document)
 
 
@@ -100,7 +103,9 @@ def how(training: Training, penalty: float) -> How:
         training.optimizer,
         training.learning_rate,
         training.seed,
-        half=training.mixed_precision,
+        half=bool(training.mixed_precision),
+        float16=training.mixed_precision == "float16",
+        scale=training.loss_scale if isinstance(training.loss_scale, float) else None,
         jit=training.compile,
         penalty=penalty,
     )

@@ -273,6 +273,17 @@ def test_when_training_ends_can_be_said_and_only_where_it_has_an_effect() -> Non
         with pytest.raises(Invalid) as refused:
             parse_spec(_short(f"model: {{train: {{{wrong}}}}}"))
         assert why in str(refused.value)
+    for wrong, why in (
+        ("mixed_precision: half", "model.train.mixed_precision: expected true, false, 'bfloat16' or 'float16', got 'half'"),
+        ("mixed_precision: float16, loss_scale: 0", "model.train.loss_scale: expected 'dynamic' or a number from 1 to 16777216, got 0"),
+        ("mixed_precision: float16, loss_scale: much", "expected 'dynamic' or a number from 1 to 16777216, got 'much'"),
+        ("mixed_precision: float16, loss_scale: true", "expected 'dynamic' or a number from 1 to 16777216, got True"),
+        ("mixed_precision: true, loss_scale: 128", "model.train: 'loss_scale' has no effect: layers don't compute in float16"),
+        ("mixed_precision: float16, processes: 2", "mixed_precision: float16 has a scale that several processes don't share"),
+    ):
+        with pytest.raises(Invalid) as refused:
+            parse_spec(_short(f"model: {{train: {{{wrong}}}}}"))
+        assert why in str(refused.value)
     with pytest.raises(Invalid, match="train: 'compile' has no effect: jax compiles every step: leave it out"):
         parse_spec(_short("model: {framework: jax, train: {compile: true}}"))
     with pytest.raises(Invalid, match="'framework' has no effect: mf has passes of its own"):

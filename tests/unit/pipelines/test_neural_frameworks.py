@@ -64,6 +64,16 @@ def test_on_each_the_arrays_score_as_the_framework_does_and_what_is_kept_goes_on
     np.testing.assert_array_equal(*one[f"{variant}/repeated"])
 
 
+@pytest.mark.requirement("G-26", "N-06")
+@pytest.mark.parametrize("framework", frameworks.NAMES)
+def test_by_float16_a_gradient_that_overflows_moves_nothing_and_halves_the_scale(found: Found, framework: str) -> None:
+    one = found(framework)
+    np.testing.assert_allclose(one["float16/losses"], one["adam/losses"], rtol=0.005)
+    (moved, scale, skipped), (then, bears, still) = one["float16/planted"]
+    assert (moved, scale, skipped) == (0, 2.0**99, 1)
+    assert then > 5 and (bears, still) == (2.0**10, 0)
+
+
 @pytest.mark.requirement("L-02")
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 @pytest.mark.parametrize(("variant", "plain"), [("half", "adam"), ("jit", "adam"), ("towers_jit", "towers")])

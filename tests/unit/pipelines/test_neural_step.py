@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pipelines.inputs.batches import Batch
+from pipelines.models.neural import scaling
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.frameworks import Framework, load_framework
 from pipelines.models.neural.losses import InBatch, Loss, log_chances
@@ -198,6 +199,56 @@ def test_half_precision_and_a_compiler_change_the_losses_by_rounding_alone(
     np.testing.assert_allclose(losses, others, rtol=0.03 if "half" in how else 3e-3)
     assert losses[0] == pytest.approx(others[0], rel=0.01 if "half" in how else 1e-6)
     assert ("half" in how) == (losses[0] != pytest.approx(others[0], rel=1e-6))
+
+
+HALF = {"half": True, "float16": True}
+
+
+@pytest.mark.requirement("G-26", "N-06")
+def test_the_scale_doubles_after_sound_steps_and_is_kept_with_the_model(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scaling, "EVERY", 3)
+    step, scales = made(**HALF), []
+    for seed in range(7):
+        step(neural.batch(seed))
+        scales.append(step.scale.value)
+    assert scales == [2.0**one for one in (15, 15, 16, 16, 16, 17, 17)]
+    other = made(**HALF)
+    other.restore(step.state())
+    for seed in (8, 9):
+        assert float(other(neural.batch(seed))) == float(step(neural.batch(seed)))
+    assert other.scale.value == step.scale.value == 2.0**18
+
+
+@pytest.mark.requirement("G-26", "N-06")
+def test_an_overflow_that_was_planted_is_skipped_until_the_scale_bears_it_and_training_goes_on(made: Made) -> None:
+    step = made(neural.everything(), learning_rate=0.05, **HALF)
+    step.scale.variables[0].assign(2.0**24)
+    weights = step.weights()
+    weights["deep/kernel"] *= 2.0**9
+    step.restore(step.state() | {f"weights/{path}": one for path, one in weights.items()})
+    losses = [float(step(neural.batch(0))) for _ in range(60)]
+    assert 0 < step.scale.skipped < 20 and step.scale.value == 2.0 ** (24 - step.scale.skipped)
+    assert np.isfinite(losses).all() and losses[-1] < 0.5 * losses[0]
+    assert losses[: step.scale.skipped] == [losses[0]] * step.scale.skipped
+
+
+@pytest.mark.requirement("G-26", "N-06")
+def test_a_fixed_scale_stays_and_what_overflows_by_it_is_counted(made: Made) -> None:
+    step = made(scale=2.0**100, **HALF)
+    before = step.weights()
+    for seed in range(3):
+        step(neural.batch(seed))
+    assert (step.scale.value, step.scale.skipped) == (2.0**100, 3)
+    assert all((one == before[path]).all() for path, one in step.weights().items())
+
+
+@pytest.mark.requirement("G-26", "N-06")
+@pytest.mark.parametrize(("scale", "moves"), [(1.0, False), (2.0**15, True)])
+def test_without_a_scale_small_gradients_vanish(made: Made, scale: float, moves: bool) -> None:
+    weights = {path: one * np.float32(0.02) for path, one in begin(neural.mlp(), 7).items()}
+    step = made(neural.mlp(), weights, optimizer="sgd", learning_rate=1e6, scale=scale, **HALF)
+    step(neural.batch(0))
+    assert (step.weights()["table_user/embeddings"] != weights["table_user/embeddings"]).any() == moves
 
 
 def test_a_penalty_keeps_vectors_small(made: Made) -> None:
