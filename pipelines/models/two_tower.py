@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from pipelines.features.columns import FIRST, Side
 from pipelines.features.graph import Graph
 from pipelines.features.reading import Reads
-from pipelines.inputs.featured import UNKNOWN_SHARE
-from pipelines.inputs.tables import Catalogue, Codes, Users, stranger
+from pipelines.inputs.tables import Catalogue, Codes, Users
 from pipelines.models.deep import check_pooling, levelled
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
 from pipelines.models.neural import plain
@@ -89,7 +88,7 @@ class TwoTower:
             vector_of("user"),
             vector_of("item"),
             graph.item,
-            log_chances(_met(task), int(stranger(graph, graph.item)[graph.item]), UNKNOWN_SHARE),
+            log_chances(_met(task)),
         )
         fitted = train_neural(task, None, architecture, params.regularisation, loss)
         assert isinstance(fitted.model, NeuralModel)

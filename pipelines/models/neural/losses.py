@@ -86,8 +86,8 @@ class InBatch:
         return ops.mean(ops.softplus(ops.logsumexp(others, axis=1) - own))  # -log of own's share, own among the others
 
 
-def log_chances(counts: NDArray[Any], unknown: int, share: float) -> NDArray[np.float32]:
-    """By code, of items that are met so often, where such a share of rows is shown as of the unknown one. Who is never met counts half."""
-    found: NDArray[np.float64] = (1 - share) * np.maximum(counts, 0.5) / max(float(counts.sum()), 1.0)
-    found[unknown] += share
-    return np.log(found).astype(np.float32)
+def log_chances(counts: NDArray[Any]) -> NDArray[np.float32]:
+    """By code, of items that are met so often. Who is never met counts half, and so does the unknown one, though a share of all rows is
+    shown as its: with the chance of that share, every single item that nobody has met would stand above most that people like."""
+    found: NDArray[np.float32] = np.log(np.maximum(counts, 0.5) / max(float(counts.sum()), 1.0)).astype(np.float32)
+    return found

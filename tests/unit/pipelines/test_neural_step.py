@@ -296,7 +296,7 @@ def test_with_chances_taken_off_what_is_learned_is_the_catalogues_own_distributi
     shares = 1.0 / (1 + np.arange(neural.ITEMS))
     shares /= shares.sum()
     counts = 1e6 * shares
-    corrected = InBatch("user_vector", "item_vector", "item", log_chances(counts, 0, 0.0))
+    corrected = InBatch("user_vector", "item_vector", "item", log_chances(counts))
     uncorrected = replace(corrected, chances=np.zeros(neural.ITEMS, np.float32))
     found = []
     for loss in (corrected, uncorrected):
@@ -314,9 +314,8 @@ def test_with_chances_taken_off_what_is_learned_is_the_catalogues_own_distributi
     assert 0.7 < found[0] < 1.4 and found[1] < 0.3
 
 
-def test_the_chance_of_an_item_is_its_share_and_that_of_strangers_is_on_top() -> None:
-    found = np.exp(log_chances(np.array([0, 0, 6, 2]), unknown=1, share=0.02))
-    np.testing.assert_allclose(found, [0.98 * 0.5 / 8, 0.98 * 0.5 / 8 + 0.02, 0.98 * 6 / 8, 0.98 * 2 / 8], rtol=1e-6)
+def test_the_chance_of_an_item_is_its_share_and_one_that_nobody_met_counts_half() -> None:
+    np.testing.assert_allclose(np.exp(log_chances(np.array([0, 0, 6, 2]))), [0.5 / 8, 0.5 / 8, 6 / 8, 2 / 8], rtol=1e-6)
 
 
 def test_a_process_has_one_framework(framework: Framework) -> None:
