@@ -24,6 +24,7 @@ import numpy as np
 import onnxruntime
 
 from services.control.bases import Bases
+from services.control.lines import Lines
 from services.control.placement import Placement, warmth
 from services.control.reconcile import Reconciler
 from services.control.retrainers import Retrainers
@@ -228,7 +229,16 @@ class Platform:
         snapshots = Snapshots(events, SqlEventDays(engine), artifacts)
         runs = Runs(self.rollouts, self.stages, snapshots, clock, roots, bases, Turns(self.runs, clock, 1))
         kind = Rollouts(self.rollouts, self.routes, self.registry, server, Sources(SqlKpis(engine), mirrors), self._placement, clock)
-        self._retrain = Retrainers(self.retrainers, self.runs, self.rollouts, self.recommenders, self.routes, self.monitor, clock)
+        self._retrain = Retrainers(
+            self.retrainers,
+            self.runs,
+            self.rollouts,
+            self.recommenders,
+            self.routes,
+            self.monitor,
+            Lines(self.registry, self.runs, self.routes),
+            clock,
+        )
         self._ticks: list[Callable[[], int]] = [
             Reconciler(kind, clock).tick,
             Reconciler(self._retrain, clock).tick,

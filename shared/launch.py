@@ -15,7 +15,7 @@ from shared.domain.errors import Conflict, Invalid
 from shared.domain.machine import Request
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import MACHINE, STAGES, RunStatus, StageDone
-from shared.domain.triggers import Mode
+from shared.domain.warmth import Mode
 from shared.ports import Recommender, Record
 
 

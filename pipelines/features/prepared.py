@@ -172,6 +172,26 @@ class Prepared:
         made = self.engine.transform(graph, rows, "context", mode=mode, history=history, keep=kept)
         return made.rename({one.name: f"{FEATURE}{one.name}" for one in context})
 
+    def placed(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Rows that an earlier run has published, with their places in these tables; without those that have none here."""
+        graph, names = self.graph, rows.collect_schema().names()
+        there = rows.filter(pl.col("item").is_in(self.items[graph.item].implode()))
+        if self.users is not None:
+            there = there.filter(pl.col("user").is_in(self.users[graph.user].unique().implode()))
+        keyed = (
+            there.select(pl.exclude("user_code", "item_row", "user_row"))
+            .rename(_ASIDE)
+            .with_columns(pl.col(_ASIDE["user"]).alias(graph.user), pl.col(_ASIDE["item"]).alias(graph.item))
+        )
+        made = graph.key(graph.user).apply(keyed, "serve").rename({graph.key(graph.user).outputs[0].name: "user_code"})
+        rows_of = [self._row(self.items, graph.item, "item_row")]
+        if self.stretches is not None:
+            rows_of.append(self.stretches.row(graph.user, microseconds(pl.col(_ASIDE["time"]))).alias("user_row"))
+        elif self.users is not None:
+            rows_of.append(self._row(self.users, graph.user, "user_row"))
+        back = {aside: name for name, aside in _ASIDE.items()}
+        return made.with_columns(rows_of).drop(graph.user, graph.item, strict=False).rename(back).select(names)
+
     @staticmethod
     def _row(table: pl.DataFrame, key: str, name: str) -> pl.Expr:
         return (

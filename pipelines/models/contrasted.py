@@ -14,10 +14,12 @@ import numpy as np
 
 from pipelines.features.columns import FIRST
 from pipelines.models.family import Task
+from pipelines.models.newcomers import grown
 from pipelines.training.als import Factors
 from pipelines.training.contrast import Aim, Contrast, Parts, begin_parts
 from pipelines.training.likes import Pairs
 from shared.contracts.families import MfParams
+from shared.contracts.retraining import NewRows
 from shared.domain.errors import Invalid
 
 USUAL = 0.04
@@ -46,7 +48,7 @@ def contrast(task: Task, pairs: Pairs, aim: Aim, width: int, rate: float, epochs
     seed = task.model.train.seed
     parts = begin_parts(pairs, width, aim.blend, seed)
     if parent is not None:
-        _go_on(parts, parent)
+        _go_on(parts, parent, task.new_rows)
     training = Contrast(pairs, parts, aim, rate, epochs, seed)
     losses: list[float] = []
     started = time.monotonic()
@@ -61,11 +63,12 @@ def contrast(task: Task, pairs: Pairs, aim: Aim, width: int, rate: float, epochs
     return Contrasted(factors, float(parts.level.mean()), losses)
 
 
-def _go_on(parts: Parts, parent: Factors) -> None:
-    """From the parent's vectors; codes that are new begin at random, and nothing is blended yet."""
+def _go_on(parts: Parts, parent: Factors, rule: NewRows) -> None:
+    """From the parent's vectors; the level of a new item is by its likes, as at first, and nothing is blended yet."""
     level = parent.items[:, -1] * parent.users[0, -1]
-    for mine, theirs in ((parts.own, parent.users[:, :-1]), (parts.items, parent.items[:, :-1]), (parts.level, level)):
-        mine[FIRST : len(theirs)] = theirs[FIRST:]
+    for mine, theirs in ((parts.own, parent.users[:, :-1]), (parts.items, parent.items[:, :-1])):
+        mine[FIRST:] = grown(theirs, mine, rule)[FIRST:]
+    parts.level[FIRST : len(level)] = level[FIRST:]
     parts.liked[:] = 0
 
 

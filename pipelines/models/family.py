@@ -23,6 +23,7 @@ from pipelines.models.tables import Table
 from pipelines.training.keeping import Keeping
 from pipelines.training.ranks import Rank
 from shared.contracts.models import Model
+from shared.contracts.retraining import NewRows
 
 Fetch = Callable[[str], Path]
 MODEL = "model.json"
@@ -53,6 +54,10 @@ class Task:
     """Where a training that takes long keeps what it can go on from."""
     rank: Rank | None = None
     """Which of several processes this is."""
+    new_rows: NewRows = "mean"
+    """Of a warm run: where vectors of codes begin that the parent didn't know (pipelines.models.newcomers)."""
+    held: Path | None = None
+    """Of a warm run: pairs of its history that nobody has trained on, and nobody is to, since what is forgotten is told by them."""
 
 
 @dataclass(frozen=True)

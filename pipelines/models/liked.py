@@ -20,6 +20,8 @@ def liked_pairs(task: Task) -> Pairs:
     users, items = newest["user_code"].to_numpy(), task.items.columns[graph.item][newest["item_row"].to_numpy()]
     if task.history is not None:
         before = pl.scan_parquet(task.history).filter(pl.col("before") == 1).sort("user", "item")
+        if task.held is not None:
+            before = before.join(pl.scan_parquet(task.held).select("user", "item"), on=["user", "item"], how="anti", maintain_order="left")
         codes = before.select(
             graph.key(graph.user).state.encode(pl.col("user")).alias("user"),
             graph.key(graph.item).state.encode(pl.col("item")).alias("item"),

@@ -26,11 +26,13 @@ from pipelines.inputs.tables import Codes
 from pipelines.models.contrasted import USUAL, contrasted
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
 from pipelines.models.liked import liked_pairs, metrics_of_likes
+from pipelines.models.newcomers import grown
 from pipelines.models.tables import Table, check_size
 from pipelines.training.als import Factors, Floats, Terms, begin, sweeps
 from pipelines.training.als_choice import choose_strength
 from pipelines.training.likes import Pairs
 from shared.contracts.families import MfParams
+from shared.contracts.retraining import NewRows
 from shared.domain.errors import Invalid
 
 VECTORS = "vectors.npz"
@@ -144,7 +146,7 @@ def _solved(task: Task, params: MfParams, pairs: Pairs, width: int, parent: MfMo
     factors = begin(pairs.user_count, pairs.item_count, width, seed)
     strength = params.regularisation
     if parent is not None:
-        _go_on(factors, parent.factors)
+        factors = _go_on(factors, parent.factors, task.new_rows)
         strength = strength or parent.regularisation
     if strength is None:
         strength = choose_strength(pairs, width, params.unobserved, seed, task.log)
@@ -164,10 +166,9 @@ def _fit(pairs: Pairs, factors: Factors, terms: Terms, count: int, log: logging.
     return losses
 
 
-def _go_on(factors: Factors, parent: Factors) -> None:
-    """From the parent's vectors; codes that are new begin at random."""
-    for mine, theirs in ((factors.users, parent.users), (factors.items, parent.items)):
-        mine[: len(theirs)] = theirs
+def _go_on(begun: Factors, parent: Factors, rule: NewRows) -> Factors:
+    """From the parent's vectors."""
+    return Factors(grown(parent.users, begun.users, rule), grown(parent.items, begun.items, rule))
 
 
 def _fill(factors: Factors, pairs: Pairs) -> None:

@@ -4,7 +4,8 @@ Publishes: train.parquet and holdout.parquet (user, item, time, label, user_code
 pipelines.features.prepared), firsts.parquet, history.parquet (every user-item pair known so far, parents' included), items.parquet (the raw
 catalogue, ordered by key), items.features.parquet (its features, row by row), users.parquet and users.features.parquet where more than the
 key is known of users (where what is known changes, a row for each stretch of time, the newest last), the features' fitted state,
-features.json, and the vectors that it has worked out (pipelines.stages.vectors). A warm run reads the parent's and grows them.
+features.json, and the vectors that it has worked out (pipelines.stages.vectors). A warm run reads the parent's and grows them,
+and publishes what it keeps of the time before (pipelines.stages.past).
 To compact events is etl's work too, and of no run.
 """
 
@@ -37,6 +38,7 @@ from pipelines.models.families import family_of
 from pipelines.models.own import check_params
 from pipelines.stages.admission import admit, admit_events, judged_tables, remembered
 from pipelines.stages.compact import compact
+from pipelines.stages.past import HELD, PAST, held_out, past, past_users
 from pipelines.stages.runner import Context, Outcome, main
 from pipelines.stages.vectors import TableVectors
 from pipelines.stages.written import with_written
@@ -101,7 +103,8 @@ def _run(context: Context, chosen: Engine) -> Outcome:
     if known:
         check_same(graph, known)
     pages = _seen_by_known(context, found.pages, frame) if found.pages is not None and graph.paged else None
-    ready, written = with_written(context, prepare(graph, items, users, frame, chosen, pages), frame)
+    people_known = frame if known is None else pl.concat([frame.select("user"), past_users(context)])
+    ready, written = with_written(context, prepare(graph, items, users, people_known, chosen, pages), frame)
     history = ready.history(parts.train, parts.holdout, context.scratch / "history")
     ready = ready.fit(parts.train, known, history)
     graph = ready.graph
@@ -230,6 +233,9 @@ def _write(context: Context, ready: Prepared, parts: Parts, history: History | N
             graph.table(table.lazy(), of).collect().write_parquet(files[f"{name}.features.parquet"])
     files["history.parquet"] = _history(context, parts, warm)
     files[FIRSTS] = _firsts(context, parts, warm)
+    if warm:
+        files[HELD] = held_out(context, parts.train)
+        files[PAST] = past(context, ready, files[HELD])
     return files, {"train": train, "holdout": holdout}
 
 

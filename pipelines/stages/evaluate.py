@@ -3,7 +3,7 @@
 Publishes report.json and report.html (pipelines.evaluation.report), and as metrics `candidate.*`, `popularity.*`, `baseline.*` where the
 spec names a further one and, where a version serves, `serving.*`, of slices of the cases as `candidate.hr@10{cold_users}`; among them
 `recall@N` of the N candidates that are retrieved, where the spec says so, and then `retrieved.*`: the candidate as it will be served,
-scoring those alone.
+scoring those alone. Of a warm run also what it has forgotten (pipelines.evaluation.forgetting).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from pipelines.evaluation.cases import Cases, known_likes, sample_cases, sampled_negatives
 from pipelines.evaluation.columns import by_table
+from pipelines.evaluation.forgetting import Side, forgetting
 from pipelines.evaluation.gated import certainties, unmeasured
 from pipelines.evaluation.judge import Labelled, judge, judge_retrieved, labelled_rows, sliced, wanted_metrics
 from pipelines.evaluation.metrics import STANDARD, is_rank_metric, rank_metric
@@ -39,12 +40,14 @@ from pipelines.models.family import Trained
 from pipelines.models.popularity import POPULARITY, load_popularity
 from pipelines.models.retriever import IS_BESIDE, load_retriever
 from pipelines.stages.foretold import Finder, foresee
+from pipelines.stages.past import HELD
 from pipelines.stages.runner import Context, Outcome, main
 from shared.contracts.plans import gated_metrics
 from shared.contracts.stage import BROKEN, MISSING
 from shared.contracts.strict import read
 from shared.contracts.trials import PAGE, REPORT
 from shared.domain.errors import Invalid
+from shared.domain.metric import FORGOTTEN
 from shared.serving.signature import Signature
 
 POPULAR = "popularity"
@@ -104,6 +107,8 @@ def run(context: Context) -> Outcome:
         "seed": seed,
     }
     values |= _asked(context, judged, slices, labelled, values, silence)
+    if context.spec.mode == "warm":
+        values |= _forgotten(context, meetings, items[spec.schema_.item], history, facts, silence)
     foresight = foresee(
         context, scorers["candidate"], _finder(context, meetings) if spec.serve.retrieve else None, items[spec.schema_.item]
     )
@@ -114,6 +119,38 @@ def run(context: Context) -> Outcome:
     facts |= foresight.facts | {name: said for name, said in silence.items() if said}
     files = _report(context, judged, names, (*slices, *more), facts["cases"] | {"catalogue": cases.catalogue})
     return Outcome(files, values | {"evaluate.seconds": time.monotonic() - started}, facts)
+
+
+def _forgotten(
+    context: Context,
+    meetings: Meetings,
+    items: pl.Series,
+    history: pl.LazyFrame,
+    facts: dict[str, Any],
+    silence: dict[str, dict[str, str]],
+) -> dict[str, float]:
+    """What the candidate and its parent make of what was held out before."""
+    spec, log = context.spec.recommender, context.log
+    if not context.has("etl", HELD):
+        return {}
+    held = context.fetch("etl", HELD)
+    fetch, has_users = context.fetcher("parent"), context.has("parent", USERS)
+    before = load_graph(fetch)
+    asked = read_meetings(fetch, has_users, before)
+    sides: list[Side] = []
+    for model, met, keys in (
+        (load_model(context.fetcher("train"), context.spec.families), meetings, items),
+        (load_model(fetch, context.spec.families), asked, pl.read_parquet(fetch("items.parquet"), columns=[before.item])[before.item]),
+    ):
+        sides.append(Side(model_scorer(met, model.score), model_every(met, model), keys.to_numpy()))
+    found = forgetting(pl.scan_parquet(held), history, sides[0], sides[1], spec.model.train.seed)
+    facts["old"] = {"cases": found.cases, "users": found.users}
+    if found.why:
+        silence[MISSING][f"candidate.{FORGOTTEN}"] = found.why
+        log.info("what is forgotten isn't known: %s", found.why)
+    else:
+        log.info("of %s likes held out before: %s", _n(found.cases), ", ".join(f"{name} {one:.4f}" for name, one in found.metrics.items()))
+    return dict(found.metrics)
 
 
 def _retrieved(

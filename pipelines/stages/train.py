@@ -10,6 +10,8 @@ alone has something to publish.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 
@@ -22,6 +24,7 @@ from pipelines.models.own import check_trained
 from pipelines.models.popularity import POPULARITY, fit_popularity, load_popularity
 from pipelines.models.retriever import IS_BESIDE, fetch_beside, save_beside, train_beside
 from pipelines.models.tables import report
+from pipelines.stages.past import HELD, PAST, with_past
 from pipelines.stages.runner import Context, Outcome, main
 from pipelines.training.keeping import Keeping, rests_on
 from pipelines.training.ranks import PartDone
@@ -46,10 +49,14 @@ def run(context: Context) -> Outcome:
     catalogue = read_table(context.fetch("etl", "items.features.parquet"), graph, "item")
     people = read_table(context.fetch("etl", USERS), graph, "user") if context.has("etl", USERS) else None
     memory = context.spec.recommender.resources.train.memory
+    warm = context.spec.recommender.retrain.warm
+    rows, replayed = _replayed(context, rows) if parent is not None and spec.params.replays else (rows, 0)
+    held = context.fetch("etl", HELD) if parent is not None and context.has("etl", HELD) else None
     leads = context.rank is None or context.rank.leads
     made_of = rests_on(spec, context.spec.mode, context.spec.inputs)
     keeping = Keeping(context.live, made_of, context.scratch, context.log) if leads else None
     task = Task(spec, graph, rows, catalogue, people, popularity, context.log, parent, history, memory, keeping, context.rank)
+    task = replace(task, new_rows=warm.new_rows, held=held)
     try:
         fitted = family_of(spec.family, context.spec.families).train(task)
     except PartDone:
@@ -64,6 +71,8 @@ def run(context: Context) -> Outcome:
         files[DOCUMENT].write_text(json.dumps(fitted.report, indent=1))
     facts = {"family": spec.family, "seed": spec.train.seed, "mode": context.spec.mode, "tables": report(fitted.model.tables)}
     metrics = dict(fitted.metrics)
+    if parent is not None:
+        metrics["train.replayed"] = float(replayed)
     if context.spec.recommender.serve.retrieve is not None and fitted.model.embeddings(catalogue.columns) is None:
         context.log.info("'%s' has no vectors to retrieve by: an mf is trained beside it", spec.family)
         beside = train_beside(task, fetch_beside(parent) if parent is not None and context.has("parent", IS_BESIDE) else None)
@@ -77,6 +86,17 @@ def run(context: Context) -> Outcome:
         metrics["train.baseline_seconds"] = baseline.metrics["train.seconds"]
         facts["baseline"] = {"family": spec.baseline, "tables": report(baseline.model.tables)} | dict(baseline.facts)
     return Outcome(files, metrics, facts | dict(fitted.facts))
+
+
+def _replayed(context: Context, rows: Path) -> tuple[Path, int]:
+    """With older rows among them, as many as the spec asks for."""
+    share, seed = context.spec.recommender.retrain.warm.replay, context.spec.recommender.model.train.seed
+    if not share or not context.has("etl", PAST):
+        return rows, 0
+    path = context.scratch / "replayed.parquet"
+    count = with_past(rows, context.fetch("etl", PAST), share, seed, path)
+    context.log.info("%s older rows are trained on again", f"{count:,}")
+    return path, count
 
 
 if __name__ == "__main__":

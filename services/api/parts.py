@@ -19,6 +19,7 @@ from shared.domain.retention import Sweep
 from shared.domain.reuse import RunForecast
 from shared.domain.run import RunStatus
 from shared.domain.triggers import RetrainerObservation
+from shared.domain.warmth import Past
 from shared.ports import (
     Answers,
     ArtifactStore,
@@ -29,6 +30,7 @@ from shared.ports import (
     FeatureHistory,
     FeatureStore,
     ModelServer,
+    Recommender,
     RecommenderStore,
     Record,
     Registry,
@@ -102,6 +104,8 @@ class Parts:
     """What a run that is in no store yet would do."""
     watch: Callable[[str], RetrainerObservation]
     """What the triggers of a recommender look at, as it is now."""
+    past: Callable[[Recommender], Past]
+    """What `auto` would choose by now."""
     check_place: Callable[[Place], None]
     """Refuses a source of data that no stage would read."""
     place_fault: Callable[[Place], str | None]

@@ -17,7 +17,7 @@ from shared.domain.access import Role
 from shared.domain.compare import differences, numbers
 from shared.domain.errors import NotFound
 from shared.domain.run import RunStatus
-from shared.domain.triggers import Mode
+from shared.domain.warmth import Wish
 from shared.launch import Terms
 from shared.ports import Recommender, Record
 
@@ -27,7 +27,9 @@ room = Room("plans")
 class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    mode: Mode = Field("full", description="`warm` starts from the serving version's weights.")
+    mode: Wish = Field(
+        "full", description="`warm` starts from the serving version's weights; `auto` chooses between both by the spec's `retrain.auto`."
+    )
     priority: Priority = 0
     fresh: bool = Field(False, description="Run every stage, though nothing may have changed.")
 
@@ -104,7 +106,7 @@ def plan_run(parts: With, name: str, asked: Asked | None = None) -> PlanView:
 
 
 @room.post("/v1/recommenders:plan", Role.OPERATOR, audited=False, openapi_extra=SPEC_BODY)
-def plan_spec(parts: With, who: Who, spec: SpecBody, mode: Annotated[Mode, Query()] = "full") -> PlanView:
+def plan_spec(parts: With, who: Who, spec: SpecBody, mode: Annotated[Wish, Query()] = "full") -> PlanView:
     """The same for a spec that isn't applied, of a recommender that is new or not."""
     who.enters(spec.name)
     check_places(parts, spec)
@@ -122,13 +124,13 @@ def _plan(parts: Parts, recommender: Recommender, asked: Asked, applied: bool) -
     found = parts.plan(run)
     return PlanView(
         recommender=recommender.name,
-        mode=asked.mode,
+        mode=run.spec["mode"],
         applied=applied,
         waits=found.waits,
         stages=[PlannedStage.model_validate(one, from_attributes=True) for one in found.stages],
         gates=list(found.gates),
         data=dict(found.data),
-        warnings=faults_of_places(parts, recommender.spec, asked.mode == "warm"),
+        warnings=faults_of_places(parts, recommender.spec, run.spec["mode"] == "warm"),
         serving=run.spec["serving"],
     )
 

@@ -20,6 +20,7 @@ from services.api.paging import Page, Pages, Paging
 from services.api.parts import Parts, With
 from services.api.views import EventView, RunView
 from shared.contracts import trials
+from shared.contracts.plans import auto_rule
 from shared.contracts.progress import Progress
 from shared.contracts.stage import StageName
 from shared.contracts.strict import read
@@ -31,7 +32,7 @@ from shared.domain.ids import attempt_name, new_id
 from shared.domain.machine import Request
 from shared.domain.queue import HIGHEST, LOWEST, Turn
 from shared.domain.run import ANSWERS, STAGES, RunStatus, works
-from shared.domain.triggers import Mode
+from shared.domain.warmth import Mode, Wish, choose
 from shared.launch import Terms, collected_basis, new_run, retry_run, rollout_id
 from shared.ports import HistoryEntry, Recommender, Record, Version
 
@@ -65,7 +66,9 @@ Filtered = Annotated[Filters, Depends(_filters)]
 class Start(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    mode: Mode = Field("full", description="`warm` starts from the serving version's weights.")
+    mode: Wish = Field(
+        "full", description="`warm` starts from the serving version's weights; `auto` chooses between both by the spec's `retrain.auto`."
+    )
     reason: str = Field("", max_length=500)
     priority: Priority = 0
     fresh: bool = Field(False, description="Run every stage, though nothing may have changed since an earlier run published it.")
@@ -98,16 +101,25 @@ class RunLog(BaseModel):
     attempt: str | None = Field(description="Null while the stage hasn't started.")
 
 
-def make_run(parts: Parts, recommender: Recommender, mode: Mode, cause: str, terms: Terms, id: str | None = None) -> Record[RunStatus]:
+def make_run(parts: Parts, recommender: Recommender, wish: Wish, cause: str, terms: Terms, id: str | None = None) -> Record[RunStatus]:
     route = parts.routes.get(recommender.name)
+    mode, cause = _decided(parts, recommender, wish, cause)
     if mode == "warm" and route is None:
         raise Conflict(f"recommender '{recommender.name}' serves no version yet that a warm run could start from: start a full one")
     now = parts.clock.now()
     return new_run(recommender, id or new_id("r", now, secrets.randbits(30)), mode, cause, route.stable if route else None, now, terms)
 
 
+def _decided(parts: Parts, recommender: Recommender, wish: Wish, cause: str) -> tuple[Mode, str]:
+    """What `auto` is now, and the cause that says so."""
+    if wish != "auto":
+        return wish, cause
+    found = choose(parts.past(recommender), auto_rule(recommender.spec.retrain))
+    return found.mode, f"{cause}; {found.said}"
+
+
 def start_run(
-    parts: Parts, who: Caller, recommender: Recommender, mode: Mode, cause: str, priority: int = 0, fresh: bool = False
+    parts: Parts, who: Caller, recommender: Recommender, mode: Wish, cause: str, priority: int = 0, fresh: bool = False
 ) -> Record[RunStatus]:
     run = make_run(parts, recommender, mode, cause, Terms(who.name, priority, fresh), who.fresh_id("r", parts.clock.now()))
     created = parts.runs.create(run, who.name)

@@ -15,7 +15,7 @@ from shared.contracts.plans import retrain_plan
 from shared.domain.access import Role
 from shared.domain.cron import zone
 from shared.domain.errors import NotFound
-from shared.domain.retrainer import blocked
+from shared.domain.retrainer import blocked, chosen
 from shared.domain.triggers import Finding, RetrainerObservation, RetrainerStatus, RetrainPlan, Schedule, findings, recent
 
 room = Room("monitoring")
@@ -97,11 +97,12 @@ def list_trigger_events(parts: With, name: str, pages: Pages) -> Page[EventView]
 
 
 def _view(one: Finding, status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> TriggerView:
+    mode, why = chosen(one.mode, seen, plan)
     return TriggerView(
         trigger=one.trigger,
-        mode=one.mode,
+        mode=mode,
         fires=one.fires,
-        found=one.said,
+        found=f"{one.said}; {why}" if why else one.said,
         value=one.value,
         threshold=one.threshold,
         held_by=blocked(one.trigger, status, seen, plan, now),

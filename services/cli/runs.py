@@ -21,7 +21,9 @@ RunId = Annotated[str, typer.Argument(metavar="RUN", callback=paths.checked_id, 
 def run(
     ctx: typer.Context,
     name: Name,
-    mode: Annotated[Literal["full", "warm"], typer.Option(help="`warm` starts from the serving version's weights.")] = "full",
+    mode: Annotated[
+        Literal["full", "warm", "auto"], typer.Option(help="`warm` starts from the serving version's weights; `auto` chooses.")
+    ] = "full",
     reason: Reason = "",
     priority: Annotated[int, typer.Option(min=-100, max=100, help="Higher goes first among the runs that wait.")] = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run every stage, though nothing may have changed.")] = False,
@@ -96,7 +98,9 @@ def prioritise(
 def plan(
     ctx: typer.Context,
     name: Name,
-    mode: Annotated[Literal["full", "warm"], typer.Option(help="`warm` starts from the serving version's weights.")] = "full",
+    mode: Annotated[
+        Literal["full", "warm", "auto"], typer.Option(help="`warm` starts from the serving version's weights; `auto` chooses.")
+    ] = "full",
     as_json: AsJson = False,
 ) -> None:
     """Show what a run would do now: which stages run, and which are reused. Nothing is started."""

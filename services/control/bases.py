@@ -99,7 +99,7 @@ class Bases:
         return why_not(own, known) if known.parts != own else None
 
     def _own_parts(self, record: Record[RunStatus], spec: RecommenderSpec, stage: str) -> dict[str, str]:
-        return stage_parts(spec, stage) | {"code": self._code, "mode": record.spec["mode"]}
+        return stage_parts(spec, stage, record.spec["mode"]) | {"code": self._code, "mode": record.spec["mode"]}
 
     def _parts(self, record: Record[RunStatus], spec: RecommenderSpec, stage: str, done: Sequence[StageDone]) -> dict[str, str]:
         parts = self._own_parts(record, spec, stage)
@@ -124,10 +124,10 @@ class Bases:
         if number is None:
             return inputs
         version = self.registry.get(record.recommender, number)
-        if record.spec["mode"] == "warm" and stage in ("etl", "train"):
+        if record.spec["mode"] == "warm" and stage in ("etl", "train", "evaluate"):
             parent = self.runs.get(version.run).status
             wanted = [one.attempt for one in parent.stages if one.stage in ("etl", "train")]
-            return inputs | {"parent": {name: file for one in wanted for name, file in published(self.artifacts, one).files.items()}}
+            inputs["parent"] = {name: file for one in wanted for name, file in published(self.artifacts, one).files.items()}
         compares = any(isinstance(gate, MetricGate) and "serving" in (gate.better_than, gate.not_worse_than) for gate in spec.gates)
         return inputs | ({"serving": version.files} if stage == "evaluate" and compares else {})
 

@@ -28,7 +28,7 @@ class Planner:
         newcomer = Queued(record.id, record.recommender, record.priority, record.created_at)
         turn = admit([*self._runs.queued(), newcomer], self._limit)[record.id]
         spec = spec_of(record)
-        gates = tuple(str(gate) for gate in run_plan(spec).gates)
+        gates = tuple(str(gate) for gate in run_plan(spec, record.spec["mode"]).gates)
         return RunForecast(turn.said, self._stages(record), gates, self._bases.data_parts(record, spec))
 
     def _stages(self, record: Record[RunStatus]) -> tuple[Foreseen, ...]:

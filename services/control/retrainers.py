@@ -6,17 +6,20 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
+from services.control.lines import Lines
 from services.control.reconcile import Simple
 from shared.contracts.plans import retrain_plan
 from shared.domain import retrainer as domain
 from shared.domain import rollout as rollouts
 from shared.domain import run as runs
+from shared.domain.drift.reading import Look
 from shared.domain.errors import NotFound
 from shared.domain.machine import Request
 from shared.domain.retrainer import StartRun, run_id
 from shared.domain.triggers import RetrainerObservation, RetrainerStatus
+from shared.domain.warmth import Past
 from shared.launch import new_run, rollout_id
-from shared.ports import Clock, RecommenderStore, Record, RetrainerStore, RolloutStore, RouteStore, RunStore, SignalSource
+from shared.ports import Clock, Recommender, RecommenderStore, Record, RetrainerStore, RolloutStore, RouteStore, RunStore, SignalSource
 from shared.telemetry import metrics
 
 
@@ -35,6 +38,7 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
         recommenders: RecommenderStore,
         routes: RouteStore,
         signals: SignalSource,
+        lines: Lines,
         clock: Clock,
     ) -> None:
         self.store = store
@@ -43,6 +47,7 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
         self._recommenders = recommenders
         self._routes = routes
         self._signals = signals
+        self._lines = lines
         self._clock = clock
 
     def ensure(self) -> None:
@@ -82,7 +87,19 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
             snapshot=found.snapshot,
             events=found.events,
             applied=applied,
+            past=self._past(recommender, found.drift),
         )
+
+    def past(self, recommender: Recommender) -> Past:
+        """What `auto` would choose by, whatever the spec asks for."""
+        serves = self._routes.get(recommender.name) is not None
+        return self._lines.past(recommender, self._signals.signals(recommender.name).drift if serves else None)
+
+    def _past(self, name: str, drift: Look | None) -> Past | None:
+        with suppress(NotFound):
+            recommender = self._recommenders.get(name)
+            return self._lines.past(recommender, drift) if retrain_plan(recommender.spec).chooses else None
+        return None
 
     def decide(self, record: Record[RetrainerStatus], seen: RetrainerObservation, now: datetime) -> domain.RetrainerDecision:
         if seen.gone:

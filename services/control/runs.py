@@ -111,7 +111,7 @@ class Runs:
         return RunObservation(job=job, published=published, ahead=self._bases.of(record, following[0], (*status.stages, done)))
 
     def decide(self, record: Record[RunStatus], seen: RunObservation, now: datetime) -> domain.RunDecision:
-        plan = replace(run_plan(spec_of(record)), accepts=record.spec.get("accepts", ""))
+        plan = replace(run_plan(spec_of(record), record.spec["mode"]), accepts=record.spec.get("accepts", ""))
         return domain.decide(record.id, record.status, seen, plan, now)
 
     def act(self, record: Record[RunStatus], following: RunStatus, effect: domain.RunEffect) -> None:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from services.api.parts import Door, Features, Parts
 from services.control.bases import Bases
 from services.control.compaction import Compactor
+from services.control.lines import Lines
 from services.control.loop import Loop
 from services.control.materialising import Materialiser, named
 from services.control.placement import Placement, warmth
@@ -86,7 +87,8 @@ class Platform:
         values = Materialiser(placement.desired, state.registry, state.artifacts, state.recommenders, stores, clock, routed)
         sources = Sources(state.kpis, state.mirrors)
         rollouts = Rollouts(state.rollouts, state.routes, state.registry, server, sources, placement, clock, values)
-        retrainers = Retrainers(state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes, monitor, clock)
+        lines = Lines(state.registry, state.runs, state.routes)
+        retrainers = Retrainers(state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes, monitor, lines, clock)
         steps: list[Callable[[], object]] = [
             # Who places versions also leads the rollouts: it alone knows what was placed.
             *_by_one(replica, "serving", server.ensure_running, Reconciler(rollouts, clock).tick, _then(placement.tick, server.vouch)),
@@ -137,6 +139,7 @@ class Platform:
             turns=planner.turns,
             plan=planner.plan,
             watch=retrainers.look,
+            past=retrainers.past,
             check_place=data.check,
             place_fault=data.fault,
             wake=wake,

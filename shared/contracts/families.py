@@ -20,6 +20,10 @@ class FamilyParams(Strict):
     """What the family is, for the reference."""
     no_steps: ClassVar[str | None] = None
     """Why `train` has nothing to say to it but the seed, where that is so."""
+    keeps_rows: ClassVar[bool] = True
+    """Whether a warm run keeps its parent's vectors by code and begins others beside them."""
+    replays: ClassVar[bool] = True
+    """Whether a warm run learns from the rows that it is given alone, so that older ones among them keep it from forgetting."""
     ranges: ClassVar[Mapping[str, Range]] = {}
     """What `eyas tune` searches where nobody says it; numbers and choices that pay, by name in the spec's `model`."""
 
@@ -131,6 +135,7 @@ class PopularityParams(FamilyParams):
 
     meaning = "an item's share of positives, the same for every user: a safe first version."
     no_steps = "popularity counts and isn't trained"
+    keeps_rows = replays = False
 
 
 class MfParams(FamilyParams):
@@ -141,6 +146,7 @@ class MfParams(FamilyParams):
         "vectors retrieve."
     )
     no_steps = "mf has passes of its own (params.sweeps, params.epochs)"
+    replays = False
     OF_LOSS: ClassVar[Mapping[str, frozenset[str]]] = {
         "als": frozenset({"unobserved", "sweeps"}),
         "contrast": frozenset({"against", "blend", "damping", "epochs", "learning_rate"}),
@@ -310,6 +316,7 @@ class EaseParams(FamilyParams):
         "number, memory with the square."
     )
     no_steps = "ease is solved at once and takes no steps"
+    keeps_rows = replays = False
     ranges: ClassVar[Mapping[str, Range]] = {"params.regularisation": between(10, 10_000, log=True)}
 
     regularisation: float | None = Field(
@@ -322,6 +329,7 @@ class ItemKnnParams(FamilyParams):
 
     meaning = "the nearest neighbours of what a user likes: quick, for catalogues of any size."
     no_steps = "itemknn counts who likes what together and takes no steps"
+    keeps_rows = replays = False
     ranges: ClassVar[Mapping[str, Range]] = {
         "params.neighbours": between(20, 1000, log=True),
         "params.shrink": between(0.1, 1000, log=True),
@@ -343,6 +351,8 @@ class OwnParams(RootModel[dict[str, JsonValue]]):
     model_config = ConfigDict(frozen=True)
 
     no_steps: ClassVar[str | None] = None
+    keeps_rows: ClassVar[bool] = True
+    replays: ClassVar[bool] = True
 
     def wants_both_labels(self, full: bool) -> bool:
         """What it learns from is its own business."""

@@ -95,6 +95,19 @@ def foretold(estimator: str) -> str:
     return f"hit_rate.{estimator}"
 
 
+class ForgottenGate(Strict):
+    """A warm run must still know what its parent knew; of a full one, which begins anew, it isn't asked."""
+
+    forgotten: Annotated[Fraction, Field(gt=0, lt=1)] = Field(
+        description="By how much a warm run's hr@10/99 may be below its parent's, relative to that, on likes that both have held out."
+    )
+    confidence: Confidence | None = Field(
+        None,
+        exclude_if=lambda sure: sure is None,
+        description="It passes only if so little was forgotten this surely. Absent: the value itself decides.",
+    )
+
+
 class ParityGate(Strict):
     """The served unit must answer as the model did in training: the largest difference on real rows."""
 
@@ -133,6 +146,7 @@ ServingGate = LatencyGate | MedianGate | ThroughputGate
 _GATES: dict[str, type[Strict]] = {
     "metric": MetricGate,
     "off_policy": OffPolicyGate,
+    "forgotten": ForgottenGate,
     "parity": ParityGate,
     "latency_p99": LatencyGate,
     "latency_p50": MedianGate,
@@ -143,6 +157,6 @@ _GATES: dict[str, type[Strict]] = {
 
 
 Gate = Annotated[
-    MetricGate | OffPolicyGate | ParityGate | LatencyGate | MedianGate | ThroughputGate | MemoryGate | SizeGate,
+    MetricGate | OffPolicyGate | ForgottenGate | ParityGate | LatencyGate | MedianGate | ThroughputGate | MemoryGate | SizeGate,
     BeforeValidator(entry("gate", _GATES, frozenset(), "{metric: hr@10, better_than: popularity}")),
 ]

@@ -7,17 +7,29 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from shared.contracts.gates import (
+    ForgottenGate,
+    LatencyGate,
+    MedianGate,
+    MemoryGate,
+    MetricGate,
+    OffPolicyGate,
+    ParityGate,
+    SizeGate,
+    ThroughputGate,
+)
 from shared.contracts.gates import Gate as SpecGate
-from shared.contracts.gates import LatencyGate, MedianGate, MemoryGate, MetricGate, OffPolicyGate, ParityGate, SizeGate, ThroughputGate
 from shared.contracts.retraining import OnAlert, OnDrift, OnKpi, OnNewData, OnNewEvents, Retrain
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.cron import Cron
 from shared.domain.gate import Gate
 from shared.domain.machine import Request
+from shared.domain.metric import FORGOTTEN
 from shared.domain.reuse import leaves
 from shared.domain.run import STAGES, RunPlan
 from shared.domain.steps import RolloutPlan, Shadow, Step
 from shared.domain.triggers import RetrainPlan, Schedule
+from shared.domain.warmth import Rule
 
 READS: Mapping[str, tuple[str, ...]] = {
     "etl": ("data", "schema", "features", "split", "model.family", "model.params.negatives", "resources.etl.engine", "serve.store.ttl"),
@@ -39,6 +51,9 @@ READS: Mapping[str, tuple[str, ...]] = {
 }
 """What of the spec each stage reads, beside its input files; evaluate also the metrics of gates, and whether seen items are dropped."""
 
+READS_WARM: Mapping[str, tuple[str, ...]] = {"train": ("retrain.warm",)}
+"""And in a warm run."""
+
 TAKES: Mapping[str, tuple[str, ...]] = {
     "etl": (),
     "train": ("etl",),
@@ -49,12 +64,12 @@ TAKES: Mapping[str, tuple[str, ...]] = {
 """Of which earlier stages each one reads files."""
 
 
-def stage_parts(spec: RecommenderSpec, stage: str) -> dict[str, str]:
+def stage_parts(spec: RecommenderSpec, stage: str, mode: str = "full") -> dict[str, str]:
     """What a stage is made of as far as the spec says it, leaf by leaf."""
     document = spec.document()
     document["model"].pop("tune", None)  # a run doesn't search
     parts: dict[str, str] = {}
-    for path in READS[stage]:
+    for path in (*READS[stage], *(READS_WARM.get(stage, ()) if mode == "warm" else ())):
         parts |= leaves(_at(document, path), path)
     if stage == "evaluate":
         parts |= leaves(spec.serve.not_seen is not None, "serve.filter.not_seen")
@@ -81,9 +96,11 @@ def estimators(spec: RecommenderSpec) -> list[str]:
     return sorted({gate.off_policy for gate in spec.gates if isinstance(gate, OffPolicyGate)})
 
 
-def run_plan(spec: RecommenderSpec) -> RunPlan:
+def run_plan(spec: RecommenderSpec, mode: str = "warm") -> RunPlan:
+    """A full run has no parent, so nothing is asked of what it has forgotten."""
     timeouts: dict[str, timedelta] = {stage: getattr(spec.resources, stage).timeout for stage in STAGES}
-    return RunPlan(tuple(gate_rule(gate) for gate in spec.gates), timeouts)
+    gates = (gate for gate in spec.gates if mode == "warm" or not isinstance(gate, ForgottenGate))
+    return RunPlan(tuple(gate_rule(gate) for gate in gates), timeouts)
 
 
 def rollout_plan(spec: RecommenderSpec, back: Request | None = None) -> RolloutPlan:
@@ -117,7 +134,7 @@ def retrain_plan(spec: RecommenderSpec) -> RetrainPlan:
     drift, kpi, alert = on.get(OnDrift), on.get(OnKpi), on.get(OnAlert)
     new_events, new_data = on.get(OnNewEvents), on.get(OnNewData)
     plan = RetrainPlan(mode=retrain.mode, cooldown=retrain.cooldown, schedule=_schedule(retrain), max_per_day=retrain.max_per_day)
-    plan = replace(plan, give_up_after=retrain.give_up_after, follow_up=retrain.follow_up)
+    plan = replace(plan, give_up_after=retrain.give_up_after, follow_up=retrain.follow_up, auto=auto_rule(retrain))
     if isinstance(drift, OnDrift):
         plan = replace(plan, drift=drift.drift.thresholds(), looks=drift.drift.looks, drift_mode=drift.drift.mode)
     if isinstance(kpi, OnKpi):
@@ -129,6 +146,11 @@ def retrain_plan(spec: RecommenderSpec) -> RetrainPlan:
     if isinstance(alert, OnAlert):
         plan = replace(plan, alerts=frozenset(alert.alert.names), alert_mode=alert.alert.mode)
     return plan
+
+
+def auto_rule(retrain: Retrain) -> Rule:
+    auto = retrain.auto
+    return Rule(auto.grown, auto.warm_runs, auto.forgotten, auto.drift)
 
 
 def _schedule(retrain: Retrain) -> Schedule | None:
@@ -162,6 +184,8 @@ def gate_rule(gate: SpecGate) -> Gate:
         return Gate(at_batch("throughput", gate.batch), "min", gate.throughput, stage="verify", unit=" rows/s")
     if isinstance(gate, SizeGate):
         return Gate("size", "max", gate.size / (1 << 20), stage="verify", unit=" MiB")
+    if isinstance(gate, ForgottenGate):
+        return Gate(FORGOTTEN, "max", gate.forgotten, confidence=gate.confidence)
     name = str(gate.named)
     if isinstance(gate, MetricGate) and gate.min is not None:
         return Gate(name, "min", gate.min, confidence=gate.confidence)

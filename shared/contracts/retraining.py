@@ -14,8 +14,8 @@ from shared.contracts.strict import Strict
 from shared.domain.cron import Cron, zone
 from shared.domain.drift.detectors import DETECTORS
 
-Mode = Literal["full", "warm"]
-TriggerMode = Annotated[Mode | None, Field(description="How to retrain when this trigger fires; as `retrain.mode` says, when absent.")]
+Wish = Literal["full", "warm", "auto"]
+TriggerMode = Annotated[Wish | None, Field(description="How to retrain when this trigger fires; as `retrain.mode` says, when absent.")]
 
 
 class DriftTrigger(Strict):
@@ -39,7 +39,7 @@ class DriftTrigger(Strict):
     looks: int = Field(
         3, ge=1, le=100, description="How many looks in a row must say so; there are four in a window. As many clear ones end it."
     )
-    mode: Mode = Field("warm", description="How to retrain when this trigger fires.")
+    mode: Wish = Field("warm", description="How to retrain when this trigger fires.")
 
     def thresholds(self) -> dict[str, float]:
         """Of the detectors that may start a retraining, by their names."""
@@ -61,7 +61,7 @@ class KpiTrigger(Strict):
         description="How often it is looked at: four times in a window. A rhythm of the day is no fall: `1d`.",
     )
     min_answers: int = Field(500, ge=50, description="Answers on each side of the comparison.")
-    mode: Mode = Field("full", description="How to retrain when this trigger fires.")
+    mode: Wish = Field("full", description="How to retrain when this trigger fires.")
 
 
 class NewEventsTrigger(Strict):
@@ -133,11 +133,59 @@ Schedule = Annotated[
 TimeZone = Annotated[str, AfterValidator(lambda name: zone(name).key), Field(json_schema_extra={"examples": ["UTC", "Europe/Berlin"]})]
 
 
+NewRows = Literal["mean", "unknown", "random"]
+
+
+class Warm(Strict):
+    """What a warm run begins with, and learns from."""
+
+    new_rows: NewRows = Field(
+        "mean",
+        description="Where vectors of users, items and values begin that the parent didn't know: `mean`, at the mean of those it knew; "
+        "`unknown`, at what it has learned of strangers; both with a little noise; `random`, as at first.",
+    )
+    replay: Fraction = Field(
+        0.0,
+        ge=0,
+        le=0.9,
+        description="Share of the rows to train on that are older than the parent's snapshot: drawn by the seed from all that its line has "
+        "trained on, evenly. Families that read every like known so far anyway take none.",
+    )
+
+
+class Auto(Strict):
+    """When `auto` retrains in full; warm otherwise. null: it isn't looked at."""
+
+    grown: Fraction | None = Field(
+        0.2, gt=0, description="A vocabulary of users or items has grown by more than this since the last full run."
+    )
+    warm_runs: int | None = Field(10, ge=1, le=10_000, description="So many warm runs have followed each other since the last full one.")
+    forgotten: Fraction | None = Field(
+        0.05,
+        gt=0,
+        lt=1,
+        description="Warm runs since the last full one have together lost more than this of the hit rate on what was held out before.",
+    )
+    drift: float | None = Field(
+        0.5, gt=0, le=100, description="An item feature of the likes has drifted farther than this psi, and chance can't explain it."
+    )
+
+    @model_validator(mode="after")
+    def _something_decides(self) -> Auto:
+        if all(value is None for _, value in self):
+            raise ValueError("auto: nothing is left that could ask for a full run: give grown, warm_runs, forgotten or drift a value")
+        return self
+
+
 class Retrain(Strict):
     on: tuple[Trigger, ...] = Field((), description="What starts a retraining; by hand it can always be started.")
-    mode: Mode = Field(
-        "full", description="`warm` starts from the serving version's weights and learns from the events since its snapshot."
+    mode: Wish = Field(
+        "full",
+        description="`warm` starts from the serving version's weights and learns from the events since its snapshot; `auto` is warm "
+        "unless `auto` below asks for a full run.",
     )
+    auto: Auto = Field(Auto(), description="When `auto` retrains in full.")
+    warm: Warm = Field(Warm(), description="How a warm run goes on from its parent.")
     cooldown: Duration = Field(timedelta(hours=6), description="After one retraining has ended, triggers wait this long.")
     schedule: Schedule | None = Field(
         None,
@@ -145,7 +193,7 @@ class Retrain(Strict):
         "inputs are the same are cheap.",
     )
     timezone: TimeZone = Field("UTC", description="On whose wall clock the schedule is read, through changes to and from summer time.")
-    schedule_mode: Mode | None = Field(
+    schedule_mode: Wish | None = Field(
         None,
         description="How a scheduled run trains; as `mode` says, when absent. `full` beside `mode: warm` is the periodic full retraining.",
     )
@@ -193,7 +241,13 @@ class Retrain(Strict):
             idle = {"timezone", "schedule_mode", "misfire", "misfire_grace"} & self._said()
             if idle:
                 raise ValueError(f"{sorted(idle)[0]} says something about a schedule, and there is none: add schedule, such as '0 3 * * *'")
+        if self.auto != Auto() and "auto" not in self._wishes():
+            raise ValueError("'auto' has no effect: no run chooses between warm and full: say mode: auto, or leave it out")
         return self
+
+    def _wishes(self) -> set[str | None]:
+        """What any of its runs asks for."""
+        return {self.mode, self.schedule_mode, *(getattr(on, name).mode for on in self.on for name in type(on).model_fields)}
 
     def _said(self) -> set[str]:
         """The fields that differ from what they are when absent."""

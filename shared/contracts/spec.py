@@ -22,7 +22,7 @@ from shared.contracts.gates import Gate, MetricGate, OffPolicyGate, ParityGate
 from shared.contracts.models import Model
 from shared.contracts.monitoring import Monitor
 from shared.contracts.quantities import Comparison, Cpu, Duration, Memory, Rule, parse_duration, parse_fraction, write_duration
-from shared.contracts.retraining import Retrain
+from shared.contracts.retraining import Retrain, Warm
 from shared.contracts.rollouts import Rollout
 from shared.contracts.serving import Serve
 from shared.contracts.sources import EncoderFile, ImagesFolder, Place
@@ -318,6 +318,18 @@ class RecommenderSpec(Strict):
             raise ValueError(f"gates: off_policy: what serve.order.{name} makes of an answer can't be foretold yet: leave one of both out")
         if self.serve.expressions():
             raise ValueError("gates: off_policy: what an expression in serve.filter drops can't be foretold yet: leave one of both out")
+        return self
+
+    @model_validator(mode="after")
+    def _goes_on_from_something(self) -> RecommenderSpec:
+        """What a warm run is told has an effect on the family."""
+        params, warm, usual = self.model.params, self.retrain.warm, Warm()
+        if not params.keeps_rows and warm.new_rows != usual.new_rows:
+            raise ValueError(f"retrain.warm: 'new_rows' has no effect: '{self.model.family}' keeps no vectors by code: leave it out")
+        if not params.replays and warm.replay != usual.replay:
+            raise ValueError(
+                f"retrain.warm: 'replay' has no effect: a warm run of '{self.model.family}' doesn't learn from its rows alone: leave it out"
+            )
         return self
 
     def places(self) -> dict[str, Place]:

@@ -30,6 +30,9 @@ SLICES: Mapping[str, str] = {
 }
 """By name, which cases they are made of. Reports have others too, such as `genre=Drama`."""
 
+OLD, FORGOTTEN = "old", "forgotten"
+"""Of a warm run: `candidate.old.hr@10/99` is of likes that its line has held out before, `candidate.forgotten` by how much it is below the
+parent's, relative to that."""
 PATTERN = rf"(?:{'|'.join(RANKING)})@[1-9]\d{{0,2}}(?:/[1-9]\d{{0,3}})?|(?:{'|'.join(RETRIEVAL)})@[1-9]\d{{0,4}}|{'|'.join(PLAIN)}"
 """Without a slice."""
 _NAME = re.compile(r"(?P<kind>[a-z][a-z_]*)(?:@(?P<at>\d+))?(?:/(?P<negatives>\d+))?(?:\{(?P<part>[^{}]+)\})?")

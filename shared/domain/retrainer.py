@@ -20,7 +20,6 @@ from shared.domain.triggers import (
     Finding,
     Firing,
     Held,
-    Mode,
     RetrainerObservation,
     RetrainerStatus,
     RetrainPlan,
@@ -29,6 +28,7 @@ from shared.domain.triggers import (
     said_at,
     spoken,
 )
+from shared.domain.warmth import Mode, Past, Wish, choose
 
 _WATCH = timedelta(seconds=1)
 _REST = timedelta(seconds=5)
@@ -87,7 +87,7 @@ def decide(name: str, status: RetrainerStatus, seen: RetrainerObservation, plan:
         if blocked(one.trigger, status, seen, plan, now) is None and not _late(one, plan, now):
             if one.trigger in MEASURED and status.fruitless >= plan.give_up_after:
                 return _alert(status, one, plan, now)
-            return _fire(name, status, seen, one, now)
+            return _fire(name, status, seen, one, plan, now)
     known = frozenset(one.trigger for one in found) | {"manual", "alert"}
     return _held_back(replace(status, held=tuple(one for one in status.held if one.trigger in known)), seen, plan, due, now)
 
@@ -119,6 +119,14 @@ def blocked(trigger: str, status: RetrainerStatus, seen: RetrainerObservation, p
         free = sorted(by_itself)[len(by_itself) - plan.max_per_day] + DAY
         return f"{len(by_itself)} of {plan.max_per_day} retrainings in 24 hours, the next from {said_at(free)} on"
     return None
+
+
+def chosen(wish: Wish, seen: RetrainerObservation, plan: RetrainPlan) -> tuple[Mode, str]:
+    """What a run would be, and what `auto` has chosen it by."""
+    if wish != "auto":
+        return wish, ""
+    found = choose(seen.past or Past(), plan.auto)
+    return found.mode, found.said
 
 
 def run_id(name: str, number: int) -> str:
@@ -209,7 +217,9 @@ def _alert(status: RetrainerStatus, one: Finding, plan: RetrainPlan, now: dateti
     return Decision(following, requeue_after=_WATCH, consumes_request=one.trigger == "alert")
 
 
-def _fire(name: str, status: RetrainerStatus, seen: RetrainerObservation, one: Finding, now: datetime) -> RetrainerDecision:
+def _fire(
+    name: str, status: RetrainerStatus, seen: RetrainerObservation, one: Finding, plan: RetrainPlan, now: datetime
+) -> RetrainerDecision:
     number = status.fired + 1
     run = run_id(name, number)
     asked = one.trigger in ("manual", "alert")
@@ -227,7 +237,9 @@ def _fire(name: str, status: RetrainerStatus, seen: RetrainerObservation, one: F
         held=tuple(held for held in _lasting(status) if held.trigger != one.trigger),
         alerts=(*status.alerts, seen.request.key)[-KEPT_ALERTS:] if one.trigger == "alert" and seen.request else status.alerts,
     )
-    return Decision(following, (StartRun(one.mode, one.said, number, one.trigger),), _WATCH, consumes_request=asked)
+    mode, why = chosen(one.mode, seen, plan)
+    said = f"{one.said}; {why}" if why else one.said
+    return Decision(replace(following, reason=said), (StartRun(mode, said, number, one.trigger),), _WATCH, consumes_request=asked)
 
 
 def _held_back(

@@ -12,19 +12,18 @@ from shared.domain.cron import Cron, zone
 from shared.domain.drift.reading import Look
 from shared.domain.drift.standing import NOTHING_YET, Memory
 from shared.domain.machine import Request
+from shared.domain.warmth import USUAL, Past, Rule, Wish
 
 DAY = timedelta(days=1)
 PUNCTUAL = timedelta(minutes=1)
 """How late a due time of a schedule that skips is still on time."""
-
-Mode = Literal["full", "warm"]
 
 
 @dataclass(frozen=True)
 class Schedule:
     cron: Cron
     zone: str
-    mode: Mode
+    mode: Wish
     misfire: Literal["run_once", "skip"] = "run_once"
     grace: timedelta | None = None
 
@@ -48,26 +47,34 @@ class Schedule:
 class RetrainPlan:
     """What may start a retraining; a trigger's own mode goes before the mode of all."""
 
-    mode: Mode
+    mode: Wish
     cooldown: timedelta
     drift: Mapping[str, float] | None = None
     """By detector, from which size on it counts."""
     looks: int = 3
     """How many in a row must say so."""
-    drift_mode: Mode | None = None
+    drift_mode: Wish | None = None
     hit_rate: float | None = None
-    hit_rate_mode: Mode = "full"
+    hit_rate_mode: Wish = "full"
     new_events: int | None = None
-    new_events_mode: Mode | None = None
+    new_events_mode: Wish | None = None
     new_data: timedelta | None = None
-    new_data_mode: Mode | None = None
+    new_data_mode: Wish | None = None
     alerts: frozenset[str] = frozenset()
-    alert_mode: Mode | None = None
+    alert_mode: Wish | None = None
     schedule: Schedule | None = None
     max_per_day: int | None = None
     give_up_after: int = 3
     follow_up: tuple[timedelta, ...] = ()
     """How long after a promotion that a measurement asked for others are due."""
+    auto: Rule = USUAL
+    """How `auto` chooses."""
+
+    @property
+    def chooses(self) -> bool:
+        """Whether any of its runs may be `auto`."""
+        modes = (self.mode, self.drift_mode, self.hit_rate_mode, self.new_events_mode, self.new_data_mode, self.alert_mode)
+        return "auto" in modes or (self.schedule is not None and self.schedule.mode == "auto")
 
 
 @dataclass(frozen=True)
@@ -140,6 +147,8 @@ class RetrainerObservation:
     """When the spec last changed."""
     gone: bool = False
     """Whether its recommender was deleted."""
+    past: Past | None = None
+    """What `auto` chooses by; None where nothing asks for it."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +157,7 @@ class Finding:
 
     trigger: str
     fires: bool
-    mode: Mode
+    mode: Wish
     said: str
     value: float | None = None
     threshold: float | None = None
@@ -210,7 +219,7 @@ def _drift(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPla
 def _scheduled(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> Finding | None:
     if plan.schedule is None:
         return None
-    mode: Mode = plan.schedule.mode if seen.serving or status.state == "retraining" else "full"  # there is nothing to be warm from
+    mode: Wish = plan.schedule.mode if seen.serving or status.state == "retraining" else "full"  # there is nothing to be warm from
     known = status.settled is not None and status.schedule == plan.schedule.key
     due = plan.schedule.last(status.settled, now) if known and status.settled is not None else None
     if due is None:

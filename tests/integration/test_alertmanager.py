@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.api.app import create_app
 from services.api.parts import Door, Parts
+from services.control.lines import Lines
 from services.control.retrainers import Retrainers
 from services.store.answers import SqlAnswers
 from services.store.audit import SqlAudit
@@ -113,7 +114,9 @@ def live(tmp_path: Path) -> Iterator[Live]:
 
 
 def parts(world: World, tokens: SqlTokens) -> Parts:
-    look = Retrainers(world.retrainers, world.runs, world.rollouts, world.recommenders, world.routes, world.signals, world.clock).look
+    lines = Lines(world.registry, world.runs, world.routes)
+    stores = (world.retrainers, world.runs, world.rollouts, world.recommenders, world.routes)
+    look = Retrainers(*stores, world.signals, lines, world.clock).look
     unused: Any = SimpleNamespace()
     return Parts(
         recommenders=world.recommenders,
@@ -137,6 +140,7 @@ def parts(world: World, tokens: SqlTokens) -> Parts:
         features=unused,
         plan=unused,
         watch=look,
+        past=unused,
         check_place=lambda place: None,
         place_fault=lambda place: None,
         wake=lambda: None,

@@ -459,7 +459,8 @@ def test_a_warm_run_starts_from_its_parent_and_is_compared_with_what_serves(plat
         "parent": full["etl"].files | full["train"].files,
         "serving": full["export"].files,
     }
-    warm = platform.run("warm", inputs, mode="warm")
+    again = platform.recommender | {"retrain": {"warm": {"replay": "20%"}}}
+    warm = platform.run("warm", inputs, mode="warm", recommender=again)
     assert warm["etl"].facts["cardinalities"]["userId"] == full["etl"].facts["cardinalities"]["userId"] + 40
     metrics = warm["evaluate"].metrics
     assert metrics["serving.hr@10"] > metrics["popularity.hr@10"]
@@ -467,6 +468,15 @@ def test_a_warm_run_starts_from_its_parent_and_is_compared_with_what_serves(plat
     # It begins where the parent ended: well below a fresh model's first epoch.
     assert warm["train"].facts["losses"][0] < full["train"].facts["losses"][0]
     assert warm["export"].metrics["export.parity"] < 1e-5
+    # Older rows are trained on, with this run's places; what was held out of them and kept never is, and tells what was forgotten.
+    kept, held, new = (pl.read_parquet(platform.fetch(warm["etl"], f"{name}.parquet")) for name in ("past", "held", "train"))
+    assert kept.schema == new.schema and len(kept) > 0.8 * ROWS
+    assert kept["time"].max() < new["time"].min()  # type: ignore[operator]
+    assert kept.join(held, on=["user", "item"], how="semi").is_empty() and new.join(held, on=["user", "item"], how="semi").is_empty()
+    assert warm["train"].metrics["train.replayed"] == round(len(new) / 4)
+    assert abs(metrics["candidate.forgotten"]) < 0.5 and metrics["candidate.forgotten.se"] > 0
+    assert metrics["parent.old.hr@10/99"] > 0 and warm["evaluate"].facts["old"]["cases"] == len(held)
+    assert "candidate.forgotten" not in full["evaluate"].metrics
 
 
 @pytest.mark.requirement("T-10", "N-04")

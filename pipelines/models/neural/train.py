@@ -92,7 +92,7 @@ def check_parted(training: Training, architecture: Architecture, loss: Loss) -> 
 
 def first_weights(task: Task, architecture: Architecture, first: Callable[[], Weights] | None) -> Weights:
     if task.parent is not None:
-        return grow(architecture, load_weights(task.parent(WEIGHTS)))
+        return grow(architecture, load_weights(task.parent(WEIGHTS)), task.new_rows, task.model.train.seed)
     if first is not None:
         return first()
     return begin(architecture, task.model.train.seed)

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.features.columns import FIRST
 from pipelines.models.neural.architecture import Architecture, table_path
+from pipelines.models.newcomers import grown
+from shared.contracts.retraining import NewRows
 from shared.domain.errors import Invalid
 
 WEIGHTS = "weights.npz"
@@ -48,23 +49,24 @@ def load_weights(path: Path) -> Weights:
         return {name: stored[name] for name in stored.files}
 
 
-def grow(architecture: Architecture, parent: Mapping[str, NDArray[np.float32]]) -> Weights:
+def grow(architecture: Architecture, parent: Mapping[str, NDArray[np.float32]], rule: NewRows = "mean", seed: int = 1) -> Weights:
     """A warm run's first weights: its parent's.
 
-    Embedding tables may have grown: old rows keep their vectors, and each new row starts as the mean of the parent's
-    known rows (null, padding and unknown left out). Any other difference in shape is refused.
+    Embedding tables may have grown: old rows keep their vectors, and new ones begin by the rule (pipelines.models.newcomers). Any other
+    difference in shape is refused.
     """
     tables, wanted = {table_path(one) for one in architecture.tables}, architecture.shapes | architecture.moving
     if left := sorted(set(parent) - set(wanted)):
         raise Invalid(f"model.params: the parent has '{left[0]}', this model hasn't: a warm run can't change layers, start a full one")
-    return {path: _grown(path, shape, parent, path in tables) for path, shape in wanted.items()}
+    found: Weights = {}
+    for path, shape in wanted.items():
+        old = _kept(path, shape, parent, path in tables)
+        found[path] = old.copy() if old.shape == shape else grown(old, _begun(path, shape, seed, True), rule)
+    return found
 
 
-def _grown(path: str, shape: tuple[int, ...], parent: Mapping[str, NDArray[np.float32]], table: bool) -> NDArray[np.float32]:
+def _kept(path: str, shape: tuple[int, ...], parent: Mapping[str, NDArray[np.float32]], table: bool) -> NDArray[np.float32]:
     old = parent.get(path)
     if old is None or old.shape[1:] != shape[1:] or old.shape[0] > shape[0] or (old.shape != shape and not table):
         raise Invalid(f"model.params: '{path}' is not as the parent's: a warm run can't change layers, start a full one")
-    if old.shape == shape:
-        return old.copy()
-    known = old[FIRST:] if len(old) > FIRST else old
-    return np.concatenate([old, np.repeat(known.mean(axis=0, keepdims=True), shape[0] - len(old), axis=0)])
+    return old

@@ -34,6 +34,7 @@ from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import RunStatus, StageDone
 from shared.domain.triggers import RetrainerObservation, RetrainerStatus
+from shared.domain.warmth import Past
 from shared.ports import HistoryEntry, Recommender, Record, ServerInfo, Version
 from shared.testing.access_suite import FakeAnswers, FakeAudit, FakeTokens
 from shared.testing.fake_catalogue import FakeCatalogue
@@ -328,6 +329,7 @@ class World:
         self.swept = []
         self.woken = 0
         self.seen = RetrainerObservation(serving=True)
+        self.past = Past()
         self.look = look(genres=0.31)
         ticks = itertools.count()
         self.clock = SimpleNamespace(now=lambda: NOW + timedelta(microseconds=next(ticks)))
@@ -369,6 +371,7 @@ class World:
             turns=lambda: admit(self.runs.queued(), 1),
             plan=self.plan,
             watch=lambda name: self.seen,
+            past=lambda recommender: self.past,
             check_place=DataFiles(("/nowhere/data",)).check,
             place_fault=DataFiles(("/nowhere/data",)).fault,
             wake=wake,

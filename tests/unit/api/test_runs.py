@@ -22,6 +22,7 @@ from shared.domain.reuse import Basis
 from shared.domain.run import RunStatus, StageDone
 from shared.domain.traffic import Mirror
 from shared.domain.verdict import Judgement, Sample
+from shared.domain.warmth import Link, Past
 from tests.unit.api.conftest import NOW
 
 VERBS = ("pause", "resume", "skip", "promote", "abort")
@@ -45,11 +46,24 @@ def test_a_warm_run_starts_from_the_version_that_serves(world, client, problem):
     assert world.runs.get(found["id"]).spec["serving"] == 4
 
 
+@pytest.mark.requirement("G-09")
+def test_auto_is_decided_when_the_run_is_asked_for_and_its_cause_says_by_what(world, client):
+    world.add_recommender()
+    found = client.post("/v1/recommenders/m/runs", json={"mode": "auto", "reason": "new data"}).json()
+    assert (found["mode"], found["cause"]) == ("full", "new data; auto: full (there is no version to go on from)")
+    world.route(4)
+    world.past = Past((Link("warm", {"user": 105}, 0.01), Link("full", {"user": 100})))
+    found = client.post("/v1/recommenders/m/runs", json={"mode": "auto", "reason": "new data"}).json()
+    said = "1 warm run since the last full one, user +5% codes, 1.0% forgotten"
+    assert (found["mode"], found["cause"]) == ("warm", f"new data; auto: warm ({said})")
+    assert client.post("/v1/recommenders/m:plan", json={"mode": "auto"}).json()["mode"] == "warm"
+
+
 def test_an_unknown_mode_is_refused_with_the_known_ones(world, client, problem):
     world.add_recommender()
     said = problem(client.post("/v1/recommenders/m/runs", json={"mode": "hot"}), 422, "invalid")
     assert "mode: " in said
-    assert "'full' or 'warm'" in said
+    assert "'full', 'warm' or 'auto'" in said
 
 
 def test_a_run_shows_stages_gates_and_the_numbers_so_far(world, client):

@@ -12,6 +12,7 @@ from shared.domain.access import Role
 from shared.domain.drift.standing import NOTHING_YET, remember
 from shared.domain.machine import Request
 from shared.domain.triggers import Firing, Held, RetrainerObservation
+from shared.domain.warmth import Link, Past
 from shared.ports import HistoryEntry
 from tests.drifting import look
 from tests.unit.api.conftest import NOW
@@ -203,3 +204,14 @@ def test_the_history_comes_in_pages_the_newest_first(world, client):
         if before is None:
             break
     assert seen == [f"line {number}" for number in range(7, 0, -1)]
+
+
+@pytest.mark.requirement("G-09")
+def test_a_trigger_of_auto_says_what_it_would_be_and_why(world, client):
+    world.add_recommender(retrain={"on": [{"new_events": {"count": 3, "mode": "auto"}}]})
+    world.add_retrainer()
+    line = Past((Link("warm", {"user": 130}, None), Link("full", {"user": 100}, None)))
+    world.seen = RetrainerObservation(serving=True, snapshot=NOW, events=1, past=line)
+    (found,) = client.get("/v1/recommenders/m/triggers").json()["triggers"]
+    assert found["mode"] == "full"
+    assert found["found"].endswith("(threshold 3); auto: full (user has 30% more codes than at the last full run (limit 20%))")

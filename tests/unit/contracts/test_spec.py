@@ -150,7 +150,7 @@ def test_the_plans_say_what_the_spec_says() -> None:
         ("window: 10m", "window: 10", "rollout.analysis.window: expected a duration such as 30s"),
         ("max_harm: 2%", "max_harm: much", "rollout.analysis.max_harm: expected a percentage such as 2%"),
         ('">= 4"', "4", "schema.label.positive: expected a comparison such as '>= 4'"),
-        ("mode: warm", "mode: hot", "retrain.mode: expected 'full' or 'warm', got 'hot'"),
+        ("mode: warm", "mode: hot", "retrain.mode: expected 'full', 'warm' or 'auto', got 'hot'"),
         ("uri: movies.parquet", "uri: [", "not valid YAML at line"),
         ("name: movies", "name: movies\nname: films", "'name' is given twice"),
         ("name: movies", "name: &a movies\nother: *a", "an alias: write the value out"),

@@ -91,6 +91,18 @@ def test_drift_starts_one_run_with_its_mode_cause_and_the_serving_version(world:
     assert (status(world).state, status(world).run, status(world).fired) == ("retraining", FIRST, 1)
 
 
+@pytest.mark.requirement("G-09")
+def test_auto_goes_on_from_what_serves_and_its_cause_says_why(world: World, plane: Plane) -> None:
+    world.apply(retrain={"on": [{"new_events": {"count": 1, "mode": "auto"}}], "auto": {"warm_runs": 2}})
+    world.signals.now = Signals(snapshot=world.clock.now(), events=5)
+    world.plays["etl"] = ["hang"]
+    rounds(world, plane, 2)
+    found = world.runs.get(FIRST)
+    assert found.spec["mode"] == "warm"
+    assert found.spec["cause"].endswith("(threshold 1); auto: warm (0 warm runs since the last full one)")
+    assert status(world).reason == found.spec["cause"]
+
+
 @pytest.mark.requirement("G-13", "C-03")
 def test_a_fall_of_the_hit_rate_starts_a_full_run(world: World, plane: Plane) -> None:
     world.apply(retrain={"on": [{"kpi": {"hit_rate": "-10%"}}], "mode": "warm"})

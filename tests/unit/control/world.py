@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Engine, event
 
 from services.control.bases import Bases
+from services.control.lines import Lines
 from services.control.placement import Placement
 from services.control.planning import Planner
 from services.control.reconcile import Reconciler
@@ -267,7 +268,8 @@ class Plane:
         runs = Runs(self.rollouts, world.executor, snapshots, clock, ("/data",), bases, turns, ("acme.fading",))
         sources = Sources(kpis, SqlMirrors(engine))
         rollouts = Rollouts(self.rollouts, routes, registry, world.server, sources, self.placement, clock, world.values)
-        retrainers = Retrainers(self.retrainers, self.runs, self.rollouts, recommenders, routes, world.signals, clock)
+        lines = Lines(registry, self.runs, routes)
+        retrainers = Retrainers(self.retrainers, self.runs, self.rollouts, recommenders, routes, world.signals, lines, clock)
         self.ensure = retrainers.ensure
         self.replica = None if holder is None else Replica(holder, SqlLeases(engine), clock)
         if self.replica is not None:

@@ -1,0 +1,83 @@
+"""What a warm run has forgotten: its model and its parent's on the same old likes, which neither has trained on.
+
+Both rank the items that both know; the negatives are the same. What is forgotten is by how much the hit rate among 99 negatives has fallen,
+relative to the parent's; less than nothing where it has risen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from pipelines.evaluation.cases import Ints, sample_cases, sampled_negatives
+from pipelines.evaluation.certainty import FEWEST_USERS, Influence, of_mean
+from pipelines.evaluation.judge import Judgement, judge
+from pipelines.evaluation.observed import observe
+from pipelines.evaluation.scorers import Every, Scorer
+from shared.domain.metric import FORGOTTEN, OLD
+
+NEGATIVES = 99
+SHOWN = ("hr@10", f"hr@10/{NEGATIVES}")
+
+
+@dataclass(frozen=True)
+class Side:
+    """A model, and the keys of its catalogue's rows, in order."""
+
+    scorer: Scorer
+    every: Every | None
+    items: Ints
+
+
+@dataclass(frozen=True)
+class Forgetting:
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    cases: int = 0
+    users: int = 0
+    why: str = ""
+    """There is no number."""
+
+
+def forgetting(held: pl.LazyFrame, history: pl.LazyFrame, candidate: Side, parent: Side, seed: int) -> Forgetting:
+    """`held`: user, item. Metrics by name: `candidate.old.hr@10/99`, `parent.old.hr@10/99`, and `candidate.forgotten`, with its standard
+    error."""
+    both = np.intersect1d(candidate.items, parent.items)
+    likes = held.select("user", "item", label=pl.lit(1, pl.Int8)).filter(pl.col("item").is_in(pl.Series(both).implode()))
+    if likes.select(pl.len()).collect().item() == 0:
+        return Forgetting(why="nothing that was held out before is left to look at")
+    cases = sample_cases(likes, history, pl.Series(both), True, seed)
+    negatives = {NEGATIVES: sampled_negatives(cases, NEGATIVES, seed)}
+    found = {}
+    for name, side in (("candidate", candidate), ("parent", parent)):
+        scorer, every = _among(side, both)
+        found[name] = judge(scorer, cases, negatives, every=every)
+    metrics = {f"{name}.{OLD}.{metric}": value for name, one in found.items() for metric, value in _values(one).items()}
+    before, after = (metrics[f"{name}.{OLD}.{SHOWN[1]}"] for name in ("parent", "candidate"))
+    users = len(cases.users)
+    if users < FEWEST_USERS or not before:
+        why = "the parent finds nothing of it" if not before else f"it rests on {users} users; {FEWEST_USERS} are needed"
+        return Forgetting(metrics, cases.count, users, why)
+    moved = _moved(found["candidate"], found["parent"], users)
+    lost = Influence((after * moved[1].users / before - moved[0].users) / before, users, cases.count)
+    metrics |= {f"candidate.{FORGOTTEN}": 1 - after / before, f"candidate.{FORGOTTEN}.se": lost.error()}
+    return Forgetting(metrics, cases.count, users)
+
+
+def _among(side: Side, items: Ints) -> tuple[Scorer, Every | None]:
+    """Asked by rows of the catalogue that both know."""
+    order = np.argsort(side.items)
+    rows = order[np.searchsorted(side.items, items, sorter=order)]
+    every = side.every
+    return lambda users, places: side.scorer(users, rows[places]), None if every is None else lambda users: every(users)[:, rows]
+
+
+def _values(one: Judgement) -> dict[str, float]:
+    return {name: seen.mean for name, seen in observe(one.ranked, SHOWN).items()}
+
+
+def _moved(candidate: Judgement, parent: Judgement, users: int) -> tuple[Influence, Influence]:
+    seen = [observe(one.ranked, SHOWN[1:])[SHOWN[1]] for one in (candidate, parent)]
+    return of_mean(seen[0].values, seen[0].owners, users), of_mean(seen[1].values, seen[1].owners, users)

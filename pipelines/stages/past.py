@@ -1,0 +1,74 @@
+"""What a warm run keeps of the time before its parent's snapshot, so that it needn't forget it.
+
+`past.parquet`: rows that its line has trained on, or held out and now may train on, as rows to train on are. `held.parquet`: likes that
+its line has held out, half of them, and that none of it is ever to train on: what is forgotten is told by them. Both are even samples of
+all that there was, drawn by a hash of the row: a run that has its parent's sample and its parent's rows alone draws what one would that
+has seen everything.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from pipelines.data.stable_hash import stable_hash
+from pipelines.features.prepared import Prepared
+from pipelines.stages.runner import Context
+
+PAST, HELD = "past.parquet", "held.parquet"
+MOST_PAST, MOST_HELD = 1_000_000, 2_000
+"""Rows that are kept at most."""
+_PAIR = ["user", "item"]
+_FACTORS = (0xD6E8FEB86659FD93, 0x9FB21C651E98DF25, 0xA24BAED4963EE407)
+"""Odd ones, so that sums of products tell rows apart; they wrap around."""
+
+
+def held_out(context: Context, train: pl.LazyFrame) -> Path:
+    """Of a warm run: likes of its parent's line that were held out and new to their users, without what is trained on now."""
+    parts = [pl.scan_parquet(context.fetch("parent", HELD))] if context.has("parent", HELD) else []
+    before = pl.scan_parquet(context.fetch("parent", "history.parquet")).filter(pl.col("before") == 1)
+    there = pl.scan_parquet(context.fetch("parent", "holdout.parquet")).filter(pl.col("label") == 1)
+    mine = stable_hash(pl.col("user") * 3 + pl.col("item")) % 2 == 0
+    parts.append(there.select(*_PAIR, "time").filter(mine).join(before, on=_PAIR, how="anti"))
+    whole = pl.concat(parts).unique(_PAIR, keep="first").join(train.select(_PAIR), on=_PAIR, how="anti")
+    path = context.out(HELD)
+    drawn(whole, MOST_HELD, 0).collect(engine="streaming").write_parquet(path)
+    return path
+
+
+def past_users(context: Context) -> pl.LazyFrame:
+    """Whom its rows are of: they want a row in the table of users."""
+    return pl.concat([part.select("user") for part in _rows(context)]).unique()
+
+
+def past(context: Context, ready: Prepared, held: Path) -> Path:
+    """Its rows, each with its own moment's features, as they were; and with its places in this run's tables."""
+    whole = pl.concat(_rows(context), how="diagonal").join(pl.scan_parquet(held).select(_PAIR), on=_PAIR, how="anti")
+    path = context.out(PAST)
+    ready.placed(drawn(whole, MOST_PAST, 0)).sink_parquet(path, row_group_size=65_536, compression_level=1)
+    return path
+
+
+def drawn(rows: pl.LazyFrame, most: int, seed: int) -> pl.LazyFrame:
+    """So many of them, evenly; always the same ones."""
+    row = pl.lit(seed * 0x9E3779B97F4A7C15 % 2**64, pl.UInt64)
+    for name, factor in zip((*_PAIR, "time"), _FACTORS, strict=True):
+        row = row + pl.col(name).cast(pl.Int64).reinterpret(signed=False) * pl.lit(factor, pl.UInt64)
+    order = stable_hash(row.reinterpret(signed=True)).alias("~drawn")
+    return rows.with_columns(order).sort("~drawn", *_PAIR, "time").head(most).drop("~drawn")
+
+
+def with_past(rows: Path, past: Path, share: float, seed: int, path: Path) -> int:
+    """Writes the rows to train on with so large a share of older ones, and tells how many these are."""
+    new, older = pl.scan_parquet(rows), pl.scan_parquet(past)
+    wanted = round(int(new.select(pl.len()).collect().item()) * share / (1 - share))
+    names = new.collect_schema().names()
+    found = drawn(older, wanted, seed + 1).select(names)
+    pl.concat([new, found]).sink_parquet(path, row_group_size=65_536, compression_level=1)
+    return min(wanted, int(older.select(pl.len()).collect().item()))
+
+
+def _rows(context: Context) -> list[pl.LazyFrame]:
+    names = [name for name in (PAST, "train.parquet", "holdout.parquet") if context.has("parent", name)]
+    return [pl.scan_parquet(context.fetch("parent", name)) for name in names]

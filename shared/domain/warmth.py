@@ -1,0 +1,138 @@
+"""Whether a retraining goes on from the serving version or begins anew: a rule that says its reason.
+
+Warm is cheap and learns from what is new alone. It is right as long as the version that it goes on from is: what a warm run can't change, a
+vocabulary that has outgrown what was trained in full, small losses that add up, and a taste that has moved ask for a full one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Mode = Literal["full", "warm"]
+Wish = Literal["full", "warm", "auto"]
+"""What a spec or a person asks for; `auto` is decided when the run is begun."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """From where on it is full; None: it isn't looked at."""
+
+    grown: float | None = 0.2
+    warm_runs: int | None = 10
+    forgotten: float | None = 0.05
+    drift: float | None = 0.5
+
+
+USUAL = Rule()
+
+
+@dataclass(frozen=True)
+class Link:
+    """One version of the line: how it was made, and what was measured of it."""
+
+    mode: Mode
+    codes: Mapping[str, int] = field(default_factory=dict)
+    """Of users and items, by column."""
+    forgotten: float | None = None
+    """Of a warm one: relative to its parent."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """What is known before a retraining. `line`: the serving version first, then its parent, and so on up to the last full one; empty where
+    nothing serves."""
+
+    line: Sequence[Link] = ()
+    changed: str | None = None
+    """What of the spec has changed since, that a warm run can't change."""
+    refused: str | None = None
+    """A warm run from the serving version that was rejected."""
+    drift: tuple[str, float] | None = None
+    """The item feature that has moved farthest beyond chance, and its psi."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    mode: Mode
+    reason: str
+
+    @property
+    def said(self) -> str:
+        """`auto: warm (3 warm runs since the last full one)`."""
+        return f"auto: {self.mode} ({self.reason})"
+
+
+def choose(past: Past, rule: Rule) -> Choice:
+    """Full for the first of the reasons that holds, else warm."""
+    if not past.line:
+        return Choice("full", "there is no version to go on from")
+    if past.changed is not None:
+        return Choice("full", f"{past.changed} has changed, which a warm run can't change")
+    if past.refused is not None:
+        return Choice("full", f"warm run {past.refused} from the serving version was rejected")
+    if past.line[-1].mode != "full":
+        return Choice("full", "the line of the serving version doesn't go back to a full run")
+    reason = _grown(past, rule) or _in_a_row(past, rule) or _forgotten(past, rule) or _drifted(past, rule)
+    return Choice("full", reason) if reason else Choice("warm", _calm(past))
+
+
+def grown(line: Sequence[Link]) -> tuple[str, float]:
+    """The vocabulary that has grown most since the line's full run, and by what share; the first by name of equal ones."""
+    now, then = line[0].codes, line[-1].codes
+    shares = {name: now[name] / then[name] - 1 for name in sorted(now) if then.get(name)}
+    return max(shares.items(), key=lambda one: one[1], default=("", 0.0))
+
+
+def forgotten(line: Sequence[Link]) -> float:
+    """How far the newest of the line stands below the best of it, by what each warm run has lost of what it began with."""
+    kept = best = 1.0
+    for one in reversed(line):
+        kept *= 1 - (one.forgotten or 0.0) if one.mode == "warm" else 1.0
+        best = max(best, kept)
+    return 1 - kept / best
+
+
+def warm_runs(line: Sequence[Link]) -> int:
+    return sum(one.mode == "warm" for one in line)
+
+
+def _grown(past: Past, rule: Rule) -> str | None:
+    name, share = grown(past.line)
+    if rule.grown is None or share <= rule.grown:
+        return None
+    return f"{name} has {share:.0%} more codes than at the last full run (limit {rule.grown:.0%})"
+
+
+def _in_a_row(past: Past, rule: Rule) -> str | None:
+    count = warm_runs(past.line)
+    if rule.warm_runs is None or count < rule.warm_runs:
+        return None
+    return f"{count} warm {_runs(count)} since the last full one (limit {rule.warm_runs})"
+
+
+def _forgotten(past: Past, rule: Rule) -> str | None:
+    share = forgotten(past.line)
+    if rule.forgotten is None or share <= rule.forgotten:
+        return None
+    return f"{share:.1%} forgotten since the last full run (limit {rule.forgotten:.1%})"
+
+
+def _drifted(past: Past, rule: Rule) -> str | None:
+    if rule.drift is None or past.drift is None or past.drift[1] <= rule.drift:
+        return None
+    return f"drift of {past.drift[0]}: psi {past.drift[1]:.3f} (limit {rule.drift:g})"
+
+
+def _calm(past: Past) -> str:
+    count = warm_runs(past.line)
+    name, share = grown(past.line)
+    told = [f"{count} warm {_runs(count)} since the last full one"]
+    told += [f"{name} {share:+.0%} codes"] if name else []
+    told += [f"{forgotten(past.line):.1%} forgotten"] if count else []
+    return ", ".join(told)
+
+
+def _runs(count: int) -> str:
+    return "run" if count == 1 else "runs"
