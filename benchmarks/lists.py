@@ -92,7 +92,7 @@ def units(kind: str, folder: Path, store: FsspecArtifacts) -> dict[Lists, tuple[
     for number, lists in enumerate(LAYOUTS, 1):
         served = signature(graph, Serve(lists=lists))
         (folder / "signature.json").write_text(served.model_dump_json())
-        files = {"model.onnx": store.put(write_unit(graph, model, folder / "model.onnx", lists=lists))}
+        files = {name: store.put(path) for name, path in write_unit(graph, model, folder / "model.onnx", lists=lists).items()}
         files["signature.json"] = store.put(folder / "signature.json")
         columns = item_columns(table, served)
         for column in columns.values():

@@ -68,7 +68,7 @@ def write(folder: Path, spec: RecommenderSpec, items: int, users: int, seed: int
     columns = item_columns(listed(table), served)
     chance = np.random.default_rng(seed)
     vectors = {side: _vectors(chance, count) for side, count in (("item", items), ("user", users))}
-    files = {"model.onnx": write_unit(graph, NeuralModel(architecture, begin(architecture, seed)), folder / "model.onnx")}
+    files = write_unit(graph, NeuralModel(architecture, begin(architecture, seed)), folder / "model.onnx")
     (folder / "signature.json").write_text(served.model_dump_json())
     np.savez(folder / "catalogue.npz", **columns)
     np.save(folder / "popular.npy", chance.permutation(np.arange(1, items + 1)), allow_pickle=False)

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.export.parity import answers, choose_pairs
-from pipelines.export.unit import merge
+from pipelines.export.unit import merge, named, write_unit
 from pipelines.features.graph import Graph
 from pipelines.features.operators.base import output_name
 from pipelines.features.prepared import Prepared, graph_of, prepare
@@ -102,15 +102,22 @@ class Small:
             skew(features, self.graph, column)
         return bytes(merge(features, model.lower()).SerializeToString())
 
-    def export(self, store: FsspecArtifacts, model: Trained, unit: bytes) -> Files:
+    def beside(self, model: Trained) -> dict[str, Path]:
+        """The unit with its weights in a file of their own."""
+        folder = self.folder / "beside"
+        folder.mkdir(exist_ok=True)
+        return write_unit(self.graph, model, folder / "model.onnx", lists=self.serve.lists, inline=0)
+
+    def export(self, store: FsspecArtifacts, model: Trained, unit: bytes | dict[str, Path]) -> Files:
         """As the stage publishes it, as far as `verify` reads it."""
+        files = {} if isinstance(unit, bytes) else unit
         folder = self.folder / "export"
         folder.mkdir(exist_ok=True)
-        (folder / "model.onnx").write_bytes(unit)
-        (folder / "signature.json").write_text(self.signature.model_dump_json())
+        (folder / "model.onnx").write_bytes(unit if isinstance(unit, bytes) else unit["model.onnx"].read_bytes())
+        (folder / "signature.json").write_text(named(self.signature, files).model_dump_json())
         np.savez(folder / "parity.npz", **self.rows(model))
         np.savez(folder / "catalogue.npz", **item_columns(self.items, self.signature))
-        return {path.name: store.put(path) for path in folder.iterdir()}
+        return {name: store.put(path) for name, path in (files | {path.name: path for path in folder.iterdir()}).items()}
 
 
 def small(folder: Path) -> Small:

@@ -14,6 +14,7 @@ from pipelines.inputs.published import Published
 from pipelines.inputs.tables import Codes
 from pipelines.models.family import ScoresAll, Trained
 from pipelines.models.popularity import Popularity
+from shared.serving.external import refuse_others
 from shared.serving.signature import OUTPUT, Signature
 from shared.serving.tensors import tensors
 
@@ -51,7 +52,8 @@ def model_every(meetings: Meetings, model: Trained) -> Every | None:
 
 
 def unit_scorer(model: Path, served: Signature, raw_columns: RawColumns, own: Published | None = None) -> Scorer:
-    """A served unit on raw columns, as the server would run it; `own` knows what it was published with."""
+    """A served unit on raw columns, as the server would run it, out of a folder with its files; `own` knows what it was published with."""
+    refuse_others(model, model.with_name(served.weights).stat().st_size if served.weights else None)
     session = onnx_session(model)
     ask = raw_columns.of(served, own)
 

@@ -1,37 +1,115 @@
 """The served unit: features and model merged into one ONNX graph, from raw columns to `score`.
 
 What the features made of each column is an output too, so that `verify` can hold it against training's: who asks for `score`
-alone doesn't pay for it.
+alone doesn't pay for it. Weights that would outgrow the graph lie in one file beside it, which a runtime maps and reads the rows of that it
+is asked for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from pipelines.features.graph import IR_VERSION, Graph
 from pipelines.features.operators.base import output_name
+from pipelines.models.beside import SMALLEST, Beside, Held, LowersBeside
 from pipelines.models.family import Trained
 from shared.contracts.serving import Lists
 from shared.domain.errors import Invalid
-from shared.serving.signature import OUTPUT
+from shared.serving.external import refuse_others
+from shared.serving.signature import OUTPUT, WEIGHTS, Signature
 
 LARGEST = 2**31 - 1
 """Bytes of a protobuf message."""
+INLINE = 1 << 30
+"""Bytes of a graph with all its weights; of a larger one, those that are large lie in a file beside it."""
+ALIGNED = 4096
+"""What a runtime maps into memory begins with a page."""
+_LEAST = 64
+"""Bytes: shapes and axes stay in the graph, where runtimes look at them before they run it."""
 _PREFIX = "model/"
 
 
-def write_unit(graph: Graph, model: Trained, path: Path, limit: int | None = None, lists: Lists = "padded") -> Path:
-    """Names stay as they are in the data, `movieId` as `movieId`; the number of rows is free."""
+def write_unit(
+    graph: Graph, model: Trained, path: Path, limit: int | None = None, lists: Lists = "padded", inline: int = INLINE
+) -> dict[str, Path]:
+    """The files by name: the graph, and beside it `weights.bin`, where both together take more than `inline` bytes.
+
+    Names stay as they are in the data, `movieId` as `movieId`; the number of rows is free.
+    """
     import onnx
 
-    unit = merge(graph.lower(limit, lists), model.lower())
+    beside = Beside(min(SMALLEST, max(inline, _LEAST)))
+    features, lowered = graph.lower(limit, lists), _lowered(model, beside)
+    for part in (features, lowered):
+        _refuse_files(part)
+        beside.take(part)
+    unit = merge(features, lowered)
+    del features, lowered
+    files = {path.name: path}
+    if beside.size + unit.ByteSize() <= inline:
+        fill(unit, beside)
+    else:
+        files[WEIGHTS] = write_beside(unit, beside, path.with_name(WEIGHTS))
     size = unit.ByteSize()
     if size > LARGEST:
-        raise Invalid(f"model.onnx would take {size / 1e9:.2f} GB; a graph holds 2.14 GB: choose a smaller width or a larger min_count")
-    onnx.checker.check_model(unit, full_check=True)
+        raise Invalid(f"model.onnx would take {size / 1e9:.2f} GB; a graph without its weights holds 2.14 GB: choose a larger min_count")
     path.write_bytes(unit.SerializeToString())
+    del unit
+    onnx.checker.check_model(str(path), full_check=True)  # by its path: the checker doesn't read what lies beside it
+    refuse_others(path, files[WEIGHTS].stat().st_size if WEIGHTS in files else None)
+    return files
+
+
+def named(served: Signature, files: Collection[str]) -> Signature:
+    """The signature of a unit that was written so."""
+    return served.model_copy(update={"weights": WEIGHTS}) if WEIGHTS in files else served
+
+
+def fill(unit: Any, beside: Beside) -> None:
+    """Puts what is held into the graph."""
+    for tensor, held in _marks(unit, beside):
+        tensor.raw_data = b"".join(one.tobytes() for one in held.chunks())
+
+
+def write_beside(unit: Any, beside: Beside, path: Path) -> Path:
+    """Writes what is held, piece by piece, and says in the graph where each lies."""
+    from onnx import TensorProto
+
+    with path.open("wb") as stream:
+        for tensor, held in _marks(unit, beside):
+            stream.seek(-(-stream.tell() // ALIGNED) * ALIGNED)
+            begin = stream.tell()
+            for one in held.chunks():
+                one.tofile(stream)
+            tensor.ClearField("raw_data")
+            tensor.data_location = TensorProto.EXTERNAL
+            for key, value in (("location", path.name), ("offset", begin), ("length", stream.tell() - begin)):
+                tensor.external_data.add(key=key, value=str(value))
     return path
+
+
+def _marks(unit: Any, beside: Beside) -> Iterator[tuple[Any, Held]]:
+    for tensor in unit.graph.initializer:
+        held = beside.of(tensor)
+        if held is not None:
+            tensor.ClearField("doc_string")
+            tensor.dims[:] = held.dims
+            yield tensor, held
+
+
+def _lowered(model: Trained, beside: Beside) -> Any:
+    return model.lower_beside(beside) if isinstance(model, LowersBeside) else model.lower()
+
+
+def _refuse_files(model: Any) -> None:
+    """A family's own: what lies in a file of its own would not be published."""
+    from onnx import external_data_helper
+
+    for one in model.graph.initializer:
+        if external_data_helper.uses_external_data(one):
+            raise Invalid(f"the model's graph takes '{one.name}' from a file: give the array itself, and export puts it where it belongs")
 
 
 def merge(features: Any, model: Any) -> Any:

@@ -73,7 +73,7 @@ class Counts:
         started = time.monotonic()
         codes, counts = task.items.columns[task.graph.item], task.popularity.scores
         cardinality = task.graph.key(task.graph.item).state.cardinality
-        check_size(task.graph, cardinality * 4)
+        check_size(task.graph, cardinality * 4, memory=task.memory)
         totals = np.bincount(codes, weights=counts, minlength=cardinality)
         means = totals / np.maximum(np.bincount(codes, minlength=cardinality), 1)
         by_code = (means / max(float(means.max()), 1.0)).astype(np.float32)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from pipelines.features.columns import NULL
 from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
+from pipelines.models.beside import Beside
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
 from pipelines.models.known import ITEMS, LIKED, Floats, Known, Turn, known_likes, load_known, lower, save_known
 from pipelines.models.liked import liked_pairs, metrics_of_likes
@@ -77,6 +79,11 @@ class EaseModel:
         return found
 
     def lower(self) -> Any:
+        return self.lower_beside(Beside(sys.maxsize))
+
+    def lower_beside(self, beside: Beside) -> Any:
+        """Implements LowersBeside."""
+
         def score(turn: Turn) -> str:
             first, second = turn.array("ease/first", np.array([0], np.int64)), turn.array("ease/second", np.array([1], np.int64))
             width = turn.array("ease/width", np.array(len(self.weights), np.int32))
@@ -84,7 +91,7 @@ class EaseModel:
             places = turn.node("Add", begin, turn.node("Unsqueeze", ITEMS, first))
             return turn.node("ReduceSum", turn.node("Gather", "ease/weights", places), first, keepdims=0)
 
-        return lower(self.known, self.user, self.item, {"ease/weights": self.weights.reshape(-1)}, score)
+        return lower(self.known, self.user, self.item, {"ease/weights": self.weights.reshape(-1)}, score, beside)
 
     def embeddings(self, codes: Codes) -> None:
         """None: vectors as long as the catalogue are no way to search it."""
@@ -104,7 +111,7 @@ class Ease:
         _check_memory(items, task.memory)
         pairs = liked_pairs(task)
         known = known_likes(pairs)
-        check_size(graph, 4 * items**2 + known.size, "a larger min_count, or another family")
+        check_size(graph, 4 * items**2 + known.size, "a larger min_count, or another family", task.memory)
         parent = json.loads(task.parent(MODEL).read_text())["regularisation"] if task.parent is not None else None
         strength = params.regularisation or parent or _choose(pairs, task.model.train.seed, task.log)
         weights = _solved(pairs, strength)

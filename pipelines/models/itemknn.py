@@ -9,6 +9,7 @@ over every like known so far.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from pipelines.features.columns import NULL
 from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
+from pipelines.models.beside import Beside
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
 from pipelines.models.known import ITEMS, LIKED, Floats, Known, Turn, known_likes, load_known, lower, save_known
 from pipelines.models.liked import liked_pairs, metrics_of_likes
@@ -74,6 +76,11 @@ class ItemKnnModel:
         return found
 
     def lower(self) -> Any:
+        return self.lower_beside(Beside(sys.maxsize))
+
+    def lower_beside(self, beside: Beside) -> Any:
+        """Implements LowersBeside."""
+
         def score(turn: Turn) -> str:
             second = turn.array("itemknn/second", np.array([1], np.int64))
             yes = turn.node("Expand", turn.array("itemknn/yes", np.array([1], np.float32)), turn.node("Shape", LIKED))
@@ -87,7 +94,7 @@ class ItemKnnModel:
             "itemknn/nearness": self.near.nearness,
             "itemknn/none": np.zeros(len(self.near.items), np.float32),
         }
-        return lower(self.known, self.user, self.item, arrays, score)
+        return lower(self.known, self.user, self.item, arrays, score, beside)
 
     def embeddings(self, codes: Codes) -> None:
         """None: a sum over some of a user's likes is no inner product of short vectors."""
@@ -106,7 +113,7 @@ class ItemKnn:
         pairs = liked_pairs(task)
         known = known_likes(pairs)
         count = min(params.neighbours, pairs.item_count - 1)
-        check_size(graph, 8 * pairs.item_count * (count + 1) + known.size, "fewer neighbours or a larger min_count")
+        check_size(graph, 8 * pairs.item_count * (count + 1) + known.size, "fewer neighbours or a larger min_count", task.memory)
         near = find_neighbours(pairs, Nearness(count, params.shrink, params.damping, params.pull), NULL)
         metrics = metrics_of_likes(len(pairs), time.monotonic() - started, float(np.count_nonzero(near.nearness)))
         return Fitted(ItemKnnModel(graph.user, graph.item, known, _with_strangers(near, pairs)), metrics)

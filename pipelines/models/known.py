@@ -8,6 +8,7 @@ call costs what its users like times what is scored for them. A request for one 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from pipelines.features.columns import NULL
 from pipelines.features.graph import IR_VERSION, OPSET
+from pipelines.models.beside import Beside
 from pipelines.models.family import Fetch
 from pipelines.training.likes import Ints, Likes, Pairs, Positions
 
@@ -86,9 +88,11 @@ class Turn:
         return name
 
 
-def lower(known: Known, user: str, item: str, arrays: Mapping[str, NDArray[Any]], score: Callable[[Turn], str]) -> Any:
+def lower(
+    known: Known, user: str, item: str, arrays: Mapping[str, NDArray[Any]], score: Callable[[Turn], str], beside: Beside | None = None
+) -> Any:
     """The ONNX model: `score` adds what makes one number for each of `ITEMS` out of them, of `LIKED` and of `arrays`."""
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import TensorProto, helper
 
     def tensor(name: str, kind: int, *shape: str) -> Any:
         return helper.make_tensor_value_info(name, kind, list(shape))
@@ -116,7 +120,8 @@ def lower(known: Known, user: str, item: str, arrays: Mapping[str, NDArray[Any]]
         helper.make_node("ConstantOfShape", ["scores/shape"], ["scores/none"], name="scores/none"),
         helper.make_node("Loop", ["users/count", "", "scores/none"], ["score"], name="each_user", body=body),
     ]
-    weights = [numpy_helper.from_array(array, name) for name, array in turn.arrays.items()]
+    beside = beside or Beside(sys.maxsize)
+    weights = [beside.tensor(array, name) for name, array in turn.arrays.items()]
     inputs = [tensor(column, TensorProto.INT32, "N") for column in (user, item)]
     graph = helper.make_graph(nodes, "sums_over_likes", inputs, [tensor("score", TensorProto.FLOAT, "N")], weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="eyas")

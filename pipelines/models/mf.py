@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from pipelines.features.columns import UNKNOWN
 from pipelines.features.graph import IR_VERSION, OPSET
 from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
+from pipelines.models.beside import Beside
 from pipelines.models.contrasted import USUAL, contrasted
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
 from pipelines.models.liked import liked_pairs, metrics_of_likes
@@ -80,6 +82,10 @@ class MfModel:
         return found
 
     def lower(self) -> Any:
+        return self.lower_beside(Beside(sys.maxsize))
+
+    def lower_beside(self, beside: Beside) -> Any:
+        """Implements LowersBeside."""
         from onnx import TensorProto, helper, numpy_helper
 
         inputs = [helper.make_tensor_value_info(name, TensorProto.INT32, ["N"]) for name in (self.user, self.item)]
@@ -90,8 +96,9 @@ class MfModel:
             helper.make_node("Mul", ["user_vectors", "item_vectors"], ["products"], name="products"),
             helper.make_node("ReduceSum", ["products", "axes"], ["score"], name="inner_product", keepdims=0),
         ]
-        arrays = {"users": self.factors.users, "items": self.factors.items, "axes": np.array([1], np.int64)}
-        weights = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+        arrays = {"users": self.factors.users, "items": self.factors.items}
+        weights = [beside.tensor(array, name) for name, array in arrays.items()]
+        weights.append(numpy_helper.from_array(np.array([1], np.int64), "axes"))
         graph = helper.make_graph(nodes, "mf", inputs, [score], weights)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="eyas")
 
@@ -120,7 +127,7 @@ class Mf:
         if "width" in params.model_fields_set and width != params.width:
             raise Invalid(f"model.params.width: {params.width} is not the parent's {width}: a warm run can't change it, start a full one")
         users, items = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
-        check_size(graph, 4 * (width + level) * (users + items))
+        check_size(graph, 4 * (width + level) * (users + items), memory=task.memory)
         pairs = liked_pairs(task)
         if params.loss == "als":
             factors, losses, strength = _solved(task, params, pairs, width, parent)

@@ -1,4 +1,4 @@
-"""How wide an embedding is, how large its table gets, and what an exported graph may not exceed: known before any training.
+"""How wide an embedding is, how large its table gets, and what it may not exceed: known before any training.
 
 A table has one row for each code. Its width follows from the cardinality (T-07), padded to whole lines of a CPU's cache, unless the spec
 says one; a warm run keeps its parent's, since vectors can't change their length.
@@ -12,12 +12,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import polars as pl
+import psutil
 
 from pipelines.features.graph import Graph
 from pipelines.features.stored import LIMIT
 from shared.domain.errors import Invalid
 
-# ONNX files are protobuf messages, which end at 2 GiB (2,147 MB): the graph itself gets the rest.
+# ONNX files are protobuf messages, which end at 2 GiB (2,147 MB). Weights may lie beside one, vocabularies lie in it, and so does the rest.
 EXPORT_LIMIT = 2_100_000_000
 # What one entry of a LabelEncoder takes at most: a tag and a varint for its code, a tag and a varint or a length for its key.
 _ENTRY = 22
@@ -27,6 +28,7 @@ LINE = 64
 """Bytes that widths by rule are padded to: a cache line of a CPU, and four times the 16 bytes that a GPU reads at once."""
 KEY = 8
 """Bytes of what is looked up by, as reports count them."""
+REMEDY = "a smaller width or a larger min_count"
 Pooling = Literal["mean", "sum"]
 
 
@@ -71,13 +73,24 @@ def plan_tables(graph: Graph, width: int | None, parent: Mapping[str, int] | Non
     )
 
 
-def check_size(graph: Graph, weights: int, remedy: str = "a smaller width or a larger min_count") -> None:
-    """Before training: whether the vocabularies and so many bytes of weights will fit into one exported graph."""
+def check_size(graph: Graph, weights: int, remedy: str = REMEDY, memory: int | None = None) -> None:
+    """Before training: whether the vocabularies will fit into one exported graph, and so many bytes of weights into memory."""
     words = sum(_size(frame) for one in graph.operators for frame in one.saved().frames.values() if len(frame) <= LIMIT)
-    if weights + words > EXPORT_LIMIT:
+    if words > EXPORT_LIMIT:
         raise Invalid(
-            f"model.params: the model's weights take {weights / 1e9:.1f} GB and its vocabularies {words / 1e9:.1f} GB; one exported graph"
-            f" holds {EXPORT_LIMIT / 1e9:.1f} GB: choose {remedy}"
+            f"features: the vocabularies take {words / 1e9:.1f} GB; one exported graph holds {EXPORT_LIMIT / 1e9:.1f} GB: choose a larger"
+            " min_count or a smaller serve.vocabulary_limit"
+        )
+    check_memory(weights, memory, remedy)
+
+
+def check_memory(weights: int, memory: int | None, remedy: str = REMEDY) -> None:
+    """None: what there is. Training and export take more than the weights alone, so this refuses only what is certain not to fit."""
+    there = psutil.virtual_memory().available if memory is None else memory
+    if weights > there:
+        raise Invalid(
+            f"model.params: the model's weights take {weights / 1e9:.1f} GB, and {there / 1e9:.1f} GB are there: choose {remedy},"
+            " or more memory (resources.train.memory)"
         )
 
 

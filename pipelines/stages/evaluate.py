@@ -241,6 +241,8 @@ def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> 
         served = read(Signature, json.loads(context.fetch("serving", "signature.json").read_text()), "serving's signature.json")
         try:
             raw, own = read_raw(context.fetcher("etl"), context.has("etl", USERS), meetings), Published(served, context.fetcher("serving"))
+            for name in served.files:
+                context.fetch("serving", name)
             unit = unit_scorer(context.fetch("serving", served.file), served, raw, own)
         except Invalid as error:
             facts["serving_not_comparable"] = str(error)

@@ -21,7 +21,7 @@ from pipelines.export.card import begin_card
 from pipelines.export.online import newest, write_online
 from pipelines.export.parity import answers, choose_pairs
 from pipelines.export.recommendations import Vectors, write_recommendations
-from pipelines.export.unit import write_unit
+from pipelines.export.unit import named, write_unit
 from pipelines.features.columns import FIRST
 from pipelines.features.graph import load_graph
 from pipelines.features.raw import item_columns, signature
@@ -48,10 +48,10 @@ def run(context: Context) -> Outcome:
     model = load_model(context.fetcher("train"), context.spec.families)
     served = signature(graph, spec.serve)
 
-    unit = write_unit(graph, model, context.out(served.file), spec.serve.vocabulary_limit, spec.serve.lists)
-    files: dict[str, Path] = {served.file: unit}
-    size = files[served.file].stat().st_size
-    log.info("%s written, %.1f MB", served.file, size / 1e6)
+    files = write_unit(graph, model, context.out(served.file), spec.serve.vocabulary_limit, spec.serve.lists)
+    served = named(served, files)
+    size = sum(files[name].stat().st_size for name in served.files)
+    log.info("%s written, %.1f MB", " and ".join(served.files), size / 1e6)
     columns = item_columns(items, served)
     users, rows = choose_pairs(graph, context.fetcher("etl"), len(items), spec.model.train.seed)
     samples = answers(graph, model, raw, users, rows, served)

@@ -29,7 +29,7 @@ import polars as pl
 
 from pipelines.evaluation.report import finite
 from pipelines.evaluation.scorers import onnx_session
-from pipelines.export.unit import write_unit
+from pipelines.export.unit import named, write_unit
 from pipelines.features.graph import Graph
 from pipelines.features.raw import signature
 from pipelines.models.families import family_of
@@ -131,7 +131,7 @@ def _serve(folder: Path, graph: Graph, task: Task, fitted: Fitted, given: _Given
     served = signature(graph)
     unit = folder / "1"
     unit.mkdir(parents=True)
-    write_unit(graph, fitted.model, unit / served.file)
+    served = named(served, write_unit(graph, fitted.model, unit / served.file))
     (unit / "signature.json").write_text(served.model_dump_json(indent=1))
     (folder / "config.pbtxt").write_text(model_config(folder.name, served, [1]).text())
     return _parity(unit / served.file, served, task.graph, fitted, given)

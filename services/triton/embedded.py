@@ -130,12 +130,25 @@ class EmbeddedTriton:
     def memory(self) -> int:
         """Resident bytes of the server and its stubs."""
         total = 0
-        with contextlib.suppress(psutil.NoSuchProcess):
-            server = psutil.Process(self.pid)
-            for one in (server, *server.children(recursive=True)):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    total += one.memory_info().rss
+        for one in self._processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                total += one.memory_info().rss
         return total
+
+    def mapped(self, name: str) -> int | None:
+        """Of those bytes, what is there of files of that name that lie in memory page by page; None where nobody has one so."""
+        found: list[int] = []
+        for one in self._processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += [part.rss for part in one.memory_maps() if Path(part.path).name == name]
+        return sum(found) if found else None
+
+    def _processes(self) -> list[psutil.Process]:
+        try:
+            server = psutil.Process(self.pid)
+            return [server, *server.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
 
     def _spawn(self, server: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
         grpc, metrics = self._ports

@@ -1,13 +1,13 @@
 """The model repository on disk: what Triton reads, written so that it never meets half of anything.
 
     models/eyas-{recommender}_{shape}/config.pbtxt
-    models/eyas-{recommender}_{shape}/{version}/model.onnx, signature.json
+    models/eyas-{recommender}_{shape}/{version}/model.onnx, weights.bin (of a large unit), signature.json
 
 Versions with the same signature stand side by side in one Triton model; `shape` is a digest of it. Triton has one configuration
 a model, so a version that takes another column can't stand beside its elders: it gets a model of its own, and both serve while
-the canary runs. The file is the one that the signature names. A version folder is fetched beside its place and moved in when it is
-whole; after that nothing in it changes (a changed time stamp makes Triton load it anew). Folders that config.pbtxt doesn't list
-don't exist for Triton.
+the canary runs. The files are those that the signature names; a graph that looks for weights anywhere else is refused. A version
+folder is fetched beside its place and moved in when it is whole; after that nothing in it changes (a changed time stamp makes Triton
+load it anew). Folders that config.pbtxt doesn't list don't exist for Triton.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from shared.contracts.strict import read
 from shared.domain.errors import Invalid
 from shared.ports import ArtifactStore, ServedUnit
 from shared.serving.config import model_config
+from shared.serving.external import refuse_others
 from shared.serving.signature import Signature
 
 SIGNATURE = "signature.json"
@@ -77,12 +78,14 @@ class ModelRepository:
             raise Invalid(f"'{unit.recommender}' version {unit.number} can't be served: not a recommender's name and a number from 1")
         where = f"{SIGNATURE} of {unit.recommender} version {unit.number}"
         signature = read(Signature, _json(self._store.read(_file(unit, SIGNATURE)), where), where)
-        digest = _file(unit, signature.file).sha256
+        digest = "+".join(_file(unit, name).sha256 for name in signature.files)
         placed = Placed(unit.recommender, unit.number, model_name(unit.recommender, signature), signature, digest)
         folder = self._folder(placed.model, placed.number)
-        names = (signature.file, SIGNATURE)
+        names = (*signature.files, SIGNATURE)
         if any(_sha256(folder / name) != unit.files[name].sha256 for name in names):
-            self._fetch(unit, names, folder)
+            self._fetch(unit, names, folder, signature)
+        else:
+            _check(folder, signature)
         return placed
 
     def configure(self, model: str, signature: Signature, versions: Iterable[int]) -> None:
@@ -97,8 +100,8 @@ class ModelRepository:
         folder = self._folder(placed.trial, placed.number)
         self.remove_model(placed.trial)
         folder.mkdir(parents=True)
-        name = placed.signature.file
-        os.link(self._folder(placed.model, placed.number) / name, folder / name)
+        for name in placed.signature.files:
+            os.link(self._folder(placed.model, placed.number) / name, folder / name)
         self.configure(placed.trial, placed.signature, [placed.number])
 
     def remove_version(self, model: str, number: int) -> None:
@@ -112,11 +115,12 @@ class ModelRepository:
         found = [path for path in self.root.iterdir() if path.is_dir() and recommender_of(path.name) == recommender]
         return {path.name: frozenset(int(one.name) for one in path.iterdir() if one.name.isdigit()) for path in found}
 
-    def _fetch(self, unit: ServedUnit, names: Iterable[str], folder: Path) -> None:
+    def _fetch(self, unit: ServedUnit, names: Iterable[str], folder: Path, signature: Signature) -> None:
         part = self._incoming / secrets.token_hex(8)
         try:
             for name in names:
                 self._store.fetch(unit.files[name], part / name)
+            _check(part, signature)
             shutil.rmtree(folder, ignore_errors=True)
             folder.parent.mkdir(parents=True, exist_ok=True)
             part.rename(folder)
@@ -125,6 +129,10 @@ class ModelRepository:
 
     def _folder(self, model: str, number: int) -> Path:
         return self.root / model / str(number)
+
+
+def _check(folder: Path, signature: Signature) -> None:
+    refuse_others(folder / signature.file, (folder / signature.weights).stat().st_size if signature.weights else None)
 
 
 def _file(unit: ServedUnit, name: str) -> File:

@@ -99,7 +99,7 @@ def attempt(path: Path) -> int:
 
 def examine(spec: StageSpec, store: FsspecArtifacts, scratch: Path) -> tuple[dict[str, float], dict[str, Any]]:
     signature = _signature(store.read(_input(spec, SIGNATURE)))
-    files = {name: _input(spec, name) for name in (signature.file, SIGNATURE)}
+    files = {name: _input(spec, name) for name in (*signature.files, SIGNATURE)}
     names = [one.name for one in signature.inputs] + [signature.output] + [one.output for one in signature.features]
     rows = read_arrays(store.fetch(_input(spec, PARITY), scratch / "inputs" / PARITY), names)
     items = [one.name for one in signature.side("item")]
@@ -117,7 +117,8 @@ def examine(spec: StageSpec, store: FsspecArtifacts, scratch: Path) -> tuple[dic
             found = _parity(triton, spec.recommender.name, signature, rows)
             metrics, calls = _speed(server, spec.recommender, signature, catalogue, rows)
             metrics["size"] = sum(file.size for file in files.values()) / (1 << 20)
-            metrics |= {"parity": found.difference, "memory": (triton.memory() - before) / (1 << 20), "memory_server": before / (1 << 20)}
+            memory = _memory(triton, signature, files) - before
+            metrics |= {"parity": found.difference, "memory": memory / (1 << 20), "memory_server": before / (1 << 20)}
             log.info("memory: %.0f MiB more than the server's own %.0f MiB", metrics["memory"], metrics["memory_server"])
             log.info("size: %.1f MiB of files", metrics["size"])
         finally:
@@ -134,6 +135,13 @@ def examine(spec: StageSpec, store: FsspecArtifacts, scratch: Path) -> tuple[dic
         "libraries": {name: importlib.metadata.version(name) for name in ("numpy", "onnxruntime", "nvidia-pytriton")},
     }
     return metrics, facts
+
+
+def _memory(triton: EmbeddedTriton, signature: Signature, files: Mapping[str, File]) -> int:
+    """With all of a file of weights that is read page by page: whom these rows didn't ask about, others will."""
+    resident = triton.memory()
+    there = triton.mapped(signature.weights) if signature.weights else None
+    return resident if signature.weights is None or there is None else resident - there + files[signature.weights].size
 
 
 def _parity(triton: EmbeddedTriton, recommender: str, signature: Signature, rows: Mapping[str, Any]) -> Parity:

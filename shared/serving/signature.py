@@ -5,6 +5,7 @@ A unit is features and model together: it takes raw columns (ids and text as the
 Beside that file an export publishes:
 
 - `signature.json`: this model
+- `weights.bin`, of a large unit: the weights that the graph looks up there, for a graph itself holds 2 GB
 - `catalogue.npz`: one array for each item input, aligned by row; the array of the item key lists the catalogue
 - `popular.npy`: item keys (int64), the most popular first: the answer for unknown users
 - `fresh.npy`: item keys (int64), those that anybody met last for the first time first
@@ -44,6 +45,7 @@ OUTPUT = "score"
 INDEX = "candidates.index"
 FRESH = "fresh.npy"
 RECOMMENDATIONS = "recommendations.parquet"
+WEIGHTS = "weights.bin"
 VALUES, OFFSETS = "__values", "__offsets"
 """End the names of the two tensors of a list."""
 
@@ -119,6 +121,9 @@ class Feature(Strict):
 class Signature(Strict):
     version: Literal[1] = 1
     file: Literal["model.onnx"] = Field("model.onnx", description="What is served.")
+    weights: Literal["weights.bin"] | None = Field(
+        None, exclude_if=lambda one: one is None, description="The file beside it that holds its large weights, where there is one."
+    )
     backend: Literal["onnxruntime"] = Field("onnxruntime", description="Triton's backend that runs it.")
     user: str = Field(description="The input that takes the user's key.")
     item: str = Field(description="The input that takes the item's key.")
@@ -150,6 +155,11 @@ class Signature(Strict):
         if len(set(outputs)) < len(outputs):
             raise ValueError("two outputs have one name")
         return self
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What a server needs of a unit: all of them in one folder."""
+        return (self.file,) if self.weights is None else (self.file, self.weights)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

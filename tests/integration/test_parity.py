@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -29,7 +30,7 @@ FEATURES = [
     "at_week_sin", "at_week_cos", "hour", "year_x_hour",
     "age_bucket_hot", "movieId_vector", "movieId_sequence", "title_hashtags",
 ]  # fmt: skip
-Verify = Callable[[bytes, Trained], Parity]
+Verify = Callable[[bytes | dict[str, Path], Trained], Parity]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def verify(world: Small, tmp_path_factory: pytest.TempPathFactory) -> Iterator[V
     server = TritonServer(triton, ModelRepository(triton.home, store), timeout=60)
     client = Client(triton.address, triton.metrics_url)
 
-    def ask(unit: bytes, model: Trained) -> Parity:
+    def ask(unit: bytes | dict[str, Path], model: Trained) -> Parity:
         files = world.export(store, model, unit)
         assert server.place("films", [ServedUnit("films", 1, files)]) == {}
         signature = world.signature
@@ -83,6 +84,16 @@ def test_every_family_answers_on_the_real_server_as_in_training(
     assert found.skewed == ()
     assert found.difference < 1e-5
     assert found.rows > 400
+
+
+@pytest.mark.requirement("G-24")
+@pytest.mark.parametrize("family", ["mf", "ease", "mlp"])
+def test_a_unit_with_its_weights_beside_it_answers_on_the_real_server_as_in_training(
+    world: Small, trained: Callable[[str], Trained], verify: Verify, family: str
+) -> None:
+    found = verify(world.beside(trained(family)), trained(family))
+    assert found.skewed == ()
+    assert found.difference < 1e-5
 
 
 @pytest.mark.requirement("C-04")

@@ -19,10 +19,11 @@ from shared.contracts.gates import LatencyGate, MedianGate, MemoryGate, SizeGate
 from shared.contracts.plans import gate_rule
 from shared.contracts.stage import Files, Manifest
 from shared.domain.gate import Verdict, judge
+from shared.serving.signature import WEIGHTS
 from shared.testing.executor_suite import small_spec, stage_spec
 from shared.testing.model_server_suite import tiny_model, tiny_unit
 from shared.testing.waiting import wait_for
-from tests import served
+from tests import beside, served
 from tests.broken import not_a_number_of_real_items
 
 ATTEMPT = "r1-verify-1"
@@ -113,6 +114,22 @@ def test_each_gate_of_speed_and_memory_is_measured_at_its_own_batch(stage: Stage
     refused = [judge(gate_rule(gate), manifest.metrics, serving=False) for gate in impossible]
     assert [one.verdict for one in refused] == [Verdict.FAIL] * 2
     assert refused[1].reason == f"memory is {manifest.metrics['memory']:.4g} MiB > 1 MiB"
+
+
+@pytest.mark.requirement("G-24")
+def test_weights_beside_the_graph_count_in_size_and_memory_and_are_served(stage: Stage) -> None:
+    files = stage.export() | dict(beside.unit(stage.store, "movies", 3, tags=True).files)
+    code, said, manifest = stage.run(files)
+    assert code == 0, said
+    assert manifest is not None
+    assert manifest.metrics["parity"] == 0
+    assert manifest.metrics["size"] == sum(files[name].size for name in ("model.onnx", "signature.json", WEIGHTS)) / 2**20
+
+
+@pytest.mark.requirement("G-24")
+def test_a_unit_that_takes_weights_from_elsewhere_is_refused_and_never_loaded(stage: Stage) -> None:
+    files = stage.export() | dict(beside.unit(stage.store, "movies", 3, "/etc/passwd", tags=True).files)
+    assert refused(stage, files).endswith("it takes weights from the file '/etc/passwd'; a unit's lie in weights.bin beside it alone")
 
 
 @pytest.mark.requirement("C-04")

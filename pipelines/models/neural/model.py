@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.inputs.tables import Codes
+from pipelines.models.beside import Beside
 from pipelines.models.family import MODEL, Embeddings, Fetch
 from pipelines.models.neural import onnx, plain
 from pipelines.models.neural.architecture import Architecture, load_architecture
@@ -36,6 +37,10 @@ class NeuralModel:
 
     def lower(self) -> Any:
         return onnx.lower(self.architecture, self.weights)
+
+    def lower_beside(self, beside: Beside) -> Any:
+        """Implements LowersBeside."""
+        return onnx.lower(self.architecture, self.weights, beside)
 
     def embeddings(self, codes: Codes) -> Embeddings | None:
         """None: layers join the user's vectors with the item's, so no inner product of vectors stands for the score."""

@@ -5,6 +5,7 @@ A column of several codes is summed over its padding too: in the graph the vecto
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipelines.features.columns import NULL
 from pipelines.features.graph import IR_VERSION, OPSET
+from pipelines.models.beside import Beside
 from pipelines.models.neural.architecture import Architecture, table_path
 from pipelines.models.tables import Table
 
@@ -20,11 +22,11 @@ SCORE = "~score"
 """No feature is called so."""
 
 
-def lower(architecture: Architecture, weights: Mapping[str, NDArray[np.float32]]) -> Any:
-    """Inputs are features under their names; the output is one score a row."""
+def lower(architecture: Architecture, weights: Mapping[str, NDArray[np.float32]], beside: Beside | None = None) -> Any:
+    """Inputs are features under their names; the output is one score a row. Large weights are given to `beside`, where there is one."""
     from onnx import TensorProto, helper
 
-    on = _Nodes(weights)
+    on = _Nodes(weights, beside)
     inputs, features = [], {}
     for table in architecture.tables:
         shape = ["N"] if table.length is None else ["N", table.length]
@@ -44,9 +46,7 @@ def _vectors(on: _Nodes, table: Table) -> str:
     path = table_path(table)
     if table.length is None:
         return on.node("Gather", on.weight(path), table.column)
-    without = on.array(path).copy()
-    without[NULL] = 0
-    summed = on.node("ReduceSum", on.node("Gather", on.constant(without, path), table.column), on.constant([1]), keepdims=0)
+    summed = on.node("ReduceSum", on.node("Gather", on.weight(path, blank=NULL), table.column), on.constant([1]), keepdims=0)
     if table.pooling == "sum":
         return summed
     there = on.node("Cast", on.node("Not", on.node("Equal", table.column, on.constant(np.int32(NULL)))), to=_float())
@@ -63,8 +63,8 @@ def _float() -> int:
 class _Nodes:
     """Implements Lowered."""
 
-    def __init__(self, weights: Mapping[str, NDArray[np.float32]]) -> None:
-        self._arrays = weights
+    def __init__(self, weights: Mapping[str, NDArray[np.float32]], beside: Beside | None = None) -> None:
+        self._arrays, self._beside = weights, beside or Beside(sys.maxsize)
         self.nodes: list[Any] = []
         self.weights: list[Any] = []
         self._known: dict[str, str] = {}
@@ -72,17 +72,21 @@ class _Nodes:
     def array(self, path: str) -> NDArray[np.float32]:
         return self._arrays[path]
 
-    def weight(self, path: str) -> str:
-        return self.constant(self._arrays[path], path)
+    def weight(self, path: str, blank: int | None = None) -> str:
+        """`blank`: the row that is zero in the graph."""
+        if path not in self._known:
+            self._known[path] = path
+            self.weights.append(self._beside.tensor(self._arrays[path], path, blank))
+        return path
 
-    def constant(self, values: Any, name: str | None = None) -> str:
+    def constant(self, values: Any) -> str:
         """Whole numbers as int64, unless they say otherwise."""
         from onnx import numpy_helper
 
         array = np.asarray(values)
-        name = name or f"c{array.dtype}{array.shape}{array.tobytes().hex()}"
+        name = f"c{array.dtype}{array.shape}{array.tobytes().hex()}"
         if name not in self._known:
-            self._known[name] = name if name in self._arrays else f"~c{len(self._known)}"
+            self._known[name] = f"~c{len(self._known)}"
             self.weights.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), self._known[name]))
         return self._known[name]
 

@@ -1,0 +1,138 @@
+"""Which files beside it a graph takes weights from, and that they are the one file that export writes.
+
+ONNX lets a tensor lie in any file that a path leads to. Whoever reads a unit asks here first, before any runtime opens the graph: the
+location must be `weights.bin`, and what is wanted of it must lie within it. The graph isn't loaded for that: its protobuf is walked in
+place, and only where the word `location` is in it at all.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from shared.domain.errors import BadData
+from shared.serving.signature import WEIGHTS
+
+Kind = Literal["model", "graph", "node", "attribute", "tensor", "sparse", "function", "training", "entry"]
+PARTS: Mapping[Kind, Mapping[int, Kind]] = {
+    "model": {7: "graph", 20: "training", 25: "function"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "tensor": {13: "entry"},
+    "sparse": {1: "tensor", 2: "tensor"},
+    "function": {7: "node", 11: "attribute"},
+    "training": {1: "graph", 2: "graph"},
+    "entry": {},
+}
+"""Fields of onnx.proto that lead to tensors, by number; a test holds them against the package's own description."""
+_KEY, _VALUE = 1, 2
+_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
+_DIGITS = 19
+_DEEPEST = 100
+"""Messages in messages, as protobuf itself allows them."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor says that its values are: the words of its external data."""
+
+    words: tuple[tuple[str, str], ...]
+
+    def every(self, key: str) -> list[str]:
+        return [value for name, value in self.words if name == key]
+
+
+def places(path: Path) -> list[Place]:
+    """Of all tensors of a graph that say so; BadData where it can't be read."""
+    if path.stat().st_size == 0:
+        return []
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if content.find(b"location") < 0:
+            return []
+        try:
+            return list(_places(content, 0, len(content), "model", 0))
+        except (ValueError, IndexError):
+            raise BadData(f"{path.name}: it is cut short, or no ONNX file") from None
+
+
+def refuse_others(path: Path, weights: int | None) -> None:
+    """BadData unless all that the graph takes from files lies in `weights.bin`, of so many bytes; None: the unit has none."""
+    for place in places(path):
+        for location in place.every("location"):
+            if location != WEIGHTS:
+                raise BadData(f"{path.name}: it takes weights from the file {location!r}; a unit's lie in {WEIGHTS} beside it alone")
+            if weights is None:
+                raise BadData(f"{path.name}: it takes weights from {WEIGHTS}, which the unit doesn't have: export it anew")
+            begin, length = (_number(place, key, path.name) for key in ("offset", "length"))
+            if begin + length > weights:
+                raise BadData(
+                    f"{path.name}: it takes {length:,} bytes from {begin:,} on of {WEIGHTS}, which has {weights:,}: export it anew"
+                )
+
+
+def _number(place: Place, key: str, name: str) -> int:
+    """The largest that is said; 0 where nothing is."""
+    said = place.every(key)
+    if odd := [one for one in said if not (one.isascii() and one.isdigit() and len(one) < _DIGITS)]:
+        raise BadData(f"{name}: the {key} of what it takes from {WEIGHTS} is no number: {odd[0][:40]!r}")
+    return max(map(int, said), default=0)
+
+
+def _places(content: mmap.mmap, at: int, end: int, kind: Kind, depth: int) -> Iterator[Place]:
+    if depth > _DEEPEST:
+        raise ValueError("too deep")
+    words = []
+    for number, begin, stop in _parts(content, at, end):
+        inner = PARTS[kind].get(number)
+        if inner == "entry":
+            words.append(_word(content, begin, stop))
+        elif inner is not None:
+            yield from _places(content, begin, stop, inner, depth + 1)
+    if words:
+        yield Place(tuple(words))
+
+
+def _word(content: mmap.mmap, at: int, end: int) -> tuple[str, str]:
+    found = {_KEY: "", _VALUE: ""}
+    for number, begin, stop in _parts(content, at, end):
+        if number in found:
+            found[number] = content[begin:stop].decode()  # the last one counts, as for any reader of protobuf
+    return found[_KEY], found[_VALUE]
+
+
+def _parts(content: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Fields that are messages, texts or bytes, and where they lie; numbers are passed over. ValueError or IndexError where none can be."""
+    while at < end:
+        tag, at = _varint(content, at)
+        kind = tag & 7
+        if kind == _BYTES:
+            length, at = _varint(content, at)
+            if at + length > end:
+                raise ValueError("cut short")
+            yield tag >> 3, at, at + length
+            at += length
+        elif kind == _VARINT:
+            _, at = _varint(content, at)
+        elif kind in (_EIGHT, _FOUR):
+            at += 8 if kind == _EIGHT else 4
+        else:
+            raise ValueError("a kind of field that ONNX doesn't use")
+    if at > end:
+        raise ValueError("cut short")
+
+
+def _varint(content: mmap.mmap, at: int) -> tuple[int, int]:
+    found = shift = 0
+    while True:
+        byte = content[at]
+        at += 1
+        found |= (byte & 0x7F) << shift
+        if not byte & 0x80:
+            return found, at
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number of more than eight bytes")
