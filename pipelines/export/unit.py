@@ -22,7 +22,7 @@ from shared.serving.signature import OUTPUT, WEIGHTS, Signature
 
 LARGEST = 2**31 - 1
 """Bytes of a protobuf message."""
-INLINE = 1 << 30
+INLINE = 1 << 28
 """Bytes of a graph with all its weights; of a larger one, those that are large lie in a file beside it."""
 ALIGNED = 4096
 """What a runtime maps into memory begins with a page."""

@@ -39,6 +39,7 @@ from shared.domain.errors import Invalid
 WEIGHTS = "weights.npy"
 STRENGTHS = (1.0, 3.0, 10.0, 30.0, 60.0, 100.0, 200.0, 400.0, 700.0, 1000.0, 1500.0, 2500.0, 5000.0)
 BEGIN, UNJUDGED = 400.0, 100.0
+MOST_INT32 = 2**31 - 1
 EXACT = 5_000
 """Up to so many items are solved in twice the precision, which takes twice the memory and time."""
 
@@ -86,9 +87,10 @@ class EaseModel:
 
         def score(turn: Turn) -> str:
             first, second = turn.array("ease/first", np.array([0], np.int64)), turn.array("ease/second", np.array([1], np.int64))
-            width = turn.array("ease/width", np.array(len(self.weights), np.int32))
-            begin = turn.node("Mul", turn.node("Unsqueeze", LIKED, second), width)
-            places = turn.node("Add", begin, turn.node("Unsqueeze", ITEMS, first))
+            liked, items = (turn.node("Cast", one, to=7) if self.weights.size > MOST_INT32 else one for one in (LIKED, ITEMS))  # 7: int64
+            width = turn.array("ease/width", np.array(len(self.weights), np.int64 if self.weights.size > MOST_INT32 else np.int32))
+            begin = turn.node("Mul", turn.node("Unsqueeze", liked, second), width)
+            places = turn.node("Add", begin, turn.node("Unsqueeze", items, first))
             return turn.node("ReduceSum", turn.node("Gather", "ease/weights", places), first, keepdims=0)
 
         return lower(self.known, self.user, self.item, {"ease/weights": self.weights.reshape(-1)}, score, beside)
