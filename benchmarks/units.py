@@ -2,11 +2,11 @@
 
     python -m benchmarks.units [--rows 250000] [--width 64]
 
-`--rows 2000000,4000000,9000000` are 0.5, 1 and 2.3 GB: 12 GB of disk at most, and one size after the other. The model is an `mlp` whose vectors
-are drawn at random; what is measured doesn't depend on what was learned. Each size is exported in a process of its own, as the stage does
-it: weights are read, the unit is written, rows are scored by NumPy and by ONNX Runtime. Then it is placed on a real tritonserver, which
-answers the same rows. Peaks are of the process's resident bytes within that step; `of its own` leaves out what is a mapped file's and can
-be dropped at any time.
+`--rows 2000000,4000000,9000000` are 0.5, 1 and 2.3 GB: 12 GB of disk at most, and one size after the other. The model is an `mlp` whose
+vectors are drawn at random; what is measured doesn't depend on what was learned. Each size is exported in a process of its own, as the
+stage does it: weights are read, the unit is written, rows are scored by NumPy and by ONNX Runtime. Then it is placed on a real
+tritonserver, which answers the same rows. Peaks are of the process's resident bytes within that step; `of its own` leaves out what is a
+mapped file's and can be dropped at any time.
 """
 
 from __future__ import annotations
