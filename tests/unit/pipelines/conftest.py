@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from pipelines.stages.etl import run
@@ -16,6 +18,12 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import StageSpec
 
 Etl = Callable[..., Outcome]
+
+
+@pytest.fixture
+def short_of_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """From then on the machine has so many bytes free."""
+    return lambda size: monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=size, total=size))
 
 
 @pytest.fixture

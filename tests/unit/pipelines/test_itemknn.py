@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,7 +89,8 @@ def test_a_saved_model_is_read_back_the_same(tmp_path: Path) -> None:
     assert [(one.column, one.cardinality, one.width) for one in again.tables] == [("item", ITEMS + 2, 12)]
 
 
-def test_a_model_too_large_for_one_graph_is_refused_before_anything_is_counted(tmp_path: Path) -> None:
+def test_a_model_too_large_for_memory_is_refused_before_anything_is_counted(short_of_memory: Callable[[int], None], tmp_path: Path) -> None:
+    short_of_memory(2_000_000_000)
     given = replace(task(tmp_path, pairs(), "itemknn", neighbours=2000), graph=of_keys(60, 150_000))
-    with pytest.raises(Invalid, match=r"weights take 2\.4 GB .* choose fewer neighbours or a larger min_count"):
+    with pytest.raises(Invalid, match=r"weights take 2\.4 GB, .* choose fewer neighbours or a larger min_count"):
         ItemKnn().train(given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -162,7 +163,8 @@ def test_what_has_no_effect_with_a_loss_is_refused(params: dict[str, object], id
 
 
 @pytest.mark.requirement("T-13")
-def test_a_model_too_large_for_one_graph_is_refused_before_training(tmp_path: Path) -> None:
+def test_a_model_too_large_for_memory_is_refused_before_training(short_of_memory: Callable[[int], None], tmp_path: Path) -> None:
+    short_of_memory(2_000_000_000)
     given = task(tmp_path, pairs(), width=1024)
     large = of_keys(600_000, 40)
     with pytest.raises(Invalid, match=r"weights take 2\.5 GB"):

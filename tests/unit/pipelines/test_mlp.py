@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -146,7 +147,10 @@ def test_a_warm_run_with_other_parameters_is_refused(params: dict[str, object], 
 
 @pytest.mark.requirement("T-13")
 @pytest.mark.parametrize(("users", "size"), [(1_100_000, r"weights take 2\.3 GB"), (100, None)])
-def test_a_model_too_large_for_one_graph_is_refused_before_training(users: int, size: str | None) -> None:
+def test_a_model_too_large_for_memory_is_refused_before_training(
+    short_of_memory: Callable[[int], None], users: int, size: str | None
+) -> None:
+    short_of_memory(2_000_000_000)
     graph = of_keys(users, users, "userId", "movieId")
     if size is None:
         assert layers_of(plan(graph, MlpParams(), None)) == (128, 128, 128)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -218,7 +219,8 @@ def test_a_warm_run_with_other_parameters_is_refused(changed: dict[str, Any], sa
         plan(graph, params(**changed), parent)
 
 
-def test_what_has_no_effect_or_no_room_is_refused(tmp_path: Path) -> None:
+def test_what_has_no_effect_or_no_room_is_refused(short_of_memory: Callable[[int], None], tmp_path: Path) -> None:
+    short_of_memory(2_000_000_000)
     with pytest.raises(ValidationError, match="'temperature' has no effect without normalise"):
         TwoTowerParams(normalise=False, temperature=0.2)
     with pytest.raises(Invalid, match="'pooling' has no effect: no feature of a user or an item has several codes a row"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,7 @@ def test_what_would_have_no_effect_is_refused() -> None:
 
 
 @pytest.mark.requirement("T-13")
-def test_a_model_too_large_for_one_graph_is_refused_before_training() -> None:
+def test_a_model_too_large_for_memory_is_refused_before_training(short_of_memory: Callable[[int], None]) -> None:
+    short_of_memory(2_000_000_000)
     with pytest.raises(Invalid, match=r"weights take 2\.3 GB"):
         plan(of_keys(1_100_000, 1_100_000), WideDeepParams(width=256), None)
