@@ -14,14 +14,15 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from services.executors.jobsettings import JobSettings
 from services.executors.jobspec import ATTEMPT, INSTANCE, MANAGED, Stored, job_name, manifest
-from services.executors.jobstate import STOPPED, explain, gone, state
+from services.executors.jobstate import STOPPED, explain, gone, rank, state
 from services.executors.kubernetes import Cluster, Object
 from services.executors.text import whole_characters
 from services.executors.tracker import REMEMBERED, Seen, Tracker
@@ -32,6 +33,8 @@ from shared.ports import ArtifactStore
 
 log = logging.getLogger(__name__)
 
+Voices = Sequence[tuple[int, str]]
+"""Ranks and the names of their pods."""
 _LOG_PIECE = 1 << 20
 _POSTSCRIPT = re.compile(rb"rpc error: code = NotFound desc = [^\n]*\n?\Z")
 MOST_LOG = 256 << 20
@@ -123,8 +126,8 @@ class KubernetesExecutor:
         kept = self._artifacts.kept_log(attempt, offset, _LOG_PIECE)
         if kept is None:
             seen = self._tracker.find(name)
-            pod = _first(seen) if seen is not None and seen.present else None
-            kept = b"" if pod is None else self._read(pod, offset)
+            pods = _voices(seen) if seen is not None and seen.present else []
+            kept = self._read(pods[0][1], offset) if pods else b""
         kept = whole_characters(kept)
         return kept.decode(errors="replace"), offset + len(kept)
 
@@ -182,12 +185,12 @@ class KubernetesExecutor:
 
     @contextlib.contextmanager
     def _last_words(self, attempt: str, seen: Seen, seconds: float) -> Iterator[None]:
-        """Reads on until the pod has ended, and keeps what it printed."""
-        pod = _first(seen)
-        if pod is None:
+        """Reads on until its pods have ended, and keeps what they printed."""
+        pods = _voices(seen)
+        if not pods:
             yield
             return
-        reader = threading.Thread(target=self._keep_safely, args=(attempt, pod, True, seconds), name=f"log-{attempt}", daemon=True)
+        reader = threading.Thread(target=self._keep_safely, args=(attempt, pods, True, seconds), name=f"log-{attempt}", daemon=True)
         reader.start()
         try:
             yield
@@ -203,34 +206,43 @@ class KubernetesExecutor:
                 self._keep(attempt, seen)
 
     def _keep(self, attempt: str, seen: Seen) -> None:
-        pod = _first(seen)
+        pods = _voices(seen)
         with self._keeping:
-            if attempt not in self._kept and attempt not in self._stopped and pod is not None and seen.present:
-                self._keep_safely(attempt, pod, False, 30.0)
+            if attempt not in self._kept and attempt not in self._stopped and pods and seen.present:
+                self._keep_safely(attempt, pods, False, 30.0)
 
-    def _keep_safely(self, attempt: str, pod: str, follow: bool, seconds: float) -> None:
+    def _keep_safely(self, attempt: str, pods: Voices, follow: bool, seconds: float) -> None:
         """A log that can't be had now is no reason to say nothing of its attempt; the next news of it are the next chance."""
         try:
             if self._artifacts.kept_log(attempt, 0, 1) is None:
-                self._copy(attempt, pod, follow, seconds)
+                self._copy(attempt, pods, follow, seconds)
             _remember(self._kept, attempt, None)
         except (EyasError, OSError) as error:
             log.warning("the log of %s is not kept yet: %s", attempt, error)
 
-    def _copy(self, attempt: str, pod: str, follow: bool, seconds: float) -> None:
+    def _copy(self, attempt: str, pods: Voices, follow: bool, seconds: float) -> None:
+        """The first one's words as they are, behind them those of the others, each line with the rank's number. All are read at once: what
+        ends because another one did is gone soon."""
         with tempfile.TemporaryDirectory(prefix="eyas-log-") as folder:
-            path = Path(folder) / "log.txt"
-            with path.open("wb") as stream:
-                try:
-                    for chunk in self._cluster.log(pod, follow=follow, seconds=seconds):
-                        stream.write(chunk[: MOST_LOG - stream.tell()])
-                except Unavailable:
-                    if not follow:
-                        raise  # all of it, or another try; of a pod that is going away there is no other
-            if follow:
-                _cut_postscript(path)
-            if path.stat().st_size:
-                self._artifacts.keep_log(attempt, path)
+            parts = [Path(folder) / f"{at}.txt" for at in range(len(pods))]
+
+            def read(at: int) -> None:
+                with parts[at].open("wb") as stream:
+                    try:
+                        for chunk in self._cluster.log(pods[at][1], follow=follow, seconds=seconds):
+                            stream.write(chunk[: MOST_LOG // len(pods) - stream.tell()])
+                    except Unavailable:
+                        if not follow:
+                            raise  # all of it, or another try; of a pod that is going away there is no other
+                if follow:
+                    _cut_postscript(parts[at])
+
+            with ThreadPoolExecutor(len(pods), thread_name_prefix=f"log-{attempt}") as readers:
+                list(readers.map(read, range(len(pods))))
+            for (number, _), part in zip(pods[1:], parts[1:], strict=True):
+                _append(parts[0], part, f"rank {number}: ".encode())
+            if parts[0].stat().st_size:
+                self._artifacts.keep_log(attempt, parts[0])
 
     def _read(self, pod: str, offset: int) -> bytes:
         """The API has no byte offsets: what was read before is read again and dropped."""
@@ -253,14 +265,21 @@ def _cut_postscript(path: Path) -> None:
             stream.truncate(start + said.start())
 
 
-def _first(seen: Seen) -> str | None:
-    """The pod whose words are the attempt's: the first; of several processes the one of rank 0."""
-    index = "batch.kubernetes.io/job-completion-index"
-    ranked = sorted(
-        seen.pods,
-        key=lambda pod: ((pod["metadata"].get("annotations") or {}).get(index, "0"), str(pod["metadata"].get("creationTimestamp", ""))),
-    )
-    return str(ranked[0]["metadata"]["name"]) if ranked else None
+def _append(to: Path, part: Path, prefix: bytes) -> None:
+    with to.open("r+b") as stream, part.open("rb") as lines:
+        if stream.seek(0, 2):
+            stream.seek(-1, 2)
+            stream.write(b"" if stream.read(1) == b"\n" else b"\n")
+        for line in lines:
+            stream.write(prefix + line)
+
+
+def _voices(seen: Seen) -> Voices:
+    """The pods whose words are the attempt's: the first one; of several processes the first of each rank, in their order."""
+    found: dict[int, str] = {}
+    for pod in sorted(seen.pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", ""))):
+        found.setdefault(rank(pod) or 0, str(pod["metadata"]["name"]))
+    return sorted(found.items())
 
 
 def _remember(memory: OrderedDict[str, Any], key: str, value: Any) -> None:

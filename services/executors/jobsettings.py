@@ -20,9 +20,9 @@ from shared.contracts.yaml12 import load
 from shared.domain.errors import Invalid
 
 STAGES: tuple[StageName, ...] = ("etl", "train", "evaluate", "export", "verify")
-ENGINES = ("default", "polars", "tensorflow", "triton", "nvtabular")
+ENGINES = ("default", "polars", "tensorflow", "torch", "triton", "nvtabular")
 """What an image may be made for; `default` serves every engine that has none of its own, but for those apart."""
-APART = frozenset({"default", "nvtabular"})
+APART = frozenset({"default", "nvtabular", "torch"})
 """Not everybody's: these need no image unless a spec asks for them."""
 TAKEN = frozenset({"scratch", "tmp", "shm", "cache"})
 
@@ -126,7 +126,7 @@ class JobSettings(Strict):
     tolerations: tuple[Toleration, ...] = Field((), description="Taints that are no hindrance.")
     priority_class: Subdomain | None = Field(None, description="PriorityClass of the pods.")
     owner: Owner | None = Field(None, description="What the Jobs go away with.")
-    rendezvous: Label | None = Field(None, description="A headless Service over the stages' pods: what several processes meet through.")
+    rendezvous: Label | None = Field(None, description="A headless Service over pods that are labelled eyas.dev/ranks: how ranks meet.")
     grace: Duration = Field(timedelta(seconds=20), description="Between the request to end and the end by force.")
     ttl: Duration = Field(timedelta(days=1), description="How long an ended Job stays to be looked at; its log is kept anyway.")
     longest_wait: Duration = Field(timedelta(days=1), description="After so long without a node a Job ends.")
@@ -148,7 +148,9 @@ class JobSettings(Strict):
 
     def image(self, engine: str) -> str:
         found = self.images.get(engine)
-        if found is None and engine in APART:
+        if found is None and engine == "torch" and "default" not in self.images:
+            raise Invalid("model.framework: 'torch' has no image here; the operator names one in the Jobs' images: torch, or default")
+        if found is None and engine == "nvtabular":
             raise Invalid(f"resources.etl.engine: '{engine}' has an image of its own; the operator names it in the Jobs' images")
         return found or self.images["default"]
 

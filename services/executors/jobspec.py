@@ -2,6 +2,9 @@
 
 One Job is one attempt: the cluster never tries again by itself, the run does, under a new name. The stage's timeout counts
 from when its pod has a node, so waiting for a GPU costs nothing; the Job's own deadline ends what waits for ever.
+
+A training in several processes is one indexed Job: a pod is a rank, its index the rank's number, and all are one attempt. The ranks find
+rank 0 by its host name, under a headless Service that the operator gives: nothing but the Job is made for them, by no further right.
 """
 
 from __future__ import annotations
@@ -24,8 +27,10 @@ CONTAINER = "stage"
 SCRATCH, CACHE = "/scratch", "/cache"
 LONGEST_NAME = 57
 """A pod is called after its Job, with six characters more, and a host name has at most 63."""
-RANK = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-RENDEZVOUS_PORT = 29500
+INDEX = "batch.kubernetes.io/job-completion-index"
+MEETING_PORT = 29500
+RANKS = "eyas.dev/ranks"
+"""Labels what is a rank among several: what may reach each other."""
 
 MANAGED = "app.kubernetes.io/managed-by"
 INSTANCE = "app.kubernetes.io/instance"
@@ -42,6 +47,7 @@ class Needs:
     cpu: int
     memory: int
     gpu: int
+    """Of each process."""
     processes: int
 
 
@@ -62,14 +68,11 @@ def selector(settings: JobSettings) -> str:
 def needs(spec: StageSpec, settings: JobSettings) -> Needs:
     asked: StageResources = getattr(spec.recommender.resources, spec.stage)
     default: StageDefaults = settings.of(spec.stage)
-    processes = getattr(asked, "processes", 1)
-    if processes > 1 and spec.stage != "train":
-        raise Invalid(f"resources.{spec.stage}.processes: only the stage 'train' can have several processes")
     return Needs(
         cpu=default.cpu if asked.cpu is None else asked.cpu,
         memory=default.memory if asked.memory is None else asked.memory,
         gpu=default.gpu if asked.gpu is None else asked.gpu,
-        processes=processes,
+        processes=spec.recommender.model.train.processes if spec.stage == "train" else 1,
     )
 
 
@@ -98,7 +101,7 @@ def manifest(spec: StageSpec, stored: Stored, settings: JobSettings, modules: Ma
     name = job_name(spec.attempt)
     wanted = needs(spec, settings)
     limit = math.ceil(getattr(spec.recommender.resources, spec.stage).timeout.total_seconds())
-    labels = _labels(spec, settings, name)
+    labels = _labels(spec, settings, name) | ({RANKS: "several"} if wanted.processes > 1 else {})
     annotations = {ATTEMPT: spec.attempt, "eyas.dev/run": spec.run}
     job: dict[str, Any] = {
         "backoffLimit": 0,
@@ -110,12 +113,23 @@ def manifest(spec: StageSpec, stored: Stored, settings: JobSettings, modules: Ma
         },
     }
     if wanted.processes > 1:
-        job |= {"completionMode": "Indexed", "completions": wanted.processes, "parallelism": wanted.processes}
+        job |= _ranks(wanted.processes)
         job["template"]["spec"]["subdomain"] = _rendezvous(settings)
     metadata: dict[str, Any] = {"name": name, "namespace": settings.namespace, "labels": labels, "annotations": annotations}
     if settings.owner is not None:
         metadata["ownerReferences"] = [settings.owner.model_dump(by_alias=True)]
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job}
+
+
+def _ranks(count: int) -> dict[str, Any]:
+    """One that fails ends all. Rank 0 publishes, so its success is the Job's. Who is taken away isn't replaced while the attempt ends."""
+    return {
+        "completionMode": "Indexed",
+        "completions": count,
+        "parallelism": count,
+        "podReplacementPolicy": "Failed",
+        "successPolicy": {"rules": [{"succeededIndexes": "0"}]},
+    }
 
 
 def _labels(spec: StageSpec, settings: JobSettings, name: str) -> dict[str, str]:
@@ -207,12 +221,11 @@ def _environment(spec: StageSpec, settings: JobSettings, wanted: Needs) -> list[
     plain = [{"name": name, "value": value} for name, value in (ours | settings.environment).items() if name not in named]
     found: list[dict[str, Any]] = [*plain, *from_secrets]
     if wanted.processes > 1:
-        master = f"{job_name(spec.attempt)}-0.{_rendezvous(settings)}.{settings.namespace}.svc"
+        first = f"{job_name(spec.attempt)}-0.{_rendezvous(settings)}.{settings.namespace}.svc"
         ranks: list[dict[str, Any]] = [
-            {"name": "EYAS_RANK", "valueFrom": {"fieldRef": {"fieldPath": RANK}}},
-            {"name": "EYAS_WORLD_SIZE", "value": str(wanted.processes)},
-            {"name": "EYAS_MASTER", "value": master},
-            {"name": "EYAS_MASTER_PORT", "value": str(RENDEZVOUS_PORT)},
+            {"name": "EYAS_RANK", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}},
+            {"name": "EYAS_RANKS", "value": str(wanted.processes)},
+            {"name": "EYAS_MEET", "value": f"{first}:{MEETING_PORT}"},
         ]
         given = {one["name"] for one in ranks}
         found = [one for one in found if one["name"] not in given] + ranks
@@ -221,7 +234,7 @@ def _environment(spec: StageSpec, settings: JobSettings, wanted: Needs) -> list[
 
 def _rendezvous(settings: JobSettings) -> str:
     if settings.rendezvous is None:
-        raise Invalid("resources.train.processes: several processes need a headless Service to meet; the operator names it as 'rendezvous'")
+        raise Invalid("model.train.processes: several processes need a headless Service to meet; the operator names it as 'rendezvous'")
     return settings.rendezvous
 
 

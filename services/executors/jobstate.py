@@ -1,16 +1,20 @@
 """What a Job and its pods mean: pure, from the cluster's own objects to the executor's word, with a reason for people.
 
 One Job is one attempt. A pod that is taken away ends the attempt, even where an old cluster puts another one in its place.
+
+Of several ranks one that fails ends the attempt, and the others end because of it: some notice by themselves (exit code LEFT), some are
+deleted by the cluster. Blamed is the one that began it, with its number.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from services.executors.jobspec import CONTAINER
+from services.executors.jobspec import CONTAINER, INDEX
 from services.executors.text import exit_reason
 from shared.domain.run import Fault, Job
 
@@ -28,6 +32,11 @@ _QUOTA = re.compile(r"exceeded quota: (.+?), requested: (.+), used: (.+), limite
 _OVER_ITS_LIMIT = re.compile(r"exceed(?:s|ed) (?:the|its) .*limit")
 _SLACK = timedelta(seconds=5)
 _SHOWN = 400
+LEFT = 3
+"""How a rank ends that lost the others (pipelines.training.ranks)."""
+_NEWS = timedelta(seconds=30)
+"""For the word of another node why a rank was left alone."""
+_RANK = re.compile(r"(rank \d+: )?(.*)", re.DOTALL)
 
 
 def state(job: Object, pods: Sequence[Object], now: datetime) -> Job:
@@ -36,25 +45,101 @@ def state(job: Object, pods: Sequence[Object], now: datetime) -> Job:
     condition = _true(job, "Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
     if condition is not None and condition["type"] in ("Complete", "SuccessCriteriaMet"):
         return Job("succeeded")
-    several = int(job["spec"].get("completions") or 1) > 1
+    count = int(job["spec"].get("completions") or 1)
+    if count > 1:
+        return _of_ranks(job, pods, count, condition, now)
     ends = [end for pod in pods if (end := _end(job, pod)) is not None]
     bad = next((end for end in ends if end.phase != "succeeded"), None)
     if bad is not None:
         return _overdue(job, now) or bad if bad.phase == "lost" else bad
-    if ends and not several:
+    if ends:
         return ends[0]
     if condition is not None:
         return _ended_without_a_pod(job, condition, pods)
     if "deletionTimestamp" in job["metadata"]:
         return Job("lost", "its Job was deleted", "evicted")
-    if not several and len(pods) > 1:
+    if len(pods) > 1:
         return Job("lost", "its pod was taken away while it ran", "evicted")
     if job["spec"].get("suspend"):
         return Job("waiting", "its Job is suspended")
     if not pods:
         return Job("waiting", "its pod is not made yet")
-    alive = [_alive(pod) for pod in pods]
-    return next((one for one in alive if one.phase == "waiting"), alive[0])
+    return _alive(pods[0])
+
+
+def rank(pod: Object) -> int | None:
+    """Of a pod of an indexed Job; None of any other."""
+    found = (pod["metadata"].get("annotations") or {}).get(INDEX)
+    return int(found) if found is not None and str(found).isdecimal() else None
+
+
+def _of_ranks(job: Object, pods: Sequence[Object], count: int, condition: Object | None, now: datetime) -> Job:
+    ends = [_Ended(rank(pod), end, pod) for pod in pods if (end := _end(job, pod)) is not None]
+    if any(one.number == 0 and one.end.phase == "succeeded" for one in ends):
+        return Job("succeeded")  # it has published; whoever else is there has nothing left to do
+    bad = sorted((one for one in ends if one.end.phase != "succeeded"), key=lambda one: one.blame)
+    if bad and (bad[0].began_it or condition is not None or now > bad[0].at + _NEWS):
+        return (_overdue(job, now) if bad[0].end.phase == "lost" else None) or bad[0].said
+    if condition is not None:
+        return _ended_without_a_pod(job, condition, pods)
+    if "deletionTimestamp" in job["metadata"]:
+        return Job("lost", "its Job was deleted", "evicted")
+    if job["spec"].get("suspend"):
+        return Job("waiting", "its Job is suspended")
+    if not pods:
+        return Job("waiting", "its pod is not made yet")
+    missing = set(range(count)) - {rank(pod) for pod in pods}
+    if missing and len(pods) < count:
+        return Job("waiting", f"rank {min(missing)}: its pod is not made yet")
+    alive = [(rank(pod), _alive(pod)) for pod in pods if _end(job, pod) is None]
+    waits = next(((number, one) for number, one in alive if one.phase == "waiting"), None)
+    if waits is not None:
+        return _named(*waits)
+    return Job("running", since=max((one.since for _, one in alive if one.since is not None), default=None))
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """A rank that has ended."""
+
+    number: int | None
+    end: Job
+    pod: Object
+
+    @property
+    def began_it(self) -> bool:
+        """Whether it ended for a reason of its own, or its node's: not because another one did."""
+        return self._code != LEFT and not self._deleted
+
+    @property
+    def at(self) -> datetime:
+        """When; of a node that doesn't say, when it was given up."""
+        ended = (_container(self.pod).get("state") or {}).get("terminated") or {}
+        disrupted = _true(self.pod, "DisruptionTarget") or {}
+        said = (ended.get("finishedAt"), disrupted.get("lastTransitionTime"), self.pod["metadata"].get("deletionTimestamp"))
+        return next((at for one in said if (at := _time(one)) is not None), datetime.max.replace(tzinfo=UTC) - _NEWS)
+
+    @property
+    def blame(self) -> tuple[bool, bool, datetime]:
+        """The least is to blame: who began it, the earliest first; then who was deleted; then who was left."""
+        return not self.began_it, self._code == LEFT, self.at
+
+    @property
+    def said(self) -> Job:
+        return _named(self.number, self.end)
+
+    @property
+    def _code(self) -> int:
+        ended = (_container(self.pod).get("state") or {}).get("terminated") or {}
+        return int(ended.get("exitCode", -1)) if self.end.phase == "failed" else -1
+
+    @property
+    def _deleted(self) -> bool:
+        return self.end.phase == "lost" and "deletionTimestamp" in self.pod["metadata"] and _true(self.pod, "DisruptionTarget") is None
+
+
+def _named(number: int | None, job: Job) -> Job:
+    return job if number is None else replace(job, reason=f"rank {number}: {job.reason}")
 
 
 def gone(seen: Job) -> Job:
@@ -64,6 +149,13 @@ def gone(seen: Job) -> Job:
 
 def explain(seen: Job, events: Sequence[Object]) -> Job:
     """A waiting attempt with what the cluster's warnings say of it, the newest first."""
+    named = _RANK.fullmatch(seen.reason)
+    assert named is not None
+    found = _explained(replace(seen, reason=named[2]), events)
+    return replace(found, reason=(named[1] or "") + found.reason)
+
+
+def _explained(seen: Job, events: Sequence[Object]) -> Job:
     said = [(str(event.get("reason", "")), _line(str(event.get("message", "")))) for event in events]
     refused = next((message for reason, message in said if reason == "FailedCreate"), None)
     if seen.reason == "its pod is not made yet" and refused is not None:

@@ -26,7 +26,7 @@ from shared.contracts.retraining import Retrain, Warm
 from shared.contracts.rollouts import Rollout
 from shared.contracts.serving import Serve
 from shared.contracts.sources import EncoderFile, ImagesFolder, Place
-from shared.contracts.strict import Strict, one_line, read, unknown_name
+from shared.contracts.strict import Strict, one_line, read
 from shared.contracts.text import unkeepable
 from shared.contracts.validation import Validate, ValidateTable
 from shared.contracts.yaml12 import load
@@ -163,7 +163,7 @@ class StageResources(Strict):
 
 def _processes(value: int) -> int:
     if value > 1:
-        raise unknown_name("number of processes", str(value), ["1"], {str(value)})
+        raise ValueError(f"how many train one model together is model.train.processes: say {value} there; each has these resources")
     return value
 
 
@@ -185,7 +185,7 @@ class TrainResources(StageResources):
         1,
         ge=1,
         le=256,
-        description="Processes that train together, each with these resources. No model family trains in more than one yet.",
+        description="1, and nothing else: how many train together is `model.train.processes`; each Job's pod has these resources.",
     )
 
 

@@ -10,11 +10,15 @@ import pytest
 import yaml
 
 from services.executors.jobsettings import read_settings
+from services.executors.jobspec import MEETING_PORT, Stored, manifest
 from services.settings import Settings
 from services.triton.addresses import folder_of
 from shared import __version__
+from shared.contracts.stage import File, StageSpec
+from shared.testing.executor_suite import stage_spec
 from tests.chart.helm import CHART, run, template, values
 
+FILE = Stored("file:///var/lib/eyas/artifacts", File(sha256="ab" * 32, size=1))
 VERSIONS = ("1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
 CASES: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -132,7 +136,7 @@ def test_services_choose_the_pods_of_their_part_and_name_the_protocol() -> None:
     labels = {name: one["spec"]["template"]["metadata"]["labels"] for name, one in kinds(objects, "Deployment").items()}
     for name, service in kinds(objects, "Service").items():
         chosen = [part for part, found in labels.items() if service["spec"]["selector"].items() <= found.items()]
-        assert chosen == [name.replace("tritons", "triton")]
+        assert chosen == ([] if name == "eyas-ranks" else [name.replace("tritons", "triton")])
         assert all(port["protocol"] == "TCP" for port in service["spec"]["ports"])
         assert service["spec"].get("type", "ClusterIP") == "ClusterIP"
 
@@ -158,10 +162,47 @@ def test_every_triton_is_found_by_name_and_by_its_own_folder(case: str) -> None:
 
 
 def test_only_this_release_asks_triton() -> None:
-    (policy,) = kinds(template(), "NetworkPolicy").values()
+    policy = kinds(template(), "NetworkPolicy")["eyas-triton"]
     asked = policy["spec"]["ingress"][0]
     assert [one["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for one in asked["from"]] == ["control", "gateway"]
     assert asked["ports"] == [{"port": 8001, "protocol": "TCP"}]
+
+
+@pytest.mark.requirement("C-02", "C-07", "G-27")
+@pytest.mark.parametrize("case", CASES)
+def test_ranks_of_a_training_find_and_reach_each_other_and_nobody_else_reaches_a_stage(case: str, tmp_path: Path) -> None:
+    objects = template(**CASES[case])
+    (found,) = kinds(objects, "ConfigMap").values()
+    (tmp_path / "jobs.yaml").write_text(found["data"]["jobs.yaml"])
+    settings = read_settings(tmp_path / "jobs.yaml")
+    document = stage_spec("r1-train-1", stage="train").model_dump(mode="json", by_alias=True)
+    stages = {"one": {}, "several": {"framework": "torch", "train": {"processes": 2}}}
+    labels: dict[str, dict[str, str]] = {}
+    for name, model in stages.items():
+        document["recommender"]["model"] = model
+        job = manifest(StageSpec.model_validate(document), FILE, settings, {"train": "stages.train"})
+        labels[name] = job["spec"]["template"]["metadata"]["labels"]
+        assert job["spec"]["template"]["spec"].get("subdomain") == ("eyas-ranks" if name == "several" else None)
+
+    def chosen(selector: dict[str, Any], pod: str) -> bool:
+        return bool(selector.items() <= labels[pod].items())
+
+    service = kinds(objects, "Service")["eyas-ranks"]["spec"]
+    assert (service["clusterIP"], service["publishNotReadyAddresses"]) == ("None", True), "rank 0 has an address before it listens"
+    assert [one["port"] for one in service["ports"]] == [MEETING_PORT]
+    assert (chosen(service["selector"], "several"), chosen(service["selector"], "one")) == (True, False)
+    policies = {name: one["spec"] for name, one in kinds(objects, "NetworkPolicy").items()}
+    for pod in labels:
+        assert chosen(policies["eyas-stages"]["podSelector"]["matchLabels"], pod)
+    assert policies["eyas-stages"]["policyTypes"] == ["Ingress"]
+    assert "ingress" not in policies["eyas-stages"]
+    several = policies["eyas-ranks"]
+    assert (chosen(several["podSelector"]["matchLabels"], "several"), chosen(several["podSelector"]["matchLabels"], "one")) == (True, False)
+    (rule,) = several["ingress"]
+    (source,) = rule["from"]
+    assert source.keys() == {"podSelector"}
+    assert (chosen(source["podSelector"]["matchLabels"], "several"), chosen(source["podSelector"]["matchLabels"], "one")) == (True, False)
+    assert not [name for name, one in kinds(template(networkPolicy=False), "NetworkPolicy").items()]
 
 
 def test_other_jobs_settings_restart_the_control_plane() -> None:

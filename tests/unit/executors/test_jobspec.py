@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.training import ranks
 from services.executors.jobsettings import JobSettings, read_settings
-from services.executors.jobspec import LONGEST_NAME, Stored, job_name, manifest, selector
-from shared.contracts.spec import TrainResources
+from services.executors.jobspec import LONGEST_NAME, MEETING_PORT, Stored, job_name, manifest, selector
+from services.executors.jobstate import LEFT
 from shared.contracts.stage import File, StageSpec
 from shared.contracts.strict import read
 from shared.domain.errors import Invalid
@@ -212,35 +213,72 @@ def test_the_spec_comes_through_the_artifact_store() -> None:
 
 
 def several(processes: int, stage: str = "train", **more: Any) -> dict[str, Any]:
-    """No model family trains in several processes yet, so the spec refuses them; the manifest is ready for it."""
-    spec = stage_spec(f"r1-{stage}-1", stage=stage)
-    resources = spec.recommender.resources.model_copy(update={stage: TrainResources().model_copy(update={"processes": processes})})
-    recommender = spec.recommender.model_copy(update={"resources": resources})
-    return manifest(spec.model_copy(update={"recommender": recommender}), FILE, settings(FULL | more), MODULES)
+    document = stage_spec(f"r1-{stage}-1", stage=stage).model_dump(mode="json", by_alias=True)
+    document["recommender"]["model"] = {"framework": "torch", "train": {"processes": processes}}
+    return manifest(StageSpec.model_validate(document), FILE, settings(FULL | more), MODULES)
 
 
-def test_several_processes_are_an_indexed_job_whose_members_find_each_other() -> None:
+@pytest.mark.requirement("C-02", "G-27")
+def test_several_processes_are_one_indexed_job_that_ends_as_a_whole() -> None:
     job = several(4)
     assert {key: job["spec"][key] for key in ("completionMode", "completions", "parallelism", "backoffLimit")} == {
         "completionMode": "Indexed", "completions": 4, "parallelism": 4, "backoffLimit": 0,
     }  # fmt: skip
-    assert pod_of(job)["subdomain"] == "eyas-stages"
-    environment = {one["name"]: one for one in container_of(job)["env"]}
-    assert "job-completion-index" in environment["EYAS_RANK"]["valueFrom"]["fieldRef"]["fieldPath"]
-    assert environment["EYAS_WORLD_SIZE"]["value"] == "4"
-    assert environment["EYAS_MASTER"]["value"] == "r1-train-1-0.eyas-stages.eyas.svc"
-    assert "completionMode" not in made()["spec"]
+    assert job["spec"]["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}, "rank 0 publishes"
+    assert job["spec"]["podReplacementPolicy"] == "Failed"
+    assert container_of(job)["resources"] == container_of(made())["resources"], "each rank has what the stage has"
+    assert not {"completionMode", "successPolicy", "podReplacementPolicy"} & set(made()["spec"])
+
+
+def test_ranks_are_told_what_training_reads() -> None:
+    environment = {one["name"]: one for one in container_of(several(4))["env"]}
+    assert (
+        environment[ranks.RANK]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+    )
+    said = {name: str(environment[name]["value"]) for name in (ranks.RANKS, ranks.MEET)}
+    document = stage_spec("r1-train-1", stage="train").model_dump(mode="json", by_alias=True)
+    document["recommender"]["model"] = {"framework": "torch", "train": {"processes": 4}}
+    found = ranks.rank_of(StageSpec.model_validate(document), said | {ranks.RANK: "3"})
+    assert found is not None
+    assert (found.number, found.count, found.host, found.port) == (3, 4, "r1-train-1-0.eyas-stages.eyas.svc", MEETING_PORT)
     assert "EYAS_RANK" not in {one["name"] for one in container_of(made())["env"]}
+    assert ranks.LEFT == LEFT
+
+
+def test_the_address_of_rank_0_is_a_legal_one_for_the_longest_of_names() -> None:
+    """A pod of an indexed Job is called after the Job and its index, and that is its host name."""
+    assert LONGEST_NAME + len("-63") <= 63
+    pod = pod_of(several(4))
+    assert pod["subdomain"] == "eyas-stages"
+    assert "hostname" not in pod, "the Job gives each pod its own"
+
+
+def test_ranks_alone_are_labelled_as_such() -> None:
+    for job in (several(2), several(2)["spec"]["template"]):
+        assert job["metadata"]["labels"]["eyas.dev/ranks"] == "several"
+    assert "eyas.dev/ranks" not in made()["metadata"]["labels"]
+
+
+def test_other_stages_of_such_a_spec_are_one_process() -> None:
+    for stage in ("etl", "evaluate", "export", "verify"):
+        assert "completionMode" not in several(4, stage, rendezvous=None)["spec"]
+
+
+def test_torch_has_the_default_image_unless_it_has_its_own() -> None:
+    assert container_of(several(2))["image"] == "eyas:1"
+    assert container_of(several(2, images={"default": "eyas:1", "torch": "torch:1"}))["image"] == "torch:1"
+    with pytest.raises(Invalid, match="'torch' has no image here"):
+        several(2, images={"polars": "a:1", "tensorflow": "a:1", "triton": "a:1"})
 
 
 def test_nobody_but_the_cluster_gives_ranks() -> None:
-    named = [one["name"] for one in container_of(several(2, environment={"EYAS_RANK": "7"}))["env"]]
-    assert named.count("EYAS_RANK") == 1
+    said = {"EYAS_RANK": "7", "EYAS_RANKS": "9", "EYAS_MEET": "elsewhere:1"}
+    given = container_of(several(2, environment=said))["env"]
+    assert [one["name"] for one in given if one["name"] in said] == list(said)
+    assert {one.get("value") for one in given if one["name"] in said} == {None, "2", f"r1-train-1-0.eyas-stages.eyas.svc:{MEETING_PORT}"}
 
 
-def test_several_processes_need_training_and_a_meeting_place() -> None:
-    with pytest.raises(Invalid, match=r"resources\.evaluate\.processes: only the stage 'train'"):
-        several(2, "evaluate")
+def test_several_processes_need_a_meeting_place() -> None:
     with pytest.raises(Invalid, match="headless Service"):
         several(2, rendezvous=None)
 

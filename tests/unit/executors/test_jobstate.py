@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from services.executors.jobstate import explain, gone, state
+from services.executors.jobstate import LEFT, explain, gone, state
 from shared.domain.run import Job
 
 NOW = datetime(2026, 11, 21, 12, 10, tzinfo=UTC)
@@ -186,20 +187,119 @@ CASES: list[tuple[str, dict[str, Any], list[dict[str, Any]], Job]] = [
     ("the Job's news run ahead of its pod's", job(FAILED), [pod("Running", state={"running": {"startedAt": AT}})], Job("running")),
     ("suspended", {**job(), "spec": {"suspend": True}}, [], Job("waiting", "its Job is suspended")),
     ("deleted", job(deletionTimestamp=AT), [pod("Running")], Job("lost", "its Job was deleted", "evicted")),
-    ("one of several waits", job(completions=2), [pod("Running"), pod()], Job("waiting", "waits for a node")),
-    ("one of several is done", job(completions=2), [pod("Running"), pod("Succeeded", state=exited(0))], Job("running")),
-    (
-        "one of several failed",
-        job(completions=2),
-        [pod("Running"), pod("Failed", state=exited(3, "rank 1: no peers"))],
-        Job("failed", "exit code 3: rank 1: no peers", "crash"),
-    ),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("of", "pods", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_a_job_means(of: dict[str, Any], pods: list[dict[str, Any]], expected: Job) -> None:
     assert state(of, pods, NOW) == expected
+
+
+def rank(number: int, phase: str = "Pending", created: str = AT, **more: Any) -> dict[str, Any]:
+    found = pod(phase, created, **more)
+    found["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": str(number)}
+    return found
+
+
+def left(number: int, finished: str = "2026-11-21T12:05:46Z") -> dict[str, Any]:
+    return rank(number, "Failed", state=exited(LEFT, f"train: rank {number} was left alone", finished=finished))
+
+
+WORKS = {"running": {"startedAt": AT}}
+SOON, LATER = "2026-11-21T12:09:58Z", "2026-11-21T12:09:59Z"
+GIVEN_UP = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "EvictionByEvictionAPI",
+    "message": "Eviction API: evicting",
+    "lastTransitionTime": SOON,
+}
+RANKED: list[tuple[str, dict[str, Any], list[dict[str, Any]], Job]] = [
+    ("no pod yet", job(completions=2), [], Job("waiting", "its pod is not made yet")),
+    ("one isn't made", job(completions=3), [rank(0, "Running", state=WORKS), rank(2)], Job("waiting", "rank 1: its pod is not made yet")),
+    ("one waits", job(completions=2), [rank(0, "Running", state=WORKS), rank(1)], Job("waiting", "rank 1: waits for a node")),
+    ("all work", job(completions=2), [rank(0, "Running", state=WORKS), rank(1, "Running", state=WORKS)], Job("running")),
+    ("another is done", job(completions=2), [rank(0, "Running", state=WORKS), rank(1, "Succeeded", state=exited(0))], Job("running")),
+    ("rank 0 is done", job(completions=2), [rank(0, "Succeeded", state=exited(0)), rank(1, "Running", state=WORKS)], Job("succeeded")),
+    (
+        "the cluster has seen rank 0 succeed, and ends another one",
+        job({"type": "SuccessCriteriaMet", "status": "True"}, completions=2),
+        [rank(1, "Running", deletionTimestamp=AT)],
+        Job("succeeded"),
+    ),
+    (
+        "a rank was out of memory, and the others are ended for it",
+        job(FAILED, completions=3),
+        [
+            rank(0, "Running", deletionTimestamp=LATER, state=WORKS),
+            rank(1, "Failed", state=exited(137, reason="OOMKilled", finished=SOON)),
+            left(2, LATER),
+        ],
+        Job("failed", "rank 1: out of memory: it needs more than its limit of 16Gi (resources.train.memory)", "memory"),
+    ),
+    (
+        "who fell first is to blame",
+        job(FAILED, completions=2),
+        [rank(0, "Failed", state=exited(1, "reset by peer", finished=LATER)), rank(1, "Failed", state=exited(137, finished=SOON))],
+        Job("failed", "rank 1: killed by signal 9", "crash"),
+    ),
+    (
+        "an evicted rank is no fault of the stage, though another one noticed",
+        job(FAILED, completions=2),
+        [left(0), rank(1, "Failed", conditions=[GIVEN_UP], state=exited(143, finished=SOON))],
+        Job("lost", "rank 1: its node gave it up: Eviction API: evicting", "evicted"),
+    ),
+    (
+        "a rank was deleted",
+        job(completions=2),
+        [rank(0, "Running", state=WORKS), rank(1, "Running", deletionTimestamp="2026-11-21T12:06:00Z", state=WORKS)],
+        Job("lost", "rank 1: its pod was deleted while it worked", "evicted"),
+    ),
+    ("a rank was left, and why isn't known yet", job(completions=2), [left(0, LATER), rank(1, "Running", state=WORKS)], Job("running")),
+    (
+        "a rank was left, and nothing more was heard",
+        job(completions=2),
+        [left(0), rank(1, "Running", state=WORKS)],
+        Job("failed", "rank 0: exit code 3: train: rank 0 was left alone", "crash"),
+    ),
+    (
+        "a rank was left, and the cluster has given up",
+        job(FAILED, completions=2),
+        [left(0, LATER), rank(1, "Running", state=WORKS)],
+        Job("failed", "rank 0: exit code 3: train: rank 0 was left alone", "crash"),
+    ),
+    (
+        "rank 0 has refused its data",
+        job(FAILED, completions=2),
+        [rank(0, "Failed", state=exited(2, "refused: no rows")), left(1, LATER)],
+        Job("failed", "rank 0: exit code 2: refused: no rows", "crash"),
+    ),
+    ("a Job that waited too long", job({"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}, completions=2), [],
+     Job("failed", "had not ended 7200 s after it was asked for, waiting included", "deadline")),
+    ("deleted", job(deletionTimestamp=AT, completions=2), [rank(0, "Running", state=WORKS)], Job("lost", "its Job was deleted", "evicted")),
+]  # fmt: skip
+
+
+@pytest.mark.requirement("C-02", "G-27")
+@pytest.mark.parametrize(("of", "pods", "expected"), [case[1:] for case in RANKED], ids=[case[0] for case in RANKED])
+@pytest.mark.parametrize("turned", [False, True], ids=["in order", "the other way round"])
+def test_a_job_of_several_ranks_means(of: dict[str, Any], pods: list[dict[str, Any]], expected: Job, turned: bool) -> None:
+    found = state(of, pods[::-1] if turned else pods, NOW)
+    assert replace(found, since=None) == expected
+
+
+def test_several_ranks_work_since_the_last_of_them_began() -> None:
+    later = {"running": {"startedAt": "2026-11-21T12:07:00Z"}}
+    found = state(job(completions=2), [rank(0, "Running", state=WORKS), rank(1, "Running", state=later)], NOW)
+    assert found.since == datetime(2026, 11, 21, 12, 7, tzinfo=UTC)
+
+
+def test_why_a_rank_waits_is_told_with_its_number() -> None:
+    missing = state(job(completions=2), [rank(0, "Running", state=WORKS)], NOW)
+    quota = "exceeded quota: small, requested: memory=8Gi, used: memory=8Gi, limited: memory=8Gi"
+    said = f'Error creating: pods "r1-train-1-1-x" is forbidden: {quota}'
+    found = explain(missing, [{"reason": "FailedCreate", "message": said}])
+    assert found == Job("waiting", "rank 1: quota 'small' is exceeded: it asks for memory=8Gi; used memory=8Gi of memory=8Gi", "quota")
 
 
 def test_work_begins_when_its_container_does() -> None:
