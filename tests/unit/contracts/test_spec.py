@@ -296,7 +296,6 @@ def test_when_training_ends_can_be_said_and_only_where_it_has_an_effect() -> Non
     "line",
     [
         "model: {family: session}",
-        "resources: {train: {processes: 2}}",
         "serve: {retrieve: {fallback: popular}}",
     ],
 )
@@ -307,6 +306,13 @@ def test_what_is_planned_is_refused_and_never_ignored(line: str) -> None:
         kept = "\n".join(part for part in kept.split("\n") if not part.startswith("  - ") and not part.startswith("    "))
     with pytest.raises(Unsupported, match="not yet supported"):
         parse_spec(f"{kept}\n{line}\n")
+
+
+def test_how_many_train_together_is_said_of_the_model_and_not_of_resources() -> None:
+    with pytest.raises(
+        Invalid, match=r"resources\.train\.processes: how many train one model together is model\.train\.processes: say 2 there"
+    ):
+        parse_spec(f"{SPEC}\nresources: {{train: {{processes: 2}}}}\n")
 
 
 def fields(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
