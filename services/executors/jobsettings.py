@@ -20,9 +20,9 @@ from shared.contracts.yaml12 import load
 from shared.domain.errors import Invalid
 
 STAGES: tuple[StageName, ...] = ("etl", "train", "evaluate", "export", "verify")
-ENGINES = ("default", "polars", "tensorflow", "torch", "triton", "nvtabular")
+ENGINES = ("default", "polars", "tensorflow", "torch", "jax", "triton", "nvtabular")
 """What an image may be made for; `default` serves every engine that has none of its own, but for those apart."""
-APART = frozenset({"default", "nvtabular", "torch"})
+APART = frozenset({"default", "nvtabular", "torch", "jax"})
 """Not everybody's: these need no image unless a spec asks for them."""
 TAKEN = frozenset({"scratch", "tmp", "shm", "cache"})
 
@@ -148,8 +148,10 @@ class JobSettings(Strict):
 
     def image(self, engine: str) -> str:
         found = self.images.get(engine)
-        if found is None and engine == "torch" and "default" not in self.images:
-            raise Invalid("model.framework: 'torch' has no image here; the operator names one in the Jobs' images: torch, or default")
+        if found is None and engine in ("torch", "jax") and "default" not in self.images:
+            raise Invalid(
+                f"model.framework: '{engine}' has no image here; the operator names one in the Jobs' images: {engine}, or default"
+            )
         if found is None and engine == "nvtabular":
             raise Invalid(f"resources.etl.engine: '{engine}' has an image of its own; the operator names it in the Jobs' images")
         return found or self.images["default"]

@@ -55,6 +55,7 @@ if how == "waits":
     signal.pause()
 if rank == 0 and how == "ends":
     others[0].sendall(b"over")
+    others[0].recv(100)  # the others end first
 elif not others[0].recv(100):
     print(f"rank {rank} was left alone", file=sys.stderr)
     sys.exit(3)

@@ -264,11 +264,14 @@ def test_other_stages_of_such_a_spec_are_one_process() -> None:
         assert "completionMode" not in several(4, stage, rendezvous=None)["spec"]
 
 
-def test_torch_has_the_default_image_unless_it_has_its_own() -> None:
+def test_torch_and_jax_have_the_default_image_unless_they_have_their_own() -> None:
     assert container_of(several(2))["image"] == "eyas:1"
     assert container_of(several(2, images={"default": "eyas:1", "torch": "torch:1"}))["image"] == "torch:1"
-    with pytest.raises(Invalid, match="'torch' has no image here"):
-        several(2, images={"polars": "a:1", "tensorflow": "a:1", "triton": "a:1"})
+    apart = settings(SETTINGS | {"images": {"polars": "a:1", "tensorflow": "a:1", "triton": "a:1"}})
+    for engine in ("torch", "jax"):
+        assert settings(SETTINGS).image(engine) == "eyas:1"
+        with pytest.raises(Invalid, match=f"'{engine}' has no image here"):
+            apart.image(engine)
 
 
 def test_nobody_but_the_cluster_gives_ranks() -> None:
