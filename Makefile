@@ -12,7 +12,7 @@ TORCH = $(BESIDE) $$(sed -n 's/^ *"\(torch==[^"]*\)",*$$/\1/p' pyproject.toml)
 JAX = $(BESIDE) $$(sed -n 's/^ *"\(jax\(lib\)*==[^"]*\)",*$$/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-nvtabular setup-torch setup-jax demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm lock doctor clean lint-api security
+.PHONY: help setup setup-nvtabular setup-torch setup-jax demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm lock doctor clean lint-api security
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -156,6 +156,9 @@ bench-train: setup setup-torch setup-jax ## steps of the neural families beside 
 
 bench-criteo: setup ## dlrm, wide_deep, mlp and XGBoost on clicks of Criteo's shape, against the best that anything can do there
 	@$(BIN)/python -m benchmarks.criteo
+
+bench-gpu: setup setup-torch ## NeuMF at ml-20m's shape on the GPU that torch sees, rows and negatives on it
+	@$(BIN)/python -m benchmarks.gpu
 
 bench-incremental: setup ## features fitted on new data alone, day by day, beside a fit on everything
 	@$(BIN)/python -m benchmarks.incremental

@@ -49,6 +49,8 @@ class Wants:
     """In all tables, of a row."""
     weights: int = 0
     """Bytes."""
+    resident: bool = False
+    """Whether its step takes batches that lie on torch's device."""
     in_batch: bool = False
     """Whether a step holds its positives against each other: other rows stay out of it, and it takes fewer rows at once. What is looked at
     has those rows, and sampled negatives."""
@@ -91,11 +93,15 @@ def run(task: Task, wants: Wants, begin: Callable[[], S], together: Together = A
     if training.processes > 1 and together is ALONE:
         where = "what isn't a stage of a run" if task.rank is None else f"the family '{task.model.family}'"
         raise Invalid(f"model.train.processes: {where} trains in one process: leave it out")
+    if training.resident and (not wants.resident or (wants.verified and task.history is not None)):
+        what = "verified negatives of a warm run" if wants.resident else f"batches of the family '{task.model.family}'"
+        raise Invalid(f"model.train.resident: {what} are made on the host: leave it out")
     check_rows(task.graph, task.rows, task.items, task.users, wants.negatives or wants.in_batch, task.parent is not None)
     check_memory(wants.weights, training.optimizer, task.memory)
     with material(task, wants) as given:
         task.log.info("%s", given.size)
         step = begin()
+        batches = _resident(given.batches, task) if training.resident else given.batches
         look = None
         if given.held is not None:
             ranking = None
@@ -104,8 +110,19 @@ def run(task: Task, wants: Wants, begin: Callable[[], S], together: Together = A
                 ranking = rank_held(given.held, given.batches.path, task.history, keys, given.held.path.parent, step.score)
             look = Validation(given.held, step.score, ranking)
         startup = time.monotonic() - started
-        report = Loop(step, given.batches, training, task.log, look, task.keeping, together=together).run()
+        report = Loop(step, batches, training, task.log, look, task.keeping, together=together).run()
     return Course(step, report, startup, given.size)
+
+
+def _resident(batches: Batches, task: Task) -> Batches:
+    import torch
+
+    from pipelines.inputs.on_device import OnDevice
+
+    found = OnDevice.of(batches, torch.device("cuda" if torch.cuda.is_available() else "cpu"), task.rows)
+    size = found.rows.size
+    task.log.info("%s rows lie on %s, with features of items and users %.1f MB", f"{len(found.rows.labels):,}", found.device, size / 1e6)
+    return found
 
 
 @contextmanager

@@ -50,6 +50,11 @@ class Training(Strict):
         "which begins at 32,768, is halved when a gradient overflows and doubled after 2,000 steps without. Such a step is skipped and "
         "counted. `dynamic` when absent.",
     )
+    resident: bool = Field(
+        False,
+        description="Whether all rows lie on the device that trains: read once, each epoch's order and its negatives drawn there, and "
+        "batches gathered there. Needs `framework: torch`, and half of the device's memory to hold them.",
+    )
     compile: bool = Field(
         False,
         description="Whether layers and their gradients are compiled: by XLA on TensorFlow, by torch.compile on torch, which needs a C++ "
@@ -225,6 +230,10 @@ class Model(Strict):
             raise ValueError("train: 'processes' has no effect: a family of one's own trains in one process: leave it out")
         elif self.train.processes > 1 and self.framework != "torch":
             raise ValueError(f"train.processes: {self.framework} trains in one process here: say framework: torch, or leave it out")
+        if self.train.resident and self.framework != "torch":
+            raise ValueError(f"train.resident: {self.framework} takes batches of the host here: say framework: torch, or leave it out")
+        if self.train.resident and self.train.processes > 1:
+            raise ValueError("train.resident: several processes take batches of the host: leave it out, or processes")
         if self.framework == "jax" and self.train.compile:
             raise ValueError("train: 'compile' has no effect: jax compiles every step: leave it out")
         return self

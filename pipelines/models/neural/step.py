@@ -187,7 +187,7 @@ class NeuralStep:
         return tuple(readings), {name: columns[name][rows or slice(None)] for name, _ in self.architecture.numbers}
 
     def _step(self, readings: Any, numbers: Any, targets: Any) -> Any:
-        read = [self._on.gather(table, rows) for table, (rows, _, _) in zip(self._tables, readings, strict=True)]
+        read = [self._read(at, rows) for at, (rows, _, _) in enumerate(readings)]
         blocks, shares = self._looked_up(read, readings)
         loss, moved, by_block, by_weight = self._differentiated(blocks, shares, numbers, targets)
         gradients = iter(by_block)
@@ -215,6 +215,9 @@ class NeuralStep:
     def _learning(self) -> Learning:
         given = (self._dense, self._moving, self._chance, self.how.dtype)
         return Learning(*given) if self._group is None else Parted(*given, group=self._group, share=self._share)
+
+    def _read(self, at: int, rows: Any) -> Any:
+        return self._on.gather(self._tables[at], rows)
 
     def _looked_up(self, read: Any, readings: Any) -> tuple[list[Any], list[Any]]:
         """Blocks: of each fused table the vectors of its single columns, [columns, rows, width], and the sums of each column of lists."""
@@ -262,13 +265,20 @@ class NeuralStep:
     def _scored(self, readings: Any, numbers: Any) -> Any:
         from keras import ops
 
-        read = [self._on.gather(table, rows) for table, (rows, _, _) in zip(self._tables, readings, strict=True)]
+        read = [self._read(at, rows) for at, (rows, _, _) in enumerate(readings)]
         features = self._features(*self._looked_up(read, readings), numbers)
         logits = self.architecture.network.apply(Served(self._dense, self._moving, None, None), features)[:, 0]
         return ops.sigmoid(logits) if self.architecture.output == "sigmoid" else logits
 
     def _summed(self, at: int, rows: Any, places: Any, lists: Any, gradients: Any) -> Any:
         """The gradient of the rows that were read."""
+        from keras import ops
+
+        whole, where = self._by_place(at, places, lists, gradients)
+        return self._on.summed(whole, where, ops.shape(rows)[0])
+
+    def _by_place(self, at: int, places: Any, lists: Any, gradients: Any) -> tuple[Any, Any]:
+        """Of everything that was looked up: its gradient, and where it is among the rows that were read."""
         from keras import ops
 
         fused, parts, found = self._fused[at], [], []
@@ -279,7 +289,7 @@ class NeuralStep:
             parts.append(self._on.gather(next(gradients), segments))
             found.append(one)
         whole, where = (ops.concatenate(one) if len(one) > 1 else one[0] for one in (parts, found))
-        return self._on.summed(whole, where, ops.shape(rows)[0])
+        return whole, where
 
     def _update_dense(self, gradients: Any, sound: Any) -> None:
         from keras import ops

@@ -13,6 +13,7 @@ from pipelines.models.neural.fused import fuse
 from pipelines.models.neural.losses import Loss
 from pipelines.models.neural.model import NeuralModel
 from pipelines.models.neural.network import Norm
+from pipelines.models.neural.resident import ResidentStep
 from pipelines.models.neural.step import LOGISTIC, How, NeuralStep
 from pipelines.models.neural.weights import WEIGHTS, Weights, begin, grow, load_weights
 from pipelines.models.tables import Table
@@ -62,10 +63,13 @@ def train_neural(
             task.log.info("rank %d of %d, by %s", group.rank.number, group.rank.count, group.backend)
         follows = group is not None and not group.leads
         weights = begin(architecture, task.model.train.seed) if follows else first_weights(task, architecture, first)
-        return NeuralStep(framework, architecture, weights, how(task.model.train, penalty), loss, group)
+        kind = ResidentStep if task.model.train.resident else NeuralStep
+        return kind(framework, architecture, weights, how(task.model.train, penalty), loss, group)
 
     negatives, verified = (0, False) if params is None else (params.negatives, params.verified)
-    wants = Wants(negatives, verified, architecture.widths, architecture.lookups, architecture.size, in_batch=params is None)
+    wants = Wants(
+        negatives, verified, architecture.widths, architecture.lookups, architecture.size, in_batch=params is None, resident=not loss.of
+    )
     done = run(task, wants, begun, ALONE if group is None else group)
     done.step.check_same()
     if group is not None:

@@ -284,6 +284,10 @@ def test_when_training_ends_can_be_said_and_only_where_it_has_an_effect() -> Non
         with pytest.raises(Invalid) as refused:
             parse_spec(_short(f"model: {{train: {{{wrong}}}}}"))
         assert why in str(refused.value)
+    with pytest.raises(Invalid, match=r"train\.resident: tensorflow takes batches of the host here: say framework: torch, or leave it out"):
+        parse_spec(_short("model: {train: {resident: true}}"))
+    with pytest.raises(Invalid, match=r"train\.resident: several processes take batches of the host"):
+        parse_spec(_short("model: {framework: torch, train: {resident: true, processes: 2}}"))
     with pytest.raises(Invalid, match="train: 'compile' has no effect: jax compiles every step: leave it out"):
         parse_spec(_short("model: {framework: jax, train: {compile: true}}"))
     with pytest.raises(Invalid, match="'framework' has no effect: mf has passes of its own"):

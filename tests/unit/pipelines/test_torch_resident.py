@@ -96,9 +96,9 @@ def test_more_than_its_share_is_refused_with_both_figures(loader: Loader, monkey
     ):
         as_torch(loader, resident=1e-9)
     whole = 430 * (8 + 4 + 4 + 4 + 8) + (ROWS // 5 * 10) * 4 * 2 + ROWS * 32  # columns, offsets, values twice, an order
-    monkeypatch.setattr(resident, "_room", lambda device, share: whole + 1000)
+    monkeypatch.setattr(resident, "room", lambda device, share: whole + 1000)
     as_torch(loader, resident=1.0)
-    monkeypatch.setattr(resident, "_room", lambda device, share: whole - 1000)
+    monkeypatch.setattr(resident, "room", lambda device, share: whole - 1000)
     with pytest.raises(Invalid, match="raise the share"):
         as_torch(loader, resident=1.0)
 
@@ -106,7 +106,7 @@ def test_more_than_its_share_is_refused_with_both_figures(loader: Loader, monkey
 @pytest.mark.requirement("T-02")
 def test_a_gpus_room_is_a_share_of_it_and_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (600, 1000))
-    assert [resident._room(torch.device("cuda", 0), share) for share in (0.5, 0.9)] == [500, 600]
+    assert [resident.room(torch.device("cuda", 0), share) for share in (0.5, 0.9)] == [500, 600]
 
 
 @pytest.mark.parametrize("drop_last", [False, True])

@@ -89,9 +89,7 @@ def kept(loader: Loader, device: Any, share: float) -> Resident:
     if not 0 < share <= 1:
         raise Invalid(f"as_torch: resident={share} is a share of the device's memory: more than 0, at most 1")
     plain = replace(loader, shuffle=False, drop_last=False)
-    reading = _Reading(
-        plain.rows, device, _room(device, share), f"a share of {share:g} of the memory of '{device}', or what is free of it,"
-    )
+    reading = _Reading(plain.rows, device, room(device, share), f"a share of {share:g} of the memory of '{device}', or what is free of it,")
     for batch in plain.epoch(0):
         reading.add(tensors(batch))
     rows, steps = reading.read, len(loader)
@@ -114,7 +112,7 @@ def kept(loader: Loader, device: Any, share: float) -> Resident:
     )
 
 
-def _room(device: Any, share: float) -> int:
+def room(device: Any, share: float) -> int:
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
     else:

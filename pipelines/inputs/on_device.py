@@ -1,0 +1,174 @@
+"""Training batches whose rows, features and negatives lie on the device that trains: read once, every epoch drawn there.
+
+An epoch is a permutation of all its rows, those of negatives among them; a row of a negative is its positive's with an item drawn anew in
+each epoch. What a step gets is gathered on the device by row number; nothing of a batch comes from the host. A step's chance follows from
+the seed, the epoch and the step, so that a training goes on at any step with the batches that it would have met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+
+from pipelines.features.operators.codes import Cross
+from pipelines.features.prepared import FEATURE, FOLD
+from pipelines.inputs.batches import Batch, Batches, Place
+from pipelines.inputs.featured import columns_of
+from pipelines.inputs.tables import Catalogue, array, stranger
+from pipelines.loaders.doors.pytorch.negatives import TensorLiked
+from pipelines.loaders.doors.pytorch.resident import generator, room
+from shared.domain.errors import Invalid
+
+Tensor = Any
+SHARE = 0.5
+"""Of the device's memory that rows and an epoch's order may take."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`columns`: one value a row; `item` and `user` among them are rows of `items` and `users`."""
+
+    columns: Mapping[str, Tensor]
+    labels: Tensor
+    item: Tensor
+    items: Mapping[str, Tensor]
+    catalogue: int
+    """How many items can be drawn."""
+    user: Tensor | None = None
+    users: Mapping[str, Tensor] | None = None
+    key: Tensor | None = None
+    liked: TensorLiked | None = None
+    """By `key`."""
+    blanks: tuple[Mapping[str, Tensor], ...] = ()
+    """What is shown of an unknown user, and of an unknown item."""
+
+    @cached_property
+    def positives(self) -> Tensor:
+        return torch.nonzero(self.labels > 0).squeeze(1)
+
+    def order(self, each: int, only: bool, shuffle: bool, seed: tuple[int, ...]) -> Tensor:
+        """Of an epoch: numbers of rows, and behind them those of negatives. `only`: rows that are no positives are left out."""
+        rows, more, device = len(self.labels), len(self.positives) * each, self.labels.device
+        begun = torch.cat([self.positives, torch.arange(rows, rows + more, device=device)]) if only else None
+        if not shuffle:
+            return torch.arange(rows + more, device=device) if begun is None else begun
+        drawn = torch.randperm(rows + more if begun is None else len(begun), generator=generator(device, *seed), device=device)
+        return drawn if begun is None else begun[drawn]
+
+    def batch(self, places: Tensor, each: int, unknown: float, seed: tuple[int, ...]) -> tuple[dict[str, Tensor], Tensor]:
+        random, rows = generator(places.device, *seed), len(self.labels)
+        labels, item, source = self.labels, self.item, places
+        if each:
+            negative = places >= rows
+            source = torch.where(negative, self.positives[((places - rows) // each).clamp_(min=0)], places)
+            drawn, there = self._drawn(source, random)
+            negative &= there
+            item, labels = torch.where(negative, drawn, item[source].long()), torch.where(negative, 0.0, labels[source])
+        else:
+            item, labels = item[source].long(), labels[source]
+        found = {name: one.index_select(0, item) for name, one in self.items.items()}
+        if self.users is not None and self.user is not None:
+            mine = self.user[source].long()
+            found |= {name: one.index_select(0, mine) for name, one in self.users.items()}
+        found |= {name: one.index_select(0, source) for name, one in self.columns.items()}
+        return self._hidden(found, unknown, random) if unknown else found, labels
+
+    def _drawn(self, source: Tensor, random: Any) -> tuple[Tensor, Tensor]:
+        if self.liked is not None and self.key is not None:
+            return self.liked.others(self.key[source], random)
+        drawn = torch.randint(0, self.catalogue, source.shape, generator=random, device=source.device)
+        return drawn, torch.ones_like(drawn, dtype=torch.bool)
+
+    def _hidden(self, found: dict[str, Tensor], share: float, random: Any) -> dict[str, Tensor]:
+        for blank in self.blanks:
+            hidden = torch.rand(len(next(iter(found.values()))), generator=random, device=self.labels.device) < share
+            for name, value in blank.items():
+                one = found[name]
+                found[name] = torch.where(hidden.view(-1, *[1] * (one.ndim - 1)), value, one)
+        return found
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        there = [*self.columns.values(), *self.items.values(), *(self.users or {}).values(), self.labels, self.item]
+        return sum(one.numel() * one.element_size() for one in there)
+
+
+@dataclass(frozen=True)
+class OnDevice(Batches):
+    """`known`: the rows of which liked items are no negatives, where batches verify them."""
+
+    device: Any = "cpu"
+    known: Path | None = None
+
+    @classmethod
+    def of(cls, batches: Batches, device: Any, known: Path) -> OnDevice:
+        return cls(**{one.name: getattr(batches, one.name) for one in fields(Batches)}, device=device, known=known)
+
+    def placed(self, number: int, start: Place = Place()) -> Iterator[tuple[Batch, Place]]:  # noqa: B008  a value
+        rows = self.rows
+        order = rows.order(self.negatives, self.positives, self.shuffle, (self.seed, 71, number))
+        for step in range(start.batch, -(-len(order) // self.batch_size)):
+            places = order[step * self.batch_size : (step + 1) * self.batch_size]
+            columns, labels = rows.batch(places, self.negatives, self.unknown_share, (self.seed, 73, number, step))
+            yield Batch(columns, labels), Place(step + 1)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """Read, and put there."""
+        frame = pl.read_parquet(self.path, columns=self._wanted())
+        steps = self.rows_per_epoch()
+        takes = frame.estimated_size() + 3 * 8 * steps  # an order, and what a permutation is made of
+        free = room(torch.device(self.device), SHARE)
+        if takes > free:
+            raise Invalid(
+                f"model.train.resident: {len(frame):,} rows and an order of {steps:,} take about {takes / 2**30:.3g} GiB, and half of the "
+                f"memory of '{self.device}', as far as it is free, is {free / 2**30:.3g}: leave it out"
+            )
+        context = {one.name: self._there(array(frame[f"{FEATURE}{one.name}"], one.kind)) for one in self.graph.side("context")}
+        return Rows(
+            context | {self.graph.user: self._there(array(frame["user_code"], "code"))},
+            self._there(array(frame["label"], "float32")),
+            self._there(frame["item_row"].to_numpy().astype(np.int32)),
+            {name: self._there(one) for name, one in self.items.columns.items()},
+            len(self.items),
+            None if self.users is None else self._there(frame["user_row"].to_numpy().astype(np.int32)),
+            None if self.users is None else {name: self._there(one) for name, one in self.users.columns.items()},
+            self._there(frame["user"].to_numpy().astype(np.int64)) if self.liked is not None else None,
+            self._liked() if self.liked is not None else None,
+            tuple(
+                {name: self._there(value) for name, value in stranger(self.graph, key).items()}
+                for key in (self.graph.user, self.graph.item)
+            )
+            if self.unknown_share
+            else (),
+        )
+
+    def _wanted(self) -> list[str]:
+        there = list(pl.scan_parquet(self.path).collect_schema())
+        found = columns_of(self.graph, there)
+        crosses = [one.name for one in self.graph.operators if isinstance(one, Cross) and one.outputs[0].side == "pair"]
+        if crosses:
+            raise Invalid(f"model.train.resident: '{crosses[0]}' is a cross of user and item, which the host makes: leave one of them out")
+        if _apart(self.items) or _apart(self.users) or any(name.startswith(FOLD) for name in found):
+            raise Invalid("model.train.resident: values out of fold (target encoding) are the host's: leave one of them out")
+        return [*found, *(["user"] if self.liked is not None else [])]
+
+    def _liked(self) -> TensorLiked:
+        assert self.known is not None
+        pairs = pl.scan_parquet(self.known).filter(pl.col("label") > 0).select("user", "item_row").collect(engine="streaming")
+        return TensorLiked.of(np.array(pairs["user"], np.int64), np.array(pairs["item_row"], np.int64), len(self.items), self.device)
+
+    def _there(self, values: Any) -> Tensor:
+        return torch.from_numpy(np.array(values)).to(self.device)
+
+
+def _apart(table: Catalogue | None) -> bool:
+    return table is not None and bool(table.apart)
