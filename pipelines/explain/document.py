@@ -12,6 +12,7 @@ from pipelines.features.graph import Graph
 from pipelines.features.operators.base import Feature, Operator, plain
 from pipelines.features.raw import signature
 from pipelines.features.stored import STORED
+from pipelines.models.session import sequences_at_once
 from pipelines.models.tables import PRECISION
 from pipelines.training.batch_size import BatchSize, batch_size
 from shared.contracts.explanation import (
@@ -26,7 +27,7 @@ from shared.contracts.explanation import (
     TableExplained,
     Totals,
 )
-from shared.contracts.families import Params, TwoTowerParams
+from shared.contracts.families import Params, SessionParams, TwoTowerParams
 from shared.contracts.models import Model
 from shared.contracts.spec import RecommenderSpec
 
@@ -122,6 +123,9 @@ def _table(one: Embedding) -> TableExplained:
 
 def _batch_size(spec: RecommenderSpec, fitted: Fitted, params: Params | None, tables: tuple[Embedding, ...]) -> BatchSize:
     """As training chooses it, as far as that is known by now."""
+    if isinstance(params, SessionParams):
+        items = next(one.codes for one in tables if one.feature == fitted.graph.item)
+        return sequences_at_once(spec.model.train.batch_size, params, items)
     layers = getattr(params, "layers", ())
     given = [one.width for one in tables]
     numbers = sum(one.width or 1 for one in fitted.graph.numbers)

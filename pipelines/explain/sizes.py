@@ -11,7 +11,17 @@ from pipelines.explain.fitting import Fitted
 from pipelines.explain.given import given
 from pipelines.models.tables import KEY, PRECISION, plan_tables
 from pipelines.models.wide_deep import tables_of
-from shared.contracts.families import DeepParams, EaseParams, ItemKnnParams, MfParams, NeumfParams, Params, TwoTowerParams, WideDeepParams
+from shared.contracts.families import (
+    DeepParams,
+    EaseParams,
+    ItemKnnParams,
+    MfParams,
+    NeumfParams,
+    Params,
+    SessionParams,
+    TwoTowerParams,
+    WideDeepParams,
+)
 
 ALIGNED = 16
 """Bytes; what widths are best a multiple of."""
@@ -43,8 +53,8 @@ class Embedding:
 
 
 def embeddings(fitted: Fitted, params: Params | None) -> tuple[Embedding, ...]:
-    """Of what the family looks up: every feature of codes, where it takes all features, `two_tower` those of users and items, `mf` and
-    `neumf` the keys, `ease` and `itemknn` the item, else nothing."""
+    """Of what the family looks up: every feature of codes, where it takes all features, `two_tower` those of users and items, `mf`,
+    `neumf` and `session` the keys, `ease` and `itemknn` the item, else nothing."""
     graph = fitted.graph
     if isinstance(params, EaseParams | ItemKnnParams):
         return (_of_items(fitted, params),)
@@ -57,6 +67,8 @@ def embeddings(fitted: Fitted, params: Params | None) -> tuple[Embedding, ...]:
         planned = {one.column: one.width for one in plan_tables(graph, params.embedding) if one.column in sides}
     elif isinstance(params, MfParams):
         planned = dict.fromkeys((graph.user, graph.item), params.width + (params.loss != "als"))
+    elif isinstance(params, SessionParams):
+        planned = dict.fromkeys((graph.user, graph.item), params.width + 1)
     elif isinstance(params, NeumfParams):
         planned = dict.fromkeys((graph.user, graph.item), params.width + params.layers[0])
     else:

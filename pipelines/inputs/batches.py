@@ -107,6 +107,10 @@ class Batches:
     def rows_per_epoch(self) -> int:
         return self._count[self.positives] + self._count[1] * self.negatives
 
+    @property
+    def fingerprint(self) -> str:
+        return self.loader.fingerprint
+
     @cached_property
     def loader(self) -> Loader:
         """Its memory is what stages leave of ours; more where four row groups wouldn't fit into its pool."""

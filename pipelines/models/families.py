@@ -16,12 +16,13 @@ from pipelines.models.mf import Mf
 from pipelines.models.mlp import Mlp
 from pipelines.models.neumf import Neumf
 from pipelines.models.own import is_own, own_family
+from pipelines.models.session import Session
 from pipelines.models.two_tower import TwoTower
 from pipelines.models.wide_deep import WideDeep
 from shared.domain.errors import Invalid
 
 FAMILIES: Mapping[str, Family] = {
-    one.name: one for one in (Mlp(), Dlrm(), WideDeep(), Counts(), Mf(), Neumf(), TwoTower(), Ease(), ItemKnn())
+    one.name: one for one in (Mlp(), Dlrm(), WideDeep(), Counts(), Mf(), Neumf(), TwoTower(), Session(), Ease(), ItemKnn())
 }
 
 

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.features.columns import UNKNOWN
-from pipelines.features.graph import IR_VERSION, OPSET
 from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
 from pipelines.models.beside import Beside
@@ -29,6 +28,7 @@ from pipelines.models.contrasted import USUAL, contrasted
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
 from pipelines.models.liked import liked_pairs, metrics_of_likes
 from pipelines.models.newcomers import grown
+from pipelines.models.product import lower_product
 from pipelines.models.tables import Table, check_size
 from pipelines.training.als import Factors, Floats, Terms, begin, sweeps
 from pipelines.training.als_choice import choose_strength
@@ -86,21 +86,7 @@ class MfModel:
 
     def lower_beside(self, beside: Beside) -> Any:
         """Implements LowersBeside."""
-        from onnx import TensorProto, helper, numpy_helper
-
-        inputs = [helper.make_tensor_value_info(name, TensorProto.INT32, ["N"]) for name in (self.user, self.item)]
-        score = helper.make_tensor_value_info("score", TensorProto.FLOAT, ["N"])
-        nodes = [
-            helper.make_node("Gather", ["users", self.user], ["user_vectors"], name="user_vectors"),
-            helper.make_node("Gather", ["items", self.item], ["item_vectors"], name="item_vectors"),
-            helper.make_node("Mul", ["user_vectors", "item_vectors"], ["products"], name="products"),
-            helper.make_node("ReduceSum", ["products", "axes"], ["score"], name="inner_product", keepdims=0),
-        ]
-        arrays = {"users": self.factors.users, "items": self.factors.items}
-        weights = [beside.tensor(array, name) for name, array in arrays.items()]
-        weights.append(numpy_helper.from_array(np.array([1], np.int64), "axes"))
-        graph = helper.make_graph(nodes, "mf", inputs, [score], weights)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="eyas")
+        return lower_product(Mf.name, self.user, self.item, self.factors, beside)
 
     def embeddings(self, codes: Codes) -> Embeddings:
         return Embeddings(self.factors.items[codes[self.item]], self.factors.users)

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from pipelines.inputs.batches import Batches, Place
+from pipelines.inputs.batches import Batch, Place
 from pipelines.training.keeping import BEST, Keeping, load_state, save_state
 from pipelines.training.losses import Losses
 from pipelines.training.report import Epoch, Report
@@ -41,6 +41,22 @@ _MISSING = {
 }
 
 
+class Feed(Protocol):
+    """Batches to train on: equal for an equal epoch, from any place on."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def fingerprint(self) -> str:
+        """Tells one state of the data from another."""
+
+    def rows_per_epoch(self) -> int: ...
+    def placed(self, number: int, start: Place = ...) -> Iterator[tuple[Batch, Place]]:
+        """Each batch of an epoch, and where the next one begins."""
+
+
 @dataclass
 class Best:
     epoch: int
@@ -58,7 +74,7 @@ class Loop:
     def __init__(
         self,
         step: Step,
-        batches: Batches,
+        batches: Feed,
         training: Training,
         log: logging.Logger,
         look: Validation | None = None,
@@ -69,7 +85,7 @@ class Loop:
         self._step, self._batches, self._training, self._log, self._look, self._clock = step, batches, training, log, look, clock
         self._together = together
         self._rows = batches.rows_per_epoch()
-        which = [batches.batch_size, self._rows, batches.loader.fingerprint]
+        which = [batches.batch_size, self._rows, batches.fingerprint]
         self._keeping = keeping if keeping is None else keeping.resting_on(batches=which)
         self._steps = -(-self._rows // batches.batch_size)
         self._place, self._losses = Place(), Losses(training)

@@ -308,6 +308,60 @@ class TwoTowerParams(FamilyParams):
         return self
 
 
+class SessionParams(FamilyParams):
+    """A transformer over what a user met, one item after the other."""
+
+    meaning = "a transformer over the items that a user liked, in the order of their times: says what comes next."
+    ranges: ClassVar[Mapping[str, Range]] = {
+        "params.width": one_of(32, 64, 96, 128),
+        "params.blocks": between(1, 3),
+        "params.length": one_of(20, 50, 100, 200),
+        "params.dropout": between(0.0, 0.6),
+        "params.objective": one_of("next", "masked"),
+        "train.epochs": between(20, 200),
+        "train.learning_rate": between(3e-4, 3e-3, log=True),
+    }
+
+    width: int = Field(64, ge=2, le=1024, description="Numbers of an item's vector, and of each layer's.")
+    blocks: int = Field(2, ge=1, le=16, description="How many blocks of attention and a hidden layer follow each other.")
+    heads: int = Field(2, ge=1, le=64, description="Parts of the vectors that attend each for itself; they divide the width.")
+    length: int = Field(50, ge=1, le=1000, description="How many of a user's newest items count.")
+    dropout: float = Field(0.2, ge=0, lt=1, description="Share of what goes into and out of a block that is left out, in training alone.")
+    objective: Literal["next", "masked"] = Field(
+        "next",
+        description="What is learned. `next`: at each place, from what came before, the item that follows. `masked`: items that were "
+        "hidden, from those on both sides.",
+    )
+    mask: float = Field(
+        0.3,
+        gt=0,
+        lt=1,
+        description="Of `masked`: the share of items that are hidden, drawn anew each epoch; of as many windows the last item alone.",
+    )
+    reversed: bool = Field(
+        False, description="Whether each sequence is learned backwards as well, behind a mark of its own: twice the windows an epoch."
+    )
+    against: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="How many items, drawn for each step, an item is to be chosen among. When absent the whole catalogue, up to 16,384.",
+    )
+
+    @classmethod
+    def usual(cls, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A step takes few sequences, each of many items."""
+        return {"epochs": 40, "learning_rate": 0.001}
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> SessionParams:
+        if self.width % self.heads:
+            raise ValueError(f"params: {self.heads} heads don't divide a width of {self.width}: choose a multiple")
+        if self.objective == "next" and self.mask != 0.3:
+            raise ValueError("params: 'mask' has no effect with objective 'next': leave it out")
+        return self
+
+
 class EaseParams(FamilyParams):
     """A weight for each pair of items, in closed form."""
 
@@ -367,6 +421,7 @@ Params = (
     | MfParams
     | NeumfParams
     | TwoTowerParams
+    | SessionParams
     | EaseParams
     | ItemKnnParams
     | OwnParams
@@ -380,10 +435,11 @@ FAMILIES: Mapping[str, type[FamilyParams]] = {
     "mf": MfParams,
     "neumf": NeumfParams,
     "two_tower": TwoTowerParams,
+    "session": SessionParams,
     "ease": EaseParams,
     "itemknn": ItemKnnParams,
 }
-PLANNED = frozenset({"session", "gbm"})
+PLANNED = frozenset({"gbm"})
 """Not there yet: refused as such, and not as unknown."""
 
 OWN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)

@@ -65,7 +65,11 @@ def test_a_fault_of_the_spec_names_the_field_and_the_nearest_name(client, docume
 
 
 def test_what_is_planned_is_refused_as_not_yet_supported(client, document, problem):
-    problem(client.post("/v1/recommenders:validate", json={**document, "model": {"family": "session"}}), 422, "not-yet-supported")
+    problem(
+        client.post("/v1/recommenders:validate", json={**document, "serve": {"retrieve": {"fallback": "popular"}}}),
+        422,
+        "not-yet-supported",
+    )
 
 
 @pytest.mark.parametrize(

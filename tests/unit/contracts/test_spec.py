@@ -299,7 +299,6 @@ def test_when_training_ends_can_be_said_and_only_where_it_has_an_effect() -> Non
 @pytest.mark.parametrize(
     "line",
     [
-        "model: {family: session}",
         "serve: {retrieve: {fallback: popular}}",
     ],
 )

@@ -114,6 +114,15 @@ def test_of_two_towers_the_tables_are_those_of_users_and_items_and_likes_alone_a
     assert found["totals"]["batch_size_why"] == f"by rule of its {fitted.positives:,} rows an epoch, for 256 steps"
 
 
+def test_of_sequences_the_tables_are_those_of_the_keys_and_a_step_counts_sequences(tmp_path: Path) -> None:
+    wish = _all(tmp_path, model={"family": "session", "params": {"width": 16, "length": 9}})
+    found = explain(wish, _fitted(wish, tmp_path))
+    assert [one["width"] for one in found["tables"]] == [17, 17]
+    assert found["totals"]["batch_size"] == 64
+    assert found["totals"]["batch_size_why"].startswith("by rule: sequences of up to 10 items, each chosen among ")
+    assert "training counts" in explain(wish, _nothing(wish, tmp_path))["totals"]["batch_size_why"]
+
+
 def test_without_data_it_says_what_the_spec_and_the_schemas_say_and_no_more(tmp_path: Path) -> None:
     wish = _all(tmp_path)
     blind, seeing = explain(wish, _nothing(wish, tmp_path)), explain(wish, _fitted(wish, tmp_path))

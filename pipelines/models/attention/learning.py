@@ -1,0 +1,217 @@
+"""One step of training a transformer: each item that is to be found is chosen among all of the catalogue, or among a sample of it.
+
+The items' vectors are read, differentiated and written as rows, as the neural families do it; where a sample is drawn, a step costs what
+its sequences and the sample come to, however large the catalogue is. Of a sample each item stands for as many as weren't drawn (the log of
+its chance is taken off), and what is to be found always counts itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.features.columns import FIRST, NULL
+from pipelines.inputs.batches import Batch
+from pipelines.inputs.tables import Codes
+from pipelines.models.attention import plain
+from pipelines.models.attention.encode import NEVER, SMALLEST, encode, only_before
+from pipelines.models.attention.shape import ITEMS, MARKS, PLACES, Shape, Weights
+from pipelines.models.neural.frameworks import Framework, Held
+from pipelines.models.neural.optimizers import dense_of, rows_of
+from pipelines.models.neural.step import How
+
+Score = Callable[[Weights, Codes], NDArray[np.float32]]
+
+
+class Learning:
+    """Implements Operations, in Keras' operations."""
+
+    def __init__(self, weights: Mapping[str, Any], chance: Any, dropout: float) -> None:
+        from keras import ops
+
+        self._ops, self._weights, self._chance, self._dropout = ops, weights, chance, dropout
+
+    def weight(self, path: str) -> Any:
+        return self._weights[path]
+
+    def matmul(self, one: Any, other: Any) -> Any:
+        return self._ops.matmul(one, other)
+
+    def add(self, one: Any, other: Any) -> Any:
+        return one + other
+
+    def times(self, rows: Any, factor: float) -> Any:
+        return rows * factor
+
+    def part(self, rows: Any, start: int, stop: int) -> Any:
+        return rows[:, start:stop]
+
+    def heads(self, rows: Any, places: int, count: int) -> Any:
+        return self._ops.transpose(self._ops.reshape(rows, (-1, places, count, rows.shape[1] // count)), (0, 2, 1, 3))
+
+    def joined(self, heads: Any, width: int) -> Any:
+        return self._ops.reshape(self._ops.transpose(heads, (0, 2, 1, 3)), (-1, width))
+
+    def turned(self, rows: Any) -> Any:
+        return self._ops.swapaxes(rows, -1, -2)
+
+    def softmax(self, rows: Any) -> Any:
+        return self._ops.softmax(rows, axis=-1)
+
+    def relu(self, rows: Any) -> Any:
+        return self._ops.relu(rows)
+
+    def normalise(self, rows: Any, path: str) -> Any:
+        ops = self._ops
+        away = rows - ops.mean(rows, axis=-1, keepdims=True)
+        scale = 1 / ops.sqrt(ops.mean(ops.square(away), axis=-1, keepdims=True) + SMALLEST)
+        return away * scale * self._weights[f"{path}/gamma"] + self._weights[f"{path}/beta"]
+
+    def dropout(self, rows: Any) -> Any:
+        from keras import random
+
+        return random.dropout(rows, self._dropout, seed=self._chance) if self._dropout else rows
+
+
+class SequenceStep:
+    """Implements Step. `score`: what a model of these weights says of rows."""
+
+    def __init__(self, framework: Framework, shape: Shape, weights: Weights, how: How, dropout: float, sampled: bool, score: Score) -> None:
+        import keras
+
+        self.name, self.shape = framework.name, shape
+        self._on, self._dropout, self._sampled, self._score = framework, dropout, sampled, score
+        self._table = framework.table(weights[ITEMS])
+        self._optimizer = rows_of(how.optimizer, how.learning_rate)
+        self._slots = {name: framework.table(rows) for name, rows in self._optimizer.begin(*weights[ITEMS].shape).items()}
+        self._dense = {
+            path: keras.Variable(one, dtype="float32", name=path.replace("/", "_")) for path, one in weights.items() if path != ITEMS
+        }
+        self._chance = keras.random.SeedGenerator(how.seed % 2**31)
+        self._dense_optimizer = dense_of(how.optimizer, how.learning_rate)
+        self._dense_optimizer.build(list(self._dense.values()))
+        self._differentiated = framework.differentiated(self._forward, list(self._dense.values()), False)
+        self._run: Callable[..., Any] | None = None
+        self._plain: Weights | None = None
+
+    def __call__(self, batch: Batch) -> Any:
+        self._plain = None
+        given = self._given(batch.columns)
+        if self._run is None:
+            self._run = self._on.compiled(self._step, given, self._held)
+        return self._run(*given)
+
+    def score(self, columns: Codes) -> NDArray[np.float32]:
+        if self._plain is None:
+            self._plain = self.weights()
+        return self._score(self._plain, columns)
+
+    def apart(self, sequences: NDArray[np.int32]) -> float:
+        """How far what the framework makes of sequences is from what plain arrays make of them."""
+        codes, last = plain.marked(self.shape, sequences)
+        whole = np.zeros((len(codes), self.shape.places), np.int32)
+        whole[:, : codes.shape[1]] = codes
+        at = (np.arange(len(codes)) * self.shape.places + last).astype(np.int32)
+        rows = np.arange(self.shape.items, dtype=np.int32)
+        given = rows, np.ascontiguousarray(whole.T), _padding(whole), at
+        run = self._on.compiled(self._encoded, given, self._held)
+        ours = plain.states(self.shape, self.weights(), sequences)
+        return float(np.abs(self._on.array(run(*given)) - ours).max())
+
+    def weights(self) -> Weights:
+        """By path; copies."""
+        return {ITEMS: self._on.array(self._table)} | {path: _array(one) for path, one in self._dense.items()}
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        found: dict[str, NDArray[Any]] = {f"weights/{path}": array for path, array in self.weights().items()}
+        found |= {f"slots/{name}": self._on.array(slot) for name, slot in self._slots.items()}
+        return found | {f"optimizer/{at}": _array(one) for at, one in enumerate(self._others())}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._plain = None
+        self._on.fill(self._table, state[f"weights/{ITEMS}"])
+        for name, slot in self._slots.items():
+            self._on.fill(slot, state[f"slots/{name}"])
+        for path, variable in self._dense.items():
+            variable.assign(state[f"weights/{path}"])
+        for at, variable in enumerate(self._others()):
+            variable.assign(state[f"optimizer/{at}"])
+
+    @property
+    def _held(self) -> Held:
+        return Held([self._table, *self._slots.values()], [*self._dense.values(), *self._others()])
+
+    def _others(self) -> list[Any]:
+        return [*self._dense_optimizer.variables, self._chance.state]
+
+    def _given(self, columns: Codes) -> tuple[Any, ...]:
+        """Rows of the items' vectors; codes and what is to be found as places among them; by what each row's logit is moved."""
+        codes, wanted, drawn = columns["codes"], columns["wanted"], columns.get("drawn")
+        padding = _padding(codes)
+        if drawn is None:
+            rows = np.arange(self.shape.items, dtype=np.int32)
+            moved = np.where(rows < FIRST, np.float32(NEVER), np.float32(0))
+        else:
+            items = codes[codes < self.shape.items]
+            rows = np.unique(np.concatenate([[NULL], items, wanted, drawn])).astype(np.int32)
+            moved = np.full(len(rows), NEVER, np.float32)
+            moved[np.searchsorted(rows, drawn)] = math.log((self.shape.items - FIRST) / len(drawn))
+            marks = np.minimum(codes - self.shape.items, 2) + len(rows)
+            codes = np.where(codes < self.shape.items, np.searchsorted(rows, codes), marks).astype(np.int32)
+            wanted = np.searchsorted(rows, wanted).astype(np.int32)
+        return rows, np.ascontiguousarray(codes.T), padding, columns["at"], wanted, moved
+
+    def _step(self, rows: Any, codes: Any, padding: Any, at: Any, wanted: Any, moved: Any) -> Any:
+        read = self._on.gather(self._table, rows)
+        loss, _, (gradient,), by_weight = self._differentiated([read], codes, padding, at, wanted, moved)
+        self._dense_optimizer.apply(by_weight, list(self._dense.values()))
+        known = {name: self._on.gather(slot, rows) for name, slot in self._slots.items()}
+        values, after = self._optimizer.step(read, gradient, known)
+        self._on.scatter(self._table, rows, values)
+        for name, slot in self._slots.items():
+            self._on.scatter(slot, rows, after[name])
+        return loss
+
+    def _forward(self, blocks: Sequence[Any], codes: Any, padding: Any, at: Any, wanted: Any, moved: Any) -> tuple[Any, dict[str, Any]]:
+        from keras import ops
+
+        read = blocks[0] * 1.0  # so that its gradient is whole, and not one of rows
+        found = self._outputs(read, codes, padding, at, self._dropout)
+        logits = ops.matmul(found, ops.transpose(read[:, :-1])) + read[:, -1] + moved
+        if not self._sampled:
+            return ops.mean(ops.sparse_categorical_crossentropy(wanted, logits, from_logits=True)), {}
+        mine = self._on.gather(read, wanted)
+        own = ops.sum(found * mine[:, :-1], axis=1) + mine[:, -1]
+        its = ops.equal(ops.expand_dims(wanted, 1), ops.expand_dims(ops.arange(ops.shape(read)[0], dtype="int32"), 0))
+        others = ops.where(its, NEVER, logits)
+        return ops.mean(ops.softplus(ops.logsumexp(others, axis=1) - own)), {}
+
+    def _encoded(self, rows: Any, codes: Any, padding: Any, at: Any) -> Any:
+        return self._outputs(self._on.gather(self._table, rows), codes, padding, at, 0.0)
+
+    def _outputs(self, read: Any, codes: Any, padding: Any, at: Any, dropout: float) -> Any:
+        """What is said at these places of all sequences, one after the other."""
+        from keras import ops
+
+        table = ops.concatenate([read[:, :-1], self._dense[MARKS]], axis=0)
+        vectors = ops.transpose(self._on.gather(table, codes), (1, 0, 2)) + self._dense[PLACES]
+        later = self.shape.objective == "next"
+        hidden = ops.convert_to_tensor(only_before(self.shape.places)) if later else padding[:, None, None, :]
+        vectors = ops.reshape(vectors, (-1, self.shape.width))
+        found = encode(Learning(self._dense, self._chance, dropout), self.shape, vectors, hidden, self.shape.places)
+        return self._on.gather(found, at)
+
+
+def _padding(codes: NDArray[np.int32]) -> NDArray[np.float32]:
+    """What is added to what is seen of each place."""
+    return np.where(codes == NULL, np.float32(NEVER), np.float32(0))
+
+
+def _array(variable: Any) -> NDArray[Any]:
+    from keras import ops
+
+    return np.array(ops.convert_to_numpy(variable))

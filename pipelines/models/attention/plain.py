@@ -1,0 +1,97 @@
+"""A trained transformer in NumPy: what scores outside of training, without any framework."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.features.columns import NULL
+from pipelines.models.attention.encode import NEVER, SMALLEST, encode, only_before
+from pipelines.models.attention.shape import BEGIN, HIDDEN, ITEMS, MARKS, PLACES, Shape
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int32]
+AT_ONCE = 128
+"""Sequences."""
+
+
+class Plain:
+    """Implements Operations."""
+
+    def __init__(self, weights: Mapping[str, Floats]) -> None:
+        self._weights = weights
+
+    def weight(self, path: str) -> Floats:
+        return self._weights[path]
+
+    def matmul(self, one: Any, other: Any) -> Any:
+        return one @ other
+
+    def add(self, one: Any, other: Any) -> Any:
+        return one + other
+
+    def times(self, rows: Any, factor: float) -> Any:
+        return rows * np.float32(factor)
+
+    def part(self, rows: Any, start: int, stop: int) -> Any:
+        return rows[:, start:stop]
+
+    def heads(self, rows: Any, places: int, count: int) -> Any:
+        return rows.reshape(-1, places, count, rows.shape[1] // count).transpose(0, 2, 1, 3)
+
+    def joined(self, heads: Any, width: int) -> Any:
+        return heads.transpose(0, 2, 1, 3).reshape(-1, width)
+
+    def turned(self, rows: Any) -> Any:
+        return rows.swapaxes(-1, -2)
+
+    def softmax(self, rows: Any) -> Any:
+        found = np.exp(rows - rows.max(axis=-1, keepdims=True))
+        found /= found.sum(axis=-1, keepdims=True)
+        return found
+
+    def relu(self, rows: Any) -> Any:
+        return np.maximum(rows, 0)
+
+    def normalise(self, rows: Any, path: str) -> Any:
+        away = rows - rows.mean(axis=-1, keepdims=True)
+        scale = 1 / np.sqrt(np.square(away).mean(axis=-1, keepdims=True) + np.float32(SMALLEST))
+        return away * scale * self._weights[f"{path}/gamma"] + self._weights[f"{path}/beta"]
+
+    def dropout(self, rows: Any) -> Any:
+        return rows
+
+
+def states(shape: Shape, weights: Mapping[str, Floats], sequences: Ints) -> Floats:
+    """What the transformer makes of each: [sequences, width]. Rows of item codes, the oldest first, with NULL behind the last one."""
+    found = np.empty((len(sequences), shape.width), np.float32)
+    for at in range(0, len(sequences), AT_ONCE):
+        found[at : at + AT_ONCE] = _states(shape, weights, sequences[at : at + AT_ONCE])
+    return found
+
+
+def _states(shape: Shape, weights: Mapping[str, Floats], sequences: Ints) -> Floats:
+    codes, last = marked(shape, sequences)
+    table = np.concatenate([weights[ITEMS][:, :-1], weights[MARKS]])
+    vectors = table[codes] + weights[PLACES][: codes.shape[1]]
+    hidden = only_before(codes.shape[1]) if shape.objective == "next" else np.float32(NEVER) * (codes == NULL)[:, None, None]
+    places = codes.shape[1]
+    rows = encode(Plain(weights), shape, vectors.reshape(-1, shape.width), hidden, places)
+    found: Floats = rows[np.arange(len(codes)) * places + last]
+    return found
+
+
+def marked(shape: Shape, sequences: Ints) -> tuple[Ints, NDArray[np.int64]]:
+    """With the marks in them, and cut to the longest; where each one's answer stands."""
+    counts = (sequences != NULL).sum(axis=1)
+    most = int(counts.max(initial=0))
+    codes = np.zeros((len(sequences), most + 1 + (shape.objective == "masked")), np.int32)
+    codes[:, 0] = shape.items + BEGIN
+    codes[:, 1 : most + 1] = sequences[:, :most]
+    if shape.objective == "next":
+        return codes, counts
+    codes[np.arange(len(codes)), counts + 1] = shape.items + HIDDEN
+    return codes, counts + 1

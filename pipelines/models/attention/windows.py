@@ -1,0 +1,103 @@
+"""Sequences of users as batches of windows: what a transformer is trained on, epoch after epoch, in the order of a seed.
+
+A user who has more items than a window holds gives several: each item is in one window of an epoch, and where windows end is drawn anew
+in each. The loop can go on in the midst of an epoch: a batch follows from the seed, the epoch and its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.features.columns import FIRST, NULL, UNKNOWN
+from pipelines.inputs.batches import Batch, Place
+from pipelines.inputs.featured import UNKNOWN_SHARE
+from pipelines.models.attention.shape import BACKWARDS, BEGIN, HIDDEN, Shape
+from pipelines.training.likes import Likes
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Implements Feed."""
+
+    path: Path
+    """The rows that the sequences are of."""
+    sequences: Likes
+    """By user, the oldest item first."""
+    shape: Shape
+    batch_size: int
+    seed: int
+    reverse: bool = False
+    """Whether each window is read backwards as well."""
+    mask: float = 0.0
+    """Of `masked`: the share of items that are hidden."""
+    draw: int | None = None
+    """Items that stand against those that are to be found; None: all."""
+
+    @cached_property
+    def _users(self) -> Ints:
+        return np.flatnonzero(self.sequences.lengths)
+
+    @cached_property
+    def _counts(self) -> Ints:
+        """Windows of each."""
+        return -(-self.sequences.lengths[self._users] // self.shape.window)
+
+    def rows_per_epoch(self) -> int:
+        return int(self._counts.sum()) * (2 if self.reverse else 1)
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{len(self.sequences.others)} items of {len(self._users)} users in windows of {self.shape.window}"
+
+    def placed(self, number: int, start: Place = Place()) -> Iterator[tuple[Batch, Place]]:  # noqa: B008  a value
+        begins, ends, backwards = self._windows(number)
+        for at in range(start.batch, -(-len(begins) // self.batch_size)):
+            some = slice(at * self.batch_size, (at + 1) * self.batch_size)
+            random = np.random.default_rng((self.seed, 61, number, at))
+            yield self._batch(begins[some], ends[some], backwards[some], random), Place(at + 1)
+
+    def _windows(self, number: int) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+        """In the epoch's order: where each begins and ends among all items. Of a user's all but the oldest and the newest are full."""
+        random, length = np.random.default_rng((self.seed, 59, number)), self.shape.window
+        starts, lengths = self.sequences.start[self._users], self.sequences.lengths[self._users]
+        rest = lengths - (self._counts - 1) * length
+        newest = random.integers(rest, np.where(self._counts > 1, length, rest) + 1)
+        at = np.arange(int(self._counts.sum())) - np.repeat(np.cumsum(self._counts) - self._counts, self._counts)
+        ends = np.repeat(starts + lengths, self._counts) - np.where(at > 0, np.repeat(newest, self._counts) + (at - 1) * length, 0)
+        begins = np.maximum(ends - np.where(at > 0, length, np.repeat(newest, self._counts)), np.repeat(starts, self._counts))
+        backwards = np.zeros(len(begins), bool)
+        if self.reverse:
+            begins, ends, backwards = np.tile(begins, 2), np.tile(ends, 2), np.repeat([False, True], len(begins))
+        order = random.permutation(len(begins))
+        return begins[order], ends[order], backwards[order]
+
+    def _batch(self, begins: Ints, ends: Ints, backwards: NDArray[np.bool_], random: np.random.Generator) -> Batch:
+        lengths = ends - begins
+        steps = np.arange(self.shape.window)[None, :]
+        there = steps < lengths[:, None]
+        places = np.where(backwards[:, None], ends[:, None] - 1 - steps, begins[:, None] + steps)
+        items = np.full(there.shape, NULL, np.int32)
+        items[there] = self.sequences.others[places[there]]
+        shown = np.where(there & (random.random(items.shape) < UNKNOWN_SHARE), np.int32(UNKNOWN), items)
+        mark = np.where(backwards, self.shape.items + BACKWARDS, self.shape.items + BEGIN).astype(np.int32)[:, None]
+        if self.shape.objective == "next":
+            codes, sought = np.concatenate([mark, shown[:, :-1]], axis=1), there
+            columns = {"codes": codes, "at": np.flatnonzero(sought), "wanted": items[sought]}
+        else:
+            sought = there & (random.random(items.shape) < self.mask)
+            alone = ~sought.any(axis=1) | (random.random(len(items)) < self.mask)
+            sought[alone] = steps == lengths[alone, None] - 1  # as it is asked when it serves: the last one
+            shown = np.where(sought, np.int32(self.shape.items + HIDDEN), shown)
+            codes = np.concatenate([mark, shown], axis=1)
+            columns = {"codes": codes, "at": np.flatnonzero(np.pad(sought, ((0, 0), (1, 0)))), "wanted": items[sought]}
+        if self.draw is not None:
+            columns["drawn"] = FIRST + random.choice(self.shape.items - FIRST, self.draw, replace=False, shuffle=False)
+        return Batch({name: np.ascontiguousarray(one, np.int32) for name, one in columns.items()}, np.ones(len(items), np.float32))

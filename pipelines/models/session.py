@@ -1,0 +1,307 @@
+"""The family `session`: a transformer over the sequence of items that a user liked, which says what comes next.
+
+The score of an item is the inner product of what the transformer makes of the sequence and of the item's vector, and the item's level. A
+user's sequence is that of the rows to train on, in the order of their times and, of equal times, of the rows; a warm run's follows on
+what the parent knew. So what it makes of each user is known when it is trained, and lies in the served unit by the user's code; who isn't
+known, or liked nothing, is the empty sequence, of which it learns what a session begins with.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipelines.features.columns import FIRST, NULL
+from pipelines.features.reading import Reads
+from pipelines.inputs.batches import Batches
+from pipelines.inputs.tables import Codes
+from pipelines.models.attention import plain
+from pipelines.models.attention.learning import SequenceStep
+from pipelines.models.attention.shape import ITEMS, Shape, Weights, begin, check_weights, grow
+from pipelines.models.attention.windows import Windows
+from pipelines.models.beside import Beside
+from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
+from pipelines.models.neural.frameworks import load_framework
+from pipelines.models.neural.train import how
+from pipelines.models.neural.weights import WEIGHTS, load_weights, save_weights
+from pipelines.models.product import lower_product
+from pipelines.models.tables import PRECISION, Table, check_size
+from pipelines.training.als import Factors
+from pipelines.training.batch_size import BatchSize
+from pipelines.training.course import LOOKED, Course
+from pipelines.training.likes import Likes
+from pipelines.training.loop import Loop
+from pipelines.training.ranking import rank_held
+from pipelines.training.soundness import check_memory, check_rows
+from pipelines.training.validation import Validation
+from shared.contracts.families import SessionParams
+from shared.domain.errors import BadData, Invalid
+
+QUERIES, SEQUENCES = "queries.npy", "sequences.npz"
+CELLS = 1 << 26
+"""Logits of a step at most: 256 MiB of float32, which a step holds a few times over."""
+WINDOWS = 64
+"""Sequences of a step, by rule."""
+ALL = 16_384
+"""Items of a catalogue that are chosen among as a whole; of a larger one, so many are drawn."""
+APART = 1e-3
+"""How far what the framework makes of a sequence may be from what plain arrays do, in numbers that are about one."""
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class SessionModel:
+    """Implements Trained and ScoresAll. `queries`: what the transformer makes of each user's sequence, by code."""
+
+    user: str
+    item: str
+    shape: Shape
+    weights: Weights
+    sequences: Likes
+    """By the user's code, the newest items alone."""
+    queries: Floats
+    until: float
+    """The time of the newest row that it was trained on."""
+
+    meaning: ClassVar[str] = "how the item stands among all items as the next one: a score that compares, and has no zero"
+
+    @cached_property
+    def factors(self) -> Factors:
+        ones = np.ones((len(self.queries), 1), np.float32)
+        return Factors(np.concatenate([self.queries, ones], axis=1), item_vectors(self.weights))
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        width = self.shape.width + 1
+        return Table(self.user, len(self.queries), width, None), Table(self.item, self.shape.items, width, None)
+
+    def save(self, folder: Path) -> dict[str, Path]:
+        paths = {name: folder / name for name in (MODEL, QUERIES, SEQUENCES)}
+        said = {"version": 1, "family": Session.name, "user": self.user, "item": self.item, "until": self.until}
+        said["transformer"] = asdict(self.shape)
+        paths[MODEL].write_text(json.dumps(said, indent=1))
+        np.save(paths[QUERIES], self.queries, allow_pickle=False)
+        with paths[SEQUENCES].open("wb") as stream:
+            np.savez(stream, start=self.sequences.start, items=self.sequences.others)
+        return {**paths, WEIGHTS: save_weights(self.weights, folder / WEIGHTS)}
+
+    def score(self, columns: Codes) -> Floats:
+        return self.factors.scores(columns[self.user].astype(np.int64), columns[self.item].astype(np.int64))
+
+    def every(self, users: NDArray[np.int32]) -> Floats:
+        factors = self.factors
+        found: Floats = factors.users[users] @ factors.items.T
+        return found
+
+    def lower(self) -> Any:
+        return self.lower_beside(Beside(sys.maxsize))
+
+    def lower_beside(self, beside: Beside) -> Any:
+        """Implements LowersBeside."""
+        return lower_product(Session.name, self.user, self.item, self.factors, beside)
+
+    def embeddings(self, codes: Codes) -> Embeddings:
+        factors = self.factors
+        return Embeddings(factors.items[codes[self.item]], factors.users)
+
+
+class Session:
+    """Implements Family."""
+
+    name = "session"
+    reads: Reads = "keys"
+
+    def train(self, task: Task) -> Fitted:
+        params, graph, training = task.model.params, task.graph, task.model.train
+        assert isinstance(params, SessionParams)
+        for name in ("compile", "mixed_precision", "resident"):
+            if getattr(training, name):
+                raise Invalid(f"model.train.{name}: it has no effect on 'session': leave it out")
+        if task.model.framework == "jax":
+            raise Invalid("model.framework: 'session' has batches of no one shape, which jax compiles each: say tensorflow or torch")
+        if training.processes > 1:
+            raise Invalid("model.train.processes: 'session' is trained by one process: leave it out")
+        started = time.monotonic()
+        users, items = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
+        parent = self.load(task.parent) if task.parent is not None else None
+        shape = Shape(items, params.width, params.blocks, params.heads, params.length, params.objective)
+        if parent is not None and replace(parent.shape, items=items) != shape:
+            raise Invalid("model.params: width, blocks, heads, length and objective are the parent's in a warm run: start a full one")
+        check_size(graph, PRECISION * (params.width + 1) * (users + items), memory=task.memory)
+        check_rows(graph, task.rows, task.items, task.users, 1, task.parent is not None)
+        check_memory(shape.size, training.optimizer, task.memory)
+        first = begin(shape, training.seed) if parent is None else grow(shape, parent.weights, task.new_rows, training.seed)
+        before = (parent.sequences, parent.until) if parent is not None else None
+        draw = drawn(params, items)
+        size = sequences_at_once(training.batch_size, params, items)
+        task.log.info("%s", size)
+        with _given(task) as (rest, held):
+            sequences = sequences_of(task, rest, before)
+            windows = Windows(rest, sequences, shape, size.size, training.seed, params.reversed, params.mask, draw)
+            rows = newest_of(sequences, shape.length)
+
+            def score(weights: Weights, columns: Codes) -> Floats:
+                return _scored(shape, weights, rows, columns[graph.user], columns[graph.item])
+
+            framework = load_framework(task.model.framework)
+            step = SequenceStep(framework, shape, first, how(training, 0.0), params.dropout, draw is not None, score)
+            look = None
+            if held is not None:
+                ranking = rank_held(held, rest, task.history, task.popularity.items, rest.parent, step.score) if training.ranks else None
+                look = Validation(held, step.score, ranking)
+            startup = time.monotonic() - started
+            report = Loop(step, windows, training, task.log, look, task.keeping).run()
+        known = newest_of(sequences_of(task, task.rows, before), shape.length)
+        if not (apart := step.apart(known[:64])) <= APART:
+            raise RuntimeError(f"{step.name} says a sequence {apart:.2g} apart from the arrays that it trained: nothing is published")
+        weights, until = step.weights(), float(pl.scan_parquet(task.rows).select(pl.col("time").max()).collect().item())
+        if parent is not None:
+            until = max(until, parent.until)
+        model = SessionModel(graph.user, graph.item, shape, weights, as_likes(known), queries_of(shape, weights, known), until)
+        done = Course(step, report, startup, size)
+        facts = {"framework": step.name, **done.facts}
+        return Fitted(model, done.metrics | {"train.parameters": float(shape.parameters)}, facts, done.document)
+
+    def load(self, fetch: Fetch) -> SessionModel:
+        value = json.loads(fetch(MODEL).read_text())
+        shape, weights = Shape(**value["transformer"]), load_weights(fetch(WEIGHTS))
+        check_weights(shape, weights)
+        queries = np.load(fetch(QUERIES), allow_pickle=False)
+        with np.load(fetch(SEQUENCES), allow_pickle=False) as stored:
+            sequences = Likes(stored["start"], stored["items"])
+        if queries.ndim != 2 or queries.shape[1] != shape.width or len(sequences.start) != len(queries) + 1:
+            raise BadData(f"{QUERIES}: it isn't as model.json says: the files are not of one model: copy or train it anew")
+        return SessionModel(value["user"], value["item"], shape, weights, sequences, queries, float(value["until"]))
+
+
+def item_vectors(weights: Weights) -> Floats:
+    """What a score is made with: a code that is no item stands as low as the least of them."""
+    found = weights[ITEMS].copy()
+    found[:FIRST] = 0
+    found[:FIRST, -1] = found[FIRST:, -1].min(initial=0)
+    return found
+
+
+def drawn(params: SessionParams, items: int) -> int | None:
+    """How many items of each step are drawn to choose among, or None: all of them. `items`: codes."""
+    there = items - FIRST
+    if params.against is None:
+        return None if there <= ALL else ALL
+    return params.against if params.against < there else None
+
+
+def sequences_at_once(chosen: int | None, params: SessionParams, items: int | None) -> BatchSize:
+    """Refuses what a step can't hold: for each item that is to be found, a logit of each that it is chosen among. `items`: codes; None
+    before they are known."""
+    if items is None:
+        return BatchSize(chosen or WINDOWS, "sequences; training counts what each item is chosen among")
+    window, among = params.length + 1, drawn(params, items) or items
+    most = CELLS // (window * among)
+    if most < 1 or (chosen is not None and chosen > 16 * most):
+        raise Invalid(
+            f"model.train.batch_size: {chosen or 1:,} sequences of {window:,} items, each to be chosen among {among:,}, take"
+            f" {4 * (chosen or 1) * window * among / 1e9:.1f} GB several times over: choose a smaller batch_size, length or against"
+        )
+    if chosen is not None:
+        return BatchSize(chosen, "as the spec says: of sequences")
+    return BatchSize(min(WINDOWS, most), f"by rule: sequences of up to {window} items, each chosen among {among:,}")
+
+
+def sequences_of(task: Task, rows: Path, before: tuple[Likes, float] | None) -> Likes:
+    """What each user's code liked, the oldest first: of known items, as often as they were liked. `before`: the parent's, and up to when:
+    rows that a warm run sees again are in them already."""
+    graph = task.graph
+    users, items = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
+    found = (
+        pl.scan_parquet(rows)
+        .filter(pl.col("label") > 0)
+        .sort("time", maintain_order=True)
+        .select("user_code", "item_row", "time")
+        .collect()
+    )
+    of, what = found["user_code"].to_numpy(), task.items.columns[graph.item][found["item_row"].to_numpy()]
+    if before is not None:
+        theirs, until = before
+        kept = np.zeros(users, bool)
+        kept[: len(theirs.lengths)] = theirs.lengths > 0
+        new = (found["time"].to_numpy() > until) | ~kept[of]
+        of = np.concatenate([np.repeat(np.arange(len(theirs.lengths)), theirs.lengths), of[new]])
+        what = np.concatenate([theirs.others, what[new]])
+    known = (of >= FIRST) & (what >= FIRST) & (what < items)
+    of, what = of[known], what[known].astype(np.int32)
+    if not len(of):
+        raise Invalid("model.family: 'session' learns from likes, and no known user liked a known item: choose a smaller min_count")
+    order = np.argsort(of, kind="stable")
+    return Likes(np.concatenate([[0], np.cumsum(np.bincount(of, minlength=users))]), what[order])
+
+
+def newest_of(sequences: Likes, length: int) -> NDArray[np.int32]:
+    """[users, length]: the newest items of each, the oldest of these first, NULL behind the last."""
+    counts = np.minimum(sequences.lengths, length)
+    there = np.arange(length)[None, :] < counts[:, None]
+    found = np.full(there.shape, NULL, np.int32)
+    places = (sequences.start[1:] - counts)[:, None] + np.arange(length)[None, :]
+    found[there] = sequences.others[places[there]]
+    return found
+
+
+def as_likes(rows: NDArray[np.int32]) -> Likes:
+    there = rows != NULL
+    return Likes(np.concatenate([[0], np.cumsum(there.sum(axis=1))]), rows[there])
+
+
+def queries_of(shape: Shape, weights: Weights, sequences: NDArray[np.int32]) -> Floats:
+    """Of each; equal ones, such as the empty one of all strangers, are worked out once."""
+    counts = (sequences != NULL).sum(axis=1)
+    found = np.empty((len(sequences), shape.width), np.float32)
+    order = np.argsort(counts, kind="stable")
+    alone = order[counts[order] > 0]
+    found[counts == 0] = plain.states(shape, weights, np.full((1, shape.length), NULL, np.int32))
+    found[alone] = plain.states(shape, weights, sequences[alone])
+    return found
+
+
+def _scored(shape: Shape, weights: Weights, sequences: NDArray[np.int32], users: NDArray[Any], items: NDArray[Any]) -> Floats:
+    distinct, inverse = np.unique(users, return_inverse=True)
+    queries, vectors = queries_of(shape, weights, sequences[distinct]), item_vectors(weights)[items]
+    found: Floats = np.einsum("nd,nd->n", queries[inverse], vectors[:, :-1]) + vectors[:, -1]
+    return found
+
+
+@contextmanager
+def _given(task: Task) -> Iterator[tuple[Path, Batches | None]]:
+    """The rows to train on, and those that are looked at after each epoch: the newest like of a share of the users."""
+    share, seed = task.model.train.validation, task.model.train.seed
+    if not share:
+        yield task.rows, None
+        return
+    with tempfile.TemporaryDirectory(prefix="validation-", dir=task.rows.parent) as folder:
+        rest, held = hold_out_newest(task.rows, share, seed, Path(folder))
+        looked = Batches(held, task.graph, task.items, task.users, 1024, LOOKED, seed, shuffle=False, unknown_share=0)
+        yield rest, looked
+
+
+def hold_out_newest(rows: Path, share: float, seed: int, folder: Path) -> tuple[Path, Path]:
+    frame = pl.scan_parquet(rows).with_row_index("~row")
+    likes = frame.filter(pl.col("label") > 0).sort("time", maintain_order=True).group_by("user").agg(pl.col("~row").last(), pl.len())
+    some = likes.filter(pl.col("len") > 1).sort("user").select("~row").collect()["~row"].to_numpy()
+    chosen = np.random.default_rng((seed, 67)).random(len(some)) < share
+    if not chosen.any():
+        raise Invalid(f"model.train.validation: the newest like of {share:g} of so few users is none: choose a larger share, or 0")
+    held = pl.col("~row").is_in(pl.Series(some[chosen]).implode())
+    paths = folder / "rest.parquet", folder / "held.parquet"
+    for path, kept in zip(paths, (~held, held), strict=True):
+        frame.filter(kept).drop("~row").sink_parquet(path, row_group_size=65_536, compression="lz4", statistics=False)
+    return paths
