@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ from pipelines.inputs.featured import LABEL, UNKNOWN_SHARE, Crossed, Gathered, P
 from pipelines.inputs.liked import Liked
 from pipelines.inputs.tables import Catalogue, Codes
 from pipelines.loaders.chunks import open_chunks
+from pipelines.loaders.columns import Column
 from pipelines.loaders.loader import Loader
 from pipelines.loaders.memory import MEBIBYTE
 from pipelines.loaders.negatives import Negatives
@@ -73,6 +74,8 @@ class Batches:
     """Whether other rows are left out."""
     liked: Liked | None = None
     """By `user` and row of the catalogue: no negative is one of these."""
+    draw: Callable[[Mapping[str, Column], np.random.Generator], NDArray[Any]] | None = None
+    """Rows of the catalogue that are negatives of these rows; drawn evenly if None."""
     memory: int = 512 * MEBIBYTE
     """Bytes that the loader may hold."""
     pool: int | None = None
@@ -131,7 +134,7 @@ class Batches:
         gathered, crosses = Gathered(self.graph, self.items, self.users), Crossed(self.graph)
         strangers = (Strangers(self.graph, self.unknown_share),) if self.unknown_share else ()
         positives = (Positives(),) if self.positives else ()
-        negatives = (Negatives(len(self.items), self.negatives, liked=self.liked),) if self.negatives else ()
+        negatives = (Negatives(len(self.items), self.negatives, liked=self.liked, draw=self.draw),) if self.negatives else ()
         return (*positives, *negatives, gathered, *strangers, crosses)
 
     @cached_property

@@ -36,6 +36,8 @@ class Negatives:
     user: str = "user"
     liked: Callable[[NDArray[Any], NDArray[Any]], NDArray[np.bool_]] | None = None
     """Whether these users liked these items. What it calls liked though it wasn't is no negative either."""
+    draw: Callable[[Mapping[str, Column], np.random.Generator], NDArray[Any]] | None = None
+    """An item for each of these rows; evenly from the catalogue if None."""
 
     def __call__(self, batch: Mapping[str, Column], random: np.random.Generator) -> dict[str, Column]:
         """In a random order, so that a part of the batch is as good as the whole."""
@@ -46,14 +48,19 @@ class Negatives:
         order = random.permutation(len(source))
         source = source.take(order)
         places = np.flatnonzero(order >= len(items))
-        drawn = random.integers(0, self.items, len(places), dtype=items.dtype)
         found = {name: taken(column, source) for name, column in batch.items() if name not in (self.item, self.label)}
+        drawn = self._drawn(found, places, items.dtype, random)
         items, labels = items.take(source), labels.take(source)
         if self.liked is not None:
             there = self._verified(drawn, self._column(found, self.user).take(places), random)
             drawn, places = drawn[there], places[there]
         items[places], labels[places] = drawn, 0
         return found | {self.item: items, self.label: labels}
+
+    def _drawn(self, rows: Mapping[str, Column], places: Ints, kind: Any, random: np.random.Generator) -> NDArray[Any]:
+        if self.draw is None:
+            return random.integers(0, self.items, len(places), dtype=kind)
+        return self.draw({name: taken(column, places) for name, column in rows.items()}, random).astype(kind, copy=False)
 
     def _verified(self, drawn: NDArray[Any], users: NDArray[Any], random: np.random.Generator) -> NDArray[np.bool_]:
         """Draws again in place what is liked. False where the user liked everything."""

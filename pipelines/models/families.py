@@ -11,6 +11,7 @@ from pipelines.models.counts import Counts
 from pipelines.models.dlrm import Dlrm
 from pipelines.models.ease import Ease
 from pipelines.models.family import MODEL, Family, Fetch, Trained
+from pipelines.models.gbm import Gbm
 from pipelines.models.itemknn import ItemKnn
 from pipelines.models.mf import Mf
 from pipelines.models.mlp import Mlp
@@ -22,7 +23,7 @@ from pipelines.models.wide_deep import WideDeep
 from shared.domain.errors import Invalid
 
 FAMILIES: Mapping[str, Family] = {
-    one.name: one for one in (Mlp(), Dlrm(), WideDeep(), Counts(), Mf(), Neumf(), TwoTower(), Session(), Ease(), ItemKnn())
+    one.name: one for one in (Mlp(), Dlrm(), WideDeep(), Counts(), Mf(), Neumf(), TwoTower(), Session(), Ease(), ItemKnn(), Gbm())
 }
 
 

@@ -145,7 +145,7 @@ def _solved(task: Task, params: MfParams, pairs: Pairs, width: int, parent: MfMo
         strength = choose_strength(pairs, width, params.unobserved, seed, task.log)
     terms = Terms(params.unobserved, strength)
     losses = _fit(pairs, factors, terms, params.sweeps if parent is None else max(1, params.sweeps // 3), task.log)
-    _fill(factors, pairs)
+    fill(factors, pairs)
     return factors, losses, strength
 
 
@@ -164,7 +164,7 @@ def _go_on(begun: Factors, parent: Factors, rule: NewRows) -> Factors:
     return Factors(grown(parent.users, begun.users, rule), grown(parent.items, begun.items, rule))
 
 
-def _fill(factors: Factors, pairs: Pairs) -> None:
+def fill(factors: Factors, pairs: Pairs) -> None:
     """Places for those without a like: the mean of the users, nothing for items."""
     liking = np.unique(pairs.users)
     without = np.ones(pairs.user_count, dtype=bool)

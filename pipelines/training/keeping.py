@@ -27,7 +27,7 @@ from shared.domain.errors import EyasError
 from shared.domain.reuse import changed, leaves, part
 
 STATE, BEST = "state.npz", "best.npz"
-_LIBRARIES = ("numpy", "keras", "tensorflow", "tensorflow-cpu", "torch", "jax", "jaxlib")
+_LIBRARIES = ("numpy", "keras", "tensorflow", "tensorflow-cpu", "torch", "jax", "jaxlib", "xgboost", "xgboost-cpu")
 _NO_MATTER = frozenset({"checkpoint", "target"})
 """Of `model.train`: what changes nothing of what is trained."""
 

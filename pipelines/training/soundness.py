@@ -22,22 +22,25 @@ _COPIES = {"adam": 3, "adagrad": 1, "sgd": 1}
 """Of the weights, that an optimizer keeps: Adam's two moments beside them. Row-wise Adagrad has a number a row."""
 
 
-def check_rows(graph: Graph, rows: Path, items: Catalogue, users: Catalogue | None, negatives: int, warm: bool) -> None:
-    """`negatives`: whether a positive has any beside the rows themselves. `warm`: the rows are the newest alone."""
+def check_rows(
+    graph: Graph, rows: Path, items: Catalogue, users: Catalogue | None, negatives: int, warm: bool, missing: bool = False
+) -> None:
+    """`negatives`: whether a positive has any beside the rows themselves. `warm`: the rows are the newest alone. `missing`: whether a
+    number may be missing."""
     _check_labels(rows, negatives, warm)
     for name, table in (("items", items), ("users", users)):
         if table is not None:
             for feature in graph.features:
                 if feature.name in table.columns:
-                    _check_column(feature, table.columns[feature.name], f"the {name} table")
+                    _check_column(feature, table.columns[feature.name], f"the {name} table", missing)
     _check_references(graph, rows, len(items), len(users) if users is not None else None)
-    _check_moments(rows, tuple(graph.side("context")))
+    _check_moments(rows, tuple(graph.side("context")), missing)
 
 
 def check_memory(weights: int, optimizer: str, memory: int | None) -> None:
     """Whether so many bytes of weights can be trained in the memory that the spec gives, or else in what the machine has free."""
     wanted = weights * _COPIES[optimizer]
-    there = memory if memory is not None else _free()
+    there = memory if memory is not None else free_memory()
     if there is None or wanted <= there:
         return
     moments = f", {_COPIES[optimizer]} times that with {optimizer}'s moments" if _COPIES[optimizer] > 1 else ""
@@ -66,11 +69,12 @@ def _check_labels(rows: Path, negatives: int, warm: bool) -> None:
         raise BadData(f"{rows.name}: all of its {count:,} rows are of one user: a recommender learns from what several have in common")
 
 
-def _check_column(feature: Feature, values: Array, where: str) -> None:
+def _check_column(feature: Feature, values: Array, where: str, missing: bool) -> None:
     if not values.size:
         return
     if feature.kind != "code":
-        bad = int((~np.isfinite(values).reshape(len(values), -1).all(axis=1)).sum())
+        wrong = np.isinf(values) if missing else ~np.isfinite(values)
+        bad = int(wrong.reshape(len(values), -1).any(axis=1).sum())
         if bad:
             raise BadData(f"{where}: feature '{feature.name}' has values that are no finite numbers in {bad:,} of {len(values):,} rows")
         return
@@ -106,27 +110,29 @@ def _check_references(graph: Graph, rows: Path, items: int, users: int | None) -
         _check_codes(user, bounds["user_code<"], bounds["user_code>"], rows.name)
 
 
-def _check_moments(rows: Path, features: Sequence[Feature]) -> None:
+def _check_moments(rows: Path, features: Sequence[Feature], missing: bool) -> None:
     """Of the moment: in the rows themselves."""
-    for feature, least, most, bad in _moments(rows, features):
+    for feature, least, most, bad in _moments(rows, features, missing):
         if bad:
             raise BadData(f"{rows.name}: feature '{feature.name}' has {bad:,} values that are no finite numbers")
         if feature.kind == "code" and least is not None and most is not None:
             _check_codes(feature, int(least), int(most), rows.name)
 
 
-def _moments(rows: Path, features: Sequence[Feature]) -> Iterator[tuple[Feature, float | None, float | None, int]]:
+def _moments(rows: Path, features: Sequence[Feature], missing: bool) -> Iterator[tuple[Feature, float | None, float | None, int]]:
     frame = pl.scan_parquet(rows)
     schema = frame.collect_schema()
     for feature in features:
         name = f"{FEATURE}{feature.name}"
         values = pl.col(name).explode() if schema[name].is_nested() else pl.col(name)
-        bad = pl.lit(0) if feature.kind == "code" else (~values.cast(pl.Float32).is_finite()).sum()
+        number = values.cast(pl.Float32)
+        bad = pl.lit(0) if feature.kind == "code" else (number.is_infinite() if missing else ~number.is_finite()).sum()
         least, most, count = frame.select(least=values.min(), most=values.max(), bad=bad).collect(engine="streaming").row(0)
         yield feature, least, most, int(count)
 
 
-def _free() -> int | None:
+def free_memory() -> int | None:
+    """Of this machine, in bytes, where that can be told."""
     try:
         lines = _MEMINFO.read_text().splitlines()
     except OSError:

@@ -221,7 +221,7 @@ class Model(Strict):
             raise ValueError(f"baseline: '{self.baseline}' is what is trained: a baseline is of another family")
         why = self.params.no_steps
         if why is not None:
-            idle = [name for name, value in Training() if name != "seed" and getattr(self.train, name) != value]
+            idle = [name for name, value in Training() if name not in self.params.heeds and getattr(self.train, name) != value]
             if idle:
                 raise ValueError(f"train: '{idle[0]}' has no effect: {why}: leave it out")
             if self.framework != "tensorflow":
@@ -245,7 +245,7 @@ class Model(Strict):
             known = set(Training.model_fields) if part == "train" else set(type(self.params).model_fields)
             if name == "train.seed":
                 raise ValueError("tune: 'train.seed' isn't searched: the luckiest seed is no better a model")
-            if part == "train" and self.params.no_steps is not None:
+            if part == "train" and self.params.no_steps is not None and key not in self.params.heeds:
                 raise ValueError(f"tune: '{name}' has no effect: {self.params.no_steps}: leave it out")
             if key not in known and (part == "train" or isinstance(self.params, FamilyParams)):
                 raise unknown_name(f"setting of {self.family}", name, [f"{part}.{one}" for one in known])

@@ -1,4 +1,4 @@
-"""A family of trees of somebody's own: trained, judged, exported, and served with numbers that may be missing."""
+"""Families of trees, `gbm` and one of somebody's own: trained, judged, exported, and served with numbers that may be missing."""
 
 from __future__ import annotations
 
@@ -66,8 +66,20 @@ class Platform:
         return outcomes, files
 
 
-@pytest.mark.requirement("G-06")
-def test_a_family_of_trees_is_trained_judged_exported_and_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.requirement("G-06", "G-18")
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"family": "stumps"},
+        {"family": "gbm", "params": {"trees": 20, "width": 8, "negatives": 0}},
+        {"family": "gbm", "params": {"library": "lightgbm", "trees": 20, "width": 8, "negatives": 0}},
+        {"family": "gbm", "params": {"library": "forest", "trees": 20, "depth": 6, "width": 8, "negatives": 0}},
+    ],
+    ids=["stumps", "xgboost", "lightgbm", "forest"],
+)
+def test_a_family_of_trees_is_trained_judged_exported_and_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: dict[str, Any]
+) -> None:
     monkeypatch.setitem(families.FAMILIES, "stumps", trees.Family())  # type: ignore[arg-type]
     monkeypatch.setitem(Model.FAMILIES, "stumps", PopularityParams)  # type: ignore[attr-defined]  # nothing can be chosen
     random = np.random.default_rng(5)
@@ -81,13 +93,13 @@ def test_a_family_of_trees_is_trained_judged_exported_and_served(tmp_path: Path,
         tmp_path / "users.parquet"
     )
     gates = [{"metric": "auc", "min": 0.5}, {"parity": 1e-5}]
-    said = spec(tmp_path, features=FEATURES, model={"family": "stumps"}, gates=gates)
+    said = spec(tmp_path, features=FEATURES, model=model, gates=gates)
     data = said.document()["data"] | {"users": {"uri": str(tmp_path / "users.parquet"), "key": "userId"}}
     platform = Platform(tmp_path)
     outcomes, files = platform.run(RecommenderSpec.model_validate(said.document() | {"data": data}))
 
     assert outcomes["evaluate"].metrics["candidate.auc"] > 0.8
-    assert "price" in outcomes["train"].facts["features"]
+    assert "price" in outcomes["train"].facts["features" if model["family"] == "stumps" else "columns"]
     assert outcomes["export"].metrics["export.parity"] < 1e-6
     signature = Signature.model_validate_json(outcomes["export"].files["signature.json"].read_text())
     features = {one.column: one.missing for one in signature.features}

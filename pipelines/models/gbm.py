@@ -1,0 +1,162 @@
+"""The family `gbm`: boosted trees or a forest, over numbers, which put in order what retrieval has found.
+
+What a spec's features give is read as trees read it; beside them stands what is known of a user and an item by their keys
+(`pipelines.models.trees.knowledge`), so that keys alone make a sensible model. The served graph holds all of it, trees included.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from pipelines.features.reading import Reads
+from pipelines.inputs.batches import Batches
+from pipelines.inputs.liked import read_liked
+from pipelines.models.family import Fetch, Fitted, Task
+from pipelines.models.liked import liked_pairs
+from pipelines.models.tables import EXPORT_LIMIT, check_size
+from pipelines.models.trees.course import SAMPLE, Course, Round
+from pipelines.models.trees.ensemble import NODE_BYTES
+from pipelines.models.trees.growing import Part, begin, leaves_of, library
+from pipelines.models.trees.knowledge import ITEM, USER
+from pipelines.models.trees.layout import Layout, layout_of
+from pipelines.models.trees.model import FAMILY, TreeModel, load, shown
+from pipelines.models.trees.rows import ROWS, Described, Drawing, Known, deal, described, find_out
+from pipelines.training.course import LOADER, LOOKED
+from pipelines.training.ranking import rank_held
+from pipelines.training.soundness import check_rows, free_memory
+from pipelines.training.validation import Validation, hold_out
+from shared.contracts.families import GbmParams
+from shared.domain.errors import Invalid
+
+
+class Gbm:
+    """Implements Family."""
+
+    name = FAMILY
+    reads: Reads = "trees"
+
+    def train(self, task: Task) -> Fitted:
+        params, graph, training = task.model.params, task.graph, task.model.train
+        assert isinstance(params, GbmParams)
+        started = time.monotonic()
+        layout = layout_of(graph, params.width > 0)
+        parent = load(task.parent) if task.parent is not None else None
+        check(task, params, layout, parent)
+        library(params.library)
+        check_rows(graph, task.rows, task.items, task.users, params.negatives, task.parent is not None, missing=True)
+        with tempfile.TemporaryDirectory(prefix="trees-", dir=task.rows.parent) as scratch:
+            folder = Path(scratch)
+            rest, held = hold_out(task.rows, training.validation, training.seed, folder) if training.validation else (task.rows, None)
+            pairs = liked_pairs(replace(task, rows=rest))
+            known = find_out(pairs, params, training.seed, task.log)
+            liked = read_liked(task.rows, task.history, task.popularity.items) if params.verified else None
+            memory = LOADER if task.memory is None else min(LOADER, task.memory // 4)
+            batches = Batches(task.rows, graph, task.items, task.users, ROWS, params.negatives, training.seed, liked=liked, memory=memory)
+            codes = task.items.columns[graph.item]
+            drawing = Drawing(params, task.popularity.scores, codes, pairs)
+            rows = described(batches, deal(rest, codes, params.folds, training.seed, folder), known, layout, drawing, memory)
+            check_memory(params, rows, task.memory)
+            task.log.info("%s rows of %d columns to grow %d trees on", f"{rows.rows:,}", len(layout.columns), params.trees)
+            course = begun(task, params, rows, parent)
+            if held is not None:
+                course.look = looked_at(task, params, batches, held, rest, known, layout, course)
+            startup = time.monotonic() - started
+            course.run()
+        model = TreeModel(
+            params.library,
+            params.objective,
+            layout,
+            known.whole,
+            course.grower.model(),
+            course.grower.trees() if params.library == "forest" else None,
+        )
+        sizes = {"train.startup_seconds": startup, "train.parameters": float(len(model.trees.feature))}
+        facts = {"library": params.library, "columns": list(layout.columns), **course.document["published"], "ended": course.ended}
+        return Fitted(model, course.metrics | sizes, facts, course.document)
+
+    def load(self, fetch: Fetch) -> TreeModel:
+        return load(fetch)
+
+
+def check(task: Task, params: GbmParams, layout: Layout, parent: TreeModel | None) -> None:
+    """What can't be served, or gone on from, before anything is grown."""
+    graph = task.graph
+    users, items = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
+    tables = users * (4 * len(USER) + 2 * params.width) + items * (4 * len(ITEM) + 2 * params.width)
+    before = 0 if parent is None else len(parent.trees.feature)
+    smallest = min(2 * leaves_of(params), 2 * max(2, _count(task)))
+    nodes = NODE_BYTES * (before + params.trees * smallest)
+    if nodes > EXPORT_LIMIT:
+        raise Invalid(
+            f"model.params.trees: so many take up to {nodes / 1e9:.1f} GB; one exported graph holds {EXPORT_LIMIT / 1e9:.1f} GB: choose "
+            "fewer, or a smaller depth"
+        )
+    check_size(graph, tables, memory=task.memory)
+    if parent is None:
+        return
+    if params.library == "forest":
+        raise Invalid("model.params.library: a forest's trees don't go on from a parent's: a warm run can't, start a full one")
+    for name, mine, theirs in (("library", params.library, parent.library), ("objective", params.objective, parent.objective)):
+        if mine != theirs:
+            raise Invalid(f"model.params.{name}: '{mine}' is not the parent's '{theirs}': a warm run can't change it, start a full one")
+    if layout.columns != parent.layout.columns:
+        raise Invalid("features: the columns are not those of the parent's trees: a warm run can't change them, start a full one")
+
+
+def _count(task: Task) -> int:
+    """Rows to grow on, about."""
+    import polars as pl
+
+    params = task.model.params
+    assert isinstance(params, GbmParams)
+    return int(pl.scan_parquet(task.rows).select(pl.len()).collect().item()) * (1 + params.negatives)
+
+
+def check_memory(params: GbmParams, rows: Described, memory: int | None) -> None:
+    """XGBoost takes rows in parts and keeps a byte a number; the others hold all of them, and a copy while they are gathered."""
+    wanted = rows.rows * len(rows.layout.columns) if params.library == "xgboost" else 2 * rows.size
+    there = memory if memory is not None else free_memory()
+    if there is not None and wanted > there:
+        where = "resources.train.memory gives" if memory is not None else "this machine has free"
+        other = "" if params.library == "xgboost" else "choose library: xgboost, which holds less, or "
+        raise Invalid(
+            f"model.params: {rows.rows:,} rows of {len(rows.layout.columns)} columns take {wanted / 1e9:.1f} GB, and {where} "
+            f"{there / 1e9:.1f} GB: {other}draw fewer negatives, or give more memory (resources.train.memory)"
+        )
+
+
+def begun(task: Task, params: GbmParams, rows: Described, parent: TreeModel | None) -> Course:
+    """From a checkpoint, the parent's trees, or nothing."""
+    stored, before = (None, 0) if parent is None else (parent.stored, len(parent.trees.roots))
+    keeping = None if task.keeping is None else task.keeping.resting_on(rows=[rows.rows, list(rows.layout.columns)])
+    found = keeping.found() if keeping is not None and task.model.train.checkpoint is not None else None
+    rounds: list[Round] = []
+    if found is not None:
+        stored, rounds = found.state["trees"].tobytes(), [Round(**one) for one in found.about["rounds"]]
+        task.log.info("going on from %s: %d trees are grown", found.attempt, rounds[-1].trees - before)
+    first = next(rows())
+    sample = Part(first.matrix[:SAMPLE], first.labels[:SAMPLE], first.groups[:SAMPLE])
+    grower = begin(params, task.model.train.seed, rows, stored, before)
+    probability = params.library != "forest" and params.objective == "logistic"
+    return Course(
+        grower, params.trees, before, rows.rows, task.model.train, sample, probability, task.log, None, keeping, rounds,
+        found.attempt if found is not None else None, training_ranks=params.objective == "rank",
+    )  # fmt: skip
+
+
+def looked_at(
+    task: Task, params: GbmParams, batches: Batches, held: Path, rest: Path, known: Known, layout: Layout, course: Course
+) -> Validation:
+    """Held-out rows, and negatives of theirs that are drawn evenly: described by what the others tell."""
+
+    def score(columns: dict[str, object]) -> object:
+        return shown(course.grower.margin(layout.matrix(columns, known.whole)), course.probability)  # type: ignore[arg-type]
+
+    those = replace(batches, path=held, shuffle=False, unknown_share=0, negatives=params.negatives or LOOKED)
+    ranking = None
+    if task.model.train.ranks:
+        ranking = rank_held(those, rest, task.history, task.popularity.items, held.parent, score)  # type: ignore[arg-type]
+    return Validation(those, score, ranking)  # type: ignore[arg-type]

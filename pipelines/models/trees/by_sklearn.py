@@ -1,0 +1,76 @@
+"""scikit-learn's forests: random ones, whose thresholds are the best, and extra trees, whose thresholds are drawn. Of labels 0 and 1 a
+forest of regression trees splits as one of classification trees does, and a leaf is the share of likes in it.
+
+The library's own file would be a pickle; so what is kept are the arrays alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipelines.models.trees.ensemble import LEAF, Floats, One, Trees, joined, not_above
+from pipelines.models.trees.growing import THREADS, Parts, columns_of, depth_of, gathered, library
+from shared.contracts.families import GbmParams
+
+
+class Forest:
+    """Implements Grower."""
+
+    def __init__(self, params: GbmParams, seed: int, parts: Parts) -> None:
+        self._whole = gathered(parts)
+        kinds: Any = library("forest")
+        kind = kinds.ExtraTreesRegressor if params.splits == "random" else kinds.RandomForestRegressor
+        self._forest = kind(
+            n_estimators=0,
+            max_depth=depth_of(params),
+            max_leaf_nodes=params.leaves,
+            max_features=columns_of(params),
+            min_samples_leaf=max(1, round(params.least)),
+            bootstrap=True,
+            max_samples=params.subsample,
+            random_state=seed,
+            n_jobs=THREADS,
+            warm_start=True,
+        )
+        self._grown: list[One] = []
+
+    @property
+    def count(self) -> int:
+        return len(self._grown)
+
+    def grow(self, more: int) -> None:
+        self._forest.n_estimators = self.count + more
+        self._forest.fit(self._whole.matrix, self._whole.labels)
+        self._grown += [_one(tree.tree_) for tree in self._forest.estimators_[self.count :]]
+
+    def margin(self, matrix: Floats) -> Floats:
+        return self.trees().score(matrix)
+
+    def cut(self, count: int) -> None:
+        self._grown = self._grown[:count]
+
+    def finish(self) -> None:
+        """Nothing but arrays is kept."""
+
+    def trees(self) -> Trees:
+        share = 1 / max(1, self.count)
+        return joined(
+            [One(one.feature, one.threshold, one.yes, one.no, one.missing, one.value * share) for one in self._grown], strict=False
+        )
+
+    def model(self) -> bytes:
+        return b""
+
+
+def _one(tree: Any) -> One:
+    leaf = tree.children_left == -1
+    return One(
+        np.where(leaf, LEAF, tree.feature),
+        np.where(leaf, np.float32(0), not_above(tree.threshold)),
+        np.where(leaf, 0, tree.children_left),
+        np.where(leaf, 0, tree.children_right),
+        tree.missing_go_to_left != 0,
+        np.where(leaf, tree.value[:, 0, 0], 0),
+    )

@@ -1,0 +1,180 @@
+"""XGBoost: rows come to it in parts, which it keeps as quantiles of a byte each; a GPU takes them where the spec says so.
+
+It splits at values that rows have, so that a row stands at a threshold as often as not; features of the served graph may differ from
+training's in their last bit. Thresholds are therefore lowered by a hair when all trees are grown: no row of the data changes sides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pipelines.models.trees.ensemble import LEAF, Floats, One, Trees, joined
+from pipelines.models.trees.growing import THREADS, Parts, columns_of, depth_of, library
+from shared.contracts.families import GbmParams
+from shared.domain.errors import BadData, Invalid
+
+HAIR = 2.0**-18
+"""Of a threshold."""
+
+
+class XGBoost:
+    """Implements Grower."""
+
+    def __init__(self, params: GbmParams, seed: int, parts: Parts, before: bytes | None, finished: int) -> None:
+        self._library: Any = library("xgboost")
+        check_device(params, self._library.build_info())
+        quiet(self._library)
+        self._settings = settings(params, seed)
+        self._rows = self._library.QuantileDMatrix(_iterator(self._library, parts, params.objective == "rank"), max_bin=256)
+        self._begin(before)
+        self._finished = finished
+
+    def _begin(self, before: bytes | None) -> None:
+        self._booster = self._library.Booster(self._settings, [self._rows])
+        if before is not None:
+            self._booster.load_model(bytearray(before))
+            self._booster.set_param(self._settings)
+
+    @property
+    def count(self) -> int:
+        return int(self._booster.num_boosted_rounds())
+
+    def grow(self, more: int) -> None:
+        if self._settings["colsample_bytree"] < 1 and self.count:
+            self._begin(self.model())  # columns are drawn on from the booster's beginning: so each round has one, after a kill too
+        for _ in range(more):
+            self._booster.update(self._rows, self.count)
+
+    def margin(self, matrix: Floats) -> Floats:
+        return margin(self._booster, matrix)
+
+    def cut(self, count: int) -> None:
+        self._booster = self._booster[:count]
+
+    def finish(self) -> None:
+        said = json.loads(self._booster.save_raw("json"))
+        for tree in _trees(said)[self._finished :]:
+            at = np.array(tree["split_conditions"], np.float32)
+            inner = np.array(tree["left_children"]) != -1
+            lower = at - np.maximum(np.abs(at) * np.float32(HAIR), np.float32(1e-30))
+            tree["split_conditions"] = [float(one) for one in np.where(inner, lower, at)]
+        self._booster.load_model(bytearray(json.dumps(said).encode()))
+
+    def trees(self) -> Trees:
+        return trees(self._booster)
+
+    def model(self) -> bytes:
+        return bytes(self._booster.save_raw("ubj"))
+
+
+def settings(params: GbmParams, seed: int) -> dict[str, Any]:
+    ranks = params.objective == "rank"
+    found = {
+        "objective": "rank:pairwise" if ranks else "binary:logistic",
+        "base_score": 0.0 if ranks else 0.5,
+        "tree_method": "hist",
+        "device": params.device,
+        "max_depth": depth_of(params),
+        "learning_rate": params.learning_rate,
+        "subsample": params.subsample,
+        "colsample_bytree": columns_of(params),
+        "reg_lambda": params.regularisation,
+        "min_child_weight": params.least,
+        "seed": seed,
+        "seed_per_iteration": True,  # so that who goes on from a checkpoint draws what would have been drawn
+        "nthread": THREADS,
+    }
+    if params.leaves is not None:
+        found |= {"grow_policy": "lossguide", "max_leaves": params.leaves}
+    if ranks:
+        found |= {"lambdarank_pair_method": "mean", "lambdarank_num_pair_per_sample": 4}
+    return found
+
+
+def check_device(params: GbmParams, build: dict[str, Any]) -> None:
+    if params.device == "cuda" and not build.get("USE_CUDA"):
+        raise Invalid("model.params.device: this XGBoost was built without CUDA: leave it out, or give the stage an image with 'xgboost'")
+
+
+def quiet(xgboost: Any) -> None:
+    xgboost.set_config(verbosity=0)
+
+
+def _iterator(xgboost: Any, parts: Parts, grouped: bool) -> Any:
+    class Rows(xgboost.DataIter):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._left, self._before = parts(), 0
+            super().__init__()
+
+        def next(self, input_data: Callable[..., Any]) -> bool:
+            one = next(self._left, None)
+            if one is None:
+                return False
+            groups = {}
+            if grouped:
+                number = np.cumsum(np.append(True, one.groups[1:] != one.groups[:-1])) + self._before
+                self._before = int(number[-1])
+                groups = {"qid": number}
+            input_data(data=one.matrix, label=one.labels, **groups)
+            return True
+
+        def reset(self) -> None:
+            self._left, self._before = parts(), 0
+
+    return Rows()
+
+
+def load(stored: bytes) -> Any:
+    """A model that was kept."""
+    xgboost: Any = library("xgboost")
+    quiet(xgboost)
+    booster = xgboost.Booster({"nthread": THREADS})
+    try:
+        booster.load_model(bytearray(stored))
+    except xgboost.core.XGBoostError as error:
+        raise BadData(f"the trees are damaged: {str(error).splitlines()[0][:200]}") from None
+    return booster
+
+
+def margin(booster: Any, matrix: Floats) -> Floats:
+    found: Floats = booster.inplace_predict(matrix, predict_type="margin").astype(np.float32)
+    return found
+
+
+def trees(booster: Any) -> Trees:
+    return joined([_one(tree) for tree in _trees(json.loads(booster.save_raw("json")))], strict=True)
+
+
+def _trees(said: Any) -> list[Any]:
+    found: list[Any] = said["learner"]["gradient_booster"]["model"]["trees"]
+    return found
+
+
+def _one(tree: Any) -> One:
+    yes, no = (np.array(tree[name], np.int32) for name in ("left_children", "right_children"))
+    leaf, at = yes == -1, np.array(tree["split_conditions"], np.float32)
+    order = _downwards(yes, no)
+    place = np.empty(len(yes), np.int32)
+    place[order] = np.arange(len(order))
+    return One(
+        np.where(leaf, LEAF, np.array(tree["split_indices"], np.int32))[order],
+        np.where(leaf, 0, at)[order],
+        np.where(leaf, 0, place[yes])[order],
+        np.where(leaf, 0, place[no])[order],
+        (np.array(tree["default_left"]) != 0)[order],
+        np.where(leaf, at, 0)[order],
+    )
+
+
+def _downwards(yes: Any, no: Any) -> Any:
+    """Nodes from the root, children behind their parents, whatever their numbers."""
+    found, at = [0], 0
+    while at < len(found):
+        if yes[found[at]] != -1:
+            found += [int(yes[found[at]]), int(no[found[at]])]
+        at += 1
+    return np.array(found)

@@ -1,0 +1,177 @@
+"""How trees are grown: some at a time, with a look at held-out rows after each round, and a checkpoint now and then."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from pipelines.models.trees.growing import Grower, Part
+from pipelines.models.trees.model import shown
+from pipelines.training.keeping import Keeping
+from pipelines.training.validation import said
+from shared.contracts.models import Training
+from shared.contracts.progress import EpochTold, Progress
+from shared.domain.errors import Invalid
+
+ROUNDS = 20
+"""At most: looks that there may be."""
+SAMPLE = 5_000
+"""Rows by which the loss is told."""
+_LEAST = 1e-7
+
+
+@dataclass(frozen=True)
+class Round:
+    trees: int
+    """So far, those that it began with among them."""
+    loss: float
+    seconds: float
+    looked: dict[str, float]
+
+
+@dataclass
+class Course:
+    """`count` trees more than there were when the run began, which were `before`."""
+
+    grower: Grower
+    count: int
+    before: int
+    rows: int
+    training: Training
+    sample: Part
+    probability: bool
+    """Whether a margin has to become one."""
+    log: logging.Logger
+    look: Callable[[], dict[str, float]] | None = None
+    keeping: Keeping | None = None
+    rounds: list[Round] = field(default_factory=list)
+    resumed: str | None = None
+    """The attempt that it goes on from."""
+    ended: str = ""
+    _kept_at: float = field(default_factory=time.monotonic)
+
+    def run(self) -> None:
+        step = max(1, -(-self.count // ROUNDS))
+        while not self.ended:
+            began = time.monotonic()
+            grown = self.grower.count - self.before
+            self.grower.grow(min(step, self.count - grown))
+            trees, seconds = self.grower.count, time.monotonic() - began
+            self.rounds.append(Round(trees, self._loss(), seconds, self.look() if self.look is not None else {}))
+            self.ended = self._end()
+            left = (self.count - trees + self.before) / step * seconds
+            one = self.rounds[-1]
+            looked = f", {said(one.looked)}" if one.looked else ""
+            self.log.info("%d of %d trees, loss %.4f%s, %.0f s left", trees - self.before, self.count, one.loss, looked, left)
+            self._tell(step, left)
+            self._keep()
+        if self.look is not None:
+            self.grower.cut(self.best.trees)
+        self.grower.finish()
+
+    @property
+    def metric(self) -> str:
+        return self.training.compared_by
+
+    @property
+    def best(self) -> Round:
+        """The round whose trees are published."""
+        if self.look is None:
+            return self.rounds[-1]
+        sign = -1 if self.metric == "loss" else 1
+        return max(self.rounds, key=lambda one: sign * one.looked[self.metric])
+
+    def _end(self) -> str:
+        one = self.rounds[-1]
+        if self.look is not None and self.metric not in one.looked:
+            raise Invalid(
+                f"model.train.early_stop.metric: the held-out rows say no '{self.metric}' of trees that rank: choose auc"
+                if self.metric == "loss"
+                else f"model.train.validation: the held-out rows say no '{self.metric}': they are all of one label: draw negatives"
+            )
+        stop = self.training.early_stop
+        if self.look is not None and stop is not None and self._idle(stop.min_change) >= stop.patience:
+            return f"{self.metric} was no better in {stop.patience} looks"
+        return "all trees are grown" if one.trees - self.before >= self.count else ""
+
+    def _idle(self, least: float) -> int:
+        """Looks since the last one that was better by enough."""
+        sign, found = (-1 if self.metric == "loss" else 1), 0
+        best = -np.inf
+        for one in self.rounds:
+            value = sign * one.looked[self.metric]
+            better = value > best + (least if np.isfinite(best) else 0)
+            found, best = (0, value) if better else (found + 1, best)
+        return found
+
+    def _loss(self) -> float:
+        """Of a sample of the rows that they grow on: the mean logarithm, or the share of pairs that stand the wrong way round."""
+        score, liked = shown(self.grower.margin(self.sample.matrix), self.probability), self.sample.labels > 0
+        if self.training_ranks:
+            order = np.argsort(np.argsort(score, kind="stable"), kind="stable")
+            ups, downs = int(liked.sum()), int((~liked).sum())
+            return 0.0 if not ups or not downs else float(1 - (order[liked].sum() - ups * (ups - 1) / 2) / (ups * downs))
+        right = np.clip(np.where(liked, score, 1 - score).astype(np.float64), _LEAST, 1)
+        return float(-np.log(right).mean())
+
+    training_ranks: bool = False
+
+    def _tell(self, step: int, left: float) -> None:
+        if self.keeping is None:
+            return
+        rates = [self.rows * step / max(one.seconds, 1e-9) for one in self.rounds]
+        told = [
+            EpochTold(epoch=at + 1, loss=one.loss, seconds=one.seconds, rows_per_s=rate, validation=one.looked)
+            for at, (one, rate) in enumerate(zip(self.rounds, rates, strict=True))
+        ]
+        done, of = len(told), -(-self.count // step)
+        self.keeping.tell(
+            Progress(
+                at=datetime.now(UTC), epoch=done, epochs=max(of, done), step=step, steps=step, loss=told[-1].loss,
+                rows_per_s=rates[-1], seconds_left=0.0 if self.ended else left, history=tuple(told),
+            )
+        )  # fmt: skip
+
+    def _keep(self) -> None:
+        stored, every = self.grower.model(), self.training.checkpoint
+        if self.keeping is None or every is None or self.ended or not stored:
+            return
+        due = time.monotonic() - self._kept_at >= every.every.total_seconds()
+        if every.steps is not None:
+            due |= self.grower.count // every.steps > (self.rounds[-2].trees if len(self.rounds) > 1 else self.before) // every.steps
+        if due:
+            about = {"rounds": [vars(one) for one in self.rounds]}
+            self.keeping.keep(about, {"trees": np.frombuffer(stored, np.uint8)}, None)
+            self._kept_at = time.monotonic()
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        seconds, best = sum(one.seconds for one in self.rounds), self.best
+        found = {
+            "train.seconds": seconds,
+            "train.rows": float(self.rows),
+            "train.rows_per_s": self.rows * len(self.rounds) / max(seconds, 1e-9),
+            "train.loss": best.loss,
+            "train.trees": float(best.trees),
+        }
+        return found | {f"train.validation_{name}": value for name, value in best.looked.items()}
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """`training.json`."""
+        best = self.best
+        by = None if self.look is None else {"metric": self.metric, "value": best.looked[self.metric]}
+        return {
+            "version": 1,
+            "rounds": [{"trees": one.trees, "loss": one.loss, "seconds": one.seconds, "validation": one.looked} for one in self.rounds],
+            "ended": self.ended,
+            "published": {"trees": best.trees, "of": self.rounds[-1].trees, "best_by": by},
+            "seed": self.training.seed,
+            "resumed": [] if self.resumed is None else [{"attempt": self.resumed}],
+        }

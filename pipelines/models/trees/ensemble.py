@@ -1,0 +1,163 @@
+"""An ensemble of decision trees as arrays, whichever library grew it: what it scores, and the ONNX operator that does the same.
+
+Libraries compare float32 features with thresholds of their own precision. Here a threshold is the float32 that decides the same for each
+float32 feature, so that every runtime takes the same branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.domain.errors import BadData
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int32]
+LEAF = -1
+NODE_BYTES = 60
+"""Of a node in an exported graph, about."""
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Nodes of all trees in one row, each tree's root before the rest of it, children behind their parents."""
+
+    feature: Ints
+    """The column that a node looks at; `LEAF`: none."""
+    threshold: Floats
+    yes: Ints
+    """Where a row goes whose value is below the threshold, or at it where `strict` is False; a place among all nodes."""
+    no: Ints
+    missing: NDArray[np.bool_]
+    """Whether a row whose value is missing goes to `yes`."""
+    value: Floats
+    """Of a leaf."""
+    roots: Ints
+    strict: bool
+
+    def check(self, columns: int) -> None:
+        """Whether it is an ensemble over so many columns: files may come from anywhere, and what is walked has to end."""
+        count, nodes = len(self.feature), np.flatnonzero(self.feature != LEAF)
+        sizes = {len(one) for one in (self.threshold, self.yes, self.no, self.missing, self.value)}
+        ends = np.append(self.roots[1:], count)
+        sound = sizes == {count} and len(self.roots) > 0 and self.roots[0] == 0 and bool((ends > self.roots).all())
+        if sound and len(nodes):
+            end = ends[np.searchsorted(self.roots, nodes, side="right") - 1]
+            below = [(child[nodes] > nodes) & (child[nodes] < end) for child in (self.yes, self.no)]
+            of = self.feature[nodes]
+            sound = bool((below[0] & below[1] & (of >= 0) & (of < columns)).all())
+        if not sound or not (np.isfinite(self.threshold).all() and np.isfinite(self.value).all()):
+            raise BadData(f"the trees are damaged, or not of {columns} columns")
+
+    def score(self, matrix: Floats) -> Floats:
+        """The sum over all trees."""
+        total = np.zeros(len(matrix), np.float32)
+        rows = np.arange(len(matrix))
+        for root in self.roots:
+            at = np.full(len(matrix), root)
+            left = rows if self.feature[root] != LEAF else rows[:0]
+            while len(left):
+                here = at[left]
+                values, threshold = matrix[left, self.feature[here]], self.threshold[here]
+                below = values < threshold if self.strict else values <= threshold
+                at[left] = np.where(below | (np.isnan(values) & self.missing[here]), self.yes[here], self.no[here])
+                left = left[self.feature[at[left]] != LEAF]
+            total += self.value[at]
+        return total
+
+    def node(self, source: str, output: str) -> Any:
+        """The operator of `ai.onnx.ml`: [rows, columns] to [rows, 1]."""
+        from onnx import helper
+
+        tree = np.searchsorted(self.roots, np.arange(len(self.feature)), side="right") - 1
+        first = self.roots[tree]
+        leaf = self.feature == LEAF
+        inner = b"BRANCH_LT" if self.strict else b"BRANCH_LEQ"
+        leaves = np.flatnonzero(leaf)
+
+        def inside(children: Ints) -> list[int]:
+            found: list[int] = np.where(leaf, 0, children - first).tolist()
+            return found
+
+        return helper.make_node(
+            "TreeEnsembleRegressor",
+            [source],
+            [output],
+            name="trees",
+            domain="ai.onnx.ml",
+            n_targets=1,
+            aggregate_function="SUM",
+            post_transform="NONE",
+            nodes_treeids=tree.tolist(),
+            nodes_nodeids=(np.arange(len(tree)) - first).tolist(),
+            nodes_featureids=np.where(leaf, 0, self.feature).tolist(),
+            nodes_values=np.where(leaf, np.float32(0), self.threshold).tolist(),
+            nodes_modes=[b"LEAF" if one else inner for one in leaf],
+            nodes_truenodeids=inside(self.yes),
+            nodes_falsenodeids=inside(self.no),
+            nodes_missing_value_tracks_true=np.where(leaf, False, self.missing).astype(int).tolist(),
+            target_treeids=tree[leaves].tolist(),
+            target_nodeids=(leaves - first[leaves]).tolist(),
+            target_ids=[0] * len(leaves),
+            target_weights=self.value[leaves].tolist(),
+        )
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        names = ("feature", "threshold", "yes", "no", "missing", "value", "roots")
+        return {name: getattr(self, name) for name in names} | {"strict": np.array(self.strict)}
+
+
+def trees_of(arrays: Mapping[str, NDArray[Any]]) -> Trees:
+    kinds: Mapping[str, Any] = {"threshold": np.float32, "value": np.float32, "missing": np.bool_}
+    names = ("feature", "threshold", "yes", "no", "missing", "value", "roots")
+    return Trees(**{name: arrays[name].astype(kinds.get(name, np.int32)) for name in names}, strict=bool(arrays["strict"]))
+
+
+@dataclass(frozen=True)
+class One:
+    """A single tree: nodes by their place in it."""
+
+    feature: NDArray[Any]
+    threshold: NDArray[Any]
+    yes: NDArray[Any]
+    no: NDArray[Any]
+    missing: NDArray[Any]
+    value: NDArray[Any]
+
+
+def joined(trees: Sequence[One], strict: bool) -> Trees:
+    sizes = np.array([len(one.feature) for one in trees])
+    roots = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
+
+    def children(name: str) -> Ints:
+        found: Ints = np.concatenate([getattr(one, name) + root for one, root in zip(trees, roots, strict=True)]).astype(np.int32)
+        return found
+
+    def nodes(name: str, kind: Any) -> NDArray[Any]:
+        found: NDArray[Any] = np.concatenate([getattr(one, name) for one in trees]).astype(kind)
+        return found
+
+    return Trees(
+        nodes("feature", np.int32),
+        nodes("threshold", np.float32),
+        children("yes"),
+        children("no"),
+        nodes("missing", np.bool_),
+        nodes("value", np.float32),
+        roots,
+        strict,
+    )
+
+
+def not_above(thresholds: NDArray[np.float64]) -> Floats:
+    """The largest float32 that isn't above: no float32 feature lies between the two. Beyond all numbers there is nothing to tell apart."""
+    most = float(np.finfo(np.float32).max)
+    bounded = np.clip(thresholds, -most, most)
+    near = bounded.astype(np.float32)
+    found: Floats = np.where(near > bounded, np.nextafter(near, np.float32(-np.inf)), near).astype(np.float32)
+    return found

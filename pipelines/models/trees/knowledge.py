@@ -1,0 +1,110 @@
+"""What trees are told of a user, of an item and of the two together, since a key's code tells them little: counts of likes, and how well
+a factorisation of the same likes thinks that they go together.
+
+A row to train on is described by what is known without it: likes are dealt into folds, and each fold's rows are described by the likes of
+the others. Else the factorisation would recognise each like that it was fitted on, and trees would trust it more than it deserves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.features.columns import FIRST
+from pipelines.training.als import Factors
+from pipelines.training.likes import Pairs
+
+Floats = NDArray[np.float32]
+USER = ("likes", "taste for the popular", "fit of the likes", "spread of the fit")
+ITEM = ("likes", "newest likes", "activity of who likes it")
+_NEWEST = 0.1
+_LARGEST = 2**15 - 1
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """By code. Vectors are whole numbers, so that their inner product is exact in every runtime, whatever the order of its sum: a tree
+    takes another branch for a difference in the last bit."""
+
+    users: Floats
+    items: Floats
+    user_vectors: NDArray[np.int16]
+    item_vectors: NDArray[np.int16]
+    """Of width 0 where there is no factorisation."""
+    scale: float
+    """Of an inner product."""
+
+    @property
+    def width(self) -> int:
+        return self.user_vectors.shape[1]
+
+    def fit(self, users: NDArray[Any], items: NDArray[Any]) -> Floats:
+        """How well each user goes with each item."""
+        exact = np.einsum("ij,ij->i", self.user_vectors[users].astype(np.float64), self.item_vectors[items].astype(np.float64))
+        found: Floats = (exact * self.scale).astype(np.float32)
+        return found
+
+    def fits(self, users: NDArray[Any]) -> NDArray[np.float32]:
+        """[users, codes of items], up to rounding."""
+        found: Floats = (self.user_vectors[users].astype(np.float32) * np.float32(self.scale)) @ self.item_vectors.astype(np.float32).T
+        return found
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        names = ("users", "items", "user_vectors", "item_vectors")
+        return {name: getattr(self, name) for name in names} | {"scale": np.array(self.scale)}
+
+
+def knowledge_of(arrays: Mapping[str, NDArray[Any]]) -> Knowledge:
+    users, items = (arrays[name].astype(np.float32) for name in ("users", "items"))
+    mine, theirs = (arrays[name].astype(np.int16) for name in ("user_vectors", "item_vectors"))
+    return Knowledge(users, items, mine, theirs, float(arrays["scale"]))
+
+
+def learn(pairs: Pairs, factors: Factors | None, whole: int) -> Knowledge:
+    """`whole`: how many likes there are in all; counts of a part of them are brought up to it."""
+    more = whole / max(1, len(pairs))
+    of_user, of_item = (
+        np.log1p(np.bincount(codes, minlength=count) * more)
+        for codes, count in ((pairs.users, pairs.user_count), (pairs.items, pairs.item_count))
+    )
+    newest = pairs.take(slice(round(len(pairs) * (1 - _NEWEST)), None) if pairs.in_order else slice(0, 0))
+    late = np.log1p(np.bincount(newest.items, minlength=pairs.item_count) * more)
+    users, items = (
+        [of_user, _mean(pairs.users, of_item[pairs.items], pairs.user_count)],
+        [of_item, late, _mean(pairs.items, of_user[pairs.users], pairs.item_count)],
+    )
+    mine, theirs = (np.zeros((count, 0), np.int16) for count in (pairs.user_count, pairs.item_count))
+    scale = 1.0
+    mean, spread = np.zeros(pairs.user_count), np.ones(pairs.user_count)
+    if factors is not None:
+        (mine, one), (theirs, other) = (_whole(side) for side in (factors.users, factors.items))
+        scale = one * other
+        mean, spread = _spread(mine, theirs, scale)
+    return Knowledge(np.stack([*users, mean, spread], 1).astype(np.float32), np.stack(items, 1).astype(np.float32), mine, theirs, scale)
+
+
+def _mean(of: NDArray[Any], values: NDArray[Any], count: int) -> NDArray[np.float64]:
+    """By code; who has none is like the mean of all."""
+    there = np.bincount(of, minlength=count)
+    found = np.bincount(of, weights=values, minlength=count) / np.maximum(there, 1)
+    return np.where(there > 0, found, values.mean() if len(values) else 0.0)
+
+
+def _whole(vectors: Floats) -> tuple[NDArray[np.int16], float]:
+    """As whole numbers, and what one is worth."""
+    step = max(float(np.abs(vectors).max(initial=0)), 1e-30) / _LARGEST
+    return np.round(vectors / step).astype(np.int16), step
+
+
+def _spread(users: NDArray[np.int16], items: NDArray[np.int16], scale: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of each user's fits over the known items: their mean and their standard deviation."""
+    mine, theirs = users.astype(np.float64), items[FIRST:].astype(np.float64)
+    middle = theirs.mean(axis=0)
+    apart = (theirs - middle).T @ (theirs - middle) / len(theirs)
+    variance = np.einsum("ij,jk,ik->i", mine, apart, mine, optimize=True)
+    return mine @ middle * scale, np.maximum(np.sqrt(np.maximum(variance, 0)) * scale, 1e-6)

@@ -1,0 +1,188 @@
+"""The columns of numbers that trees split: features and knowledge, as arrays and as nodes of the served graph, equal in the last bit.
+
+A number is a column, a vector of numbers as many. A code is a number too: codes are in the order of how often they are met. Several codes
+a row become how often each is there, where there are few, else how many there are, the most frequent and the rarest. Keys are told by
+what is known of them (`knowledge`), not by their codes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.features.columns import NULL
+from pipelines.features.graph import IR_VERSION, ML_OPSET, OPSET, Graph
+from pipelines.inputs.tables import Codes
+from pipelines.models.trees.ensemble import Trees
+from pipelines.models.trees.knowledge import ITEM, USER, Knowledge
+
+Floats = NDArray[np.float32]
+FEW = 64
+"""Codes that get a column each."""
+_OF_USER = 2
+"""Columns of a user that are told by themselves; the others tell what a fit is worth."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A feature: `length` of lists and vectors, `cardinality` of codes."""
+
+    name: str
+    length: int | None
+    cardinality: int | None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        if self.cardinality is None:
+            return (self.name,) if self.length is None else tuple(f"{self.name}[{at}]" for at in range(self.length))
+        if self.length is None:
+            return (self.name,)
+        if self.cardinality <= FEW:
+            return tuple(f"{self.name}={code}" for code in range(self.cardinality))
+        return tuple(f"{what} {self.name}" for what in ("count", "first", "last"))
+
+
+@dataclass(frozen=True)
+class Layout:
+    user: str
+    item: str
+    sources: tuple[Source, ...]
+    """Without the keys."""
+    fits: bool
+    """Whether there is a factorisation."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Their names."""
+        known = [*(f"user: {one}" for one in USER[:_OF_USER]), *(f"item: {one}" for one in ITEM)]
+        fit = ["fit", "fit among the user's"] if self.fits else []
+        return (*(name for one in self.sources for name in one.columns), *known, *fit)
+
+    def matrix(self, columns: Codes, knowledge: Knowledge) -> Floats:
+        """[rows, columns]."""
+        users, items = columns[self.user], columns[self.item]
+        parts = [_part(one, columns[one.name]) for one in self.sources]
+        of_user = knowledge.users[users]
+        parts += [of_user[:, :_OF_USER], knowledge.items[items]]
+        if self.fits:
+            fit = knowledge.fit(users, items)
+            parts += [fit[:, None], ((fit - of_user[:, 2]) / of_user[:, 3])[:, None]]
+        found: Floats = np.concatenate(parts, axis=1, dtype=np.float32)
+        return found
+
+    def lower(self, knowledge: Knowledge, trees: Trees, probability: bool) -> Any:
+        """The ONNX model from features to `score`."""
+        from onnx import helper
+
+        made = _Nodes(self)
+        parts = [made.part(one) for one in self.sources] + made.known(knowledge)
+        made.add("Concat", *parts, output="matrix", axis=1)
+        made.nodes.append(trees.node("matrix", "sums"))
+        last = made.add("Sigmoid", "sums") if probability else "sums"
+        made.add("Reshape", last, made.array("flat", np.array([-1], np.int64)), output="score")
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
+        return helper.make_model(made.graph(), opset_imports=opsets, ir_version=IR_VERSION, producer_name="eyas")
+
+
+def layout_of(graph: Graph, fits: bool) -> Layout:
+    found = [Source(one.name, one.width, one.cardinality) for one in graph.features if one.name not in (graph.user, graph.item)]
+    return Layout(graph.user, graph.item, tuple(found), fits)
+
+
+def _part(source: Source, values: NDArray[Any]) -> Floats:
+    if source.cardinality is None or source.length is None:
+        numbers: Floats = values.reshape(len(values), -1).astype(np.float32)
+        return numbers
+    if source.cardinality <= FEW:
+        flat = np.arange(len(values))[:, None] * source.cardinality + values
+        counted = np.bincount(flat.ravel(), minlength=len(values) * source.cardinality)
+        found: Floats = counted.reshape(len(values), -1).astype(np.float32)
+        found[:, NULL] = 0
+        return found
+    there = values != NULL
+    first = np.where(there, values, source.cardinality).min(axis=1)
+    three: Floats = np.stack([there.sum(axis=1), first, values.max(axis=1)], 1).astype(np.float32)
+    return three
+
+
+class _Nodes:
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.nodes: list[Any] = []
+        self.weights: dict[str, NDArray[Any]] = {}
+
+    def add(self, kind: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
+        from onnx import helper
+
+        output = output or f"trees/{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, list(inputs), [output], name=f"trees/{kind}_{len(self.nodes)}", **attributes))
+        return output
+
+    def array(self, name: str, values: NDArray[Any]) -> str:
+        self.weights[f"trees/{name}"] = values
+        return f"trees/{name}"
+
+    def number(self, name: str) -> str:
+        from onnx import TensorProto
+
+        return self.add("Cast", name, to=TensorProto.FLOAT)
+
+    def upright(self, name: str) -> str:
+        return self.add("Unsqueeze", name, self.array("second_axis", np.array([1], np.int64)))
+
+    def part(self, source: Source) -> str:
+        if source.cardinality is None:
+            return source.name if source.length is not None else self.upright(source.name)
+        if source.length is None:
+            return self.upright(self.number(source.name))
+        axes = self.array("second_axis", np.array([1], np.int64))
+        if source.cardinality <= FEW:
+            each = np.eye(source.cardinality, dtype=np.float32)
+            each[NULL] = 0
+            rows = self.add("Gather", self.array(f"each/{source.name}", each), source.name)
+            return self.add("ReduceSum", rows, axes, keepdims=0)
+        nothing = self.array("nothing", np.array(NULL, np.int32))
+        behind = self.array(f"behind/{source.name}", np.array(source.cardinality, np.int32))
+        none = self.add("Equal", source.name, nothing)
+        first = self.add("ReduceMin", self.add("Where", none, behind, source.name), axes=[1], keepdims=1)
+        last = self.add("ReduceMax", source.name, axes=[1], keepdims=1)
+        count = self.add("ReduceSum", self.number(self.add("Not", none)), axes, keepdims=1)
+        return self.add("Concat", count, self.number(first), self.number(last), axis=1)
+
+    def known(self, knowledge: Knowledge) -> list[str]:
+        from onnx import TensorProto
+
+        user, item = self.layout.user, self.layout.item
+        parts = [
+            self.add("Gather", self.array("users", knowledge.users[:, :_OF_USER]), user),
+            self.add("Gather", self.array("items", knowledge.items), item),
+        ]
+        if not self.layout.fits:
+            return parts
+        sides = [
+            self.add("Cast", self.add("Gather", self.array(name, vectors), key), to=TensorProto.DOUBLE)
+            for name, vectors, key in (("vectors/user", knowledge.user_vectors, user), ("vectors/item", knowledge.item_vectors, item))
+        ]
+        axes = self.array("second_axis", np.array([1], np.int64))
+        exact = self.add("ReduceSum", self.add("Mul", *sides), axes, keepdims=1)
+        fit = self.number(self.add("Mul", exact, self.array("scale", np.array(knowledge.scale, np.float64))))
+        mean, spread = (
+            self.add("Gather", self.array(name, np.ascontiguousarray(knowledge.users[:, at : at + 1])), user)
+            for name, at in (("fits/mean", 2), ("fits/spread", 3))
+        )
+        return [*parts, fit, self.add("Div", self.add("Sub", fit, mean), spread)]
+
+    def graph(self) -> Any:
+        from onnx import TensorProto, helper, numpy_helper
+
+        layout = self.layout
+        inputs = [helper.make_tensor_value_info(name, TensorProto.INT32, ["N"]) for name in (layout.user, layout.item)]
+        for one in layout.sources:
+            kind = TensorProto.FLOAT if one.cardinality is None else TensorProto.INT32
+            inputs.append(helper.make_tensor_value_info(one.name, kind, ["N"] if one.length is None else ["N", one.length]))
+        score = helper.make_tensor_value_info("score", TensorProto.FLOAT, ["N"])
+        weights = [numpy_helper.from_array(np.ascontiguousarray(array), name) for name, array in self.weights.items()]
+        return helper.make_graph(self.nodes, "trees", inputs, [score], weights)

@@ -1,0 +1,162 @@
+"""A trained model of trees: the library's own file where it has one that is no pickle, else arrays; what is known of the keys beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.inputs.tables import Codes
+from pipelines.models.family import MODEL, Fetch
+from pipelines.models.tables import Table
+from pipelines.models.trees.ensemble import Trees, trees_of
+from pipelines.models.trees.knowledge import ITEM, USER, Knowledge, knowledge_of
+from pipelines.models.trees.layout import Layout, Source
+from shared.domain.errors import BadData
+
+FAMILY = "gbm"
+KNOWLEDGE = "knowledge.npz"
+FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt", "forest": "trees.npz"}
+MEANINGS = {
+    "logistic": "how likely the user likes the item, between 0 and 1; negatives that were drawn shift it, so compare it, don't read it",
+    "rank": "how high the item stands among what is shown to the same user: a score that compares, and has no zero",
+    "forest": "the share of likes among rows like this one, between 0 and 1; drawn negatives shift it, so compare it, don't read it",
+}
+_AT_ONCE = 65_536
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class TreeModel:
+    """Implements Trained."""
+
+    library: str
+    objective: str
+    layout: Layout
+    knowledge: Knowledge
+    stored: bytes
+    """The library's file; of a forest none."""
+    arrays: Trees | None = None
+    """Of a forest."""
+
+    @property
+    def meaning(self) -> str:
+        return MEANINGS["forest" if self.library == "forest" else self.objective]
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        known, layout = self.knowledge, self.layout
+        sides = ((layout.user, known.users), (layout.item, known.items))
+        return tuple(Table(name, len(one), one.shape[1] + known.width, None) for name, one in sides)
+
+    @cached_property
+    def _booster(self) -> Any:
+        if self.library == "xgboost":
+            from pipelines.models.trees import by_xgboost
+
+            return by_xgboost.load(self.stored)
+        from pipelines.models.trees import by_lightgbm
+
+        return by_lightgbm.load(self.stored)
+
+    @cached_property
+    def trees(self) -> Trees:
+        """Whichever library they are of."""
+        if self.arrays is not None:
+            return self.arrays
+        if self.library == "xgboost":
+            from pipelines.models.trees import by_xgboost
+
+            return by_xgboost.trees(self._booster)
+        from pipelines.models.trees import by_lightgbm
+
+        return by_lightgbm.trees(self._booster)
+
+    def save(self, folder: Path) -> dict[str, Path]:
+        described, known, trees = folder / MODEL, folder / KNOWLEDGE, folder / FILES[self.library]
+        if self.arrays is None:
+            trees.write_bytes(self.stored)
+        else:
+            with trees.open("wb") as stream:
+                np.savez(stream, **self.arrays.arrays)
+        with known.open("wb") as stream:
+            np.savez(stream, **self.knowledge.arrays)
+        facts = {"library": self.library, "objective": self.objective, **asdict(self.layout), "columns": self.layout.columns}
+        digests = {path.name: _digest(path) for path in (known, trees)}
+        described.write_text(json.dumps({"version": 1, "family": FAMILY} | facts | {"sha256": digests}, indent=1))
+        return {MODEL: described, KNOWLEDGE: known, trees.name: trees}
+
+    def score(self, columns: Codes) -> Floats:
+        count = len(columns[self.layout.user])
+        parts = [self._scored({name: column[at : at + _AT_ONCE] for name, column in columns.items()}) for at in range(0, count, _AT_ONCE)]
+        return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+
+    def _scored(self, columns: Codes) -> Floats:
+        margin = self.margin(self.layout.matrix(columns, self.knowledge))
+        return shown(margin, self.probability)
+
+    def margin(self, matrix: Floats) -> Floats:
+        """By the library that grew them."""
+        if self.library == "xgboost":
+            from pipelines.models.trees import by_xgboost
+
+            return by_xgboost.margin(self._booster, matrix)
+        if self.library == "lightgbm":
+            from pipelines.models.trees import by_lightgbm
+
+            return by_lightgbm.margin(self._booster, matrix)
+        return self.trees.score(matrix)
+
+    @property
+    def probability(self) -> bool:
+        """Whether a margin has to become one."""
+        return self.library != "forest" and self.objective == "logistic"
+
+    def lower(self) -> Any:
+        return self.layout.lower(self.knowledge, self.trees, self.probability)
+
+    def embeddings(self, codes: Codes) -> None:
+        """None: trees look at user and item together."""
+
+
+def shown(margin: Floats, probability: bool) -> Floats:
+    """The score."""
+    if not probability:
+        return margin
+    low = np.exp(-np.abs(margin))
+    found: Floats = np.where(margin >= 0, 1, low) / (1 + low)
+    return found.astype(np.float32)
+
+
+def load(fetch: Fetch) -> TreeModel:
+    """Nothing that is damaged comes before a library's parser."""
+    said = json.loads(fetch(MODEL).read_text())
+    library = str(said["library"])
+    if library not in FILES:
+        raise BadData(f"{MODEL}: '{library}' is no library that grows trees here")
+    paths = {name: fetch(name) for name in (KNOWLEDGE, FILES[library])}
+    for name, path in paths.items():
+        if _digest(path) != said["sha256"].get(name):
+            raise BadData(f"{name}: it is not the file that {MODEL} was written with: it is damaged, or of another model")
+    layout = Layout(said["user"], said["item"], tuple(Source(**one) for one in said["sources"]), said["fits"])
+    with np.load(paths[KNOWLEDGE], allow_pickle=False) as stored:
+        known = knowledge_of(stored)
+    if known.users.shape[1:] != (len(USER),) or known.items.shape[1:] != (len(ITEM),) or known.item_vectors.shape[1] != known.width:
+        raise BadData(f"{KNOWLEDGE}: its tables are not those of this release")
+    if library == "forest":
+        with np.load(paths[FILES[library]], allow_pickle=False) as stored:
+            model = TreeModel(library, said["objective"], layout, known, b"", trees_of(stored))
+    else:
+        model = TreeModel(library, said["objective"], layout, known, paths[FILES[library]].read_bytes())
+    model.trees.check(len(layout.columns))
+    return model
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

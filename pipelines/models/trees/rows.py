@@ -1,0 +1,228 @@
+"""The rows that trees are grown on: dealt into folds, negatives drawn for them, described by what the other folds' likes tell."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipelines.data.stable_hash import stable_hash
+from pipelines.inputs.batches import Batch, Batches
+from pipelines.loaders.columns import Column
+from pipelines.models.mf import fill
+from pipelines.models.trees.growing import Part
+from pipelines.models.trees.knowledge import Knowledge, learn
+from pipelines.models.trees.layout import Layout
+from pipelines.training.als import Factors, Terms, begin, sweeps
+from pipelines.training.als_choice import choose_strength
+from pipelines.training.likes import Pairs
+from shared.contracts.families import GbmParams, MfParams
+from shared.domain.errors import Invalid
+
+ROWS = 65_536
+"""Of a part, about."""
+_CELLS = 1 << 22
+_ROW_GROUP = 65_536
+Draw = Callable[[Mapping[str, Column], np.random.Generator], NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of all likes, and of all but each fold's."""
+
+    whole: Knowledge
+    without: tuple[Knowledge, ...]
+
+
+def find_out(pairs: Pairs, params: GbmParams, seed: int, log: logging.Logger) -> Known:
+    """The regularisation is chosen once."""
+    strength = choose_strength(pairs, params.width, MfParams().unobserved, seed, log) if params.width else 0.0
+
+    def of(some: Pairs) -> Knowledge:
+        return learn(some, factorised(some, params.width, strength, seed) if params.width else None, len(pairs))
+
+    codes = pl.DataFrame({"user": pairs.users, "item": pairs.items})
+    fold = codes.select(fold_of(pl.col("user"), pl.col("item"), params.folds, seed)).to_series().to_numpy()
+    without = []
+    for number in range(params.folds):
+        rest = pairs.take(np.flatnonzero(fold != number))
+        if not len(rest):
+            raise Invalid(f"model.params.folds: so few likes ({len(pairs):,}) can't be dealt into {params.folds} parts: gather more first")
+        without.append(of(rest))
+        log.info("what is known without fold %d of %d", number + 1, params.folds)
+    return Known(of(pairs), tuple(without))
+
+
+def factorised(pairs: Pairs, width: int, strength: float, seed: int) -> Factors:
+    factors = begin(pairs.user_count, pairs.item_count, width, seed)
+    usual = MfParams()
+    for _ in sweeps(pairs, factors, Terms(usual.unobserved, strength), usual.sweeps):
+        pass
+    fill(factors, pairs)
+    return factors
+
+
+def fold_of(user: pl.Expr, item: pl.Expr, folds: int, seed: int) -> pl.Expr:
+    """By code."""
+    mixed = stable_hash(stable_hash(user.cast(pl.Int64) + pl.lit(seed, pl.Int64)).reinterpret(signed=True) ^ item.cast(pl.Int64))
+    return (mixed % pl.lit(folds, pl.UInt64)).alias("fold")
+
+
+def deal(rows: Path, item_codes: NDArray[Any], folds: int, seed: int, folder: Path) -> tuple[Path | None, ...]:
+    """A file for each fold that has rows, a user's together."""
+    items = pl.LazyFrame({"item_row": np.arange(len(item_codes), dtype=np.int32), "~item": item_codes})
+    whole = pl.scan_parquet(rows)
+    kind = whole.collect_schema()["item_row"]
+    joined = whole.join(items.with_columns(pl.col("item_row").cast(kind)), on="item_row", how="left", maintain_order="left")
+    dealt = joined.with_columns(fold_of(pl.col("user_code"), pl.col("~item"), folds, seed)).drop("~item")
+    found: list[Path | None] = []
+    for number in range(folds):
+        path = folder / f"fold-{number}.parquet"
+        one = dealt.filter(pl.col("fold") == number).drop("fold").sort("user_code", maintain_order=True)
+        one.sink_parquet(path, row_group_size=_ROW_GROUP, compression="lz4", statistics=False)
+        found.append(path if pl.scan_parquet(path).select(pl.len()).collect().item() else None)
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Popular:
+    """Rows of the catalogue as often as they are liked, and once more each."""
+
+    likes: NDArray[np.float64]
+
+    def __call__(self, rows: Mapping[str, Column], random: np.random.Generator) -> NDArray[Any]:
+        found: NDArray[Any] = np.searchsorted(self._ends, random.random(_count(rows)) * self._ends[-1], side="right")
+        return found
+
+    @cached_property
+    def _ends(self) -> NDArray[np.float64]:
+        return np.cumsum(self.likes + 1)
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """What the factorisation finds for a user, without what the user likes."""
+
+    knowledge: Knowledge
+    items: NDArray[np.int32]
+    """Their codes, by row of the catalogue."""
+    likes: Pairs
+    count: int
+
+    def __call__(self, rows: Mapping[str, Column], random: np.random.Generator) -> NDArray[Any]:
+        users = np.asarray(rows["user_code"])
+        distinct, place = np.unique(users, return_inverse=True)
+        count = min(self.count, len(self.items))
+        step = max(1, _CELLS // len(self.items))
+        parts = [self._best(distinct[at : at + step], count) for at in range(0, len(distinct), step)]
+        best = np.concatenate(parts) if parts else np.zeros((0, count), np.int64)
+        found: NDArray[Any] = best[place, random.integers(0, count, len(users))]
+        return found
+
+    def _best(self, users: NDArray[Any], count: int) -> NDArray[Any]:
+        scores = self.knowledge.fits(users)
+        liked = self._liked.rows(users)
+        scores[np.repeat(np.arange(len(users)), liked.lengths), liked.others] = -np.inf
+        found: NDArray[Any] = np.argpartition(-scores[:, self.items], count - 1, axis=1)[:, :count]
+        return found
+
+    @cached_property
+    def _liked(self) -> Any:
+        return self.likes.by_user()
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Half of the rows get theirs by the one, half evenly."""
+
+    one: Draw
+    items: int
+
+    def __call__(self, rows: Mapping[str, Column], random: np.random.Generator) -> NDArray[Any]:
+        first, even = self.one(rows, random), random.integers(0, self.items, _count(rows))
+        return np.where(random.random(len(even)) < 0.5, first, even)
+
+
+def _count(rows: Mapping[str, Column]) -> int:
+    return len(np.asarray(rows["user_code"]))
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How negatives are drawn."""
+
+    params: GbmParams
+    popularity: NDArray[np.float64]
+    items: NDArray[np.int32]
+    likes: Pairs
+
+    def by(self, knowledge: Knowledge) -> Draw | None:
+        params = self.params
+        if params.among == "popular":
+            return Popular(self.popularity)
+        if params.among == "all" or not params.negatives:
+            return None
+        found = Retrieved(knowledge, self.items, self.likes, params.candidates)
+        return found if params.among == "retrieved" else Mixed(found, len(self.items))
+
+
+@dataclass(frozen=True)
+class Described:
+    """Rows of all folds as parts of a matrix, the same ones each time that they are asked for; held where they fit into `memory`."""
+
+    layout: Layout
+    folds: tuple[tuple[Batches, Knowledge], ...]
+    grouped: bool
+    memory: int
+
+    def __call__(self) -> Iterator[Part]:
+        if self._fits:
+            yield from self._held
+        else:
+            yield from self._made()
+
+    @property
+    def rows(self) -> int:
+        return sum(one.rows_per_epoch() for one, _ in self.folds)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all."""
+        return self.rows * (4 * len(self.layout.columns) + 12)
+
+    @property
+    def _fits(self) -> bool:
+        return self.size <= self.memory
+
+    @cached_property
+    def _held(self) -> list[Part]:
+        return list(self._made())
+
+    def _made(self) -> Iterator[Part]:
+        for batches, knowledge in self.folds:
+            for batch in batches.epoch(0):
+                yield self._part(batch, knowledge)
+
+    def _part(self, batch: Batch, knowledge: Knowledge) -> Part:
+        users = batch.columns[self.layout.user].astype(np.int64)
+        columns, labels = batch.columns, batch.labels
+        if self.grouped:
+            order = np.argsort(users, kind="stable")
+            columns, labels, users = {name: one[order] for name, one in columns.items()}, labels[order], users[order]
+        return Part(self.layout.matrix(columns, knowledge), labels, users)
+
+
+def described(whole: Batches, files: tuple[Path | None, ...], known: Known, layout: Layout, drawing: Drawing, memory: int) -> Described:
+    """`whole` has all but the file."""
+    some = []
+    for path, knowledge in zip(files, known.without, strict=True):
+        if path is not None:
+            some.append((replace(whole, path=path, batch_size=ROWS, shuffle=False, draw=drawing.by(knowledge)), knowledge))
+    return Described(layout, tuple(some), drawing.params.objective == "rank", memory)
