@@ -8,7 +8,7 @@ IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
 # What the lock doesn't have. uv would take what an index has; pip takes a build for this CPU where PIP_FIND_LINKS names a folder that has one.
 BESIDE = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock
-TORCH = $(BESIDE) $$(sed -n 's/^ *"\(torch==[^"]*\)",*$$/\1/p' pyproject.toml)
+TORCH = $(BESIDE) $$(sed -n 's/^ *"\(torch==[^"]*\)",*$$/\1/p' pyproject.toml) && $(BESIDE) --no-deps $$(sed -n '/^sharding = \[/,/^\]/s/^ *"\(.*\)",*$$/\1/p' pyproject.toml)
 JAX = $(BESIDE) $$(sed -n 's/^ *"\(jax\(lib\)*==[^"]*\)",*$$/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help

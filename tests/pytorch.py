@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 MISSING = "PyTorch is missing: make setup-torch"
+SHARDING = "TorchRec is missing: make setup-torch (rm .venv/.torch first, if PyTorch is there)"
 
 
 def torch() -> Any:
@@ -19,3 +20,11 @@ def torch() -> Any:
             pytest.fail(MISSING)
         pytest.skip(MISSING, allow_module_level=True)
     return importlib.import_module("torch")
+
+
+def torchrec() -> None:
+    """Inside of a test."""
+    if find_spec("torchrec") is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(SHARDING)
+        pytest.skip(SHARDING)

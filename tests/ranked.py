@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.models.neural.weights import begin_layers
 from pipelines.training.group import Group
 from pipelines.training.ranks import MEET, RANK, RANKS, Rank
 from tests import neural
@@ -33,6 +34,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "penalty": {"penalty": 0.1},
     "half": {"half": True},
 }
+SHARDED: dict[str, tuple[Any, str]] = {
+    f"{shard}_{optimizer}": (shard, optimizer)
+    for shard, optimizer in [("row", "sgd"), ("row", "adagrad"), ("column", "sgd"), ("table", "sgd"), ("table", "adagrad")]
+}
+SHARDED |= {f"{name}_{shard}": (shard, "sgd") for name, shard in [("everything", "row"), ("wide_deep", "table"), ("towers", "column")]}
+"""By how tables lie, and the optimizer. With one process they lie in it as ever."""
 """`everything` has batch norm and dropout, `towers` hold rows of a whole batch against each other."""
 
 
@@ -82,20 +89,34 @@ def main() -> None:
 
 
 def steps(framework: Any, name: str, group: Group | None) -> dict[str, Any]:
+    from pipelines.models.neural.sharded_step import Apartness, ShardedStep
     from pipelines.models.neural.step import LOGISTIC, How, NeuralStep
 
+    of, (shard, optimizer) = name.rpartition("_")[0], SHARDED.get(name, (None, ""))
+    kind = name if shard is None else of
     made = {"everything": lambda: neural.everything(0.3), "dlrm": neural.dlrm, "wide_deep": neural.wide_deep, "towers": neural.towers}
-    architecture = made.get(name, neural.mlp)()
-    loss = neural.in_batch() if name == "towers" else LOGISTIC
+    architecture = made.get(kind, neural.mlp)()
+    loss = neural.in_batch() if kind == "towers" else LOGISTIC
     first = neural.begin(architecture, 7 if group is None or group.leads else 8)
-    step = NeuralStep(framework, architecture, first, How(learning_rate=0.02, **VARIANTS[name]), loss, group)
+    how = How(learning_rate=0.02, seed=7, **(VARIANTS[name] if shard is None else {"optimizer": optimizer}))
+    step = NeuralStep(framework, architecture, first, how, loss, group)
+    if shard is not None and group is not None:
+        drawn = optimizer == "sgd"
+        first = begin_layers(architecture, 7) if drawn else first
+        step = ShardedStep(framework, architecture, first, how, loss, group, Apartness(shard, not drawn, Path(sys.argv[1]).parent))
     losses = [float(step(neural.batch(seed, rows))) for seed, rows in enumerate(SIZES)]
     step.check_same()
     kept = step.state()
     again = [float(step(neural.batch(seed))) for seed in (20, 21)]
     step.restore(kept)
     repeated = np.array([again, [float(step(neural.batch(seed))) for seed in (20, 21)]])
-    return {"losses": np.array(losses), "repeated": repeated, **{f"weights/{path}": one for path, one in step.weights().items()}}
+    apart = {} if shard is None else {"apart": np.array(step.apart())}
+    return {
+        "losses": np.array(losses),
+        "apart": np.array(apart),
+        "repeated": repeated,
+        **{f"weights/{path}": one for path, one in step.weights().items()},
+    }
 
 
 if __name__ == "__main__":

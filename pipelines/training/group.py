@@ -58,7 +58,7 @@ class Group:
 
         self._torch, self._group, self._summed, rank = torch, group, _function(self), self.rank
         patience = timedelta(seconds=rank.patience)
-        with self._not_alone("meeting"):
+        with self.not_alone("meeting"):
             self._store = group.TCPStore(rank.host, rank.port, rank.count, rank.leads, timeout=timedelta(seconds=MEETING))
             self._store.set(f"gpus/{rank.number}", str(self._gpus()))
             own = all(int(self._store.get(f"gpus/{one}")) for one in range(rank.count))
@@ -72,7 +72,7 @@ class Group:
 
     def close(self) -> None:
         """When all have done their part. Rank 0 stays until the others know."""
-        with self._not_alone("parting"):
+        with self.not_alone("parting"):
             self._group.barrier()
             if not self.leads:
                 self._store.set(f"parted/{self.rank.number}", "")
@@ -88,11 +88,11 @@ class Group:
         self._turn += 1
         key = f"turn/{self._turn}"
         if not self.leads:
-            with self._not_alone("waiting for rank 0"):
+            with self.not_alone("waiting for rank 0"):
                 return json.loads(self._waited(key))
         with self._pulse():
             found = work()
-        with self._not_alone("telling the others"):
+        with self.not_alone("telling the others"):
             self._store.set(key, json.dumps(found))
         return found
 
@@ -131,13 +131,22 @@ class Group:
     def given(self, tensors: Sequence[Any]) -> None:
         """Rank 0's, in place of each rank's own."""
         torch = self._torch
-        with self._not_alone("taking over rank 0's weights"), torch.no_grad():
+        with self.not_alone("taking over rank 0's weights"), torch.no_grad():
             for one in tensors:
                 flat = one.detach().reshape(-1).contiguous()
                 bits = flat.view(torch.uint8)
                 self._group.broadcast(bits, 0)
                 self.sent += len(bits)
                 one.detach().copy_(flat.reshape(one.shape))
+
+    def carried(self, tensor: Any, origin: int, to: int) -> None:
+        """What one rank has into the memory of another one: both call it, and the others needn't."""
+        with self.not_alone("moving rows of a table"):
+            if self.rank.number == origin != to:
+                self.sent += tensor.numel() * tensor.element_size()
+                self._group.send(tensor, to)
+            elif self.rank.number == to != origin:
+                self._group.recv(tensor, origin)
 
     def check_same(self, tensors: Sequence[Any]) -> None:
         """Whether all hold the same. RuntimeError, in all of them, where one doesn't."""
@@ -146,7 +155,7 @@ class Group:
             whole.update(one.detach().cpu().contiguous().numpy().tobytes())
         self._turn += 1
         number, count = self.rank.number, self.rank.count
-        with self._not_alone("comparing weights"):
+        with self.not_alone("comparing weights"):
             self._store.set(f"digest/{self._turn}/{number}", whole.hexdigest())
             digests = [self._waited(f"digest/{self._turn}/{one}").decode() for one in range(count)]
         if odd := [one for one in range(count) if digests[one] != digests[0]]:
@@ -155,7 +164,7 @@ class Group:
     def reduced(self, tensor: Any) -> Any:
         """The same memory, summed up over all ranks."""
         self.sent += tensor.numel() * tensor.element_size()
-        with self._not_alone("a step"):
+        with self.not_alone("a step"):
             self._group.all_reduce(tensor)
         return tensor
 
@@ -196,7 +205,8 @@ class Group:
             thread.join()
 
     @contextmanager
-    def _not_alone(self, when: str) -> Iterator[None]:
+    def not_alone(self, when: str) -> Iterator[None]:
+        """Around whatever the others take part in."""
         try:
             yield
         except RuntimeError as error:

@@ -16,7 +16,7 @@ import pytest
 from shared.contracts.stage import Manifest
 from tests.crash.test_etl_kills import write_world
 from tests.crash.test_train_kills import Stages, numbers
-from tests.pytorch import torch
+from tests.pytorch import torch, torchrec
 from tests.unit.pipelines.recommender import spec
 
 torch()
@@ -115,6 +115,29 @@ def test_a_killed_rank_ends_the_stage_and_the_next_try_ends_as_if_nothing_had_be
     assert found.facts["losses"] == manifest.facts["losses"] and numbers(found) == numbers(manifest)
     ours = world.weights(found, world.folder / f"weights-{run}")
     assert all(np.array_equal(ours[name], one) for name, one in weights.items())
+
+
+@pytest.mark.requirement("G-24", "N-05")
+def test_tables_by_rows_over_two_processes_are_published_whole_after_a_kill_too(world: World) -> None:
+    torchrec()
+    world.say(1, optimizer="adagrad")
+    one, _ = world.trained("whole")
+    world.say(2, optimizer="adagrad", shard="row")
+    with world.begun("train", "apart", 1, etl=world.etl.files) as process:
+        said = [*until_an_epoch_ended(process)]
+        rank_of(process.pid, 0).send_signal(signal.SIGKILL)
+        assert process.stdout is not None
+        said += process.stdout
+        assert process.wait(60) == 1
+    assert "rank 0 of 2 was killed by signal 9" in said[-1]
+    assert any(re.search(r"tables by row: \d\.\d of \d\.\d MB lie here", line) for line in said)
+    found, text = world.trained("apart", 2)
+    assert "going on from the checkpoint of apart-train-1" in text
+    assert found.facts["processes"]["shard"] == "row"
+    np.testing.assert_allclose(found.facts["losses"], one.facts["losses"], atol=1e-4, rtol=0)
+    ours, theirs = (world.weights(made, world.folder / f"weights-{made.run}") for made in (found, one))
+    for name, whole in theirs.items():
+        np.testing.assert_allclose(ours[name], whole, atol=0.02)
 
 
 @pytest.mark.requirement("G-27")

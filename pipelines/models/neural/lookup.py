@@ -82,8 +82,8 @@ class Reader:
         self._last = np.empty(fused.rows, np.int32)
 
     def __call__(self, columns: Codes) -> Reading:
-        single = [_codes(columns, table) + start for table, start in self._starts(self.fused.single)]
-        found = [(table, *_values(_codes(columns, table), start)) for table, start in self._starts(self.fused.lists)]
+        single = [codes_of(columns, table) + start for table, start in self._starts(self.fused.single)]
+        found = [(table, *values_of(codes_of(columns, table), start)) for table, start in self._starts(self.fused.lists)]
         whole = np.concatenate([*single, *(values for _, values, _ in found)])
         rows, places = self._distinct(whole)
         at = sum(map(len, single))
@@ -106,7 +106,7 @@ class Reader:
         return codes[own], order[last]
 
 
-def _codes(columns: Codes, table: Table) -> Ints:
+def codes_of(columns: Codes, table: Table) -> Ints:
     codes = np.asarray(columns[table.column], np.int32)
     if codes.size and int(codes.view(np.uint32).max()) >= table.cardinality:
         odd = codes.max() if codes.max() >= table.cardinality else codes.min()
@@ -114,7 +114,7 @@ def _codes(columns: Codes, table: Table) -> Ints:
     return codes
 
 
-def _values(codes: Ints, start: int) -> tuple[Ints, Ints]:
+def values_of(codes: Ints, start: int = 0) -> tuple[Ints, Ints]:
     """All that is no padding, row after row, and how many each row has."""
     there = codes != NULL
     return codes[there] + np.int32(start), there.sum(axis=1, dtype=np.int32)

@@ -70,11 +70,8 @@ class NeuralStep:
         self.name, self.architecture, self.how = framework.name, architecture, how
         self._on, self._loss, self._group = framework, loss, group
         self._share = Share(0, 1, 1)
-        self._fused = fuse(architecture.tables, apart=not how.fused)
-        self._readers = [Reader(one) for one in self._fused]
-        self._tables = [framework.table(one.joined(weights)) for one in self._fused]
         self._optimizer = rows_of(how.optimizer, how.learning_rate)
-        self._slots = [self._begun(one) for one in self._fused]
+        self._begin_tables(weights)
         network = architecture.network
         self._dense = {path: _variable(weights[path], path) for path in network.weights(architecture.features)}
         self._moving = {path: _variable(weights[path], path, trainable=False) for path in architecture.moving}
@@ -89,6 +86,12 @@ class NeuralStep:
         self._plain: Weights | None = None
         if group is not None:
             group.given(self._all())
+
+    def _begin_tables(self, weights: Weights) -> None:
+        self._fused = fuse(self.architecture.tables, apart=not self.how.fused)
+        self._readers = [Reader(one) for one in self._fused]
+        self._tables = [self._on.table(one.joined(weights)) for one in self._fused]
+        self._slots = [self._begun(one) for one in self._fused]
 
     def __call__(self, batch: Batch) -> Any:
         self._plain, self._last = None, batch.columns
@@ -107,7 +110,7 @@ class NeuralStep:
 
     def apart(self, most: int = 4_096) -> float:
         """How far the framework's scores of the last batch are from those of the arrays that it trained."""
-        if not self._last:
+        if not self._last or (self._group is not None and not self._group.leads):
             return 0.0
         columns = {name: column[:most] for name, column in self._last.items()}
         return float(np.abs(self.score(columns) - self.own_score(columns)).max())
@@ -136,7 +139,11 @@ class NeuralStep:
         for fused, slots in zip(self._fused, self._slots, strict=True):
             for name, slot in slots.items():
                 found |= {f"{name}/{path}": array for path, array in fused.parted(self._on.array(slot)).items()}
-        return found | {f"optimizer/{at}": _array(one) for at, one in enumerate(self._others())}
+        return found | self._optimizer_state()
+
+    def _optimizer_state(self) -> dict[str, NDArray[Any]]:
+        """The network's."""
+        return {f"optimizer/{at}": _array(one) for at, one in enumerate(self._others())}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         self._plain = None

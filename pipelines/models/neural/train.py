@@ -14,8 +14,10 @@ from pipelines.models.neural.losses import Loss
 from pipelines.models.neural.model import NeuralModel
 from pipelines.models.neural.network import Norm
 from pipelines.models.neural.resident import ResidentStep
+from pipelines.models.neural.sharded_step import Apartness, ShardedStep
+from pipelines.models.neural.sharded_tables import check_engine
 from pipelines.models.neural.step import LOGISTIC, How, NeuralStep
-from pipelines.models.neural.weights import WEIGHTS, Weights, begin, grow, load_weights
+from pipelines.models.neural.weights import WEIGHTS, Weights, begin, begin_layers, grow, load_weights
 from pipelines.models.tables import Table
 from pipelines.training.course import Wants, run
 from pipelines.training.group import Group
@@ -48,20 +50,28 @@ def train_neural(
     """`params`: None where the loss holds a batch's positives against each other. `penalty`: what the squares of looked-up vectors count in
     the loss. `first`: what a run that has no parent begins from."""
     report_sizes(architecture.tables, task.log)
-    group = None if task.rank is None else Group(task.rank)
+    group, shard = None if task.rank is None else Group(task.rank), task.model.train.shard
 
     def begun() -> NeuralStep:
         task.log.info("starting %s", {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}[task.model.framework])
         framework = load_framework(task.model.framework)
         if task.model.train.compile and (missing := framework.missing_compiler()):
             raise Invalid(f"model.train.compile: {missing}: leave it out, or give the stage an image that has one")
-        if task.model.train.shard is not None:
-            raise Invalid("model.train.shard: tables aren't spread over processes yet: leave it out")
+        if shard is not None:
+            check_engine()
         if group is not None:
             check_parted(task.model.train, architecture, loss)
             group.meet()
             task.log.info("rank %d of %d, by %s", group.rank.number, group.rank.count, group.backend)
         follows = group is not None and not group.leads
+        if group is not None and shard is not None:
+            given = task.parent is not None or first is not None
+            layers_alone = follows or not given
+            weights = begin_layers(architecture, task.model.train.seed) if layers_alone else first_weights(task, architecture, first)
+            apartness = Apartness(shard, given, task.rows.parent)
+            apart = ShardedStep(framework, architecture, weights, how(task.model.train, penalty), loss, group, apartness)
+            task.log.info("tables by %s: %.1f of %.1f MB lie here", shard, apart.bytes_here / 1e6, _bytes(architecture.tables) / 1e6)
+            return apart
         weights = begin(architecture, task.model.train.seed) if follows else first_weights(task, architecture, first)
         kind = ResidentStep if task.model.train.resident else NeuralStep
         return kind(framework, architecture, weights, how(task.model.train, penalty), loss, group)
@@ -72,19 +82,20 @@ def train_neural(
     )
     done = run(task, wants, begun, ALONE if group is None else group)
     done.step.check_same()
+    weights = done.step.weights()
+    check_equal(done.step)
     if group is not None:
         group.close()
         if not group.leads:
             raise PartDone
-    check_equal(done.step)
     metrics = done.metrics | {"train.parameters": float(architecture.parameters)}
     facts = {"framework": done.step.name, "embeddings": sizes(architecture.tables)} | done.facts
     if group is not None:
-        facts |= {"processes": {"count": group.rank.count, "backend": group.backend, "sent_bytes": group.sent}}
+        facts |= {"processes": {"count": group.rank.count, "backend": group.backend, "sent_bytes": group.sent, "shard": shard}}
     if done.step.scale is not None:
         metrics["train.skipped_steps"] = float(done.step.scale.skipped)
         facts["loss_scale"] = done.step.scale.value
-    return Fitted(NeuralModel(architecture, done.step.weights()), metrics, facts, done.document)
+    return Fitted(NeuralModel(architecture, weights), metrics, facts, done.document)
 
 
 def check_parted(training: Training, architecture: Architecture, loss: Loss) -> None:
@@ -122,10 +133,14 @@ def check_equal(step: NeuralStep) -> None:
         raise RuntimeError(f"{step.name} scores a row {apart:.2g} apart from the arrays that it trained: nothing is published")
 
 
+def _bytes(tables: Sequence[Table]) -> int:
+    return sum(one.size for one in tables)
+
+
 def sizes(tables: Sequence[Table]) -> dict[str, Any]:
     """Of all tables, as they lie in memory."""
     fused = [{"columns": [one.column for one in some.tables], "rows": some.rows, "width": some.width} for some in fuse(tables)]
-    return {"bytes": sum(one.size for one in tables), "bytes_per_row": sum(one.lookup for one in tables), "fused": fused}
+    return {"bytes": _bytes(tables), "bytes_per_row": sum(one.lookup for one in tables), "fused": fused}
 
 
 def report_sizes(tables: Sequence[Table], log: logging.Logger) -> None:

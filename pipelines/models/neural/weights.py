@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -23,16 +23,37 @@ SPREAD = 0.05
 
 def begin(architecture: Architecture, seed: int) -> Weights:
     """Each array from the seed and its own path, so that another table changes nothing in the others."""
+    tables = {table_path(one): (one.cardinality, one.width) for one in architecture.tables}
+    found = {path: next(rows_begun(path, *shape, seed, shape[0])) for path, shape in tables.items()}
+    return found | begin_layers(architecture, seed)
+
+
+def begin_layers(architecture: Architecture, seed: int) -> Weights:
+    """What `begin` gives, without the tables."""
     tables = {table_path(one) for one in architecture.tables}
-    found = {path: _begun(path, shape, seed, path in tables) for path, shape in architecture.shapes.items()}
+    found = {path: _begun(path, shape, seed) for path, shape in architecture.shapes.items() if path not in tables}
     return found | {path: np.full(shape, path.endswith("/variance"), np.float32) for path, shape in architecture.moving.items()}
 
 
-def _begun(path: str, shape: tuple[int, ...], seed: int, table: bool) -> NDArray[np.float32]:
+def rows_begun(path: str, rows: int, width: int, seed: int, at_once: int) -> Iterator[NDArray[np.float32]]:
+    """What `begin` gives of a table, so many rows at a time."""
+    random = _random(path, seed)
+    for start in range(0, rows, at_once):
+        yield _even(random, (min(at_once, rows - start), width), SPREAD)
+
+
+def _begun(path: str, shape: tuple[int, ...], seed: int) -> NDArray[np.float32]:
     if len(shape) < 2:
         return np.full(shape, path.endswith("/gamma"), np.float32)
-    found = np.random.default_rng((seed, zlib.crc32(path.encode()))).random(shape, dtype=np.float32)
-    limit = np.float32(SPREAD if table else math.sqrt(6 / sum(shape)))  # Glorot's
+    return _even(_random(path, seed), shape, math.sqrt(6 / sum(shape)))  # Glorot's
+
+
+def _random(path: str, seed: int) -> np.random.Generator:
+    return np.random.default_rng((seed, zlib.crc32(path.encode())))
+
+
+def _even(random: np.random.Generator, shape: tuple[int, ...], spread: float) -> NDArray[np.float32]:
+    found, limit = random.random(shape, dtype=np.float32), np.float32(spread)
     found *= 2 * limit
     found -= limit
     return found

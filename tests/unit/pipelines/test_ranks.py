@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pipelines.models.neural import sharded_tables
+from shared.domain.errors import Invalid
 from tests import ranked
-from tests.pytorch import torch
+from tests.pytorch import torch, torchrec
 
+VARIANTS = [*ranked.VARIANTS, *ranked.SHARDED] if find_spec("torchrec") is not None else [*ranked.VARIANTS]
 Found = list[Mapping[str, Any]]
 LOSS, WEIGHT = 2e-6, 2e-5
 """How far losses and weights may be from those of one process: they add up in another order."""
@@ -20,7 +24,7 @@ LOSS, WEIGHT = 2e-6, 2e-5
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Found]:
     torch()
     folder = tmp_path_factory.mktemp("ranks")
-    return {count: ranked.by_ranks(count, folder, list(ranked.VARIANTS)) for count in (1, 2, 3)}
+    return {count: ranked.by_ranks(count, folder, VARIANTS) for count in (1, 2, 3)}
 
 
 @pytest.mark.requirement("G-27", "N-06")
@@ -48,3 +52,25 @@ def test_all_ranks_end_with_the_same_weights_to_the_bit(found: dict[int, Found],
 def test_what_rank_0_keeps_is_what_all_go_on_from(found: dict[int, Found], variant: str) -> None:
     for rank in found[2]:
         np.testing.assert_array_equal(*rank[f"{variant}/repeated"])
+
+
+@pytest.mark.requirement("G-24")
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("variant", ranked.SHARDED)
+def test_tables_over_several_processes_have_the_losses_and_weights_of_one(found: dict[int, Found], variant: str, count: int) -> None:
+    torchrec()
+    (one,), (first, *others) = found[1], found[count]
+    for rank in (first, *others):
+        np.testing.assert_allclose(rank[f"{variant}/losses"], one[f"{variant}/losses"], atol=LOSS, rtol=0)
+        np.testing.assert_array_equal(*rank[f"{variant}/repeated"])
+    for name in one:
+        if name.startswith(f"{variant}/weights/"):
+            np.testing.assert_allclose(first[name], one[name], atol=WEIGHT, rtol=0)
+            assert all(("/table_" in name) != (name in other) for other in others)
+    assert first[f"{variant}/apart"] < 1e-6
+
+
+def test_where_there_is_no_engine_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharded_tables.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(Invalid, match="TorchRec isn't installed where this stage runs: make setup-torch"):
+        sharded_tables.check_engine()

@@ -1,0 +1,139 @@
+"""A step whose tables lie over several ranks; the network and its optimizer are in every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.inputs.batches import Batch
+from pipelines.inputs.tables import Codes
+from pipelines.models.neural import plain
+from pipelines.models.neural.architecture import Architecture, table_path
+from pipelines.models.neural.frameworks import Framework
+from pipelines.models.neural.losses import Logistic, Loss
+from pipelines.models.neural.operations import Served
+from pipelines.models.neural.sharded_tables import WEIGHTS, Shard, ShardedTables
+from pipelines.models.neural.step import How, NeuralStep
+from pipelines.models.neural.weights import Weights, rows_begun
+from pipelines.training.group import Group
+
+LOGISTIC = Logistic()
+
+
+@dataclass(frozen=True)
+class Apartness:
+    shard: Shard
+    given: bool
+    """Whether tables are among rank 0's first weights; else each rank draws, as the seed has it, what lies with it."""
+    folder: Path
+    """For tables on their way."""
+
+
+class ShardedStep(NeuralStep):
+    """Implements Step."""
+
+    def __init__(
+        self,
+        framework: Framework,
+        architecture: Architecture,
+        weights: Weights,
+        how: How,
+        loss: Loss,
+        group: Group,
+        apartness: Apartness,
+    ) -> None:
+        self._apartness, self._all_ranks = apartness, group
+        super().__init__(framework, architecture, weights, how, loss, group)
+        group.before_looking = self._gather
+
+    def _begin_tables(self, weights: Weights) -> None:
+        self._fused, self._readers, self._tables, self._slots = (), [], [], []
+        self._apart = ShardedTables(
+            self.architecture.tables, self._apartness.shard, self.how.optimizer, self.how.learning_rate, self._all_ranks
+        )
+        if self._apartness.given:
+            begun = self._apart.collect(self._apartness.folder)
+            tables = {f"{WEIGHTS}/{table_path(one)}": table_path(one) for one in self.architecture.tables}
+            self._apart.give(begun | {name: weights[path] for name, path in tables.items()} if self._all_ranks.leads else {})
+        else:
+            self._apart.draw(lambda table, step: rows_begun(table_path(table), table.cardinality, table.width, self.how.seed, step))
+
+    def __call__(self, batch: Batch) -> Any:
+        self._plain, self._last = None, batch.columns
+        self._share = self._all_ranks.share(len(batch))
+        rows = self._share.rows
+        vectors = self._apart.look_up(batch.columns, self._share)
+        numbers, targets = self._numbers(batch.columns, rows), self._loss.targets(batch.part(rows))
+        given = {name: _tensor(one) for name, one in targets.items()} if isinstance(targets, dict) else _tensor(targets)
+        loss, moved, by_block, by_weight = self._differentiated(vectors, (), numbers, given)
+        self._apart.go_back(vectors, by_block)
+        loss, *by_weight = self._all_ranks.joined([loss, *by_weight])
+        self._dense_optimizer.apply(by_weight, list(self._dense.values()))
+        for path, value in moved.items():
+            self._moving[path].assign(value)
+        return loss
+
+    @property
+    def bytes_here(self) -> int:
+        return self._apart.bytes_here
+
+    def score(self, columns: Codes) -> NDArray[np.float32]:
+        """At rank 0, of what was gathered last."""
+        assert self._plain is not None
+        return plain.score(self.architecture, self._plain, columns)
+
+    def apart(self, most: int = 4_096) -> float:
+        if not self._last:
+            return 0.0
+        columns = {name: column[:most] for name, column in self._last.items()}
+        own = self.own_score(columns)
+        if self._plain is None:
+            self._gather()
+        return float(np.abs(self.score(columns) - own).max()) if self._all_ranks.leads else 0.0
+
+    def own_score(self, columns: Codes) -> NDArray[np.float32]:
+        """All ranks ask for the same."""
+        from keras import ops
+
+        features = self._features(self._apart.look_up(columns), (), self._numbers(columns, slice(None)))
+        logits = self.architecture.network.apply(Served(self._dense, self._moving, None, False), features)[:, 0]
+        found = ops.sigmoid(logits) if self.architecture.output == "sigmoid" else logits
+        return np.asarray(ops.convert_to_numpy(found))
+
+    def weights(self) -> Weights:
+        """At rank 0; elsewhere those of the layers."""
+        tables = {name.removeprefix(f"{WEIGHTS}/"): one for name, one in self._apart.collect(self._apartness.folder, squares=False).items()}
+        return tables | super().weights()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        found = self._apart.collect(self._apartness.folder)
+        if not self._all_ranks.leads:
+            return {}
+        return found | {f"{WEIGHTS}/{path}": array for path, array in super().weights().items()} | self._optimizer_state()
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        super().restore(state)
+        self._apart.give(state)
+
+    def _gather(self) -> None:
+        """For rank 0's look."""
+        self._plain = self.weights()
+
+    def _numbers(self, columns: Codes, rows: slice) -> dict[str, Any]:
+        return {name: _tensor(columns[name][rows]) for name, _ in self.architecture.numbers}
+
+    def _features(self, blocks: Any, shares: Any, numbers: Any) -> dict[str, Any]:
+        """Blocks: of each table one vector a row."""
+        found = {one.column: vectors for one, vectors in zip(self.architecture.tables, blocks, strict=True)}
+        return found | super()._features((), (), numbers)
+
+
+def _tensor(array: NDArray[Any]) -> Any:
+    from keras import ops
+
+    return ops.convert_to_tensor(array)

@@ -1,0 +1,254 @@
+"""Embedding tables that lie over several ranks, by TorchRec: each rank holds some rows, some columns, or some of the tables.
+
+A lookup sends codes to where their rows lie and gets sums of vectors back; its gradient goes the same way, and the rows are updated where
+they lie, by the engine's own optimizer, in the same moment. Between rank 0 and the shards rows go in pieces of `AT_ONCE` bytes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.inputs.tables import Codes
+from pipelines.models.neural.architecture import table_path
+from pipelines.models.neural.lookup import codes_of, values_of
+from pipelines.models.neural.optimizers import RowwiseAdagrad
+from pipelines.models.tables import Table
+from pipelines.training.group import Group, Share
+from shared.domain.errors import Invalid
+
+Shard = Literal["row", "column", "table"]
+Floats = NDArray[np.float32]
+AT_ONCE = 16 << 20
+STEP = 4
+"""The engine's kernels take columns by fours."""
+WEIGHTS, SQUARES = "weights", "squares"
+
+
+def check_engine() -> None:
+    if importlib.util.find_spec("torchrec") is None or importlib.util.find_spec("fbgemm_gpu") is None:
+        raise Invalid("model.train.shard: TorchRec isn't installed where this stage runs: make setup-torch, or leave shard out")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Of a table: where it lies."""
+
+    rank: int
+    row: int
+    column: int
+    rows: int
+    columns: int
+
+
+class ShardedTables:
+    def __init__(self, tables: Sequence[Table], shard: Shard, optimizer: str, rate: float, group: Group) -> None:
+        import torch
+
+        self._torch, self.tables, self._group = torch, tuple(tables), group
+        self._adagrad = optimizer == "adagrad"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._model = self._built(shard, rate)
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")  # of names that the engine still uses
+        self._shards = {one.column: self._model.state_dict()[self._name(at)] for at, one in enumerate(self.tables)}
+        if self._adagrad:
+            for squares in self._squares().values():
+                squares.fill_(float(RowwiseAdagrad(rate).begin(1, 1)["squares"][0, 0]))
+
+    @property
+    def bytes_here(self) -> int:
+        """That this rank holds of all tables."""
+        return sum(one.tensor.numel() * 4 for shards in self._shards.values() for one in shards.local_shards())
+
+    def look_up(self, columns: Codes, share: Share | None = None) -> list[Any]:
+        """By table, of each of this rank's rows its vector, or the sum or mean of its vectors; of all rows, in every rank, where no share
+        is said. All ranks look up as many rows: what a share lacks reads nothing."""
+        from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+        torch = self._torch
+        whole = len(next(iter(columns.values())))
+        rows = slice(0, whole) if share is None else slice(share.start, share.stop)
+        bags = whole if share is None else -(-whole // self._group.rank.count)
+        values, lengths = [], []
+        for table in self.tables:
+            codes = codes_of(columns, table)[rows]
+            found, counts = (codes, np.ones(len(codes), np.int32)) if table.length is None else values_of(codes)
+            values.append(found)
+            lengths.append(np.pad(counts, (0, bags - len(counts))))
+        keys = [f"f{at}" for at in range(len(self.tables))]
+        with self._group.not_alone("a lookup"):
+            given = KeyedJaggedTensor(
+                keys, torch.from_numpy(np.concatenate(values).astype(np.int64)), lengths=torch.from_numpy(np.concatenate(lengths))
+            )
+            found = self._model(given).wait().to_dict()
+        own = max(rows.stop - rows.start, 1)  # a rank without rows takes one of zeros, which counts nothing
+        return [found[key][:own, : table.width] for key, table in zip(keys, self.tables, strict=True)]
+
+    def go_back(self, vectors: Sequence[Any], gradients: Sequence[Any]) -> None:
+        """To the rows that were looked up, which are updated."""
+        with self._group.not_alone("an update"):
+            self._torch.autograd.backward(list(vectors), list(gradients))
+
+    def draw(self, rows: Callable[[Table, int], Iterator[Floats]]) -> None:
+        """Each rank draws all rows, and keeps its own. `rows`: a table's, so many at a time."""
+        for table in self.tables:
+            at, step = 0, _step(table.width)
+            for some in rows(table, step):
+                for piece, tensor in self._local(table):
+                    self._write(piece, tensor, at, some)
+                at += len(some)
+
+    def give(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Rank 0's arrays, by `weights/PATH` and `squares/PATH`, to where they lie."""
+        for name, _, piece, target in self._pieces():
+            whole = arrays[name] if self._group.leads else None
+            width = piece.columns if name.startswith(WEIGHTS) else 1
+            for start in range(0, piece.rows, _step(width)):
+                stop = min(start + _step(width), piece.rows)
+                buffer = self._torch.empty((stop - start, width))
+                if whole is not None:
+                    buffer[:] = 0
+                    some = whole[piece.row + start : piece.row + stop, piece.column : piece.column + width]
+                    buffer[:, : some.shape[1]] = self._torch.from_numpy(np.ascontiguousarray(some))
+                self._group.carried(buffer, 0, piece.rank)
+                if target is not None:
+                    target[start:stop] = buffer.reshape(target[start:stop].shape)
+
+    def collect(self, folder: Path, squares: bool = True) -> dict[str, NDArray[Any]]:
+        """At rank 0 all of it, as files without names that are mapped into memory; elsewhere nothing."""
+        found: dict[str, NDArray[Any]] = {}
+        for name, table, piece, source in self._pieces(squares):
+            width = piece.columns if name.startswith(WEIGHTS) else 1
+            if self._group.leads and name not in found:
+                found[name] = _mapped(folder, (table.cardinality, table.width if name.startswith(WEIGHTS) else 1))
+            for start in range(0, piece.rows, _step(width)):
+                stop = min(start + _step(width), piece.rows)
+                shape = (stop - start, width)
+                buffer = self._torch.empty(shape) if source is None else source[start:stop].detach().reshape(shape).contiguous()
+                self._group.carried(buffer, piece.rank, 0)
+                if self._group.leads:
+                    target = found[name][piece.row + start : piece.row + stop, piece.column : piece.column + width]
+                    target[:] = buffer.numpy()[:, : target.shape[1]]
+        return found
+
+    def _write(self, piece: Piece, tensor: Any, at: int, some: Floats) -> None:
+        first, last = max(piece.row, at), min(piece.row + piece.rows, at + len(some))
+        if first < last:
+            values = some[first - at : last - at, piece.column : piece.column + piece.columns]
+            with self._torch.no_grad():
+                tensor[first - piece.row : last - piece.row, : values.shape[1]] = self._torch.from_numpy(np.ascontiguousarray(values))
+
+    def _local(self, table: Table) -> list[tuple[Piece, Any]]:
+        return [
+            (Piece(self._group.rank.number, *one.metadata.shard_offsets, *one.metadata.shard_sizes), one.tensor)
+            for one in self._shards[table.column].local_shards()
+        ]
+
+    def _pieces(self, squares: bool = True) -> Iterator[tuple[str, Table, Piece, Any]]:
+        """In one order in every rank; the memory is None where it is another one's."""
+        here = self._squares() if self._adagrad and squares else {}
+        for table in self.tables:
+            local = {(piece.row, piece.column): tensor for piece, tensor in self._local(table)}
+            for one in self._shards[table.column].metadata().shards_metadata:
+                piece = Piece(one.placement.rank(), *one.shard_offsets, *one.shard_sizes)
+                mine = piece.rank == self._group.rank.number
+                yield f"{WEIGHTS}/{table_path(table)}", table, piece, local[piece.row, piece.column] if mine else None
+                if self._adagrad and squares:
+                    yield f"{SQUARES}/{table_path(table)}", table, piece, here[table.column] if mine else None
+
+    def _squares(self) -> dict[str, Any]:
+        """What adagrad remembers of the rows that lie here, by column."""
+        found = {}
+        state = self._model.fused_optimizer.state_dict()["state"]
+        for at, table in enumerate(self.tables):
+            for name, value in state.get(self._name(at), {}).items():
+                local = value.local_shards()
+                if name.endswith(".momentum1") and local:
+                    found[table.column] = local[0].tensor
+        return found
+
+    @staticmethod
+    def _name(at: int) -> str:
+        return f"bags.embedding_bags.t{at}.weight"
+
+    def _built(self, shard: Shard, rate: float) -> Any:
+        import torchrec
+        from torchrec.distributed import comm_ops
+        from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+        from torchrec.distributed.model_parallel import DistributedModelParallel
+        from torchrec.distributed.sharding_plan import construct_module_sharding_plan
+        from torchrec.distributed.types import ShardingEnv, ShardingPlan
+        from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
+        from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
+
+        torch, count = self._torch, self._group.rank.count
+        comm_ops.set_gradient_division(False)  # each rank's loss is a part of the whole, so gradients add up
+        bags = torchrec.EmbeddingBagCollection(
+            tables=[
+                EmbeddingBagConfig(
+                    name=f"t{at}",
+                    embedding_dim=_padded(one.width),
+                    num_embeddings=one.cardinality,
+                    feature_names=[f"f{at}"],
+                    pooling=PoolingType.MEAN if one.length is not None and one.pooling == "mean" else PoolingType.SUM,
+                )
+                for at, one in enumerate(self.tables)
+            ],
+            device=torch.device("meta"),
+        )
+        kind, more = (torchrec.optim.RowWiseAdagrad, {"eps": 1e-7}) if self._adagrad else (torch.optim.SGD, {})
+        apply_optimizer_in_backward(kind, bags.parameters(), {"lr": rate, **more})
+        by_table = {f"t{at}": _laid(shard, at, _padded(one.width), count) for at, one in enumerate(self.tables)}
+        sharder = EmbeddingBagCollectionSharder()
+        plan = construct_module_sharding_plan(bags, by_table, sharder=sharder, local_size=count, world_size=count, device_type="cpu")
+
+        class Held(torch.nn.Module):  # type: ignore[misc, name-defined]
+            def __init__(self) -> None:
+                super().__init__()
+                self.bags = bags
+
+            def forward(self, given: Any) -> Any:
+                return self.bags(given)
+
+        return DistributedModelParallel(
+            Held(),
+            env=ShardingEnv.from_process_group(torch.distributed.group.WORLD),
+            device=torch.device("cpu"),
+            plan=ShardingPlan({"bags": plan}),
+            sharders=[sharder],
+            init_data_parallel=False,
+        )
+
+
+def _laid(shard: Shard, at: int, width: int, count: int) -> Any:
+    from torchrec.distributed import sharding_plan
+
+    if shard == "row":
+        return sharding_plan.row_wise()
+    parts = max(one for one in range(1, count + 1) if width % (one * STEP) == 0)
+    if shard == "column" and parts > 1:
+        return sharding_plan.column_wise(ranks=[(at + one) % count for one in range(parts)])
+    return sharding_plan.table_wise(rank=at % count)
+
+
+def _padded(width: int) -> int:
+    return -(-width // STEP) * STEP
+
+
+def _step(width: int) -> int:
+    """Rows at a time."""
+    return max(1, AT_ONCE // (4 * width))
+
+
+def _mapped(folder: Path, shape: tuple[int, int]) -> NDArray[Any]:
+    with tempfile.TemporaryFile(dir=folder) as file:
+        return np.memmap(file, np.float32, "w+", shape=shape)
