@@ -101,7 +101,7 @@ class ShardedStep(NeuralStep):
         from keras import ops
 
         features = self._features(self._apart.look_up(columns), (), self._numbers(columns, slice(None)))
-        logits = self.architecture.network.apply(Served(self._dense, self._moving, None, False), features)[:, 0]
+        logits = self.architecture.network.apply(Served(self._dense, self._moving, None, None), features)[:, 0]
         found = ops.sigmoid(logits) if self.architecture.output == "sigmoid" else logits
         return np.asarray(ops.convert_to_numpy(found))
 
