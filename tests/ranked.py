@@ -113,7 +113,7 @@ def steps(framework: Any, name: str, group: Group | None) -> dict[str, Any]:
     apart = {} if shard is None else {"apart": np.array(step.apart())}
     return {
         "losses": np.array(losses),
-        "apart": np.array(apart),
+        **apart,
         "repeated": repeated,
         **{f"weights/{path}": one for path, one in step.weights().items()},
     }
