@@ -82,7 +82,7 @@ def grow(architecture: Architecture, parent: Mapping[str, NDArray[np.float32]], 
     found: Weights = {}
     for path, shape in wanted.items():
         old = _kept(path, shape, parent, path in tables)
-        found[path] = old.copy() if old.shape == shape else grown(old, _begun(path, shape, seed, True), rule)
+        found[path] = old.copy() if old.shape == shape else grown(old, next(rows_begun(path, shape[0], shape[1], seed, shape[0])), rule)
     return found
 
 
