@@ -14,6 +14,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.pytorch import torchrec
 from tests.support import PlatformProcess, leftovers, until
 from tests.worlds import spec, write_world
 
@@ -220,3 +221,19 @@ def _kill(platform: PlatformProcess, command: str) -> bool:
         except (psutil.NoSuchProcess, psutil.ZombieProcess):
             continue
     return False
+
+
+@pytest.mark.requirement("G-24", "G-27")
+def test_a_run_that_is_trained_by_two_processes_with_tables_by_row_is_registered_and_answers(tmp_path: Path) -> None:
+    torchrec()
+    data = tmp_path / "data"
+    write_world(data)
+    train = {"epochs": 2, "batch_size": 512, "processes": 2, "shard": "row", "optimizer": "adagrad"}
+    model = {"framework": "torch", "params": {"layers": [16], "width": 8}, "train": train}
+    with PlatformProcess(tmp_path / "home", data) as platform:
+        found = platform.wait_for_run(platform.post("/v1/recommenders", spec(data, model=model))["run"], "registered")
+        assert found["stages"][1]["attempt"].endswith("-train-1")
+        platform.wait_for_rollout(found["rollout"], "promoted")
+        until("the first answer", lambda: platform.client.post("/v1/recommend/movies", json={"user": 1}).is_success)
+        answer = platform.post("/v1/recommend/movies", {"user": 1})
+        assert answer["fallback"] is None and answer["items"]
