@@ -178,6 +178,6 @@ BROKEN: Mapping[str, tuple[Callable[[], bytes], str]] = {
     "endless": (endless, "no answer in time"),
     "crashing": (crashing, "the process that runs the model has died"),
     "crashing at load": (crashing_at_load, "died"),
-    "reads other files": (reads_other_files, "External data path"),
+    "reads other files": (reads_other_files, "it takes weights from the file '/etc/passwd'"),
 }
 """What can't be served, and what is said of it."""

@@ -189,7 +189,8 @@ def test_a_warm_run_gets_the_parents_files_and_the_events_since_its_snapshot(wor
     assert sorted(etl.inputs["parent"]) == ["etl.bin", "train.bin"]
     assert world.artifacts.read(etl.inputs["events"]["events.csv"]).decode().count("\n") == 41
     assert sorted(train.inputs) == ["etl", "parent"]
-    assert sorted(evaluate.inputs) == ["etl", "train"]
+    assert sorted(evaluate.inputs) == ["etl", "parent", "train"]
+    assert evaluate.inputs["parent"] == train.inputs["parent"]
     assert world.registry.get(NAME, 2).parent == 1
 
 
