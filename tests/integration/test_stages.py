@@ -423,11 +423,23 @@ def test_beside_a_family_without_vectors_one_is_trained_that_retrieves(platform:
     assert retrieved(platform, warm) > 0.8
 
 
-@pytest.mark.requirement("G-01", "G-09")
-def test_two_towers_go_through_the_same_stages_retrieve_by_themselves_and_go_on_in_a_warm_run(platform: Platform) -> None:
-    model = {"family": "two_tower", "train": {"epochs": 20, "batch_size": 256, "learning_rate": 0.01}}
-    towers = platform.recommender | RETRIEVE | {"model": model}
-    first = platform.run("towers", {}, recommender=towers)
+BY_THEMSELVES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "two_tower": ({"train": {"epochs": 20, "batch_size": 256, "learning_rate": 0.01}}, {"epochs": 3, "learning_rate": 0.002}),
+    "session": (
+        {"params": {"width": 16, "blocks": 1, "length": 20}, "train": {"epochs": 15, "learning_rate": 0.005}},
+        {"epochs": 2, "learning_rate": 0.001},
+    ),
+}
+"""Families whose own vectors retrieve: how they are trained, and how a warm run trains."""
+
+
+@pytest.mark.requirement("G-01", "G-09", "G-20")
+@pytest.mark.parametrize("family", BY_THEMSELVES)
+def test_who_has_vectors_goes_through_the_same_stages_retrieves_alone_and_goes_on_in_a_warm_run(platform: Platform, family: str) -> None:
+    (settings, gentle), name = BY_THEMSELVES[family], family.replace("_", "-")
+    model = {"family": family, **settings}
+    recommender = platform.recommender | RETRIEVE | {"model": model}
+    first = platform.run(name, {}, recommender=recommender)
     metrics = first["evaluate"].metrics
     assert metrics["candidate.hr@10"] > 1.5 * metrics["popularity.hr@10"] > 0
     assert metrics["candidate.recall@12"] > 1.5 * metrics["popularity.recall@12"] > 0
@@ -436,41 +448,14 @@ def test_two_towers_go_through_the_same_stages_retrieve_by_themselves_and_go_on_
     assert retrieved(platform, first) > 0.8
 
     events = _taste(np.random.default_rng(3), USERS + 40, 2000).with_columns(at=1.7e9 + np.arange(2000.0))
-    path = platform.folder / "towers.csv"
+    path = platform.folder / f"{name}.csv"
     events.rename({"userId": "user", "movieId": "item", "rating": "value", "at": "time"}).write_csv(path)
     inputs = {
         "events": {"events.csv": platform.store.put(path)},
         "parent": first["etl"].files | first["train"].files,
         "serving": first["export"].files,
     }
-    gentle = towers | {"model": model | {"train": {"epochs": 3, "learning_rate": 0.002}}}
-    warm = platform.run("towers-warm", inputs, mode="warm", recommender=gentle)
-    assert {"serving.recall@12", "candidate.recall@12"} <= set(warm["evaluate"].metrics)
-    assert retrieved(platform, warm) > 0.7
-
-
-@pytest.mark.requirement("G-20", "G-01", "G-09")
-def test_sequences_go_through_the_same_stages_retrieve_by_themselves_and_go_on_in_a_warm_run(platform: Platform) -> None:
-    model = {"family": "session", "params": {"width": 16, "blocks": 1, "length": 20}, "train": {"epochs": 15, "learning_rate": 0.005}}
-    sessions = platform.recommender | RETRIEVE | {"model": model}
-    first = platform.run("sessions", {}, recommender=sessions)
-    metrics = first["evaluate"].metrics
-    assert metrics["candidate.hr@10"] > 1.5 * metrics["popularity.hr@10"] > 0
-    assert metrics["candidate.recall@12"] > 1.5 * metrics["popularity.recall@12"] > 0
-    assert first["export"].metrics["export.parity"] < 1e-5
-    assert "train.retriever_seconds" not in first["train"].metrics
-    assert retrieved(platform, first) > 0.8
-
-    events = _taste(np.random.default_rng(3), USERS + 40, 2000).with_columns(at=1.7e9 + np.arange(2000.0))
-    path = platform.folder / "sessions.csv"
-    events.rename({"userId": "user", "movieId": "item", "rating": "value", "at": "time"}).write_csv(path)
-    inputs = {
-        "events": {"events.csv": platform.store.put(path)},
-        "parent": first["etl"].files | first["train"].files,
-        "serving": first["export"].files,
-    }
-    gentle = sessions | {"model": model | {"train": {"epochs": 2, "learning_rate": 0.001}}}
-    warm = platform.run("sessions-warm", inputs, mode="warm", recommender=gentle)
+    warm = platform.run(f"{name}-warm", inputs, mode="warm", recommender=recommender | {"model": model | {"train": gentle}})
     assert {"serving.recall@12", "candidate.recall@12"} <= set(warm["evaluate"].metrics)
     assert retrieved(platform, warm) > 0.7
 
