@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
@@ -46,6 +47,8 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="batches of 512, to see that it works")
     parser.add_argument("--check", action="store_true")
     said = parser.parse_args()
+    if missing := [name for name in ("torch", "jax") if find_spec(name) is None]:
+        parser.error(f"{' and '.join(missing)} can't be imported here: make {' '.join(f'setup-{name}' for name in missing)}")
     parts = {name: one for name, one in _parts(512 if said.small else 8_192).items() if not said.only or name in said.only}
     if said.check:
         return _checked([turn for one in parts.values() for turn in one], said.steps)
