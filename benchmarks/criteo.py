@@ -6,15 +6,14 @@ A seed draws a world, rows to train on, a tenth as many to choose the epoch (or 
 to judge by. Neural families take the same steps: Adam, batches of one size, widths of 16, and of two learning rates the better one on the
 rows to choose by. `additive` is the wide part alone: what values and numbers say each for itself. `wide_deep, told the pairs` has a hash
 cross for each two columns that say something together, which nobody knows of real data. XGBoost takes the numbers, the codes in the order
-of their frequency, and each code's clicks, out of fold; it has an environment of its own, made on first use (var/bench/xgboost). AUCs are
-what labels say on average, by the true chances of the judged rows.
+of their frequency, and each code's clicks, out of fold, in a process of its own. AUCs are what labels say on average, by the true
+chances of the judged rows.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -45,8 +44,6 @@ BATCH, WIDTH, LAYERS = 4_096, 16, (128, 64)
 RATES = (0.003, 0.01)
 BUCKETS = 100_000
 """Of a cross."""
-XGBOOST = ("xgboost-cpu==3.2.0",)
-_HOME = Path("var/bench/xgboost").absolute()
 _PEER = Path(__file__).parent / "peers" / "criteo_xgboost.py"
 Floats = NDArray[Any]
 
@@ -157,32 +154,17 @@ def _batches(rows: Rows, architecture: Architecture, seed: tuple[int, int], size
         yield Batch({name: rows.columns[name][some] for name in architecture.features}, rows.labels[some])
 
 
-def boosted(data: Data, python: str) -> Judged:
+def boosted(data: Data) -> Judged:
     with tempfile.TemporaryDirectory(prefix="criteo-") as scratch:
         folder = Path(scratch)
         for name in ("train", "choose", "judge"):
             rows: Rows = getattr(data, name)
             codes, numbers = (np.stack([rows.columns[one] for one in names], 1) for names in (data.world.names, data.world.numbers))
             np.savez(folder / f"{name}.npz", codes=codes, numbers=numbers, labels=rows.labels)
-        done = subprocess.run([python, str(_PEER), scratch], stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
+        done = subprocess.run([sys.executable, str(_PEER), scratch], stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
         said = json.loads(done.stdout.splitlines()[-1])
         scores = np.load(folder / "scores.npy", allow_pickle=False)
     return Judged(auc(scores, data.judge.chance), said["seconds"], said["trees"])
-
-
-def xgboost() -> str:
-    """The interpreter of its environment."""
-    python = _HOME / "bin" / "python"
-    if not python.exists():
-        sys.stderr.write(f"installing {XGBOOST[0]} into {_HOME}\n")
-        uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or "uv"
-        subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(_HOME)], check=True)  # noqa: S603
-        try:
-            subprocess.run([uv, "pip", "install", "--quiet", "--python", str(python), *XGBOOST], check=True)  # noqa: S603
-        except subprocess.CalledProcessError:
-            shutil.rmtree(_HOME)
-            raise
-    return str(python)
 
 
 Contender = Callable[[Data, int, int], Judged]
@@ -206,14 +188,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="*", choices=[*NEURAL, BOOSTED], help="all, if not given")
     said = parser.parse_args(arguments)
     chosen = said.only or [*NEURAL, BOOSTED]
-    missing = ""
-    if BOOSTED in chosen:
-        try:
-            python = xgboost()
-        except (OSError, subprocess.CalledProcessError) as error:
-            missing = f"{XGBOOST[0]} could not be installed into {_HOME} ({error}): it is left out; try again where an index is reached"
-            sys.stderr.write(f"{missing}\n")
-            chosen = [name for name in chosen if name != BOOSTED]
     found: dict[str, list[Judged]] = {}
     bayes = []
     for seed in range(1, said.seeds + 1):
@@ -221,7 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bayes.append(data.judge.bayes)
         for name in chosen:
             if name == BOOSTED:
-                one = boosted(data, python)
+                one = boosted(data)
             else:
                 architecture_of, told = NEURAL[name]
                 given = crossed(data) if told else data
@@ -229,11 +203,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found.setdefault(name, []).append(one)
             how = f"{one.epochs} {'trees' if name == BOOSTED else f'epochs at {one.rate}'}, {one.seconds:.0f} s"
             Console(width=140).print(f"seed {seed}, {name}: AUC {one.auc:.4f} of {bayes[-1]:.4f}, {how}", highlight=False)
-    shown(found, bayes, said.rows, said.rate, missing)
+    shown(found, bayes, said.rows, said.rate)
     return 0
 
 
-def shown(found: dict[str, list[Judged]], bayes: list[float], rows: int, rate: float, missing: str) -> None:
+def shown(found: dict[str, list[Judged]], bayes: list[float], rows: int, rate: float) -> None:
     case = f"{rows:,} rows, {rate:.0%} clicks"
     table = [Row(case, "who knows the chances", "AUC", "", bayes)]
     for name, runs in found.items():
@@ -241,7 +215,7 @@ def shown(found: dict[str, list[Judged]], bayes: list[float], rows: int, rate: f
         table.append(Row(case, name, "AUC below the best", "", [best - one.auc for best, one in zip(bayes, runs, strict=True)]))
         table.append(Row(case, name, "trees" if name == BOOSTED else "epochs", "", [float(one.epochs) for one in runs]))
         table.append(Row(case, name, "training", "s", [one.seconds for one in runs]))
-    publish("criteo", table, missing=missing)
+    publish("criteo", table)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.criteo_world import auc
 from benchmarks.report import Row, publish
 from pipelines.inputs.batches import Batch
 from pipelines.models import dlrm, mlp
@@ -69,14 +70,6 @@ def rows_of(world: World, count: int, met: bool, seed: int) -> tuple[Batch, Floa
     labels = (random.random(count) < chance).astype(np.float32)
     known = items if met else np.full_like(items, len(world.met))  # the code of items that nobody met
     return Batch({"user": users, "item": known} | {name: vectors[items] for name, vectors in world.vectors.items()}, labels), chance
-
-
-def auc(scores: Floats, labels: Floats) -> float:
-    order = np.argsort(scores, kind="stable")
-    ranks = np.empty(len(order))
-    ranks[order] = np.arange(1, len(order) + 1)
-    positive = labels > 0
-    return float((ranks[positive].sum() - positive.sum() * (positive.sum() + 1) / 2) / (positive.sum() * (~positive).sum()))
 
 
 def learned(architecture: Architecture, train: Batch, choose: Batch, judged: Sequence[Batch], epochs: int, seed: int) -> list[float]:

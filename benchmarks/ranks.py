@@ -32,7 +32,8 @@ from pipelines.models.neural.step import LOGISTIC, How, NeuralStep
 from pipelines.models.neural.weights import begin, begin_layers
 from pipelines.models.tables import Table
 from pipelines.training.group import Group
-from pipelines.training.ranks import MEET, RANK, RANKS, Rank
+from pipelines.training.ranks import Rank
+from shared.contracts.ranks import MEET, RANK, RANKS
 
 ITEMS, WARM = 20_000, 3
 WAYS = ("whole", "row")

@@ -17,7 +17,8 @@ import numpy as np
 
 from pipelines.models.neural.weights import begin_layers
 from pipelines.training.group import Group
-from pipelines.training.ranks import MEET, RANK, RANKS, Rank
+from pipelines.training.ranks import Rank
+from shared.contracts.ranks import MEET, RANK, RANKS
 from tests import neural
 
 ROOT = Path(__file__).parents[1]

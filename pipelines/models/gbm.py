@@ -142,8 +142,8 @@ def begun(task: Task, params: GbmParams, rows: Described, parent: TreeModel | No
     grower = begin(params, task.model.train.seed, rows, stored, before)
     probability = params.library != "forest" and params.objective == "logistic"
     return Course(
-        grower, params.trees, before, rows.rows, task.model.train, sample, probability, task.log, None, keeping, rounds,
-        found.attempt if found is not None else None, training_ranks=params.objective == "rank",
+        grower, params.trees, before, rows.rows, task.model.train, sample, probability, params.objective == "rank", task.log, None, keeping,
+        rounds, found.attempt if found is not None else None,
     )  # fmt: skip
 
 

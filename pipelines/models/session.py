@@ -126,13 +126,6 @@ class Session:
     def train(self, task: Task) -> Fitted:
         params, graph, training = task.model.params, task.graph, task.model.train
         assert isinstance(params, SessionParams)
-        for name in ("compile", "mixed_precision", "resident"):
-            if getattr(training, name):
-                raise Invalid(f"model.train.{name}: it has no effect on 'session': leave it out")
-        if task.model.framework == "jax":
-            raise Invalid("model.framework: 'session' has batches of no one shape, which jax compiles each: say tensorflow or torch")
-        if training.processes > 1:
-            raise Invalid("model.train.processes: 'session' is trained by one process: leave it out")
         started = time.monotonic()
         users, items = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
         parent = self.load(task.parent) if task.parent is not None else None

@@ -20,7 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.training.ranks import LEFT, MEET, RANK, RANKS, processes_of
+from pipelines.training.ranks import processes_of
+from shared.contracts.ranks import LEFT, MEET, RANK, RANKS
 from shared.contracts.stage import StageSpec
 
 GRACE = "EYAS_RANK_GRACE"

@@ -22,9 +22,10 @@ from typing import Any
 
 from pipelines.models.runtime import GPU_MEMORY
 from pipelines.stages.ranks import end_with_launcher, launch
-from pipelines.training.ranks import LEFT, LeftAlone, Rank, processes_of, rank_of
+from pipelines.training.ranks import LeftAlone, Rank, processes_of, rank_of
 from shared.artifacts import FsspecArtifacts, FsspecLive
 from shared.contracts.quantities import write_memory
+from shared.contracts.ranks import LEFT
 from shared.contracts.stage import Failure, Manifest, StageName, StageSpec
 from shared.contracts.strict import read
 from shared.contracts.yaml12 import load

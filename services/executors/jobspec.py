@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.executors.jobsettings import JobSettings, StageDefaults, Toleration, Volume
+from shared.contracts import ranks
 from shared.contracts.quantities import write_cpu, write_memory
 from shared.contracts.spec import StageResources
 from shared.contracts.stage import File, StageSpec
@@ -222,13 +223,13 @@ def _environment(spec: StageSpec, settings: JobSettings, wanted: Needs) -> list[
     found: list[dict[str, Any]] = [*plain, *from_secrets]
     if wanted.processes > 1:
         first = f"{job_name(spec.attempt)}-0.{_rendezvous(settings)}.{settings.namespace}.svc"
-        ranks: list[dict[str, Any]] = [
-            {"name": "EYAS_RANK", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}},
-            {"name": "EYAS_RANKS", "value": str(wanted.processes)},
-            {"name": "EYAS_MEET", "value": f"{first}:{MEETING_PORT}"},
+        told: list[dict[str, Any]] = [
+            {"name": ranks.RANK, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}},
+            {"name": ranks.RANKS, "value": str(wanted.processes)},
+            {"name": ranks.MEET, "value": f"{first}:{MEETING_PORT}"},
         ]
-        given = {one["name"] for one in ranks}
-        found = [one for one in found if one["name"] not in given] + ranks
+        given = {one["name"] for one in told}
+        found = [one for one in found if one["name"] not in given] + told
     return found
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from services.executors.jobspec import CONTAINER, INDEX
 from services.executors.text import exit_reason
+from shared.contracts.ranks import LEFT
 from shared.domain.run import Fault, Job
 
 Object = Mapping[str, Any]
@@ -32,8 +33,6 @@ _QUOTA = re.compile(r"exceeded quota: (.+?), requested: (.+), used: (.+), limite
 _OVER_ITS_LIMIT = re.compile(r"exceed(?:s|ed) (?:the|its) .*limit")
 _SLACK = timedelta(seconds=5)
 _SHOWN = 400
-LEFT = 3
-"""How a rank ends that lost the others (pipelines.training.ranks)."""
 _NEWS = timedelta(seconds=30)
 """For the word of another node why a rank was left alone."""
 _RANK = re.compile(r"(rank \d+: )?(.*)", re.DOTALL)

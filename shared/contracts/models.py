@@ -163,7 +163,6 @@ _TUNED = r"^(params|train)\..+$"
 
 class Model(Strict):
     FAMILIES: ClassVar[Mapping[str, type[FamilyParams]]] = families.FAMILIES
-    PLANNED: ClassVar[frozenset[str]] = families.PLANNED
 
     family: str = Field(
         "mlp",
@@ -208,7 +207,7 @@ class Model(Strict):
         if isinstance(value, dict):
             family = value.get("family", "mlp")
             if isinstance(family, str) and params_of(family) is None:
-                raise unknown_name("model family", family, cls.FAMILIES, cls.PLANNED)
+                raise unknown_name("model family", family, cls.FAMILIES)
             value = _with_usual(value, family)
             ranges = value.get("tune")
             if odd := [name for name in ranges if not re.match(_TUNED, str(name))] if isinstance(ranges, dict) else []:
@@ -226,6 +225,10 @@ class Model(Strict):
                 raise ValueError(f"train: '{idle[0]}' has no effect: {why}: leave it out")
             if self.framework != "tensorflow":
                 raise ValueError(f"'framework' has no effect: {why}: leave it out")
+        elif self.framework in self.params.not_on:
+            raise ValueError(f"framework: '{self.family}' isn't trained by {self.framework}: {self.params.not_on[self.framework]}")
+        elif vain := [name for name, value in Training() if name in self.params.cannot and getattr(self.train, name) != value]:
+            raise ValueError(f"train: '{self.family}' has no '{vain[0]}': {self.params.cannot[vain[0]]}: leave it out")
         elif self.train.processes > 1 and ":" in self.family:
             raise ValueError("train: 'processes' has no effect: a family of one's own trains in one process: leave it out")
         elif self.train.processes > 1 and self.framework != "torch":
@@ -247,6 +250,8 @@ class Model(Strict):
                 raise ValueError("tune: 'train.seed' isn't searched: the luckiest seed is no better a model")
             if part == "train" and self.params.no_steps is not None and key not in self.params.heeds:
                 raise ValueError(f"tune: '{name}' has no effect: {self.params.no_steps}: leave it out")
+            if part == "train" and key in self.params.cannot:
+                raise ValueError(f"tune: '{self.family}' has no '{key}': {self.params.cannot[key]}: leave it out")
             if key not in known and (part == "train" or isinstance(self.params, FamilyParams)):
                 raise unknown_name(f"setting of {self.family}", name, [f"{part}.{one}" for one in known])
         return self

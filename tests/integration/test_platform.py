@@ -109,7 +109,7 @@ def test_killed_children_come_back(tmp_path: Path) -> None:
     data = tmp_path / "data"
     write_world(data)
     with PlatformProcess(tmp_path / "home", data) as platform:
-        run = platform.post("/v1/recommenders", spec(data))["run"]
+        run = platform.post("/v1/recommenders", spec(data, serve={"order": {"explore": {"rate": 0}}}))["run"]  # its answers are compared
         until("the training process", lambda: _kill(platform, "pipelines.stages.train"))
         found = platform.wait_for_run(run, "registered")
         assert found["stages"][1]["attempt"] == f"{run}-train-2"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -69,21 +72,15 @@ def test_jax_is_set_up_likewise(clone: Path) -> None:
     assert _asked(clone, "setup")[-1] == "python -m pip jaxlib==0.6.2"
 
 
-def test_where_jax_is_missing_tests_are_skipped_and_those_of_ci_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jax, "find_spec", lambda name: None)
+@pytest.mark.parametrize(("module", "asked", "missing"), [(jax, jax.there, jax.MISSING), (pytorch, pytorch.torch, pytorch.MISSING)])
+def test_where_one_is_missing_tests_are_skipped_and_those_of_ci_fail(
+    module: ModuleType, asked: Callable[[], object], missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert re.fullmatch(r"(JAX|PyTorch) is missing: make setup-(jax|torch)", missing)
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
     monkeypatch.setenv("CI", "true")
-    with pytest.raises(pytest.fail.Exception, match=r"^JAX is missing: make setup-jax$"):
-        jax.there()
+    with pytest.raises(pytest.fail.Exception, match=f"^{missing}$"):
+        asked()
     monkeypatch.delenv("CI")
-    with pytest.raises(pytest.skip.Exception, match=r"^JAX is missing: make setup-jax$"):
-        jax.there()
-
-
-def test_where_it_is_missing_tests_are_skipped_and_those_of_ci_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pytorch, "find_spec", lambda name: None)
-    monkeypatch.setenv("CI", "true")
-    with pytest.raises(pytest.fail.Exception, match=r"^PyTorch is missing: make setup-torch$"):
-        pytorch.torch()
-    monkeypatch.delenv("CI")
-    with pytest.raises(pytest.skip.Exception, match=r"^PyTorch is missing: make setup-torch$"):
-        pytorch.torch()
+    with pytest.raises(pytest.skip.Exception, match=f"^{missing}$"):
+        asked()

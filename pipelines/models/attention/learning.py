@@ -21,8 +21,9 @@ from pipelines.models.attention import plain
 from pipelines.models.attention.encode import NEVER, SMALLEST, encode, only_before
 from pipelines.models.attention.shape import ITEMS, MARKS, PLACES, Shape, Weights
 from pipelines.models.neural.frameworks import Framework, Held
+from pipelines.models.neural.operations import level
 from pipelines.models.neural.optimizers import dense_of, rows_of
-from pipelines.models.neural.step import How
+from pipelines.models.neural.step import How, array_of
 
 Score = Callable[[Weights, Codes], NDArray[np.float32]]
 
@@ -66,10 +67,7 @@ class Learning:
         return self._ops.relu(rows)
 
     def normalise(self, rows: Any, path: str) -> Any:
-        ops = self._ops
-        away = rows - ops.mean(rows, axis=-1, keepdims=True)
-        scale = 1 / ops.sqrt(ops.mean(ops.square(away), axis=-1, keepdims=True) + SMALLEST)
-        return away * scale * self._weights[f"{path}/gamma"] + self._weights[f"{path}/beta"]
+        return level(rows, self._weights[f"{path}/gamma"], self._weights[f"{path}/beta"], SMALLEST)
 
     def dropout(self, rows: Any) -> Any:
         from keras import random
@@ -124,12 +122,12 @@ class SequenceStep:
 
     def weights(self) -> Weights:
         """By path; copies."""
-        return {ITEMS: self._on.array(self._table)} | {path: _array(one) for path, one in self._dense.items()}
+        return {ITEMS: self._on.array(self._table)} | {path: array_of(one) for path, one in self._dense.items()}
 
     def state(self) -> dict[str, NDArray[Any]]:
         found: dict[str, NDArray[Any]] = {f"weights/{path}": array for path, array in self.weights().items()}
         found |= {f"slots/{name}": self._on.array(slot) for name, slot in self._slots.items()}
-        return found | {f"optimizer/{at}": _array(one) for at, one in enumerate(self._others())}
+        return found | {f"optimizer/{at}": array_of(one) for at, one in enumerate(self._others())}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         self._plain = None
@@ -209,9 +207,3 @@ class SequenceStep:
 def _padding(codes: NDArray[np.int32]) -> NDArray[np.float32]:
     """What is added to what is seen of each place."""
     return np.where(codes == NULL, np.float32(NEVER), np.float32(0))
-
-
-def _array(variable: Any) -> NDArray[Any]:
-    from keras import ops
-
-    return np.array(ops.convert_to_numpy(variable))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pipelines.features.columns import NULL
 from pipelines.models.attention.encode import NEVER, SMALLEST, encode, only_before
 from pipelines.models.attention.shape import BEGIN, HIDDEN, ITEMS, MARKS, PLACES, Shape
+from pipelines.models.neural.plain import level
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
@@ -57,9 +58,7 @@ class Plain:
         return np.maximum(rows, 0)
 
     def normalise(self, rows: Any, path: str) -> Any:
-        away = rows - rows.mean(axis=-1, keepdims=True)
-        scale = 1 / np.sqrt(np.square(away).mean(axis=-1, keepdims=True) + np.float32(SMALLEST))
-        return away * scale * self._weights[f"{path}/gamma"] + self._weights[f"{path}/beta"]
+        return level(rows, self._weights[f"{path}/gamma"], self._weights[f"{path}/beta"], SMALLEST)
 
     def dropout(self, rows: Any) -> Any:
         return rows

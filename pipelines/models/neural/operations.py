@@ -77,10 +77,7 @@ class Learning:
         return self._scaled(wide, path, mean, variance, rows.dtype)
 
     def level(self, rows: Any, gamma: Any, beta: Any) -> Any:
-        ops, wide = self._ops, self._ops.cast(rows, "float32")
-        wide = wide - ops.mean(wide, axis=1, keepdims=True)
-        wide = wide / ops.sqrt(ops.mean(wide * wide, axis=1, keepdims=True) + FLATTEST)
-        return ops.cast(wide, rows.dtype) * gamma + beta
+        return level(rows, gamma, beta)
 
     def _moments(self, wide: Any) -> tuple[Any, Any]:
         found: tuple[Any, Any] = self._ops.moments(wide, axes=[0])
@@ -89,6 +86,16 @@ class Learning:
     def _scaled(self, wide: Any, path: str, mean: Any, variance: Any, dtype: Any) -> Any:
         scale = self._weights[f"{path}/gamma"] / self._ops.sqrt(variance + SMALLEST)
         return self._ops.cast((wide - mean) * scale + self._weights[f"{path}/beta"], dtype)
+
+
+def level(rows: Any, gamma: Any, beta: Any, least: float = FLATTEST) -> Any:
+    """Each row by its own mean and variance, to which the least is added."""
+    from keras import ops
+
+    wide = ops.cast(rows, "float32")
+    wide = wide - ops.mean(wide, axis=1, keepdims=True)
+    wide = wide / ops.sqrt(ops.mean(wide * wide, axis=1, keepdims=True) + least)
+    return ops.cast(wide, rows.dtype) * gamma + beta
 
 
 class Served(Learning):

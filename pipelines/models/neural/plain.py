@@ -74,11 +74,7 @@ class Plain:
         return found
 
     def level(self, rows: Floats, gamma: Floats, beta: Floats) -> Floats:
-        found: Floats = rows - rows.mean(axis=1, keepdims=True)
-        found /= np.sqrt((found * found).mean(axis=1, keepdims=True) + np.float32(FLATTEST))
-        found *= gamma
-        found += beta
-        return found
+        return level(rows, gamma, beta)
 
 
 def score(architecture: Architecture, weights: Mapping[str, Floats], columns: Codes) -> Floats:
@@ -115,6 +111,15 @@ def looked_up(table: Table, vectors: Floats, codes: NDArray[Any]) -> Floats:
         found[rows] += vectors[codes[rows, at]]
     if table.pooling == "mean":
         found /= np.maximum(there.sum(axis=1, keepdims=True), 1).astype(np.float32)
+    return found
+
+
+def level(rows: Floats, gamma: Floats, beta: Floats, least: float = FLATTEST) -> Floats:
+    """Each row by its own mean and variance, to which the least is added."""
+    found: Floats = rows - rows.mean(axis=1, keepdims=True)
+    found /= np.sqrt((found * found).mean(axis=1, keepdims=True) + np.float32(least))
+    found *= gamma
+    found += beta
     return found
 
 

@@ -130,7 +130,7 @@ class NeuralStep:
         found: Weights = {}
         for fused, table in zip(self._fused, self._tables, strict=True):
             found |= fused.parted(self._on.array(table))
-        return found | {path: _array(one) for path, one in (self._dense | self._moving).items()}
+        return found | {path: array_of(one) for path, one in (self._dense | self._moving).items()}
 
     def state(self) -> dict[str, NDArray[Any]]:
         if self._group is not None and not self._group.leads:
@@ -143,7 +143,7 @@ class NeuralStep:
 
     def _optimizer_state(self) -> dict[str, NDArray[Any]]:
         """The network's."""
-        return {f"optimizer/{at}": _array(one) for at, one in enumerate(self._others())}
+        return {f"optimizer/{at}": array_of(one) for at, one in enumerate(self._others())}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         self._plain = None
@@ -329,7 +329,7 @@ def _variable(array: NDArray[np.float32], path: str, trainable: bool = True) -> 
     return keras.Variable(array, trainable=trainable, dtype="float32", name=path.replace("/", "_"))
 
 
-def _array(variable: Any) -> NDArray[Any]:
+def array_of(variable: Any) -> NDArray[Any]:
     from keras import ops
 
     return np.array(ops.convert_to_numpy(variable))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.evaluation.metrics import auc
 from pipelines.models.trees.growing import Grower, Part
 from pipelines.models.trees.model import shown
 from pipelines.training.keeping import Keeping
@@ -47,6 +48,8 @@ class Course:
     sample: Part
     probability: bool
     """Whether a margin has to become one."""
+    ranks: bool
+    """Whether its loss is of pairs."""
     log: logging.Logger
     look: Callable[[], dict[str, float]] | None = None
     keeping: Keeping | None = None
@@ -113,14 +116,11 @@ class Course:
     def _loss(self) -> float:
         """Of a sample of the rows that they grow on: the mean logarithm, or the share of pairs that stand the wrong way round."""
         score, liked = shown(self.grower.margin(self.sample.matrix), self.probability), self.sample.labels > 0
-        if self.training_ranks:
-            order = np.argsort(np.argsort(score, kind="stable"), kind="stable")
-            ups, downs = int(liked.sum()), int((~liked).sum())
-            return 0.0 if not ups or not downs else float(1 - (order[liked].sum() - ups * (ups - 1) / 2) / (ups * downs))
-        right = np.clip(np.where(liked, score, 1 - score).astype(np.float64), _LEAST, 1)
-        return float(-np.log(right).mean())
-
-    training_ranks: bool = False
+        if self.ranks:
+            right = auc(liked, score)
+            return 0.0 if right is None else 1 - right
+        sure = np.clip(np.where(liked, score, 1 - score).astype(np.float64), _LEAST, 1)
+        return float(-np.log(sure).mean())
 
     def _tell(self, step: int, left: float) -> None:
         if self.keeping is None:

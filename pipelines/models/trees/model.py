@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipelines.inputs.tables import Codes
 from pipelines.models.family import MODEL, Fetch
+from pipelines.models.neural.plain import sigmoid
 from pipelines.models.tables import Table
 from pipelines.models.trees.ensemble import Trees, trees_of
 from pipelines.models.trees.knowledge import ITEM, USER, Knowledge, knowledge_of
@@ -127,11 +128,7 @@ class TreeModel:
 
 def shown(margin: Floats, probability: bool) -> Floats:
     """The score."""
-    if not probability:
-        return margin
-    low = np.exp(-np.abs(margin))
-    found: Floats = np.where(margin >= 0, 1, low) / (1 + low)
-    return found.astype(np.float32)
+    return sigmoid(margin) if probability else margin
 
 
 def load(fetch: Fetch) -> TreeModel:

@@ -103,6 +103,24 @@ def test_processes_and_shards_that_cannot_be_are_refused(model: Mapping[str, Any
         Model.model_validate(model)
 
 
+@pytest.mark.requirement("N-05", "G-20")
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"family": "session", "train": {"compile": True}}, "train: 'session' has no 'compile': its steps are not compiled: leave it out"),
+        ({"family": "session", "train": {"mixed_precision": True}}, "train: 'session' has no 'mixed_precision': its layers compute in"),
+        ({"family": "session", "framework": "torch", "train": {"resident": True}}, "'session' has no 'resident': its batches are made on"),
+        ({"family": "session", "framework": "torch", "train": {"processes": 2}}, "'session' has no 'processes': it is trained by one"),
+        ({"family": "session", "framework": "jax"}, "framework: 'session' isn't trained by jax: its batches are of no one shape"),
+        ({"family": "session", "tune": {"train.compile": {"of": [True, False]}}}, "tune: 'session' has no 'compile'"),
+        ({"family": "two_tower", "framework": "torch", "train": {"resident": True}}, "'two_tower' has no 'resident': its batches are made"),
+    ],
+)
+def test_what_a_family_of_steps_cannot_do_is_refused_with_the_spec(said: Mapping[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        Model.model_validate(said)
+
+
 @pytest.mark.parametrize("train", [{"processes": 2}, {"processes": 64, "shard": "column", "optimizer": "sgd"}])
 def test_what_can_be_shared_out_is_taken(train: Mapping[str, Any]) -> None:
     assert Model.model_validate({"framework": "torch", "train": train}).train.processes == train["processes"]

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.training import ranks
+from pipelines.training.ranks import rank_of
 from services.executors.jobsettings import JobSettings, read_settings
 from services.executors.jobspec import LONGEST_NAME, MEETING_PORT, Stored, job_name, manifest, selector
-from services.executors.jobstate import LEFT
+from shared.contracts import ranks
 from shared.contracts.stage import File, StageSpec
 from shared.contracts.strict import read
 from shared.domain.errors import Invalid
@@ -238,11 +238,10 @@ def test_ranks_are_told_what_training_reads() -> None:
     said = {name: str(environment[name]["value"]) for name in (ranks.RANKS, ranks.MEET)}
     document = stage_spec("r1-train-1", stage="train").model_dump(mode="json", by_alias=True)
     document["recommender"]["model"] = {"framework": "torch", "train": {"processes": 4}}
-    found = ranks.rank_of(StageSpec.model_validate(document), said | {ranks.RANK: "3"})
+    found = rank_of(StageSpec.model_validate(document), said | {ranks.RANK: "3"})
     assert found is not None
     assert (found.number, found.count, found.host, found.port) == (3, 4, "r1-train-1-0.eyas-stages.eyas.svc", MEETING_PORT)
     assert "EYAS_RANK" not in {one["name"] for one in container_of(made())["env"]}
-    assert ranks.LEFT == LEFT
 
 
 def test_the_address_of_rank_0_is_a_legal_one_for_the_longest_of_names() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from services.executors.jobstate import LEFT, explain, gone, state
+from services.executors.jobstate import explain, gone, state
+from shared.contracts.ranks import LEFT
 from shared.domain.run import Job
 
 NOW = datetime(2026, 11, 21, 12, 10, tzinfo=UTC)

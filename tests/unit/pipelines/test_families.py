@@ -34,7 +34,6 @@ def model(world: Small) -> CountModel:
 
 def test_what_a_spec_may_name_is_what_the_registry_has() -> None:
     assert set(FAMILIES) == set(Model.FAMILIES)
-    assert not set(FAMILIES) & Model.PLANNED
 
 
 def test_a_warm_run_from_another_family_is_refused(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -18,6 +17,7 @@ from pipelines.models import runtime
 from pipelines.models.neural import frameworks
 from shared.domain.errors import Invalid
 from tests import jax, neural
+from tests.apart import made_apart
 from tests.pytorch import torch
 
 Found = Callable[[str], Mapping[str, Any]]
@@ -38,11 +38,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 
 def _steps(name: str, out: Path) -> Mapping[str, Any]:
-    command = [sys.executable, "-m", "tests.neural", name, str(out)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
-    assert ran.returncode == 0, ran.stderr
-    with np.load(out, allow_pickle=False) as found:
-        return {name: found[name] for name in found.files}
+    return made_apart("tests.neural", name, str(out), out=out)
 
 
 @pytest.mark.requirement("L-04", "T-08")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +15,7 @@ from pipelines.inputs.batches import Batches, Place
 from pipelines.inputs.liked import Liked
 from pipelines.inputs.tables import Catalogue
 from shared.domain.errors import Invalid
+from tests.apart import made_apart
 from tests.featured import of_keys
 from tests.pytorch import torch as installed
 
@@ -34,11 +33,7 @@ VARIANTS = ("adam", "adagrad", "sgd", "everything", "dlrm", "wide_deep", "half",
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     out = tmp_path_factory.mktemp("resident") / "found.npz"
-    command = [sys.executable, "-m", "tests.neural_resident", str(out), *VARIANTS]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
-    assert ran.returncode == 0, ran.stderr
-    with np.load(out, allow_pickle=False) as there:
-        return {name: there[name] for name in there.files}
+    return made_apart("tests.neural_resident", str(out), *VARIANTS, out=out)
 
 
 @pytest.mark.requirement("G-26", "N-06")

@@ -251,26 +251,6 @@ def test_parameters_that_cant_be_are_refused(params: dict[str, Any], why: str) -
         SessionParams.model_validate(params)
 
 
-@pytest.mark.requirement("N-05")
-@pytest.mark.parametrize("name", ["compile", "mixed_precision"])
-def test_settings_without_effect_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(Invalid, match=f"model.train.{name}: it has no effect on 'session'"):
-        Session().train(task(tmp_path, train={name: True}))
-
-
-@pytest.mark.requirement("N-05")
-def test_frameworks_and_processes_that_dont_train_it_are_refused(tmp_path: Path) -> None:
-    given = task(tmp_path)
-    with pytest.raises(Invalid, match=r"model.framework: 'session' has batches of no one shape"):
-        Session().train(replace(given, model=given.model.model_copy(update={"framework": "jax"})))
-    there = given.model.train.model_copy(update={"resident": True})
-    with pytest.raises(Invalid, match=r"model.train.resident: it has no effect on 'session'"):
-        Session().train(replace(given, model=given.model.model_copy(update={"train": there})))
-    many = given.model.train.model_copy(update={"processes": 2})
-    with pytest.raises(Invalid, match=r"model.train.processes: 'session' is trained by one process"):
-        Session().train(replace(given, model=given.model.model_copy(update={"train": many})))
-
-
 @pytest.mark.requirement("G-25", "N-05")
 def test_what_a_step_can_hold_is_known_before_anything_is_trained() -> None:
     few, long = SessionParams(length=49), SessionParams(length=199)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from pipelines.models.attention.shape import BACKWARDS, BEGIN, HIDDEN, Shape, be
 from pipelines.models.attention.windows import Windows
 from pipelines.training.likes import Likes
 from tests import journeys
+from tests.apart import made_apart
 from tests.pytorch import torch
 
 FRAMEWORKS = ("tensorflow", "torch")
@@ -133,28 +133,30 @@ def test_padding_says_nothing_and_each_sequence_is_for_itself(shape: Shape) -> N
     assert np.abs(turned[0] - together[0]).max() > 1e-3, "the order counts"
 
 
-Found = Mapping[str, Mapping[str, Any]]
+Found = Callable[[str], Mapping[str, Any]]
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    torch()
     folder = tmp_path_factory.mktemp("steps")
-    return {name: _steps(name, folder / f"{name}.npz") for name in FRAMEWORKS}
+    taken = cache(lambda name: _steps(name, folder / f"{name}.npz"))
+
+    def of(name: str) -> Mapping[str, Any]:
+        if name == "torch":
+            torch()
+        return taken(name)
+
+    return of
 
 
 def _steps(name: str, out: Path) -> Mapping[str, Any]:
-    command = [sys.executable, "-m", "tests.journeys", name, str(out)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
-    assert ran.returncode == 0, ran.stderr
-    with np.load(out, allow_pickle=False) as found:
-        return {name: found[name] for name in found.files}
+    return made_apart("tests.journeys", name, str(out), out=out)
 
 
 @pytest.mark.requirement("L-04", "G-20")
 @pytest.mark.parametrize("variant", ["next", "masked", "drawn"])
 def test_the_first_steps_on_torch_are_those_on_tensorflow(found: Found, variant: str) -> None:
-    ours, theirs = found["tensorflow"], found["torch"]
+    ours, theirs = found("tensorflow"), found("torch")
     np.testing.assert_allclose(theirs[f"{variant}/losses"], ours[f"{variant}/losses"], rtol=1e-4)
     assert np.abs(ours[f"{variant}/weights/items"] - ours[f"{variant}/begun"]).max() > 1e-3, "it learned"
     for name in ours:
@@ -165,6 +167,6 @@ def test_the_first_steps_on_torch_are_those_on_tensorflow(found: Found, variant:
 @pytest.mark.parametrize("variant", journeys.VARIANTS)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_on_either_the_arrays_say_what_the_framework_does_and_what_is_kept_goes_on(found: Found, framework: str, variant: str) -> None:
-    one = found[framework]
+    one = found(framework)
     assert one[f"{variant}/apart"] < 1e-5
     np.testing.assert_array_equal(*one[f"{variant}/repeated"])
