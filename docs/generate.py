@@ -1,4 +1,4 @@
-"""Makes the documents that are drawn from code: state machines, the spec's reference and its JSON schema.
+"""Makes the documents that are drawn from code: state machines, the references of the spec and of the chart, and their JSON schemas.
 
 `--check` changes nothing and fails if one of them is out of date.
 """
@@ -12,6 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
+from helm import writing
 from services.api.access import ANYBODY, HOLDER, table
 from services.api.app import ROOMS, create_app
 from services.api.parts import Door, Parts
@@ -133,6 +134,9 @@ GENERATED = {
     "state-machines.md": state_machines,
     "spec.schema.json": schema,
     "spec.md": reference,
+    "helm.md": writing.reference,
+    "../helm/eyas/values.yaml": writing.defaults,
+    "../helm/eyas/values.schema.json": writing.schema,
 }
 
 
@@ -140,7 +144,7 @@ def main(arguments: list[str]) -> int:
     stale = [name for name, make in GENERATED.items() if not (DOCS / name).exists() or (DOCS / name).read_text() != make()]
     if "--check" in arguments:
         for name in stale:
-            sys.stderr.write(f"docs/{name} is out of date: run make format\n")
+            sys.stderr.write(f"{(DOCS / name).resolve().relative_to(DOCS.parent)} is out of date: run make format\n")
         return 1 if stale else 0
     for name in stale:
         (DOCS / name).write_text(GENERATED[name]())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -36,7 +37,12 @@ def values(given: Mapping[str, Any]) -> list[str]:
     return [f"--set-json={name}={json.dumps(value)}" for name, value in given.items()]
 
 
-def template(release: str = "eyas", **given: Any) -> list[dict[str, Any]]:
-    """What an installation would create."""
-    text = run("template", release, str(CHART), "--namespace", "there", *values(given))
-    return [one for one in yaml.safe_load_all(text) if one]
+def template(release: str = "eyas", *, profile: str | None = None, **given: Any) -> list[dict[str, Any]]:
+    """What an installation would create, by a ready profile and what is said beside it."""
+    of = [f"--values={CHART}/values-{profile}.yaml"] if profile else []
+    return [one for one in yaml.safe_load_all(rendered(release, *of, *values(given))) if one]
+
+
+@functools.cache
+def rendered(release: str, *arguments: str) -> str:
+    return run("template", release, str(CHART), "--namespace", "there", *arguments)

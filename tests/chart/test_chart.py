@@ -16,15 +16,17 @@ from services.triton.addresses import folder_of
 from shared import __version__
 from shared.contracts.stage import File, StageSpec
 from shared.testing.executor_suite import stage_spec
-from tests.chart.helm import CHART, run, template, values
+from tests.chart.helm import CHART, rendered, run, template, values
 
 FILE = Stored("file:///var/lib/eyas/artifacts", File(sha256="ab" * 32, size=1))
 VERSIONS = ("1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
 CASES: dict[str, dict[str, Any]] = {
     "defaults": {},
+    "small": {"profile": "small"},
+    "gpu": {"profile": "gpu"},
     "one node": {"volume": {"hostPath": "/srv/eyas"}},
     "all said": {
-        "image": {"repository": "registry.example/eyas", "tag": "7", "pullSecrets": ["pull"]},
+        "images": {"registry": "registry.example/team", "tag": "7", "pullSecrets": ["pull"], "pipelinesGpu": "stages-gpu"},
         "identity": {"user": 1_000_650_000, "group": 1_000_650_000},
         "token": {"existingSecret": "first", "key": "value"},
         "database": {"existingSecret": "postgres"},
@@ -112,7 +114,14 @@ def test_the_platform_understands_the_settings_of_its_jobs(case: str, tmp_path: 
     pod = pods(objects)["eyas-control"]
     assert settings.namespace == "there"
     assert settings.service_account in kinds(objects, "ServiceAccount")
-    assert settings.images["default"] == pod["containers"][0]["image"]
+    tag = str(CASES[case].get("images", {}).get("tag", __version__))
+    place = "registry.example/team/" if tag == "7" else ""
+    wanted = {"default": f"{place}eyas-pipelines:{tag}", "triton": f"{place}eyas-triton:{tag}"}
+    for_gpus = {"all said": "stages-gpu", "gpu": "eyas-pipelines-gpu"}.get(case)
+    assert settings.images == wanted | ({"nvtabular": f"{place}{for_gpus}:{tag}"} if for_gpus else {})
+    assert pods(objects)["eyas-triton"]["containers"][0]["image"] == settings.images["triton"]
+    for part in ("eyas-control", "eyas-gateway"):
+        assert pods(objects)[part]["containers"][0]["image"] == f"{place}eyas-control:{tag}"
     assert (settings.identity.user, settings.identity.group) == (pod["securityContext"]["runAsUser"], pod["securityContext"]["fsGroup"])
     assert settings.owner is not None
     assert settings.owner.name in kinds(objects, "Deployment")
@@ -146,7 +155,7 @@ def test_services_choose_the_pods_of_their_part_and_name_the_protocol() -> None:
 def test_every_triton_is_found_by_name_and_by_its_own_folder(case: str) -> None:
     objects = template(**CASES[case])
     deployment, service = kinds(objects, "Deployment")["eyas-triton"], kinds(objects, "Service")["eyas-tritons"]
-    assert deployment["spec"]["replicas"] == CASES[case].get("triton", {}).get("replicas", 1)
+    assert deployment["spec"]["replicas"] == (2 if case == "gpu" else CASES[case].get("triton", {}).get("replicas", 1))
     assert deployment["spec"]["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     assert (service["spec"]["clusterIP"], service["spec"]["publishNotReadyAddresses"]) == ("None", True)
     for part in ("eyas-control", "eyas-gateway"):
@@ -216,6 +225,7 @@ def test_other_jobs_settings_restart_the_control_plane() -> None:
 
 def test_a_token_is_made_unless_a_secret_is_named() -> None:
     (made,) = kinds(template(), "Secret").values()
+    rendered.cache_clear()
     (other,) = kinds(template(), "Secret").values()
     assert made["metadata"]["name"] == "eyas-token"
     assert made["data"]["token"] != other["data"]["token"]
@@ -268,7 +278,12 @@ def test_modules_of_families_are_named_to_the_control_plane_alone() -> None:
         ({"control": {"replica": 2}}, "replica"),
         ({"identity": {"user": 0}}, "user"),
         ({"volume": {"hostPath": "relative"}}, "hostPath"),
-        ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
+        ({"images": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
+        ({"images": {"registry": "https://registry.example"}}, "registry"),
+        ({"image": {"tag": "7"}}, "image: there is an image for each role now: say images.registry"),
+        ({"jobs": {"stages": {"train": {"cpus": 2}}}}, "cpus"),
+        ({"jobs": {"settings": {"scrach": "1Gi"}}}, "scrach"),
+        ({"tolerations": [{"kee": "gpu"}]}, "kee"),
         ({"triton": {"replicas": 0}}, "replicas"),
         ({"control": {"replicas": 2}}, "several control planes need database.existingSecret"),
         ({"volume": {"hostPath": "/a", "existingClaim": "b"}}, "name existingClaim or hostPath, not both"),

@@ -69,7 +69,7 @@ class Release:
         repository, _, tag = self.image.rpartition(":")
         stage = {"cpu": "500m", "memory": "3Gi"}
         values = {
-            "image": {"repository": repository, "tag": tag},
+            "images": {"tag": tag} | dict.fromkeys(("control", "pipelines", "triton"), repository),
             "volume": {"hostPath": str(self.volume)},
             "control": {"resources": SMALL},
             "gateway": {"resources": SMALL},

@@ -2,8 +2,10 @@
 {{- if contains "eyas" .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{ else }}{{ printf "%s-eyas" (.Release.Name | trunc 35 | trimSuffix "-") }}{{ end -}}
 {{- end }}
 
+{{- /* The image of a role: (list $ "control") */ -}}
 {{- define "eyas.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- $ := index . 0 -}}
+{{ with $.Values.images.registry }}{{ . }}/{{ end }}{{ get $.Values.images (index . 1) }}:{{ $.Values.images.tag | default $.Chart.AppVersion }}
 {{- end }}
 
 {{- define "eyas.secret" -}}
@@ -40,7 +42,7 @@ securityContext:
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile:
     type: RuntimeDefault
-{{- with $.Values.image.pullSecrets }}
+{{- with $.Values.images.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
   - name: {{ . }}
@@ -54,9 +56,10 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{- /* What all containers have in common, by the role of their image: (list $ "control") */ -}}
 {{- define "eyas.container" -}}
 image: {{ include "eyas.image" . }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
+imagePullPolicy: {{ (index . 0).Values.images.pullPolicy }}
 securityContext:
   allowPrivilegeEscalation: false
   privileged: false

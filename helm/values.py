@@ -1,0 +1,226 @@
+"""What an installation of the chart can say: names, defaults, meanings.
+
+values.yaml, values.schema.json and docs/helm.md are written from here (`helm.writing`), so they can't disagree. Unknown keys are refused
+at every depth.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, StringConstraints
+from pydantic.alias_generators import to_camel
+
+from shared.contracts.strict import Strict
+
+Name = Annotated[str, StringConstraints(pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$")]
+"""Of an object of the cluster, or empty."""
+Key = Annotated[str, StringConstraints(pattern=r"^[-._a-zA-Z0-9]+$")]
+Size = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?([KMGTP]i?|m)?$")]
+Repository = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+([._/:-]+[a-z0-9]+)*$")]
+Amount = str | int | float
+Labels = dict[str, str]
+
+
+class Values(Strict):
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True)
+
+
+class Images(Values):
+    """An image for each role. Build them with `make image`, and push them where the nodes can fetch them."""
+
+    registry: str = Field(
+        "",
+        pattern=r"^([a-zA-Z0-9][-a-zA-Z0-9.]*(:[0-9]+)?(/[-a-zA-Z0-9._/]*[a-zA-Z0-9])?)?$",
+        description="Before each name, such as registry.example/team.",
+    )
+    tag: str = Field("", pattern=r"^[\w.-]{0,128}$", description="Of each; the chart's appVersion if empty.")
+    pull_policy: Literal["IfNotPresent", "Always", "Never"] = Field("IfNotPresent", description="When nodes fetch them.")
+    pull_secrets: list[Name] = Field([], description="Names of Secrets of the type kubernetes.io/dockerconfigjson.")
+    control: Repository = Field("eyas-control", description="Of the control plane and the gateway.")
+    pipelines: Repository = Field("eyas-pipelines", description="Of stages.")
+    pipelines_gpu: Repository | Literal[""] = Field("", description="Of stages whose ETL engine is nvtabular; those are refused if empty.")
+    triton: Repository = Field("eyas-triton", description="Of Tritons, and of the stage verify.")
+
+
+class Identity(Values):
+    """Whom every process runs as, stages too: they share the volume."""
+
+    user: int = Field(65532, ge=1, description="Number of the user.")
+    group: int = Field(65532, ge=1, description="Number of the group.")
+
+
+class Token(Values):
+    """The API's first token."""
+
+    existing_secret: Name = Field("", description="A Secret with it. If empty, one is made at the first install and kept over upgrades.")
+    key: Key = Field("token", description="Its key there.")
+
+
+class Database(Values):
+    """Where the state is."""
+
+    existing_secret: Name = Field(
+        "",
+        description="A Secret with the key `url` (postgresql://user@host:5432/name) and, if the URL has none, the key `password`. "
+        "If empty: SQLite on the volume, for one node and one control plane.",
+    )
+
+
+class Features(Values):
+    """Where gateways read users' values."""
+
+    existing_secret: Name = Field("", description="A Secret with the key `url` (redis://:password@host:6379/0). If empty: the database.")
+
+
+class Data(Values):
+    """Where specs may read data from, beside the volume."""
+
+    roots: list[Annotated[str, StringConstraints(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^:]*)?$")]] = Field(
+        [], description="s3://BUCKET/PREFIX."
+    )
+    existing_secret: Name = Field(
+        "",
+        description="A Secret of which every key becomes a variable of the control plane and of the Jobs: AWS_ACCESS_KEY_ID, "
+        "AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL.",
+    )
+    databases: Name = Field(
+        "", description="A Secret with the key `databases.yaml`: the databases that specs may query, one `name: URL` a line."
+    )
+
+
+class Volume(Values):
+    """The one volume: SQLite, artifacts, Triton's model repository, and the data that specs read (its folder data/).
+    Name at most one of existingClaim and hostPath; with neither, a claim is made."""
+
+    existing_claim: Name = Field("", description="A claim that is there already.")
+    host_path: str = Field(
+        "", pattern=r"^(/[^:\s]+)?$", description="A folder of the node that the identity's user may write to: for clusters of one node."
+    )
+    size: Size = Field("20Gi", description="Of the claim that is made.")
+    storage_class: Name = Field("", description="The cluster's default class if empty.")
+    access_mode: Literal["ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"] = Field(
+        "ReadWriteOnce", description="ReadWriteMany where pods may come to lie on several nodes."
+    )
+    keep: bool = Field(True, description="Whether the claim that is made outlives the release.")
+
+
+class Resources(Values):
+    requests: dict[str, Amount] = Field({}, description="What a pod is given for sure.")
+    limits: dict[str, Amount] = Field({}, description="The most that it gets.")
+
+
+class Control(Values):
+    """The control plane."""
+
+    replicas: int = Field(1, ge=1, description="More than one needs a database of its own.")
+    max_runs: int = Field(4, ge=1, le=1000, description="Runs that are active at once.")
+    resources: Resources = Resources(requests={"cpu": "200m", "memory": "384Mi"}, limits={"memory": "1Gi"})
+
+
+class Gateway(Values):
+    """The online path."""
+
+    replicas: int = Field(1, ge=1, description="How many.")
+    resources: Resources = Resources(requests={"cpu": "200m", "memory": "256Mi"}, limits={"memory": "1Gi"})
+
+
+class Triton(Values):
+    """The model servers."""
+
+    replicas: int = Field(1, ge=1, description="Each has every version, a folder of its own on the volume, and its share of the requests.")
+    shared_memory: Size = Field("512Mi", description="Of /dev/shm, through which Triton and its models talk; it counts as memory.")
+    resources: Resources = Resources(requests={"cpu": "500m", "memory": "1Gi"}, limits={"memory": "4Gi"})
+
+
+class Toleration(Values):
+    key: str = Field("", description="The taint's key; every key if empty.")
+    operator: Literal["Exists", "Equal"] = Field("Equal", description="How it is compared.")
+    value: str = Field("", description="The taint's value.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(None, description="Every effect if not given.")
+
+
+class Share(Strict):
+    """What a stage gets if its spec doesn't say, in the words of the Jobs' settings."""
+
+    cpu: Amount | None = Field(None, description="Cores.")
+    memory: str | None = Field(None, description="Memory.")
+    gpu: int | None = Field(None, ge=0, description="Whole GPUs.")
+    node_selector: Labels | None = Field(None, description="Labels that its node must have.")
+    tolerations: list[Toleration] | None = Field(None, description="Taints of nodes that are no hindrance.")
+
+
+class Stages(Values):
+    """cpu, memory, gpu, node_selector, tolerations by stage: what a spec that doesn't say gets."""
+
+    etl: Share = Field(Share(cpu="1", memory="4Gi"), description="Data to features.")
+    train: Share = Field(Share(cpu="1", memory="4Gi"), description="Features to a model; of each process.")
+    evaluate: Share = Field(Share(cpu="1", memory="4Gi"), description="The model's metrics.")
+    export: Share = Field(Share(cpu="1", memory="4Gi"), description="What will be served.")
+    verify: Share = Field(Share(cpu="1", memory="4Gi"), description="That, on a Triton of its own.")
+
+
+class Jobs(Values):
+    """How stages become Jobs."""
+
+    stages: Stages = Stages()
+    settings: dict[str, Any] = Field(
+        {},
+        description="Anything else of the Jobs' settings (docs/kubernetes.md), in their own words: it has the last one.",
+    )
+
+
+class Rules(Values):
+    """A PrometheusRule of files/prometheus-rules.yaml. It needs the Prometheus operator's kinds of objects; without that operator, give the
+    file to your Prometheus by `rule_files`."""
+
+    enabled: bool = Field(False, description="Whether there is one.")
+    labels: Labels = Field({}, description="What the operator chooses rules by, such as { release: prometheus }.")
+
+
+class Dashboards(Values):
+    """A ConfigMap for each dashboard of files/dashboards, found by Grafana's sidecar."""
+
+    enabled: bool = Field(False, description="Whether there are any.")
+    labels: Labels = Field({"grafana_dashboard": "1"}, description="What the sidecar chooses them by.")
+    annotations: Labels = Field({}, description="Such as { grafana_folder: Eyas }.")
+
+
+class Monitoring(Values):
+    """For Prometheus and Grafana."""
+
+    rules: Rules = Rules()
+    dashboards: Dashboards = Dashboards()
+
+
+class Chart(Values):
+    """What an installation can say. Unknown keys are refused (values.schema.json)."""
+
+    images: Images = Images()
+    identity: Identity = Identity()
+    token: Token = Token()
+    database: Database = Database()
+    features: Features = Features()
+    data: Data = Data()
+    families: list[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*)*$")]] = Field(
+        [],
+        description="Python modules of which specs may name a model family of their own (`module:Class`); the image of the stages has them "
+        "installed.",
+    )
+    volume: Volume = Volume()
+    control: Control = Control()
+    gateway: Gateway = Gateway()
+    triton: Triton = Triton()
+    jobs: Jobs = Jobs()
+    node_selector: Labels = Field({}, description="Labels that the node of every pod must have.")
+    tolerations: list[Toleration] = Field([], description="Taints of nodes that are no hindrance.")
+    network_policy: bool = Field(
+        True,
+        description="Lets nobody but this release's control plane and gateways ask Triton for inferences, and nobody but ranks of a "
+        "training reach a stage.",
+    )
+    monitoring: Monitoring = Monitoring()
+
+
+LEFT = {"image": "images"}
+"""What a former chart knew, and what says it now. The schema lets it pass for the templates to name the new key."""
