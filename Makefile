@@ -2,8 +2,9 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 UV_VERSION := 0.13.8
-IMAGE ?= eyas:0.1.0
-BASE ?= python:3.11-slim
+ROLE ?= control triton pipelines
+REGISTRY ?=
+TAG ?= 0.1.0
 IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
 # What the lock doesn't have. uv would take what an index has; pip takes a build for this CPU where PIP_FIND_LINKS names a folder that has one.
@@ -86,10 +87,11 @@ install-check: setup ## the control side alone, in an environment of its own: no
 	@$(BIN)/uv pip install --quiet --python var/install-check/bin/python .
 	@cd var && install-check/bin/python ../tests/control_side.py
 
-image: ## the platform's image: IMAGE names it, BASE what it is built on, IMAGE_BUILD the builder
-	@rm -rf var/image && mkdir -p var/image/images && cp images/Containerfile .dockerignore pyproject.toml README.md LICENSE var/image/
+image: ## the images, one a role: ROLE (control pipelines triton pipelines-gpu; those three if not said), REGISTRY, TAG, BASE, IMAGE_BUILD the builder
+	@rm -rf var/image && mkdir -p var/image/images && cp .dockerignore pyproject.toml README.md LICENSE var/image/
 	@cp images/*.lock var/image/images/ && cp -r shared services pipelines var/image/ && find var/image -name __pycache__ -prune -exec rm -rf {} +
-	@$(IMAGE_BUILD) $(IMAGE) var/image --build-arg BASE=$(BASE)
+	@for role in $(ROLE); do cp images/$$role.Containerfile var/image/Dockerfile \
+	    && $(IMAGE_BUILD) $(REGISTRY)eyas-$$role:$(TAG) var/image $(foreach one,BASE PYTHON_BASE,$(if $($(one)),--build-arg $(one:PYTHON_BASE=PYTHON)=$($(one)))) || exit 1; done
 
 chart: setup ## lints and renders the chart by a real Helm (HELM names it, or PATH)
 	@$(BIN)/python -m pytest -q tests/chart
@@ -191,7 +193,10 @@ doctor: setup ## what this machine has and lacks
 
 lock: setup ## resolves requirements.lock and those of the images anew; NVTabular's pins hold nothing back but themselves
 	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --extra pipelines --extra ann --extra tune --extra triton --extra cluster --group dev pyproject.toml -o requirements.lock
-	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --constraint requirements.lock --extra pipelines --extra triton --extra cluster pyproject.toml -o images/requirements.lock
+	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --constraint requirements.lock --extra cluster --extra ann pyproject.toml -o images/control.lock
+	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --constraint requirements.lock --extra cluster --extra ann --extra triton pyproject.toml -o images/triton.lock
+	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --constraint requirements.lock --extra cluster --extra ann --extra pipelines pyproject.toml -o images/pipelines.lock
+	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --constraint requirements.lock --extra cluster --extra ann --extra pipelines --extra nvtabular --extra torch pyproject.toml -o images/pipelines-gpu.lock
 	@$(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header --no-annotate --constraint requirements.lock --extra nvtabular pyproject.toml -o images/nvtabular.lock
 
 clean: ## removes the virtual environment and everything that was written

@@ -150,6 +150,10 @@ class Settings(BaseSettings):
         description="NVTabular's interpreter, for specs that choose that engine; that of .venv-nvtabular if there is one.",
     )
     token_file: Path | None = Field(None, description="A file with the API's first token; made in the home if absent.")
+    drain: Duration | None = Field(
+        None,
+        description="How long a process that SIGTERM asked to end still answers, as not ready, such as 5s; it ends at once if absent.",
+    )
     replica: Annotated[str, AfterValidator(_replica)] | None = Field(
         None, description="This process's name among its like, such as its pod's; the machine's if absent."
     )

@@ -64,6 +64,10 @@ class Platform:
         for loop in self._loops:
             loop.start()
 
+    def leaves(self, leaving: Callable[[], bool]) -> None:
+        """Not ready from when that is true: whoever sends requests here is to send them elsewhere."""
+        self._waiting.append(lambda: ["it has been asked to end"] if leaving() else [])
+
     def _control(
         self, settings: Settings, home: Home, state: State, server: TritonFleet, data_roots: tuple[str, ...], undo: ExitStack
     ) -> Parts:

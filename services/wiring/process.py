@@ -23,6 +23,7 @@ from services.api.app import create_app
 from services.home import Endpoint, Home, check_first_token
 from services.listening import bind, reachable
 from services.settings import Settings, read_secret, strange
+from services.wiring.draining import DrainingServer
 from services.wiring.platform import Platform
 from shared.datafiles import is_object
 from shared.domain.errors import Conflict
@@ -62,8 +63,9 @@ def _serve(settings: Settings, undo: ExitStack) -> None:
     app = create_app(platform.door, platform.parts, platform.gateway)
     # Longer than load balancers keep a connection that nobody uses: who closes first must not be who is just being asked.
     config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=10, timeout_keep_alive=75)
-    server = uvicorn.Server(config)
-    app.state.closing = lambda: server.should_exit  # who listens to a stream is no reason to stay
+    server = DrainingServer(config, settings.drain)
+    app.state.closing = lambda: server.leaving  # who listens to a stream is no reason to stay
+    platform.leaves(lambda: server.leaving)
     platform.start()
     url = f"http://{reachable(settings.host)}:{listener.getsockname()[1]}"
     if settings.owns_home:

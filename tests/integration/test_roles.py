@@ -192,6 +192,34 @@ def test_a_gateway_goes_on_without_its_control_plane_and_the_next_one_takes_over
     assert parts.wait_for_an_answer_of_the_model()["version"] == 1
 
 
+def test_a_gateway_that_is_asked_to_end_answers_as_not_ready_until_it_does(parts: Parts) -> None:
+    before = parts.gateway.environment
+    assert parts.gateway.stop() == 0
+    try:
+        parts.gateway.environment = before | {"EYAS_DRAIN": "10m"}
+        parts.gateway.start()
+        parts.wait_for_an_answer_of_the_model()
+        with parts.client(parts.gateway) as kept, parts.client(parts.gateway) as other:
+            assert "connection" not in kept.get("/readyz").headers
+            parts.gateway.process.send_signal(signal.SIGTERM)
+            until("it is not ready", lambda: other.get("/readyz").status_code == 503)
+            assert other.get("/readyz").json()["waiting"] == ["it has been asked to end"]
+            answer = kept.post("/v1/recommend/movies", json={"user": 3, "k": 5})
+            assert checked(answer)["fallback"] is None
+            assert answer.headers["connection"] == "close", "who kept a connection is to go elsewhere"
+            assert other.get("/healthz").is_success, "it lives: nobody is to kill it"
+        assert parts.gateway.stop() == 0, "who can't wait asks twice"
+        parts.gateway.environment = before | {"EYAS_DRAIN": "500ms"}
+        parts.gateway.start()
+        parts.gateway.ready()
+        assert parts.gateway.stop() == 0, "it ends by itself when the time is over"
+    finally:
+        parts.gateway.environment = before
+        if parts.gateway.process.poll() is not None:
+            parts.gateway.start()
+    assert parts.wait_for_an_answer_of_the_model()["version"] == 1
+
+
 def test_a_second_control_plane_on_the_same_file_is_refused(parts: Parts) -> None:
     second = subprocess.run(parts.control.command, env=parts.control.environment, capture_output=True, text=True, timeout=60, check=False)
     assert second.returncode != 0

@@ -63,6 +63,7 @@ def test_what_is_given_has_the_last_word(monkeypatch):
         ("EYAS_TRITON_REPLICAS", "0", "1"),
         ("EYAS_EXECUTOR", "docker", "'local' or 'kubernetes'"),
         ("EYAS_REPLICA", "Pod_1", "as in a pod's name"),
+        ("EYAS_DRAIN", "5", "a duration such as 30s"),
     ],
 )
 def test_what_roles_are_told_is_checked(monkeypatch, variable, value, said):

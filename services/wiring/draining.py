@@ -1,0 +1,42 @@
+"""A server that says goodbye before it goes: asked to end, it still answers for a while, as not ready, and closes connections politely.
+
+A cluster tells a pod to end and its load balancers to leave it out at the same moment, and they hear it later. Who still comes is answered;
+who comes on a connection that was kept is answered with `Connection: close`, and goes elsewhere with the next request.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from datetime import timedelta
+from types import FrameType
+
+import uvicorn
+
+_CLOSE = (b"connection", b"close")
+
+
+class DrainingServer(uvicorn.Server):
+    """SIGTERM begins the goodbye; a second one, or SIGINT, ends it at once."""
+
+    def __init__(self, config: uvicorn.Config, patience: timedelta | None) -> None:
+        super().__init__(config)
+        self._patience = patience.total_seconds() if patience else 0.0
+        self._ends: float | None = None
+
+    @property
+    def leaving(self) -> bool:
+        return self._ends is not None or self.should_exit
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if sig != signal.SIGTERM or self.leaving or not self._patience:
+            super().handle_exit(sig, frame)
+            return
+        self._ends = time.monotonic() + self._patience
+        self.config.encoded_headers = [*self.config.encoded_headers, _CLOSE]
+        self.server_state.default_headers = [*self.server_state.default_headers, _CLOSE]
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._ends is not None and time.monotonic() >= self._ends:
+            self.should_exit = True
+        return await super().on_tick(counter)
