@@ -87,11 +87,11 @@ install-check: setup ## the control side alone, in an environment of its own: no
 	@$(BIN)/uv pip install --quiet --python var/install-check/bin/python .
 	@cd var && install-check/bin/python ../tests/control_side.py
 
-image: ## the images, one a role: ROLE (control pipelines triton pipelines-gpu; those three if not said), REGISTRY, TAG, BASE, IMAGE_BUILD the builder
+image: ## the images, one a role: ROLE (those for CPUs if not said), REGISTRY, TAG, BASE and PYTHON_BASE they are built on, IMAGE_BUILD the builder
 	@rm -rf var/image && mkdir -p var/image/images && cp .dockerignore pyproject.toml README.md LICENSE var/image/
 	@cp images/*.lock var/image/images/ && cp -r shared services pipelines var/image/ && find var/image -name __pycache__ -prune -exec rm -rf {} +
-	@for role in $(ROLE); do cp images/$$role.Containerfile var/image/Dockerfile \
-	    && $(IMAGE_BUILD) $(REGISTRY)eyas-$$role:$(TAG) var/image $(foreach one,BASE PYTHON_BASE,$(if $($(one)),--build-arg $(one:PYTHON_BASE=PYTHON)=$($(one)))) || exit 1; done
+	@for role in $(ROLE); do cp images/$$role.Containerfile var/image/Dockerfile && \
+	    $(IMAGE_BUILD) $(addsuffix /,$(REGISTRY))eyas-$$role:$(TAG) var/image $(addprefix --build-arg BASE=,$(BASE)) $(addprefix --build-arg PYTHON=,$(PYTHON_BASE)) || exit 1; done
 
 chart: setup ## lints and renders the chart by a real Helm (HELM names it, or PATH)
 	@$(BIN)/python -m pytest -q tests/chart

@@ -39,7 +39,9 @@ class Images(Values):
     pull_secrets: list[Name] = Field([], description="Names of Secrets of the type kubernetes.io/dockerconfigjson.")
     control: Repository = Field("eyas-control", description="Of the control plane and the gateway.")
     pipelines: Repository = Field("eyas-pipelines", description="Of stages.")
-    pipelines_gpu: Repository | Literal[""] = Field("", description="Of stages whose ETL engine is nvtabular; those are refused if empty.")
+    pipelines_gpu: Repository | Literal[""] = Field(
+        "", description="Of stages by nvtabular or torch, on GPUs. If empty: nvtabular is refused, and torch has to be in the one above."
+    )
     triton: Repository = Field("eyas-triton", description="Of Tritons, and of the stage verify.")
 
 

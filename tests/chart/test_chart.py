@@ -118,7 +118,7 @@ def test_the_platform_understands_the_settings_of_its_jobs(case: str, tmp_path: 
     place = "registry.example/team/" if tag == "7" else ""
     wanted = {"default": f"{place}eyas-pipelines:{tag}", "triton": f"{place}eyas-triton:{tag}"}
     for_gpus = {"all said": "stages-gpu", "gpu": "eyas-pipelines-gpu"}.get(case)
-    assert settings.images == wanted | ({"nvtabular": f"{place}{for_gpus}:{tag}"} if for_gpus else {})
+    assert settings.images == wanted | (dict.fromkeys(("nvtabular", "torch"), f"{place}{for_gpus}:{tag}") if for_gpus else {})
     assert pods(objects)["eyas-triton"]["containers"][0]["image"] == settings.images["triton"]
     for part in ("eyas-control", "eyas-gateway"):
         assert pods(objects)[part]["containers"][0]["image"] == f"{place}eyas-control:{tag}"
@@ -230,6 +230,34 @@ def test_a_token_is_made_unless_a_secret_is_named() -> None:
     assert made["metadata"]["name"] == "eyas-token"
     assert made["data"]["token"] != other["data"]["token"]
     assert not kinds(template(token={"existingSecret": "mine"}), "Secret")
+
+
+def test_a_gateway_goes_when_its_successor_answers_and_nodes_have_heard_of_it() -> None:
+    objects = template(database={"existingSecret": "postgres"})
+    gateway = kinds(objects, "Deployment")["eyas-gateway"]["spec"]
+    assert gateway["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    for part in ("eyas-control", "eyas-gateway"):
+        env = {one["name"]: one.get("value") for one in pods(objects)[part]["containers"][0]["env"]}
+        drain = Settings(drain=env["EYAS_DRAIN"]).drain
+        assert drain is not None
+        # Requests that still run get ten seconds more, and what the process holds has to be put away.
+        assert pods(objects)[part]["terminationGracePeriodSeconds"] >= drain.total_seconds() + 10 + 10
+    alone = {one["name"] for one in pods(template())["eyas-control"]["containers"][0]["env"]}
+    assert "EYAS_DRAIN" not in alone, "nobody takes over from a control plane on SQLite before it has gone"
+
+
+def test_stages_run_from_the_image_of_their_engine(tmp_path: Path) -> None:
+    for gpu, expected in (("", "eyas-pipelines"), ("eyas-pipelines-gpu", "eyas-pipelines-gpu")):
+        objects = template(images={"tag": "7", "pipelinesGpu": gpu})
+        (tmp_path / "jobs.yaml").write_text(kinds(objects, "ConfigMap")["eyas-jobs"]["data"]["jobs.yaml"])
+        settings = read_settings(tmp_path / "jobs.yaml")
+        found = {engine: settings.image(engine) for engine in ("polars", "tensorflow", "torch", "triton")}
+        assert found == {
+            "polars": "eyas-pipelines:7",
+            "tensorflow": "eyas-pipelines:7",
+            "torch": f"{expected}:7",
+            "triton": "eyas-triton:7",
+        }
 
 
 def test_passwords_come_by_reference_alone() -> None:
