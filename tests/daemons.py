@@ -41,7 +41,8 @@ class Daemon:
         (folder / "config.yml").write_text(yaml.safe_dump(config))
         port = free_port()
         self._name = Path(command).name
-        self._http = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=10)
+        self.url = f"http://127.0.0.1:{port}"
+        self._http = httpx.Client(base_url=self.url, trust_env=False, timeout=10)
         words = [command, f"--config.file={folder / 'config.yml'}", f"--web.listen-address=127.0.0.1:{port}", *said]
         with (folder / "log").open("wb") as log:
             self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -200,7 +200,7 @@ class Gateway:
         self._recommenders.get(name)  # NotFound, if there is none of that name
         fault = self._loader.fault(name)
         if fault is not None:
-            raise Unavailable(f"what serves '{name}' can't be loaded: {fault}")
+            raise _Unloaded(f"what serves '{name}' can't be loaded: {fault}")
         if name in self._routes.all():
             raise Unavailable(f"this gateway has not read the new route of '{name}' yet: try again in a moment")
         raise Conflict(f"recommender '{name}' serves nothing yet: its first version answers once a run has passed its gates")
@@ -215,6 +215,8 @@ class Gateway:
                 served = self._served(question.recommender, snapshot)
                 served.filter.check(question.context)
             except EyasError as error:
+                if isinstance(error, _Unloaded):
+                    metrics.REQUESTS.labels(question.recommender, "none", "none", "error").inc()
                 found[place] = error
                 continue
             routed.setdefault(question.recommender, []).append(_Routed(place, question, served, *choose(served.route, question.user)))
@@ -279,6 +281,10 @@ class Gateway:
         for place, what in told.items():
             answers[place] = replace(answers[place], explained=Explained(what, len(routed), laps.seconds))
         return answers
+
+
+class _Unloaded(Unavailable):
+    """Of a recommender that has a route: its requests count as not answered."""
 
 
 @dataclass(frozen=True, eq=False)

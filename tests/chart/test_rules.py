@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,9 @@ import pytest
 import yaml
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
+from typer.main import get_command
 
+from services.cli.main import app
 from shared.contracts.events import NO_SCORES
 from shared.contracts.online import AWAY
 from shared.domain import rollout, run
@@ -22,15 +27,17 @@ from tests.daemons import program
 
 RULES = CHART / "files/prometheus-rules.yaml"
 GUIDE = CHART.parents[1] / "docs/how-to/operate.md"
-CASES = Path(__file__).parent / "rules_test.yaml"
+CASES = sorted(Path(__file__).parent.glob("rules*_test.yaml"))
 SUFFIXES: dict[type[MetricWrapperBase], tuple[str, ...]] = {Counter: ("_total",), Gauge: ("",), Histogram: ("_bucket", "_sum", "_count")}
 
 
+@cache
 def groups() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = yaml.safe_load(RULES.read_text())["groups"]
     return found
 
 
+@cache
 def rules(kind: str) -> dict[str, dict[str, Any]]:
     return {one[kind]: one for group in groups() for one in group["rules"] if kind in one}
 
@@ -48,25 +55,46 @@ def exported() -> dict[str, frozenset[str]]:
 EXPRESSIONS = {name: one["expr"] for kind in ("record", "alert") for name, one in rules(kind).items()}
 
 
+def unknown(expression: str, before: Sequence[str]) -> list[str]:
+    """What it asks for and nobody says: series that are neither exported nor recorded before it, and labels that they don't have."""
+    known = exported()
+    named = set(re.findall(r"eyas[a-z0-9_:]*", expression))
+    found = sorted(named - {*known, *before})
+    for series, labels in re.findall(r"(eyas[a-z0-9_]*)\{([^}]*)\}", expression):
+        found += {one.partition("=")[0].strip() for one in labels.split(",")} - known.get(series, frozenset())
+    here = frozenset[str]().union(*(known.get(one, frozenset({"recommender", "slice"})) for one in named))
+    for by in re.findall(r"by \(([^)]*)\)", expression):
+        found += {one.strip() for one in by.split(",")} - here
+    return found
+
+
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_every_series_of_a_rule_is_exported_or_recorded_before(name: str) -> None:
     """With the labels that are asked for."""
-    expression, known, recorded = EXPRESSIONS[name], exported(), list(rules("record"))
-    before = recorded[: recorded.index(name)] if name in recorded else recorded
-    named = set(re.findall(r"eyas[a-z0-9_:]*", expression))
-    assert named
-    assert named <= {*known, *before}
-    for series, labels in re.findall(r"(eyas[a-z0-9_]*)\{([^}]*)\}", expression):
-        assert {one.partition("=")[0].strip() for one in labels.split(",")} <= known[series]
-    here = frozenset[str]().union(*(known.get(one, frozenset({"recommender", "slice"})) for one in named))
-    for by in re.findall(r"by \(([^)]*)\)", expression):
-        assert {one.strip() for one in by.split(",")} <= here
+    recorded = list(rules("record"))
+    assert unknown(EXPRESSIONS[name], recorded[: recorded.index(name)] if name in recorded else recorded) == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        ("avg_over_time(eyas_hit_rat[1h])", ["eyas_hit_rat"]),
+        ("rate(eyas_recommend_requests[5m])", ["eyas_recommend_requests"]),
+        ('rate(eyas_recommend_requests_total{outcom="error"}[5m])', ["outcom"]),
+        ("sum by (recomender) (eyas_hit_rate)", ["recomender"]),
+        ("eyas:hit_rate:avg2h > 0", ["eyas:hit_rate:avg2h"]),
+        ("eyas_hit_rate > 0", []),
+    ],
+)
+def test_a_misspelt_name_is_found(expression: str, found: list[str]) -> None:
+    assert unknown(expression, list(rules("record"))) == found
 
 
 def test_values_of_labels_are_those_that_the_platform_says() -> None:
     said = {value for one in EXPRESSIONS.values() for value in re.findall(r'="([^"]*)"', one)}
     states = set(run.MACHINE.states) | set(rollout.MACHINE.states)
-    assert said <= states | {NO_SCORES, AWAY, "error", "waiting"}
+    bounds = {str(bound) for bound in metrics.REQUEST_SECONDS._upper_bounds}
+    assert said <= states | bounds | {NO_SCORES, AWAY, "error", "waiting"}
     assert {"failed", "rolled_back", NO_SCORES} <= said
 
 
@@ -83,6 +111,44 @@ def test_every_alert_says_how_bad_it_is_and_where_its_page_is() -> None:
     assert {one for one in anchors if one.startswith("eyas")} == {name.lower() for name in alerts}, "a page without an alert"
 
 
+def pages() -> dict[str, str]:
+    """What the guide says of each alert."""
+    found = re.split(r"^### (Eyas\w+)\n", GUIDE.read_text(), flags=re.MULTILINE)
+    return dict(zip(found[1::2], found[2::2], strict=True))
+
+
+@pytest.mark.parametrize("name", rules("alert"))
+def test_a_page_says_what_it_means_what_to_look_at_and_what_to_do(name: str) -> None:
+    said = re.findall(r"^- \*\*(It means|Look|Do)\*\*", pages()[name], re.MULTILINE)
+    assert said == ["It means", "Look", "Do"]
+
+
+def words(line: str) -> list[str]:
+    """Of a command, as far as it names one: up to what stands for something, and to options."""
+    return list(takewhile(re.compile(r"[a-z]+$").match, line.split()))
+
+
+def lacking(line: str) -> str | None:
+    """The first word or option of a command that `eyas` doesn't know."""
+    here: Any = get_command(app)
+    for word in words(line):
+        if not hasattr(here, "commands"):
+            break
+        if word not in here.commands:
+            return word
+        here = here.commands[word]
+    known = {option for parameter in here.params for option in parameter.opts}
+    return next((one for one in re.findall(r"--[a-z-]+", line) if one not in known), None)
+
+
+def test_every_command_of_the_guide_is_one() -> None:
+    found = re.findall(r"`eyas ([^`]*)`", GUIDE.read_text())
+    assert len(found) > 30
+    assert {line: fault for line in found if (fault := lacking(line))} == {}
+    assert lacking("rollout statsu NAME") == "statsu"
+    assert lacking("kpis NAME --serie") == "--serie"
+
+
 def test_names_stand_once() -> None:
     for kind in ("record", "alert"):
         assert len(rules(kind)) == sum(kind in one for group in groups() for one in group["rules"])
@@ -97,9 +163,41 @@ def said_by(*arguments: str) -> str:
 @pytest.mark.requirement("C-06")
 def test_prometheus_understands_the_rules_and_alerts_when_it_should(tmp_path: Path) -> None:
     assert "SUCCESS" in said_by("check", "rules", str(RULES))
-    for path in (RULES, CASES):
+    for path in (RULES, *CASES):
         shutil.copy(path, tmp_path)
-    assert "SUCCESS" in said_by("test", "rules", str(tmp_path / CASES.name))
+    assert "SUCCESS" in said_by("test", "rules", *(str(tmp_path / one.name) for one in CASES))
+
+
+def read(expression: str) -> set[str]:
+    """The exported series that it rests on, through what is recorded."""
+    found = set(re.findall(r"eyas[a-z0-9_:]*", expression))
+    recorded = rules("record")
+    return {one for one in found if one not in recorded}.union(*(read(recorded[one]["expr"]) for one in found if one in recorded))
+
+
+def shown(cases: Iterable[Mapping[str, Any]]) -> dict[str, set[bool]]:
+    """By alert, whether it is shown to come and not to come: silence counts where series that it reads are there."""
+    found: dict[str, set[bool]] = {}
+    alerts = rules("alert")
+    for case in cases:
+        given = {one["series"].partition("{")[0] for one in case["input_series"]}
+        for one in case.get("alert_rule_test", ()):
+            if given & read(alerts[one["alertname"]]["expr"]):
+                found.setdefault(one["alertname"], set()).add(bool(one["exp_alerts"]))
+    return found
+
+
+def test_every_alert_is_shown_to_come_and_not_to_come() -> None:
+    cases = [case for path in CASES for case in yaml.safe_load(path.read_text())["tests"]]
+    assert {name: both for name, both in shown(cases).items() if both != {True, False}} == {}
+    assert shown(cases).keys() == rules("alert").keys()
+
+
+def test_silence_over_other_series_shows_nothing() -> None:
+    silent = {"alertname": "EyasAnswersFail", "exp_alerts": []}
+    assert shown([{"input_series": [{"series": "eyas_drifting{}"}], "alert_rule_test": [silent]}]) == {}
+    answered = {"series": 'eyas_recommend_requests_total{outcome="error"}'}
+    assert shown([{"input_series": [answered], "alert_rule_test": [silent]}]) == {"EyasAnswersFail": {False}}
 
 
 def test_the_chart_has_them_where_they_are_wanted_and_else_not() -> None:

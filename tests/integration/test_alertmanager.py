@@ -1,10 +1,9 @@
-"""A real Alertmanager delivers to a live API, configured as docs/how-to/retraining.md says."""
+"""A real Alertmanager delivers to a live API, configured as docs/how-to/alertmanager.yaml is."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ from typing import Any
 
 import pytest
 import uvicorn
-import yaml
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.api.app import create_app
@@ -31,14 +29,13 @@ from services.store.tokens import SqlTokens
 from shared.domain.access import Role, Token, digest, token_text
 from shared.domain.run import RunStatus
 from shared.ports import Record
-from tests.daemons import Daemon, program
+from tests.alerting import Alertmanager
 from tests.support import until
 from tests.unit.control.world import NAME, NOW, Plane, World
 
 pytestmark = pytest.mark.requirement("C-03")
 
-GUIDE = Path(__file__).parents[2] / "docs/how-to/retraining.md"
-LABELS = {"alertname": "HitRateLow", "recommender": NAME}
+LABELS = {"alertname": "EyasHitRateFell", "recommender": NAME}
 FIRST = f"{NAME}-retrain-1"
 
 
@@ -90,7 +87,7 @@ def live(tmp_path: Path) -> Iterator[Live]:
     upgrade(engine)
     engine.dispose()
     world = World(tmp_path / "world", url)
-    world.apply(retrain={"on": [{"alert": {"names": ["HitRateLow"]}}], "cooldown": "10s"})
+    world.apply(retrain={"on": [{"alert": {"names": ["EyasHitRateFell"]}}], "cooldown": "10s"})
     plane = world.plane()
     plane.ensure()
     world.start_run("r1")
@@ -147,39 +144,13 @@ def parts(world: World, tokens: SqlTokens) -> Parts:
     )
 
 
-def guide() -> dict[str, Any]:
-    """The guide's example, with the test's address and file, and in a hurry."""
-    found = re.search(r"```yaml\n(route:.*?)```", GUIDE.read_text(), re.DOTALL)
-    assert found is not None
-    config: dict[str, Any] = yaml.safe_load(found.group(1))
-    return config
-
-
-class Alertmanager(Daemon):
-    def __init__(self, folder: Path, url: str, token: str) -> None:
-        folder.mkdir()
-        (folder / "token").write_text(token + "\n")
-        config = guide()
-        (webhook,) = config["receivers"][0]["webhook_configs"]
-        webhook["url"] = webhook["url"].replace("http://127.0.0.1:8080", url)
-        webhook["http_config"]["authorization"]["credentials_file"] = str(folder / "token")
-        config["route"] |= {"group_wait": "0s", "group_interval": "1s", "repeat_interval": "1s"}
-        command = program("prometheus-alertmanager", "prometheus-alertmanager", "alertmanager")
-        super().__init__(command, folder, config, f"--storage.path={folder / 'data'}", "--cluster.listen-address=")
-
-    def post(self, began: datetime, ends: datetime) -> None:
-        alert = {
-            "labels": LABELS,
-            "annotations": {"summary": "hit rate below 2%"},
-            "startsAt": began.isoformat(),
-            "endsAt": ends.isoformat(),
-        }
-        self._http.post("/api/v2/alerts", json=[alert]).raise_for_status()
-
-    def failures(self) -> int:
-        text = self._http.get("/metrics").text
-        found = re.findall(r'^alertmanager_notifications_failed_total\{.*integration="webhook".*\} (\d+)', text, re.MULTILINE)
-        return sum(map(int, found))
+def alert(began: datetime, ends: datetime) -> dict[str, Any]:
+    return {
+        "labels": LABELS,
+        "annotations": {"summary": "hit rate below 2%"},
+        "startsAt": began.isoformat(),
+        "endsAt": ends.isoformat(),
+    }
 
 
 def test_a_firing_starts_one_retraining_however_often_it_is_delivered(live: Live, tmp_path: Path) -> None:
@@ -191,12 +162,12 @@ def test_a_firing_starts_one_retraining_however_often_it_is_delivered(live: Live
         until(f"two more answers '{outcome}'", lambda: door.outcomes().count(outcome) >= before + 2)
 
     with Alertmanager(tmp_path / "alertmanager", live.url, live.token) as alertmanager:
-        alertmanager.post(began, began + hour)
+        alertmanager.post(alert(began, began + hour))
         until("the alert is delivered", lambda: "asked" in door.outcomes())
         delivered_again("asked")
         live.world.until(live.plane, "retraining", "retrainer")
         (run,) = live.runs()
-        assert (run.id, run.spec["cause"]) == (FIRST, "alert by alertmanager: HitRateLow: hit rate below 2%")
+        assert (run.id, run.spec["cause"]) == (FIRST, "alert by alertmanager: EyasHitRateFell: hit rate below 2%")
         assert live.world.retrainers.history(NAME)[-1].actor == "alertmanager"
         delivered_again("taken already")
         live.world.until(live.plane, "cooling")
@@ -205,13 +176,13 @@ def test_a_firing_starts_one_retraining_however_often_it_is_delivered(live: Live
         live.rounds(3)
         assert [one.id for one in live.runs()] == [FIRST]
 
-        alertmanager.post(began, datetime.now(UTC) - timedelta(seconds=1))
+        alertmanager.post(alert(began, datetime.now(UTC) - timedelta(seconds=1)))
         until("it is resolved", lambda: "resolved" in door.outcomes())
         live.rounds(3)
         assert [one.id for one in live.runs()] == [FIRST]
 
         again = datetime.now(UTC)
-        alertmanager.post(again, again + hour)
+        alertmanager.post(alert(again, again + hour))
         before = door.outcomes().count("asked")
         until("another firing is delivered", lambda: door.outcomes().count("asked") > before)
         live.world.until(live.plane, "retraining", "retrainer")
@@ -223,7 +194,7 @@ def test_a_firing_starts_one_retraining_however_often_it_is_delivered(live: Live
 def test_a_wrong_token_is_refused_and_alertmanager_says_so(live: Live, tmp_path: Path) -> None:
     began = datetime.now(UTC)
     with Alertmanager(tmp_path / "alertmanager", live.url, live.token[:-1] + "x") as alertmanager:
-        alertmanager.post(began, began + timedelta(hours=1))
+        alertmanager.post(alert(began, began + timedelta(hours=1)))
         until("Alertmanager counts a failure", lambda: alertmanager.failures() > 0)
     live.rounds(3)
     assert live.runs() == []

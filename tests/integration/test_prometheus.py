@@ -4,44 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
 from benchmarks.rollout_world import NAME, World
 from shared.domain.route import Route
+from tests.alerting import Prometheus
 from tests.broken import not_a_number_of_real_items
-from tests.chart.test_rules import RULES, rules
-from tests.daemons import Daemon, program
+from tests.chart.test_rules import rules
 from tests.support import PlatformProcess, until
-
-
-class Prometheus(Daemon):
-    """Looks every second."""
-
-    def __init__(self, folder: Path, metrics_url: str) -> None:
-        folder.mkdir()
-        config = {
-            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-            "rule_files": [str(RULES)],
-            "scrape_configs": [{"job_name": "eyas", "static_configs": [{"targets": [urlsplit(metrics_url).netloc]}]}],
-        }
-        super().__init__(program("prometheus", "prometheus"), folder, config, f"--storage.tsdb.path={folder / 'data'}")
-
-    def rules(self) -> list[dict[str, Any]]:
-        return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
-
-    def alerts(self) -> dict[str, str]:
-        """Their states."""
-        return {one["labels"]["alertname"]: one["state"] for one in self._get("alerts")["alerts"]}
-
-    def series(self, expression: str) -> list[dict[str, str]]:
-        found: list[dict[str, Any]] = self._get("query", query=expression)["result"]
-        return [one["metric"] for one in found]
-
-    def _get(self, what: str, **parameters: str) -> Any:
-        return self._http.get(f"/api/v1/{what}", params=parameters).raise_for_status().json()["data"]
 
 
 @pytest.fixture
@@ -65,7 +36,7 @@ def test_a_real_prometheus_works_every_rule_and_sees_answers_go_out_without_scor
         return str(found.json()["fallback"]) if found.is_success else None
 
     until("the first answer of its own", lambda: asked() == "None")
-    with Prometheus(tmp_path / "prometheus", running.metrics_url) as prometheus:
+    with Prometheus(tmp_path / "prometheus", [running.metrics_url]) as prometheus:
         until("each rule was worked once", lambda: all(one["health"] != "unknown" for one in prometheus.rules()))
         until(
             "recorded", lambda: asked() and prometheus.series("eyas:recommend_requests:rate5m") == [recorded("recommend_requests:rate5m")]

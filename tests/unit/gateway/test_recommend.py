@@ -173,6 +173,21 @@ def test_each_answer_is_counted_by_version_variant_and_outcome(world, gateway):
     assert {outcome: count(outcome) - number for outcome, number in before.items()} == {"ok": 1, "unknown user": 1, "error": 1}
 
 
+def test_what_cannot_be_loaded_counts_as_not_answered(world, gateway):
+    """Nobody else would say so: no version has been chosen."""
+    count = metrics.REQUESTS.labels("broken", "none", "none", "error")._value
+    before = count.get()
+    world.specs["broken"] = world.specs["m"]
+    world.routes["broken"] = Route(9, generation=1)
+    with pytest.raises(Unavailable, match="not read the new route of 'broken'"):
+        gateway.recommend("broken", 1)
+    assert count.get() == before
+    gateway.refresh()
+    with pytest.raises(Unavailable, match="can't be loaded"):
+        gateway.recommend("broken", 1)
+    assert count.get() == before + 1
+
+
 def together(gateway, *questions):
     """As if they had come while nobody was free."""
     return gateway._answered([Question(*one) for one in questions])
