@@ -22,6 +22,7 @@ from shared.contracts.events import NO_SCORES
 from shared.contracts.online import AWAY
 from shared.domain import rollout, run
 from shared.telemetry import metrics
+from tests.alerting import faster
 from tests.chart.helm import CHART, template
 from tests.daemons import program
 
@@ -198,6 +199,19 @@ def test_silence_over_other_series_shows_nothing() -> None:
     assert shown([{"input_series": [{"series": "eyas_drifting{}"}], "alert_rule_test": [silent]}]) == {}
     answered = {"series": 'eyas_recommend_requests_total{outcome="error"}'}
     assert shown([{"input_series": [answered], "alert_rule_test": [silent]}]) == {"EyasAnswersFail": {False}}
+
+
+def test_a_faster_world_has_the_same_rules_over_shorter_times() -> None:
+    """Of what the live test does with them: no expression is another one."""
+    text = RULES.read_text()
+    quick, windows = faster(text, 3600), re.compile(r"\[[^\]]+\]|offset \w+|for: \w+")
+    assert windows.sub("", quick) == windows.sub("", text)
+    assert len(windows.findall(quick)) == len(windows.findall(text)) > 50
+    (fell,) = (one for group in yaml.safe_load(quick)["groups"] for one in group["rules"] if one.get("alert") == "EyasHitRateFell")
+    assert fell["for"] == "500ms"
+    assert "eyas:hit_rate:avg1d offset 24000ms" in fell["expr"]
+    assert "eyas:hit_rate_answers:sum[1000ms]" in fell["expr"]
+    assert faster("rate(a[5m]) > sum_over_time(b[1d:5m]) # in 5m", 60) == "rate(a[5000ms]) > sum_over_time(b[1440000ms:5000ms]) # in 5m"
 
 
 def test_the_chart_has_them_where_they_are_wanted_and_else_not() -> None:

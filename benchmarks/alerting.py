@@ -1,0 +1,218 @@
+"""From users who stop liking what they are shown to the first stage of a retraining: platform, Prometheus, Alertmanager, webhook.
+
+All of it is real and on loopback: the embedded platform with its Triton, Debian's Prometheus over its /metrics with the chart's rules, and
+Debian's Alertmanager configured as docs/how-to/alertmanager.yaml. The rules look at hours and days; here every window, offset and `for` of
+the file is divided by `--faster`, and nothing else of it is changed. When each hop was done is said by Prometheus' samples, by the records of
+Alertmanager and of the platform, and by a look at /metrics up to twenty times a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from benchmarks.report import Row, publish
+from benchmarks.rollout_world import NAME, World
+from shared.contracts.spec import RecommenderSpec
+from shared.domain.route import Route
+from tests.alerting import RULES, Alertmanager, Prometheus, faster
+from tests.support import PlatformProcess, until
+from tests.worlds import USERS, spec, write_world
+
+ALERT = "EyasHitRateFell"
+DAY = 86_400_000
+BEFORE, AFTER = 0.9, 0.2
+"""How likely a user likes the first item of an answer."""
+FALLEN = 0.8
+"""Of what was usual: the rule's own bound."""
+PATIENCE = 240.0
+
+HOPS = {
+    "told": "users stop liking: /metrics says a fifth less",
+    "scraped": "Prometheus has scraped it",
+    "recorded": "the rule has recorded it",
+    "pending": "the alert is pending",
+    "firing": "it fires",
+    "alertmanager": "Alertmanager has it",
+    "webhook": "POST /v1/alerts",
+    "run": "a run is created",
+    "stage": "its first stage starts",
+}
+
+
+@dataclass(frozen=True)
+class Pace:
+    faster: int = 3600
+    scrape: str = "250ms"
+    evaluation: str = "250ms"
+    group_wait: str = "0s"
+    visits: float = 40.0
+    """A second, at most."""
+    window: str = "10s"
+    """Of the newest answers, on which the exported hit rate rests."""
+
+
+@dataclass
+class Chain:
+    """When each was done, in seconds of this machine's clock, and what came of it."""
+
+    moments: dict[str, float] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+    def seconds(self) -> dict[str, float]:
+        """Of each hop: since the one before it."""
+        return {later: self.moments[later] - self.moments[earlier] for earlier, later in pairwise(("fall", *HOPS))}
+
+
+class Users(threading.Thread):
+    """They come one after the other, ask, and like what stands first, or not."""
+
+    def __init__(self, platform: PlatformProcess, visits: float) -> None:
+        super().__init__(daemon=True)
+        self._platform, self._gap = platform, 1 / visits
+        self._random = random.Random(7)  # noqa: S311
+        self._over = threading.Event()
+        self.likes = BEFORE
+        self.fault: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            while not self._over.wait(self._gap):
+                self._visit()
+        except Exception as error:
+            self.fault = error
+
+    def _visit(self) -> None:
+        user = self._random.randint(1, USERS)
+        answer = self._platform.post(f"/v1/recommend/{NAME}", {"user": user, "k": 5})
+        if self._random.random() < self.likes:
+            event = {"recommender": NAME, "user": user, "item": answer["items"][0]["item"], "request_id": answer["request_id"]}
+            self._platform.post("/v1/events", {"events": [event]})
+
+    def __enter__(self) -> Users:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+
+def chain(folder: Path, pace: Pace) -> Chain:
+    """Once, in a folder of its own."""
+    home, data = folder / "platform" / "home", folder / "data"
+    write_world(data)
+    world = World(home, USERS + 1, {})
+    world.recommenders.put(RecommenderSpec.model_validate(watched(data, pace)), datetime.now(UTC), "bench")
+    world.serve(Route(world.version()))
+    world.close()
+    rules = folder / "rules.yaml"
+    rules.write_text(faster(RULES.read_text(), pace.faster))
+    with PlatformProcess(home, data) as platform:
+        made = platform.post("/v1/tokens", {"name": "alertmanager", "role": "operator", "recommenders": None, "expires_in": "1h"})
+        until("the first answer", lambda: platform.client.post(f"/v1/recommend/{NAME}", json={"user": 1}).is_success)
+        api = str(platform.client.base_url)
+        with (
+            Users(platform, pace.visits) as users,
+            Alertmanager(folder / "alertmanager", api, made["token"], pace.group_wait, "1h") as alertmanager,
+        ):
+            until("answers enough for a hit rate", lambda: _told(platform, "eyas_hit_rate_answers") >= 120, PATIENCE)
+            metrics = [platform.metrics_url]
+            with Prometheus(folder / "prometheus", metrics, rules, alertmanager.url, pace.scrape, pace.evaluation) as prometheus:
+                return _watched(platform, users, prometheus, alertmanager, pace)
+
+
+def watched(data: Path, pace: Pace) -> dict[str, Any]:
+    """Retrained by that alert alone: the trigger on the hit rate is there for its window, over which the hit rate is exported."""
+    quiet = {"hit_rate": "-90%", "window": pace.window, "min_answers": 1_000_000}
+    return spec(data, name=NAME, retrain={"on": [{"alert": {"names": [ALERT]}}, {"kpi": quiet}], "mode": "full", "cooldown": "1m"})
+
+
+def _watched(platform: PlatformProcess, users: Users, prometheus: Prometheus, alertmanager: Alertmanager, pace: Pace) -> Chain:
+    day = f"{DAY // pace.faster}ms"
+    usual = f"eyas:hit_rate:avg1d offset {day} > 0 and eyas:hit_rate:avg1h > 0.9 * (eyas:hit_rate:avg1d offset {day})"
+    until("a day's hit rate, a day ago", lambda: prometheus.series(usual), PATIENCE)
+    assert platform.get("/v1/runs", recommender=NAME)["items"] == [], "a retraining began before anything had changed"
+    (*_, (_, before)) = prometheus.samples("eyas:hit_rate:avg1d")
+    found = Chain()
+    users.likes = AFTER
+    moments = found.moments
+    moments["fall"] = time.time()
+
+    def look() -> bool:
+        assert users.fault is None, users.fault
+        if "told" not in moments and _told(platform, "eyas_hit_rate") < FALLEN * before:
+            moments["told"] = time.time()
+        told = alertmanager.told(ALERT)
+        if "alertmanager" not in moments and told is not None:
+            moments["alertmanager"] = told.timestamp()
+        runs = platform.get("/v1/runs", recommender=NAME)["items"]
+        found.run = runs[0] if runs else {}
+        return bool(runs and runs[0]["stages"] and runs[0]["stages"][0]["started_at"])
+
+    until("the first stage of a retraining", look, PATIENCE)
+    for hop, selector in (("scraped", f'eyas_hit_rate{{recommender="{NAME}"}}'), ("recorded", "eyas:hit_rate:ratio")):
+        moments[hop] = next(at for at, value in prometheus.samples(selector) if at > moments["fall"] and value < FALLEN * before)
+    moments["told"] = min(moments.get("told", moments["scraped"]), moments["scraped"])
+    for state in ("pending", "firing"):
+        moments[state] = prometheus.samples(f'ALERTS{{alertname="{ALERT}",alertstate="{state}"}}')[0][0]
+    moments["webhook"] = min(at for at in _deliveries(platform) if at >= moments["firing"])
+    moments["run"] = _unix(found.run["created_at"])
+    moments["stage"] = _unix(found.run["stages"][0]["started_at"])
+    return found
+
+
+def _told(platform: PlatformProcess, gauge: str) -> float:
+    """What /metrics says of the version; more than any rate where it says nothing yet, and no answers."""
+    text = httpx.get(platform.metrics_url, trust_env=False, timeout=10).text
+    found = re.search(rf'^{gauge}\{{recommender="{NAME}",version="1"\}} (\S+)', text, re.MULTILINE)
+    return float(found[1]) if found else 0.0 if gauge.endswith("answers") else 2.0
+
+
+def _deliveries(platform: PlatformProcess) -> Iterator[float]:
+    """When the webhook was called, by the audit log."""
+    for one in platform.get("/v1/audit", action="POST /v1/alerts")["items"]:
+        yield _unix(one["at"])
+
+
+def _unix(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    usual = Pace()
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--faster", type=int, default=usual.faster, help="by what the rules' windows are divided")
+    parser.add_argument("--scrape", default=usual.scrape, help="Prometheus' scrape_interval")
+    parser.add_argument("--evaluation", default=usual.evaluation, help="its evaluation_interval")
+    parser.add_argument("--group-wait", default=usual.group_wait, help="Alertmanager's")
+    given = parser.parse_args()
+    pace = Pace(given.faster, given.scrape, given.evaluation, given.group_wait)
+    case = f"{pace.faster:,} times as fast"
+    found: dict[str, list[float]] = {hop: [] for hop in HOPS}
+    for _ in range(given.runs):
+        with tempfile.TemporaryDirectory(prefix="eyas-bench-") as folder:
+            one = chain(Path(folder), pace)
+        for hop, seconds in one.seconds().items():
+            found[hop].append(seconds)
+    whole = [sum(one) for one in zip(*found.values(), strict=True)]
+    rows = [Row(case, "eyas", words, "s", found[hop]) for hop, words in HOPS.items()]
+    publish("alerting", [*rows, Row(case, "eyas", "all of it", "s", whole)], pace=asdict(pace))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
