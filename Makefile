@@ -13,7 +13,7 @@ TORCH = $(BESIDE) $$(sed -n 's/^ *"\(torch==[^"]*\)",*$$/\1/p' pyproject.toml) &
 JAX = $(BESIDE) $$(sed -n 's/^ *"\(jax\(lib\)*==[^"]*\)",*$$/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-nvtabular setup-torch setup-jax demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm lock doctor clean lint-api security
+.PHONY: help setup setup-nvtabular setup-torch setup-jax demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-alerting lock doctor clean lint-api security
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -186,7 +186,10 @@ bench-loop: setup ## 30 simulated days with two shifts of tastes: retrained by t
 bench-warm: setup setup-torch ## ten days of retraining: warm, warm with older rows, auto, and anew each day
 	@$(BIN)/python -m benchmarks.warm
 
-bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-etl bench-loader bench-train bench-criteo bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-loop bench-warm ## every benchmark
+bench-alerting: setup ## from users who stop liking to a retraining, by way of Prometheus and Alertmanager: seconds for each hop; needs both
+	@$(BIN)/python -m benchmarks.alerting
+
+bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-etl bench-loader bench-train bench-criteo bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-loop bench-warm bench-alerting ## every benchmark
 
 doctor: setup ## what this machine has and lacks
 	@$(BIN)/eyas doctor

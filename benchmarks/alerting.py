@@ -2,8 +2,8 @@
 
 All of it is real and on loopback: the embedded platform with its Triton, Debian's Prometheus over its /metrics with the chart's rules, and
 Debian's Alertmanager configured as docs/how-to/alertmanager.yaml. The rules look at hours and days; here every window, offset and `for` of
-the file is divided by `--faster`, and nothing else of it is changed. When each hop was done is said by Prometheus' samples, by the records of
-Alertmanager and of the platform, and by a look at /metrics up to twenty times a second.
+the file is divided by `--faster`, and nothing else of it is changed. When each hop was done is told by Prometheus' samples, by the records
+of Alertmanager and of the platform, and by a look at /metrics up to twenty times a second.
 """
 
 from __future__ import annotations

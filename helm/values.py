@@ -172,12 +172,23 @@ class Jobs(Values):
     )
 
 
+class Objectives(Values):
+    """What the alerts on error budgets hold each recommender to, over 30 days."""
+
+    errors: float = Field(0.001, gt=0, le=0.05, description="Share of the requests that may go without an answer.")
+    slow: float = Field(0.01, gt=0, le=0.05, description="Share of the answers that may be slow.")
+    slower_than: Literal["0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.25", "0.5", "1.0", "2.5"] = Field(
+        "0.25", description="From so many seconds on an answer is slow; bounds of the histogram, as texts."
+    )
+
+
 class Rules(Values):
     """A PrometheusRule of files/prometheus-rules.yaml. It needs the Prometheus operator's kinds of objects; without that operator, give the
     file to your Prometheus by `rule_files`."""
 
     enabled: bool = Field(False, description="Whether there is one.")
     labels: Labels = Field({}, description="What the operator chooses rules by, such as { release: prometheus }.")
+    objectives: Objectives = Objectives()
 
 
 class Dashboards(Values):

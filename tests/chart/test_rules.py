@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -17,6 +17,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 from typer.main import get_command
 
+from helm.values import Objectives
 from services.cli.main import app
 from shared.contracts.events import NO_SCORES
 from shared.contracts.online import AWAY
@@ -220,3 +221,19 @@ def test_the_chart_has_them_where_they_are_wanted_and_else_not() -> None:
     (found,) = [one for one in template(**wanted) if one["kind"] == "PrometheusRule"]
     assert found["spec"] == {"groups": groups()}
     assert found["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_an_installation_may_say_other_objectives() -> None:
+    said = {"errors": 0.01, "slow": 0.001, "slowerThan": "1.0"}
+    (found,) = [
+        one
+        for one in template(**{"monitoring.rules.enabled": True, "monitoring.rules.objectives": said})
+        if one["kind"] == "PrometheusRule"
+    ]
+    text = RULES.read_text()
+    for former, new in (("vector(0.001)", "vector(errors)"), ("vector(0.01)", "vector(0.001)"), ("vector(errors)", "vector(0.01)")):
+        assert former in text
+        text = text.replace(former, new)
+    assert found["spec"] == yaml.safe_load(text.replace('le="0.25"', 'le="1.0"'))
+    bounds = get_args(Objectives.model_fields["slower_than"].annotation)
+    assert bounds == tuple(str(float(bound)) for bound in metrics.REQUEST_SECONDS._upper_bounds[:-1])
