@@ -37,6 +37,7 @@ BEFORE, AFTER = 0.9, 0.2
 """How likely a user likes the first item of an answer."""
 FALLEN = 0.8
 """Of what was usual: the rule's own bound."""
+ENOUGH = 150
 PATIENCE = 240.0
 
 HOPS = {
@@ -60,7 +61,7 @@ class Pace:
     group_wait: str = "0s"
     visits: float = 40.0
     """A second, at most."""
-    window: str = "10s"
+    window: str = "60s"
     """Of the newest answers, on which the exported hit rate rests."""
 
 
@@ -85,6 +86,7 @@ class Users(threading.Thread):
         self._random = random.Random(7)  # noqa: S311
         self._over = threading.Event()
         self.likes = BEFORE
+        self.answers = 0
         self.fault: Exception | None = None
 
     def run(self) -> None:
@@ -97,6 +99,7 @@ class Users(threading.Thread):
     def _visit(self) -> None:
         user = self._random.randint(1, USERS)
         answer = self._platform.post(f"/v1/recommend/{NAME}", {"user": user, "k": 5})
+        self.answers += 1
         if self._random.random() < self.likes:
             event = {"recommender": NAME, "user": user, "item": answer["items"][0]["item"], "request_id": answer["request_id"]}
             self._platform.post("/v1/events", {"events": [event]})
@@ -128,7 +131,7 @@ def chain(folder: Path, pace: Pace) -> Chain:
             Users(platform, pace.visits) as users,
             Alertmanager(folder / "alertmanager", api, made["token"], pace.group_wait, "1h") as alertmanager,
         ):
-            until("answers enough for a hit rate", lambda: _told(platform, "eyas_hit_rate_answers") >= 120, PATIENCE)
+            until("answers enough for a hit rate", lambda: users.answers >= ENOUGH, PATIENCE)
             metrics = [platform.metrics_url]
             with Prometheus(folder / "prometheus", metrics, rules, alertmanager.url, pace.scrape, pace.evaluation) as prometheus:
                 return _watched(platform, users, prometheus, alertmanager, pace)
@@ -152,12 +155,17 @@ def _watched(platform: PlatformProcess, users: Users, prometheus: Prometheus, al
     moments["fall"] = time.time()
 
     def look() -> bool:
+        """At one thing after the other, so that it costs the platform little."""
         assert users.fault is None, users.fault
-        if "told" not in moments and _told(platform, "eyas_hit_rate") < FALLEN * before:
-            moments["told"] = time.time()
-        told = alertmanager.told(ALERT)
-        if "alertmanager" not in moments and told is not None:
-            moments["alertmanager"] = told.timestamp()
+        if "told" not in moments:
+            if _told(platform) < FALLEN * before:
+                moments["told"] = time.time()
+            return False
+        if "alertmanager" not in moments:
+            told = alertmanager.told(ALERT)
+            if told is not None:
+                moments["alertmanager"] = told.timestamp()
+            return False
         runs = platform.get("/v1/runs", recommender=NAME)["items"]
         found.run = runs[0] if runs else {}
         return bool(runs and runs[0]["stages"] and runs[0]["stages"][0]["started_at"])
@@ -165,7 +173,7 @@ def _watched(platform: PlatformProcess, users: Users, prometheus: Prometheus, al
     until("the first stage of a retraining", look, PATIENCE)
     for hop, selector in (("scraped", f'eyas_hit_rate{{recommender="{NAME}"}}'), ("recorded", "eyas:hit_rate:ratio")):
         moments[hop] = next(at for at, value in prometheus.samples(selector) if at > moments["fall"] and value < FALLEN * before)
-    moments["told"] = min(moments.get("told", moments["scraped"]), moments["scraped"])
+    moments["told"] = min(moments["told"], moments["scraped"])
     for state in ("pending", "firing"):
         moments[state] = prometheus.samples(f'ALERTS{{alertname="{ALERT}",alertstate="{state}"}}')[0][0]
     moments["webhook"] = min(at for at in _deliveries(platform) if at >= moments["firing"])
@@ -174,11 +182,11 @@ def _watched(platform: PlatformProcess, users: Users, prometheus: Prometheus, al
     return found
 
 
-def _told(platform: PlatformProcess, gauge: str) -> float:
-    """What /metrics says of the version; more than any rate where it says nothing yet, and no answers."""
+def _told(platform: PlatformProcess) -> float:
+    """The hit rate by /metrics."""
     text = httpx.get(platform.metrics_url, trust_env=False, timeout=10).text
-    found = re.search(rf'^{gauge}\{{recommender="{NAME}",version="1"\}} (\S+)', text, re.MULTILINE)
-    return float(found[1]) if found else 0.0 if gauge.endswith("answers") else 2.0
+    (found,) = re.findall(rf'^eyas_hit_rate\{{recommender="{NAME}",version="1"\}} (\S+)', text, re.MULTILINE)
+    return float(found)
 
 
 def _deliveries(platform: PlatformProcess) -> Iterator[float]:
