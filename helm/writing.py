@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
-from helm.values import LEFT, Chart, Share
+from helm.values import LEFT, Chart, Edge, Share
 from services.executors.jobsettings import JobSettings
 
 _WIDTH = 140
@@ -62,7 +62,7 @@ def _fields(model: BaseModel) -> Iterator[tuple[str, str, Any]]:
 
 
 def _group(value: Any) -> bool:
-    return isinstance(value, BaseModel) and not isinstance(value, Share)
+    return isinstance(value, BaseModel) and not isinstance(value, Share | Edge)
 
 
 def _said(meaning: str, value: Any, depth: int) -> list[str]:
@@ -81,7 +81,7 @@ def _yaml(name: str, value: Any, depth: int) -> list[str]:
 
 
 def _flow(value: Any) -> str:
-    given = value.model_dump(by_alias=True, exclude_none=True) if isinstance(value, BaseModel) else value
+    given = TypeAdapter(Any).dump_python(value, mode="json", by_alias=True, exclude_unset=True)
     return str(yaml.safe_dump(given, default_flow_style=True, sort_keys=False, width=10_000)).removesuffix("...\n").strip()
 
 

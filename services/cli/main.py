@@ -96,6 +96,15 @@ def serve_role(
     raise typer.Exit(serve({"role": role, "host": host, "port": port, "metrics_port": metrics_port}))
 
 
+@app.command()
+def migrate() -> None:
+    """Bring the database that the environment names (EYAS_DATABASE_URL) up to date, and end."""
+    from services.wiring import migrate as begin
+
+    begin()
+    typer.echo("the database is up to date")
+
+
 _COMMANDS: tuple[Callable[..., None], ...] = (
     recommenders.apply,
     runs.run,

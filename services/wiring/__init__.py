@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["serve"]
+__all__ = ["migrate", "serve"]
 
 
 def serve(given: Mapping[str, Any]) -> int:
@@ -11,3 +11,10 @@ def serve(given: Mapping[str, Any]) -> int:
     from services.wiring.process import serve as begin
 
     return begin(given)
+
+
+def migrate() -> None:
+    """Brings the database that the environment names up to date."""
+    from services.wiring.migration import migrate as begin
+
+    begin()

@@ -71,6 +71,7 @@ class Release:
         values = {
             "images": {"tag": tag} | dict.fromkeys(("control", "pipelines", "triton"), repository),
             "volume": {"hostPath": str(self.volume)},
+            "disruptionBudgets": {"enabled": False},  # this cluster has no policy/v1
             "control": {"resources": SMALL},
             "gateway": {"resources": SMALL},
             "triton": {"replicas": 2, "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}}},

@@ -16,6 +16,30 @@
 {{ .Values.volume.existingClaim | default (include "eyas.name" .) }}
 {{- end }}
 
+{{- /* Secrets with addresses: one that is named, or that of an evaluation's own; empty if there is neither. */ -}}
+{{- define "eyas.database" -}}
+{{ .Values.database.existingSecret | default (ternary (printf "%s-postgresql" (include "eyas.name" .)) "" .Values.postgresql.enabled) }}
+{{- end }}
+
+{{- define "eyas.events" -}}
+{{ .Values.events.existingSecret | default (ternary (printf "%s-nats" (include "eyas.name" .)) "" .Values.nats.enabled) }}
+{{- end }}
+
+{{- define "eyas.objects" -}}
+{{ .Values.data.existingSecret | default (ternary (printf "%s-objects" (include "eyas.name" .)) "" .Values.objects.enabled) }}
+{{- end }}
+
+{{- define "eyas.roots" -}}
+{{- $bucket := ternary (list (printf "s3://%s" .Values.objects.bucket)) list .Values.objects.enabled -}}
+{{ join ":" (concat (list "/var/lib/eyas/data") $bucket .Values.data.roots) }}
+{{- end }}
+
+{{- /* A PriorityClass: (list $ "serving") */ -}}
+{{- define "eyas.priority" -}}
+{{- $ := index . 0 -}}
+{{ get $.Values.priorities (index . 1) | default (ternary (printf "%s-%s-%s" $.Release.Namespace (include "eyas.name" $) (index . 1)) "" $.Values.priorities.create) }}
+{{- end }}
+
 {{- /* What chooses a part's pods: (list $ "control") */ -}}
 {{- define "eyas.selector" -}}
 app.kubernetes.io/name: eyas
@@ -30,15 +54,16 @@ app.kubernetes.io/managed-by: {{ (index . 0).Release.Service }}
 helm.sh/chart: {{ (index . 0).Chart.Name }}-{{ (index . 0).Chart.Version }}
 {{- end }}
 
-{{- /* What all pods have in common: (list $ "control") */ -}}
+{{- /* What all pods have in common: (list $ "control"), or (list $ "postgresql" 999) for a user of its own. */ -}}
 {{- define "eyas.pod" -}}
 {{- $ := index . 0 -}}
+{{- $own := gt (len .) 2 -}}
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
-  runAsUser: {{ $.Values.identity.user | int }}
-  runAsGroup: {{ $.Values.identity.group | int }}
-  fsGroup: {{ $.Values.identity.group | int }}
+  runAsUser: {{ $own | ternary (last .) $.Values.identity.user | int }}
+  runAsGroup: {{ $own | ternary (last .) $.Values.identity.group | int }}
+  fsGroup: {{ $own | ternary (last .) $.Values.identity.group | int }}
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile:
     type: RuntimeDefault
@@ -47,6 +72,22 @@ imagePullSecrets:
   {{- range . }}
   - name: {{ . }}
   {{- end }}
+{{- end }}
+{{- if has (index . 1) (list "control" "gateway" "triton") }}
+{{- with include "eyas.priority" (list $ "serving") }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- $selector := include "eyas.selector" . }}
+{{- with $.Values.spread.over }}
+topologySpreadConstraints:
+  {{- range . }}
+  - topologyKey: {{ . }}
+    maxSkew: 1
+    whenUnsatisfiable: {{ ternary "DoNotSchedule" "ScheduleAnyway" $.Values.spread.strict }}
+    labelSelector:
+      matchLabels: {{- $selector | nindent 8 }}
+  {{- end }}
+{{- end }}
 {{- end }}
 {{- with $.Values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
@@ -60,6 +101,10 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- define "eyas.container" -}}
 image: {{ include "eyas.image" . }}
 imagePullPolicy: {{ (index . 0).Values.images.pullPolicy }}
+{{ include "eyas.restricted" . }}
+{{- end }}
+
+{{- define "eyas.restricted" -}}
 securityContext:
   allowPrivilegeEscalation: false
   privileged: false
@@ -96,18 +141,13 @@ securityContext:
   value: /run/eyas/token/token
 - name: EYAS_TRITON
   value: dns:{{ include "eyas.name" . }}-tritons:8001
-{{- if .Values.database.existingSecret }}
-- name: EYAS_DATABASE_URL
+{{- include "eyas.databaseEnv" . }}
+{{- with include "eyas.events" . }}
+- name: EYAS_EVENTS
   valueFrom:
     secretKeyRef:
-      name: {{ .Values.database.existingSecret }}
+      name: {{ . }}
       key: url
-- name: EYAS_DATABASE_PASSWORD
-  valueFrom:
-    secretKeyRef:
-      name: {{ .Values.database.existingSecret }}
-      key: password
-      optional: true
 {{- end }}
 {{- if .Values.features.existingSecret }}
 - name: EYAS_FEATURES
@@ -116,6 +156,28 @@ securityContext:
       name: {{ .Values.features.existingSecret }}
       key: url
 {{- end }}
+{{- end }}
+
+{{- define "eyas.databaseEnv" -}}
+{{- with include "eyas.database" . }}
+- name: EYAS_DATABASE_URL
+  valueFrom:
+    secretKeyRef:
+      name: {{ . }}
+      key: url
+- name: EYAS_DATABASE_PASSWORD
+  valueFrom:
+    secretKeyRef:
+      name: {{ . }}
+      key: password
+      optional: true
+{{- end }}
+{{- end }}
+
+{{- /* A Secret's value that was made before, or one that is made now: (list $ NAME KEY) */ -}}
+{{- define "eyas.kept" -}}
+{{- $found := (lookup "v1" "Secret" (index . 0).Release.Namespace (index . 1)).data | default dict -}}
+{{ get $found (index . 2) | b64dec | default (printf "p%s" (randAlphaNum 40)) }}
 {{- end }}
 
 {{- define "eyas.probes" -}}
@@ -132,4 +194,15 @@ readinessProbe:
   httpGet: { path: /readyz, port: api }
   periodSeconds: 3
   timeoutSeconds: 5
+{{- end }}
+
+{{- /* The parts of which one may be taken away at a time: those that have several. */ -}}
+{{- define "eyas.budgets" -}}
+{{- $found := list -}}
+{{- range $part := list "control" "gateway" "triton" -}}
+{{- $values := get $.Values $part -}}
+{{- $scaled := dig "autoscaling" "enabled" false $values -}}
+{{- if and $.Values.disruptionBudgets.enabled (or $scaled (gt (int $values.replicas) 1)) }}{{ $found = append $found $part }}{{ end -}}
+{{- end -}}
+{{ join " " $found }}
 {{- end }}

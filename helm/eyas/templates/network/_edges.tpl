@@ -1,0 +1,61 @@
+{{- /* How a policy of a part begins: (list $ "control") */ -}}
+{{- define "eyas.policy" -}}
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ include "eyas.name" (index . 0) }}-{{ index . 1 }}
+  labels: {{- include "eyas.labels" . | nindent 4 }}
+spec:
+  podSelector:
+    matchLabels: {{- include "eyas.selector" . | nindent 6 }}
+  policyTypes: [Ingress, Egress]
+{{- end }}
+
+{{- /* Parts of this release as peers: (list $ "control" "gateway") */ -}}
+{{- define "eyas.parts" -}}
+{{- $ := first . -}}
+{{- range rest . }}
+- podSelector:
+    matchLabels: {{- include "eyas.selector" (list $ .) | nindent 6 }}
+{{- end }}
+{{- end }}
+
+{{- define "eyas.edge" -}}
+- ports:
+    {{- range .ports }}
+    - { port: {{ . }}, protocol: TCP }
+    {{- end }}
+  {{- with .to }}
+  to: {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+
+{{- /* What somebody else runs, or an evaluation's own: (list $ PART SECRET EDGE PORT); nothing if there is neither. */ -}}
+{{- define "eyas.away" -}}
+{{- $ := index . 0 -}}
+{{- $part := index . 1 -}}
+{{- if index . 2 -}}
+{{ include "eyas.edge" (index . 3) }}
+{{- else if and $part (dig $part "enabled" false $.Values.AsMap) -}}
+- to: {{- include "eyas.parts" (list $ $part) | nindent 4 }}
+  ports: [{ port: {{ index . 4 }}, protocol: TCP }]
+{{- end }}
+{{- end }}
+
+{{- define "eyas.names" -}}
+- ports:
+    - { port: 53, protocol: UDP }
+    - { port: 53, protocol: TCP }
+  {{- with .Values.networkPolicies.dns }}
+  to: {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+
+{{- /* Metrics: (list $ PORT); nobody reads them if nobody is named. */ -}}
+{{- define "eyas.scraped" -}}
+{{- $port := index . 1 }}
+{{- with (index . 0).Values.networkPolicies.prometheus -}}
+- from: {{- toYaml . | nindent 4 }}
+  ports: [{ port: {{ $port }}, protocol: TCP }]
+{{- end }}
+{{- end }}

@@ -1,0 +1,85 @@
+"""What is said of the chart in these tests, and what it makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from services.executors.jobsettings import JobSettings, read_settings
+from services.executors.jobspec import Stored, manifest
+from shared.contracts.stage import File, StageSpec
+from shared.testing.executor_suite import stage_spec
+
+VERSIONS = ("1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
+EVERYTHING: dict[str, Any] = {
+    "control": {"replicas": 2},
+    "gateway": {"autoscaling": {"enabled": True, "max": 6}},
+    "triton": {"autoscaling": {"enabled": True, "milliseconds": 8}},
+    "jobs": {"quota": {"requests.cpu": 64, "requests.nvidia.com/gpu": "4"}},
+    "priorities": {"create": True},
+    "spread": {"over": ["topology.kubernetes.io/zone", "kubernetes.io/hostname"], "strict": True},
+    "postgresql": {"enabled": True},
+    "nats": {"enabled": True},
+    "objects": {"enabled": True, "bucket": "films"},
+    "volume": {"storageClass": "shared"},
+    "monitoring": {
+        "monitors": {"enabled": True, "labels": {"release": "prometheus"}},
+        "rules": {"enabled": True},
+        "dashboards": {"enabled": True, "annotations": {"grafana_folder": "Eyas"}},
+    },
+}
+CASES: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "small": {"profile": "small"},
+    "gpu": {"profile": "gpu"},
+    "one node": {"volume": {"hostPath": "/srv/eyas"}},
+    "everything": EVERYTHING,
+    "all said": {
+        "images": {"registry": "registry.example/team", "tag": "7", "pullSecrets": ["pull"], "pipelinesGpu": "stages-gpu"},
+        "identity": {"user": 1_000_650_000, "group": 1_000_650_000},
+        "token": {"existingSecret": "first", "key": "value"},
+        "database": {"existingSecret": "postgres"},
+        "events": {"existingSecret": "nats"},
+        "features": {"existingSecret": "redis"},
+        "data": {"roots": ["s3://lake/films", "s3://pond"], "existingSecret": "s3", "databases": "shops"},
+        "families": ["acme.fading", "acme.others"],
+        "volume": {"existingClaim": "mine"},
+        "control": {"replicas": 3},
+        "gateway": {"replicas": 2},
+        "triton": {"replicas": 3},
+        "priorities": {"serving": "first", "stages": "last"},
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    },
+}
+_FILE = Stored("file:///var/lib/eyas/artifacts", File(sha256="ab" * 32, size=1))
+
+
+def kinds(objects: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:
+    return {one["metadata"]["name"]: one for one in objects if one["kind"] == kind}
+
+
+def workloads(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Every pod that is made, with its labels: of hooks and tests, too."""
+    found = {one["metadata"]["name"]: one["spec"]["template"] for one in objects if "template" in one.get("spec", {})}
+    return found | kinds(objects, "Pod")
+
+
+def pods(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Of what serves."""
+    return {name: one["spec"]["template"]["spec"] for name, one in kinds(objects, "Deployment").items()}
+
+
+def jobs_settings(objects: list[dict[str, Any]], folder: Path) -> JobSettings:
+    """As the platform reads them."""
+    (folder / "jobs.yaml").write_text(kinds(objects, "ConfigMap")["eyas-jobs"]["data"]["jobs.yaml"])
+    return read_settings(folder / "jobs.yaml")
+
+
+def stage(settings: JobSettings, **model: Any) -> dict[str, Any]:
+    """The Job of a training, as the control plane makes it when it has asked for the uid of what owns its Jobs."""
+    assert settings.owner is not None
+    settings = settings.model_copy(update={"owner": settings.owner.model_copy(update={"uid": "0b5e"})})
+    document = stage_spec("r1-train-1", stage="train").model_dump(mode="json", by_alias=True)
+    document["recommender"]["model"] = model
+    return dict(manifest(StageSpec.model_validate(document), _FILE, settings, {"train": "stages.train"}))

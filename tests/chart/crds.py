@@ -1,0 +1,56 @@
+"""The Prometheus operator's kinds as far as the chart uses them, by its documented fields: a field beside these is refused.
+
+The operator's own schemas come with the operator: they are not tried here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+
+_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+_DURATION = {"type": "string", "pattern": r"^(\d+(ms|s|m|h|d))+$"}
+
+
+def _closed(required: list[str], **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "required": required, "properties": properties}
+
+
+_RULE = _closed(
+    ["expr"],
+    record={"type": "string"},
+    alert={"type": "string"},
+    expr={"type": "string"},
+    **{"for": _DURATION, "keep_firing_for": _DURATION},
+    labels=_TEXTS,
+    annotations=_TEXTS,
+)
+_GROUP = _closed(["name", "rules"], name={"type": "string"}, interval=_DURATION, rules={"type": "array", "minItems": 1, "items": _RULE})
+_ENDPOINT = _closed(["port"], port={"type": "string"}, path={"type": "string"}, interval=_DURATION)
+_SPECS = {
+    "PrometheusRule": _closed(["groups"], groups={"type": "array", "items": _GROUP}),
+    "PodMonitor": _closed(
+        ["selector", "podMetricsEndpoints"],
+        namespaceSelector=_closed(["matchNames"], matchNames={"type": "array", "items": {"type": "string"}}),
+        selector=_closed(["matchLabels"], matchLabels=_TEXTS),
+        podTargetLabels={"type": "array", "items": {"type": "string"}},
+        podMetricsEndpoints={"type": "array", "minItems": 1, "items": _ENDPOINT},
+    ),
+}
+
+
+def is_custom(one: dict[str, Any]) -> bool:
+    return bool(one["apiVersion"] == "monitoring.coreos.com/v1")
+
+
+def validate(one: dict[str, Any]) -> None:
+    metadata = _closed(["name", "labels"], name={"type": "string"}, labels=_TEXTS)
+    whole = _closed(
+        ["apiVersion", "kind", "metadata", "spec"],
+        apiVersion={"type": "string"},
+        kind={"type": "string"},
+        metadata=metadata,
+        spec=_SPECS[one["kind"]],
+    )
+    jsonschema.validate(one, whole)

@@ -1,0 +1,148 @@
+"""What may talk to what, worked out from the rendered policies as a cluster that enforces them would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chart.cases import CASES, jobs_settings, kinds, stage, workloads
+from tests.chart.helm import template
+
+PORTS = (53, 443, 1234, 4222, 5432, 6379, 6443, 8001, 8002, 8003, 8080, 8222, 9000, 9090, 29500)
+DNS = {"k8s-app": "kube-dns"}
+PROMETHEUS = {"app.kubernetes.io/name": "prometheus"}
+STRANGER = {"app": "shop"}
+Pods = dict[str, dict[str, str]]
+
+
+def chosen(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    return bool(selector.get("matchLabels", {}).items() <= labels.items())
+
+
+def passes(rules: list[dict[str, Any]], way: str, peer: dict[str, str], *, inside: bool, port: int) -> bool:
+    """`inside`: the peer is of the same namespace."""
+    for rule in rules:
+        if "ports" in rule and port not in [one["port"] for one in rule["ports"]]:
+            continue
+        if way not in rule:
+            return True
+        for one in rule[way]:
+            there = chosen(one["namespaceSelector"], {}) if "namespaceSelector" in one else inside
+            if "ipBlock" not in one and there and chosen(one.get("podSelector", {}), peer):
+                return True
+    return False
+
+
+def edges(objects: list[dict[str, Any]], ours: Pods) -> set[tuple[str, str, int]]:
+    """Who reaches whom on which port: pods of the release, and others of other namespaces."""
+    policies = [one["spec"] for one in kinds(objects, "NetworkPolicy").values()]
+    others = {"dns": DNS, "prometheus": PROMETHEUS, "stranger": STRANGER}
+
+    def open_(pod: dict[str, str], direction: str, way: str, peer: dict[str, str], *, inside: bool, port: int) -> bool:
+        of = [one for one in policies if chosen(one["podSelector"], pod) and direction in one["policyTypes"]]
+        rules = [rule for one in of for rule in one.get(direction.lower(), [])]
+        return not of or passes(rules, way, peer, inside=inside, port=port)
+
+    found = set()
+    for first, labels in (ours | others).items():
+        for second, peer in (ours | others).items():
+            inside = first in ours and second in ours
+            for port in PORTS if first in ours or second in ours else ():
+                goes = first in others or open_(labels, "Egress", "to", peer, inside=inside, port=port)
+                comes = second in others or open_(peer, "Ingress", "from", labels, inside=inside, port=port)
+                if goes and comes:
+                    found.add((first, second, port))
+    return found
+
+
+def pods_of(objects: list[dict[str, Any]], folder: Path) -> Pods:
+    found = {one["metadata"]["labels"]["app.kubernetes.io/component"]: one["metadata"]["labels"] for one in workloads(objects).values()}
+    settings = jobs_settings(objects, folder)
+    found["stage"] = stage(settings)["spec"]["template"]["metadata"]["labels"]
+    return found | {"rank": stage(settings, framework="torch", train={"processes": 2})["spec"]["template"]["metadata"]["labels"]}
+
+
+def anywhere(part: str, *ports: int) -> set[tuple[str, str, int]]:
+    """What is named without saying where it is."""
+    return {(part, other, port) for other in ("dns", "prometheus", "stranger") for port in ports}
+
+
+ALWAYS = {
+    *((part, "dns", 53) for part in ("control", "gateway", "stage", "rank", "test")),
+    *((one, part, 8080) for one in ("dns", "prometheus", "stranger", "test") for part in ("control", "gateway")),
+    *(("prometheus", part, 9090) for part in ("control", "gateway")),
+    ("prometheus", "triton", 8002),
+    ("control", "triton", 8001),
+    ("control", "triton", 8002),
+    ("gateway", "triton", 8001),
+    ("test", "triton", 8003),
+    *(("rank", "rank", port) for port in PORTS),
+    *anywhere("control", 443, 6443),
+}
+
+
+@pytest.mark.requirement("C-07")
+@pytest.mark.parametrize(
+    ("case", "more"),
+    [
+        ("defaults", set()),
+        (
+            "everything",
+            {
+                ("migrate", "dns", 53),
+                *((part, "postgresql", 5432) for part in ("control", "gateway", "migrate")),
+                *((part, "nats", 4222) for part in ("control", "gateway")),
+                *((part, "objects", 9000) for part in ("control", "stage", "rank")),
+            },
+        ),
+        (
+            "all said",
+            {
+                ("migrate", "dns", 53),
+                *anywhere("control", 443, 4222, 5432, 6379),
+                *anywhere("gateway", 4222, 5432, 6379),
+                *anywhere("migrate", 5432),
+                *anywhere("stage", 443, 5432),
+                *anywhere("rank", 443, 5432),
+            },
+        ),
+    ],
+)
+def test_nothing_passes_but_what_is_declared(case: str, more: set[tuple[str, str, int]], tmp_path: Path) -> None:
+    objects = template(**CASES[case])
+    clients = {("control", "gateway", 8080), ("gateway", "control", 8080)}  # every pod may ask, but of ours none says so
+    assert edges(objects, pods_of(objects, tmp_path)) == (ALWAYS | more) - clients
+
+
+def test_edges_can_be_narrowed(tmp_path: Path) -> None:
+    shop = {"namespaceSelector": {}, "podSelector": {"matchLabels": STRANGER}}
+    objects = template(
+        database={"existingSecret": "postgres"},
+        networkPolicies={
+            "clients": [shop],
+            "prometheus": [],
+            "database": {"to": [shop]},
+            "kubernetes": {"to": [{"ipBlock": {"cidr": "10.1.2.3/32"}}]},
+        },
+    )
+    found = edges(objects, pods_of(objects, tmp_path))
+    assert {one for one in found if one[2] in (443, 5432, 6443)} == {
+        (part, "stranger", 5432) for part in ("control", "gateway", "migrate")
+    } | {("rank", "rank", port) for port in (443, 5432, 6443)}
+    assert {one for one in found if one[1] in ("control", "gateway")} == {
+        (one, part, 8080) for one in ("stranger", "test") for part in ("control", "gateway")
+    }
+    (api,) = [
+        one
+        for one in kinds(objects, "NetworkPolicy")["eyas-control"]["spec"]["egress"]
+        if {"port": 6443, "protocol": "TCP"} in one["ports"]
+    ]
+    assert api["to"] == [{"ipBlock": {"cidr": "10.1.2.3/32"}}]
+
+
+def test_without_policies_everything_passes_so_the_sum_above_sees_them(tmp_path: Path) -> None:
+    objects = template(networkPolicies={"enabled": False})
+    assert not kinds(objects, "NetworkPolicy")
+    assert ("stranger", "triton", 8001) in edges(objects, pods_of(objects, tmp_path))
