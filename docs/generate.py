@@ -12,6 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
+from dashboards.boards import FILES as DASHBOARDS
 from helm import writing
 from services.api.access import ANYBODY, HOLDER, table
 from services.api.app import ROOMS, create_app
@@ -137,6 +138,7 @@ GENERATED = {
     "helm.md": writing.reference,
     "../helm/eyas/values.yaml": writing.defaults,
     "../helm/eyas/values.schema.json": writing.schema,
+    **{f"../helm/eyas/files/dashboards/{name}": make for name, make in DASHBOARDS.items()},
 }
 
 

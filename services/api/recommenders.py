@@ -26,7 +26,6 @@ from shared.domain.rollout import ANSWERS
 from shared.domain.route import Route
 from shared.launch import back_rollout
 from shared.ports import Recommender
-from shared.telemetry import metrics
 
 room = Room("recommenders")
 
@@ -130,8 +129,6 @@ def delete_recommender(parts: With, who: Who, name: str) -> None:
     """
     parts.recommenders.delete(name, parts.clock.now())
     parts.features.drop(name)
-    for gauge in (metrics.SERVING, metrics.WEIGHT):
-        gauge.remove(name)
     parts.wake()
 
 
@@ -161,8 +158,6 @@ def roll_back(parts: With, who: Who, name: str, wish: Back | None = None) -> Rol
     if active or target not in parts.server.answering(name):
         return RolledBack(stable=route.stable, aborted=aborted, rollout=_start_back(parts, who, one, target, asked))
     now_serving = parts.routes.put(name, Route(target), parts.clock.now(), who.name, asked.said())
-    metrics.SERVING.labels(name).set(now_serving.stable)
-    metrics.WEIGHT.labels(name).set(now_serving.weight)
     parts.wake()
     return RolledBack(stable=now_serving.stable, aborted=[], rollout=None)
 

@@ -94,9 +94,7 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         return domain.decide(record.id, int(record.spec["version"]), record.status, seen, _plan(record), now)
 
     def act(self, record: Record[RolloutStatus], following: RolloutStatus, effect: SetRoute) -> None:
-        route = self._routes.put(record.recommender, effect.route, self._clock.now(), effect.actor, effect.reason, record)
-        metrics.WEIGHT.labels(record.recommender).set(route.weight)
-        metrics.SERVING.labels(record.recommender).set(route.stable)
+        self._routes.put(record.recommender, effect.route, self._clock.now(), effect.actor, effect.reason, record)
 
     def committed(self, record: Record[RolloutStatus], following: RolloutStatus) -> None:
         if self.machine.terminal(following.state):

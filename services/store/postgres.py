@@ -16,6 +16,7 @@ from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from services.store.measured import measure
 from shared.domain.errors import EyasError, Invalid, Unavailable, Unsupported
 
 _PATIENCE = 10.0
@@ -98,6 +99,7 @@ def open_engine(url: URL) -> Engine:
         driver.read_only = reads  # said to the server with the BEGIN of the first statement
         driver.isolation_level = IsolationLevel.REPEATABLE_READ if reads else IsolationLevel.READ_COMMITTED
 
+    measure(engine)
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "begin", begin)
     event.listen(engine, "handle_error", _explain)

@@ -18,6 +18,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event
 from sqlalchemy.engine import ExceptionContext
 
+from services.store.measured import measure
 from services.store.turns import Turns
 from shared.domain.errors import Invalid, Unavailable, Unsupported
 
@@ -42,6 +43,7 @@ def open_engine(url: URL) -> Engine:
         connect_args={"check_same_thread": False, "timeout": _PATIENCE},
         hide_parameters=True,  # what users did doesn't belong into logs
     )
+    measure(engine)
     event.listen(engine, "connect", _prepare)
     turns = Turns(engine, _PATIENCE)
     event.listen(engine, "begin", lambda connection: _begin(connection, turns))

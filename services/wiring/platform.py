@@ -28,6 +28,7 @@ from services.home import Home
 from services.index.opening import OpenIndexes
 from services.monitor.earnings import Earnings
 from services.monitor.gauges import EarningsGauges
+from services.monitor.routes import RouteGauges
 from services.monitor.signals import Monitor
 from services.settings import Settings
 from services.sources import code_version
@@ -75,6 +76,7 @@ class Platform:
         clock = state.clock
         earnings = Earnings(state.recommenders, state.registry, state.artifacts, state.kpis, clock)
         gauges = EarningsGauges(state.recommenders, state.routes, earnings, clock)
+        changes = RouteGauges(state.routes, state.rollouts)
         monitor = Monitor(state.recommenders, state.routes, state.registry, state.events, state.sightings, state.artifacts, clock)
         replica = self._replica(settings, state, undo)
         term = functools.partial(replica.term, "serving") if replica else None
@@ -102,7 +104,7 @@ class Platform:
         control = Loop("control", steps, 0.2)
         # A stage that ends slowly holds up no rollout and no placement.
         working = Loop("runs", [Reconciler(runs, clock, replica).tick], 0.2)
-        self._loops += [control, working, Loop("monitor", [monitor.export, gauges.export, placement.export], 2.0)]
+        self._loops += [control, working, Loop("monitor", [changes.export, monitor.export, gauges.export, placement.export], 2.0)]
         self._loops.append(Loop("features", _by_one(replica, "features", values.step), 1.0))
         if state.joiner is not None:
             self._loops.append(Loop("events", [state.joiner.step], 0.05))

@@ -95,6 +95,23 @@ STAGE_SECONDS = Histogram(
 ROLLOUTS = Counter("eyas_rollouts", "Rollouts that ended, by how.", ["recommender", "state"])
 WEIGHT = Gauge("eyas_candidate_weight", "Share of the users that the candidate answers.", ["recommender"])
 SERVING = Gauge("eyas_serving_version", "The stable version.", ["recommender"])
+ROUTE_SINCE = Gauge(
+    "eyas_route_since_seconds",
+    "When users were last sent another way, as unix time, by the versions that have answered since; candidate: none without one.",
+    ["recommender", "stable", "candidate"],
+)
+ROLLOUT_USERS = Gauge("eyas_rollout_users", "Users whom the newest look at a rollout under way rests on.", ["recommender", "variant"])
+ROLLOUT_GOAL = Gauge("eyas_rollout_goal", "Mean of what they earned, by the goal of the spec.", ["recommender", "variant"])
+ROLLOUT_LIFT = Gauge(
+    "eyas_rollout_lift",
+    "How much more the candidate earns, relative: estimate, surely not below lower and above upper; the end needs lower above limit.",
+    ["recommender", "bound"],
+)
+ROLLOUT_CHECK = Gauge(
+    "eyas_rollout_check",
+    "What the newest look said of the goal, the split and each guardrail: 1 pass, 0 inconclusive, -1 fail, -2 error.",
+    ["recommender", "check"],
+)
 RETRAININGS = Counter("eyas_retrainings", "Retrainings started.", ["recommender", "trigger", "mode"])
 RETRAININGS_HELD = Counter("eyas_retrainings_held", "Triggers that would have fired and were held back.", ["recommender", "trigger"])
 RETRAINER_ALERTING = Gauge(
@@ -104,6 +121,13 @@ FRUITLESS = Gauge("eyas_retrainings_fruitless", "Retrainings in a row that have 
 TRITON_SUCCESSES = Gauge(
     "eyas_triton_successes", "nv_inference_request_success, summed over removals of versions and restarts.", ["recommender", "version"]
 )
+DATABASE_SECONDS = Histogram(
+    "eyas_database_seconds",
+    "Time of the database's statements, waits for its locks included, by what they do: begin, select, insert, update, delete, other.",
+    ["operation"],
+    buckets=(0.0001, 0.0005, 0.001, 0.005, 0.02, 0.1, 0.5, 2, 10),
+)
+DATABASE_FAULTS = Counter("eyas_database_faults", "Statements that the database couldn't do: it was away, busy, full or damaged.")
 REFUSALS = Counter("eyas_api_refusals", "Requests without a good token, by what was wrong with it.", ["reason"])
 RECONCILE_SECONDS = Histogram("eyas_reconcile_seconds", "One pass over one row.", ["kind"], buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2, 10))
 RECONCILE_FAULTS = Counter("eyas_reconcile_faults", "Passes that ended in an error and are tried again.", ["kind"])

@@ -11,6 +11,7 @@ from prometheus_client import REGISTRY
 from sqlalchemy import event
 
 from services.eventlog.kpis import SqlKpis
+from services.monitor.routes import RouteGauges
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from tests.unit.control.world import NAME, World
@@ -289,17 +290,40 @@ def test_a_refused_request_is_in_the_history(second: World) -> None:
 
 
 @pytest.mark.requirement("C-06")
-def test_ends_and_weights_are_exported(second: World) -> None:
+def test_ends_weights_and_what_a_step_has_shown_are_exported(second: World) -> None:
     labels = {"recommender": NAME}
     before = REGISTRY.get_sample_value("eyas_rollouts_total", {**labels, "state": "promoted"}) or 0
-    second.users = 40
+    gauges = RouteGauges(second.routes, second.rollouts)
     plane = second.plane()
     second.until(plane, "canary", *SERVED)
-    assert REGISTRY.get_sample_value("eyas_candidate_weight", labels) == 0.2
+    gauges.export()
+    assert exported("candidate_weight") == 0.2
+    assert exported("rollout_users", variant="candidate") is None, "nobody has looked yet"
+    moved = second.routes.get(NAME)
+    assert moved is not None and moved.since is not None
+    assert exported("route_since_seconds", stable="1", candidate="2") == moved.since.timestamp()
+    second.users = 40
+    while not any(one.judgement.lift is not None for one in second.row().status.reports):
+        second.round(plane, *SERVED)
+    gauges.export()
+    (report,) = second.row().status.reports
+    for variant, sample in (("stable", report.stable), ("candidate", report.candidate)):
+        assert exported("rollout_users", variant=variant) == sample.users > 0
+        assert exported("rollout_goal", variant=variant) == sample.mean
+    bounds = [exported("rollout_lift", bound=bound) for bound in ("lower", "estimate", "upper", "limit")]
+    assert bounds == [report.judgement.lower, report.judgement.lift, report.judgement.upper, -0.3]
+    assert exported("rollout_check", check="goal") == 1
+    assert {exported("rollout_check", check=one.name) is None for one in report.checks} == {False}
     second.until(plane, "promoted", *SERVED)
-    assert REGISTRY.get_sample_value("eyas_candidate_weight", labels) == 0
-    assert REGISTRY.get_sample_value("eyas_serving_version", labels) == 2
+    gauges.export()
+    assert (exported("candidate_weight"), exported("serving_version")) == (0, 2)
+    assert exported("route_since_seconds", stable="1", candidate="2") is None
+    assert exported("rollout_lift", bound="lower") is None, "it has ended"
     assert REGISTRY.get_sample_value("eyas_rollouts_total", {**labels, "state": "promoted"}) == before + 1
+
+
+def exported(name: str, **labels: str) -> float | None:
+    return REGISTRY.get_sample_value(f"eyas_{name}", {"recommender": NAME, **labels})
 
 
 def test_users_are_counted_only_when_their_window_has_closed(second: World) -> None:

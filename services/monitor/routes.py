@@ -1,0 +1,87 @@
+"""Who is served what, and what rollouts under way have shown, as gauges.
+
+They are read from rows and routes, so each control plane tells the same, also the one that has just begun or has lost its turn. Labels are
+bounded: the route of now, the two variants, and the checks of the spec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from prometheus_client import Gauge
+
+from shared.contracts.rollouts import Analysis
+from shared.contracts.spec import RecommenderSpec
+from shared.contracts.strict import read
+from shared.domain.analysis import StepReport
+from shared.domain.errors import EyasError
+from shared.domain.gate import Verdict
+from shared.domain.rollout import RolloutStatus
+from shared.ports import Record, RolloutStore, RouteStore
+from shared.telemetry import metrics
+
+_GAUGES = (
+    metrics.SERVING,
+    metrics.WEIGHT,
+    metrics.ROUTE_SINCE,
+    metrics.ROLLOUT_USERS,
+    metrics.ROLLOUT_GOAL,
+    metrics.ROLLOUT_LIFT,
+    metrics.ROLLOUT_CHECK,
+)
+_VERDICTS = {Verdict.PASS: 1, Verdict.INCONCLUSIVE: 0, Verdict.FAIL: -1, Verdict.ERROR: -2}
+_MOST = 100_000
+"""Rollouts that are under way at once."""
+Value = tuple[Gauge, tuple[str, ...], float]
+
+
+class RouteGauges:
+    def __init__(self, routes: RouteStore, rollouts: RolloutStore) -> None:
+        self._routes = routes
+        self._rollouts = rollouts
+        self._shown: set[tuple[Gauge, tuple[str, ...]]] = set()
+        self._asked: dict[str, Analysis] = {}
+
+    def export(self) -> None:
+        shown = set()
+        for gauge, labels, value in (*self._of_routes(), *self._of_rollouts()):
+            gauge.labels(*labels).set(value)
+            shown.add((gauge, labels))
+        for gauge, labels in self._shown - shown:  # a rollout that has ended shows nothing
+            gauge.remove(*labels)
+        self._shown = shown
+
+    def _of_routes(self) -> Iterator[Value]:
+        for name, route in self._routes.all().items():
+            yield metrics.SERVING, (name,), route.stable
+            yield metrics.WEIGHT, (name,), route.weight
+            if route.since is not None:
+                candidate = "none" if route.candidate is None else str(route.candidate)
+                yield metrics.ROUTE_SINCE, (name, str(route.stable), candidate), route.since.timestamp()
+
+    def _of_rollouts(self) -> Iterator[Value]:
+        known: dict[str, Analysis] = {}
+        for row in self._rollouts.list(active=True, limit=_MOST):
+            with suppress(EyasError):  # who reconciles it says so
+                for report in row.status.reports[-1:]:
+                    known[row.id] = self._asked.get(row.id) or _analysis(row)
+                    yield from _of_step(row.recommender, report, known[row.id])
+        self._asked = known
+
+
+def _analysis(row: Record[RolloutStatus]) -> Analysis:
+    return read(RecommenderSpec, row.spec["document"], f"spec of {row.id}").rollout.analysis
+
+
+def _of_step(name: str, report: StepReport, asked: Analysis) -> Iterator[Value]:
+    for variant, sample in (("stable", report.stable), ("candidate", report.candidate)):
+        yield metrics.ROLLOUT_USERS, (name, variant), sample.users
+        earned = sample.mean if asked.goal == "hit_rate" else sample.converted / sample.users if sample.users else 0.0
+        yield metrics.ROLLOUT_GOAL, (name, variant), earned
+    goal = report.judgement
+    for bound, lift in (("lower", goal.lower), ("estimate", goal.lift), ("upper", goal.upper), ("limit", -asked.max_harm)):
+        if lift is not None and goal.lift is not None:
+            yield metrics.ROLLOUT_LIFT, (name, bound), lift
+    for check, judgement in (("goal", goal), *((one.name, one.judgement) for one in report.checks)):
+        yield metrics.ROLLOUT_CHECK, (name, check), _VERDICTS[judgement.verdict]
