@@ -104,7 +104,13 @@ CONTROL = Row(
 EVENTS = Row(
     "Events",
     [
-        lines("Interactions", PER_SECOND, "Taken in.", "operate.md#eyaseventslag", _everywhere("eyas_interactions_total", "recommender")),
+        lines(
+            "Interactions",
+            PER_SECOND,
+            "Taken in by all gateways.",
+            "operate.md#eyaseventslag",
+            _everywhere("eyas_interactions_total", "recommender"),
+        ),
         lines(
             "Messages that wait for the database",
             COUNT,
