@@ -339,6 +339,11 @@ class Dashboards(Values):
     enabled: bool = Field(False, description="Whether there are any.")
     labels: Labels = Field({"grafana_dashboard": "1"}, description="What the sidecar chooses them by.")
     annotations: Labels = Field({}, description="Such as { grafana_folder: Eyas }.")
+    docs: str = Field(
+        "https://docs.invalid/eyas",
+        pattern=r"^https?://[^\s\"\\]+$",
+        description="Where these documents can be read: what the links of panels begin with.",
+    )
 
 
 class Monitoring(Values):

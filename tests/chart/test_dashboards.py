@@ -14,8 +14,10 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
+from dashboards.board import DOCS
 from dashboards.boards import BOARDS, FILES
 from tests.boards import FOLDER, Asked, asked, panels, read
+from tests.chart.helm import template
 from tests.promql import faults, selectors, unit
 
 HOW_TO = Path(__file__).parents[2] / "docs/how-to"
@@ -159,3 +161,25 @@ def test_only_units_that_fit_are_taken(question: str, fitting: set[str]) -> None
 def test_what_is_no_question_is_told() -> None:
     with pytest.raises(ValueError, match=r"expected|unexpected|unclosed|parenthes"):
         promql_parser.parse("sum(rate(eyas_runs_total[5m])")
+
+
+def maps(**said: Any) -> list[dict[str, Any]]:
+    found = template(monitoring={"dashboards": said})
+    return [one for one in found if one["kind"] == "ConfigMap" and "grafana_dashboard" in one["metadata"]["labels"]]
+
+
+@pytest.mark.requirement("C-08")
+def test_the_chart_has_them_where_they_are_wanted_for_grafanas_sidecar_and_else_not() -> None:
+    assert maps() == []
+    found = maps(enabled=True, annotations={"grafana_folder": "Eyas"})
+    assert {name: text for one in found for name, text in one["data"].items()} == {name: make() for name, make in FILES.items()}
+    assert {one["metadata"]["annotations"]["grafana_folder"] for one in found} == {"Eyas"}
+
+
+def test_links_of_panels_lead_to_where_the_documents_are() -> None:
+    place = "https://wiki.example.org/eyas"
+    for one in maps(enabled=True, docs=place):
+        for text in one["data"].values():
+            assert DOCS not in text
+            (docs,) = [variable for variable in json.loads(text)["templating"]["list"] if variable["name"] == "docs"]
+            assert docs["query"] == docs["current"]["value"] == place
