@@ -17,6 +17,7 @@ from pipelines.features.graph import Graph
 from pipelines.features.operators.base import output_name
 from pipelines.features.prepared import Prepared, graph_of, prepare
 from pipelines.features.raw import item_columns, signature
+from pipelines.features.reading import Reads
 from pipelines.inputs.meetings import Meetings, RawColumns, read_meetings
 from pipelines.inputs.tables import Catalogue, Codes
 from pipelines.models.families import FAMILIES
@@ -80,11 +81,17 @@ class Small:
     def raw(self) -> RawColumns:
         return RawColumns(self.items, self.ready.users, self.meetings.moments)
 
-    def train(self, family: str) -> Trained:
+    def train(self, family: str, **said: Any) -> Trained:
         rows = self.folder / "train.parquet"
         popularity = fit_popularity(pl.scan_parquet(rows), self.items[self.graph.item])
         task = Task(
-            Model(family=family), self.graph, rows, self.catalogue, self.meetings.users.table, popularity, logging.getLogger("test")
+            Model.model_validate({"family": family} | said),
+            self.graph,
+            rows,
+            self.catalogue,
+            self.meetings.users.table,
+            popularity,
+            logging.getLogger("test"),
         )
         return FAMILIES[family].train(task).model
 
@@ -120,7 +127,7 @@ class Small:
         return {name: store.put(path) for name, path in (files | {path.name: path for path in folder.iterdir()}).items()}
 
 
-def small(folder: Path) -> Small:
+def small(folder: Path, reads: Reads = "deep") -> Small:
     wanted = spec(folder, features=[*OPERATORS.values(), {"multi_hot": "title_hashtags"}])
     frame = films().with_columns(
         price=pl.when(pl.col("movieId") % 5 > 0).then(pl.col("movieId") / 7),
@@ -132,7 +139,7 @@ def small(folder: Path) -> Small:
     people = pl.DataFrame({"userId": range(1, 25), "age": [None if user % 7 == 0 else 10 + user for user in range(1, 25)]})
     seen = ratings(2000).select(user="userId", item="movieId", time="at", label=(pl.col("rating") >= 4).cast(pl.Int8)).lazy()
     train, holdout = seen.head(1600), seen.slice(1600)
-    ready = prepare(graph_of(wanted, {}, frame.schema, people.schema, {}), frame, people, seen)
+    ready = prepare(graph_of(wanted, {}, frame.schema, people.schema, {}, reads), frame, people, seen)
     history = ready.history(train, holdout, folder / "history")
     ready = ready.fit(train, None, history)
     ready.write_rows(train, holdout, history, (folder / "train.parquet", folder / "holdout.parquet"))

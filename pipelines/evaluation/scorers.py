@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -62,6 +62,13 @@ def unit_scorer(model: Path, served: Signature, raw_columns: RawColumns, own: Pu
         return scores
 
     return score
+
+
+def unit_answers(model: Path, served: Signature, samples: Mapping[str, NDArray[Any]]) -> Scores:
+    """Of a served unit, for rows whose inputs are at hand."""
+    asked = tensors(served, {one.name: samples[one.name] for one in served.inputs})
+    scores: Scores = onnx_session(model).run([OUTPUT], asked)[0]
+    return scores
 
 
 def onnx_session(model: Path) -> Any:

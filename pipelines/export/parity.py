@@ -18,12 +18,13 @@ from pipelines.features.graph import Graph
 from pipelines.inputs.meetings import RawColumns
 from pipelines.inputs.tables import array
 from pipelines.models.family import Trained
-from shared.serving.signature import OUTPUT, Signature
+from shared.serving.signature import BLANK, OUTPUT, Signature
 
 Ints = NDArray[np.int64]
 Arrays = dict[str, NDArray[Any]]
 REAL, MOST = 4_000, 20_000
 _LAST = 2**63 - 1
+_BLANK = BLANK["int64"]
 
 
 def choose_pairs(graph: Graph, fetch: Callable[[str], Path], catalogue: int, seed: int) -> tuple[Ints, Ints]:
@@ -39,9 +40,26 @@ def choose_pairs(graph: Graph, fetch: Callable[[str], Path], catalogue: int, see
 
 def answers(graph: Graph, model: Trained, raw: RawColumns, users: Ints, rows: Ints, served: Signature) -> Arrays:
     """Raw columns as the unit takes them, polars' features under the outputs' names, and the score of training's own runtime."""
-    made = graph.transform(raw.frame(graph, users, rows).lazy()).collect()
+    taken, frame = raw.of(served)(users, rows), raw.frame(graph, users, rows)
+    if served.session is not None:
+        taken[served.session] = _sessions(taken[served.session], raw.items[served.item].to_numpy())
+        frame = frame.with_columns(
+            pl.Series(served.session, [row[row != _BLANK].tolist() for row in taken[served.session]], pl.List(pl.Int64))
+        )
+    made = graph.transform(frame.lazy()).collect()
     features = {one.name: array(made[one.name], one.kind) for one in graph.features}
-    return raw.of(served)(users, rows) | {one.output: features[one.name] for one in graph.features} | {OUTPUT: model.score(features)}
+    return taken | {one.output: features[one.name] for one in graph.features} | {OUTPUT: model.score(features)}
+
+
+def _sessions(blank: Ints, keys: Ints) -> Ints:
+    """Of every second row some items, one after the other, as a request might bring them; of some of these one that nobody knows."""
+    count, width = blank.shape
+    random = np.random.default_rng((count, 37))
+    brought = random.choice(keys, (count, width))
+    brought[random.random(blank.shape) < 0.02] = _stranger(keys)
+    lengths = np.where(np.arange(count) % 2 == 0, random.integers(1, width + 1, count), 0)
+    found: Ints = np.where(np.arange(width)[None, :] < lengths[:, None], brought, blank)
+    return found
 
 
 def _real(fetch: Callable[[str], Path], random: np.random.Generator) -> tuple[Ints, Ints]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pipelines.features.columns import Raw, polars_type
 from pipelines.features.graph import Graph
 from pipelines.features.operators import base as features
+from pipelines.features.operators.sequence import Sequence
 from pipelines.features.stored import Stored
 from shared.contracts.serving import Lists, Serve
 from shared.domain.errors import Invalid
@@ -49,6 +50,7 @@ def signature(graph: Graph, serve: Serve | None = None) -> Signature:
         user=graph.user,
         item=graph.item,
         time=next((one.name for one in taken if one.name == graph.tables.time), None),
+        session=next((one.asked.name for one in graph.operators if isinstance(one, Sequence) and one.asked is not None), None),
         inputs=(*(_input(one, graph, serve.lists) for one in taken), *(_stored(one, serve.lists) for one in graph.stored(limit))),
         features=features,
         instances=serve.instances,

@@ -1,6 +1,7 @@
 """What of a graph a family of models reads: one spec of features, and for each family what it can learn from.
 
-`keys` take the codes of the user and of the item alone. `deep` take everything. `trees` split rows by the order of numbers, by codes as
+`keys` take the codes of the user and of the item alone, `sequence` the sequence of a user's items as well, which the items of a request
+follow on. `deep` take everything. `trees` split rows by the order of numbers, by codes as
 categories and by whether a number is there at all; what changes none of these splits is left out:
 
 - `normalise` at the end of a chain: it keeps the order. Where a `clip`, a `bucketise` or another step behind it looks at the number itself,
@@ -23,12 +24,14 @@ from pipelines.features.operators.base import Operator, plain
 from pipelines.features.operators.categorify import Categorify
 from pipelines.features.operators.codes import OneHot
 from pipelines.features.operators.numbers import Clip, Fill, Log, Normalise, OneNumber, Plain
+from pipelines.features.operators.sequence import Sequence
 from pipelines.features.operators.target import CountEncode
 
-Reads = Literal["keys", "deep", "trees"]
-READS: tuple[Reads, ...] = ("keys", "deep", "trees")
+Reads = Literal["keys", "sequence", "deep", "trees"]
+READS: tuple[Reads, ...] = ("keys", "sequence", "deep", "trees")
 
 KEYS_ALONE = "the family reads the keys alone"
+SEQUENCE_ALONE = "the family reads the keys and the sequence of items alone"
 ORDER = "it keeps the order of the numbers, and a tree splits by that"
 BELOW = "it keeps the order of the numbers from zero on: clipped at 0, a tree makes the same splits"
 MISSING = "a tree takes what is missing as it is"
@@ -51,6 +54,10 @@ def read_by(operators: tuple[Operator, ...], reads: Reads, keys: tuple[str, str]
     if reads == "trees":
         return _Trees(operators).read()
     read = tuple(one for one in operators if isinstance(one, Categorify) and one.column.name in keys)
+    if reads == "sequence":
+        of = tuple(one for one in operators if isinstance(one, Sequence))
+        left = tuple(_left(one, SEQUENCE_ALONE) for one in operators if one not in (*read, *of))
+        return (*read, *(one.asking() for one in of)), left
     return read, tuple(_left(one, KEYS_ALONE) for one in operators if one not in read)
 
 

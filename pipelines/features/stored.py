@@ -74,7 +74,11 @@ def lower(build: Lowering, taken: tuple[Stored, ...]) -> None:
             blank, default = build.node("Equal", one.name, _blank(build)), build.constant(np.array(_stranger(one), np.int64))
             if isinstance(one.operator, Categorify) and (vocabulary := one.operator.state).buckets is not None:
                 default = vocabulary.lower_unknown(build, one.operator.column)
-            build.gives(one.feature.made, build.cast(build.node("Where", blank, default, one.name), "INT32"))
+            codes = build.cast(build.node("Where", blank, default, one.name), "INT32")
+            if isinstance(one.operator, Sequence):
+                one.operator.give(build, codes)
+            else:
+                build.gives(one.feature.made, codes)
 
 
 def with_values(frame: pl.DataFrame, taken: tuple[Stored, ...]) -> pl.DataFrame:

@@ -182,6 +182,8 @@ class RawColumns:
         if one.name not in self.moments.raw.columns:
             if one.name == served.time:
                 return self.moments.times
+            if one.name == served.session:
+                return np.full((len(self.moments.users) + 1, one.width or 1), BLANK["int64"], np.int64)
             if one.name in self.moments.extra.columns:
                 return _unread(self.moments.extra, one)
         return raw_column(self.moments.raw, one, "the interactions")

@@ -4,6 +4,8 @@ The score of an item is the inner product of what the transformer makes of the s
 user's sequence is that of the rows to train on, in the order of their times and, of equal times, of the rows; a warm run's follows on
 what the parent knew. So what it makes of each user is known when it is trained, and lies in the served unit by the user's code; who isn't
 known, or liked nothing, is the empty sequence, of which it learns what a session begins with.
+
+Where the spec has a `sequence` feature it is that which is read, row by row and in each request (pipelines.models.reader).
 """
 
 from __future__ import annotations
@@ -24,12 +26,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.features.columns import FIRST, NULL
+from pipelines.features.operators.sequence import Sequence
 from pipelines.features.reading import Reads
 from pipelines.inputs.batches import Batches
 from pipelines.inputs.tables import Codes
-from pipelines.models.attention import plain
 from pipelines.models.attention.learning import SequenceStep
-from pipelines.models.attention.shape import ITEMS, Shape, Weights, begin, check_weights, grow
+from pipelines.models.attention.shape import Shape, Weights, begin, check_weights, grow
+from pipelines.models.attention.streams import Streams, read_streams
 from pipelines.models.attention.windows import Windows
 from pipelines.models.beside import Beside
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
@@ -37,6 +40,7 @@ from pipelines.models.neural.frameworks import load_framework
 from pipelines.models.neural.train import how
 from pipelines.models.neural.weights import WEIGHTS, load_weights, save_weights
 from pipelines.models.product import lower_product
+from pipelines.models.reader import QUERIES, Reader, item_vectors, load_reader, newest_by_code, queries_of, read_sequence, scores_of
 from pipelines.models.tables import PRECISION, Table, check_size
 from pipelines.training.als import Factors
 from pipelines.training.batch_size import BatchSize
@@ -47,9 +51,10 @@ from pipelines.training.ranking import rank_held
 from pipelines.training.soundness import check_memory, check_rows
 from pipelines.training.validation import Validation
 from shared.contracts.families import SessionParams
+from shared.contracts.models import Model
 from shared.domain.errors import BadData, Invalid
 
-QUERIES, SEQUENCES = "queries.npy", "sequences.npz"
+SEQUENCES = "sequences.npz"
 CELLS = 1 << 26
 """Logits of a step at most: 256 MiB of float32, which a step holds a few times over."""
 WINDOWS = 64
@@ -121,12 +126,15 @@ class Session:
     """Implements Family."""
 
     name = "session"
-    reads: Reads = "keys"
+    reads: Reads = "sequence"
 
     def train(self, task: Task) -> Fitted:
         params, graph, training = task.model.params, task.graph, task.model.train
         assert isinstance(params, SessionParams)
         started = time.monotonic()
+        sequence = read_sequence(graph, params)
+        if sequence is not None:
+            params = params.model_copy(update={"length": sequence.length})
         users, items = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
         parent = self.load(task.parent) if task.parent is not None else None
         shape = Shape(items, params.width, params.blocks, params.heads, params.length, params.objective)
@@ -136,16 +144,19 @@ class Session:
         check_rows(graph, task.rows, task.items, task.users, 1, task.parent is not None)
         check_memory(shape.size, training.optimizer, task.memory)
         first = begin(shape, training.seed) if parent is None else grow(shape, parent.weights, task.new_rows, training.seed)
-        before = (parent.sequences, parent.until) if parent is not None else None
+        before = (parent.sequences, parent.until) if isinstance(parent, SessionModel) else None
         draw = drawn(params, items)
         size = sequences_at_once(training.batch_size, params, items)
         task.log.info("%s", size)
         with _given(task) as (rest, held):
-            sequences = sequences_of(task, rest, before)
-            windows = Windows(rest, sequences, shape, size.size, training.seed, params.reversed, params.mask, draw)
-            rows = newest_of(sequences, shape.length)
+            given = Streams(sequences_of(task, rest, before)) if sequence is None else streams(task, rest, sequence)
+            windows = Windows(rest, given.sequences, shape, size.size, training.seed, params.reversed, params.mask, draw, given.sought)
+            rows = newest_of(given.sequences, shape.length) if sequence is None else None
 
             def score(weights: Weights, columns: Codes) -> Floats:
+                if sequence is not None:
+                    return scores_of(shape, weights, columns[sequence.name], columns[graph.item])
+                assert rows is not None
                 return _scored(shape, weights, rows, columns[graph.user], columns[graph.item])
 
             framework = load_framework(task.model.framework)
@@ -156,19 +167,26 @@ class Session:
                 look = Validation(held, step.score, ranking)
             startup = time.monotonic() - started
             report = Loop(step, windows, training, task.log, look, task.keeping).run()
-        known = newest_of(sequences_of(task, task.rows, before), shape.length)
+        known = newest_by_code(graph, sequence) if sequence else newest_of(sequences_of(task, task.rows, before), shape.length)
         if not (apart := step.apart(known[:64])) <= APART:
             raise RuntimeError(f"{step.name} says a sequence {apart:.2g} apart from the arrays that it trained: nothing is published")
-        weights, until = step.weights(), float(pl.scan_parquet(task.rows).select(pl.col("time").max()).collect().item())
-        if parent is not None:
-            until = max(until, parent.until)
-        model = SessionModel(graph.user, graph.item, shape, weights, as_likes(known), queries_of(shape, weights, known), until)
+        weights = step.weights()
+        queries = queries_of(shape, weights, known)
+        model: SessionModel | Reader
+        if sequence is None:
+            until = float(pl.scan_parquet(task.rows).select(pl.col("time").max()).collect().item())
+            until = max(until, parent.until) if isinstance(parent, SessionModel) else until
+            model = SessionModel(graph.user, graph.item, shape, weights, as_likes(known), queries, until)
+        else:
+            model = Reader(self.name, graph.user, graph.item, sequence.name, shape, weights, queries)
         done = Course(step, report, startup, size)
         facts = {"framework": step.name, **done.facts}
         return Fitted(model, done.metrics | {"train.parameters": float(shape.parameters)}, facts, done.document)
 
-    def load(self, fetch: Fetch) -> SessionModel:
+    def load(self, fetch: Fetch) -> SessionModel | Reader:
         value = json.loads(fetch(MODEL).read_text())
+        if "sequence" in value:
+            return load_reader(fetch, value)
         shape, weights = Shape(**value["transformer"]), load_weights(fetch(WEIGHTS))
         check_weights(shape, weights)
         queries = np.load(fetch(QUERIES), allow_pickle=False)
@@ -177,14 +195,6 @@ class Session:
         if queries.ndim != 2 or queries.shape[1] != shape.width or len(sequences.start) != len(queries) + 1:
             raise BadData(f"{QUERIES}: it isn't as model.json says: the files are not of one model: copy or train it anew")
         return SessionModel(value["user"], value["item"], shape, weights, sequences, queries, float(value["until"]))
-
-
-def item_vectors(weights: Weights) -> Floats:
-    """What a score is made with: a code that is no item stands as low as the least of them."""
-    found = weights[ITEMS].copy()
-    found[:FIRST] = 0
-    found[:FIRST, -1] = found[FIRST:, -1].min(initial=0)
-    return found
 
 
 def drawn(params: SessionParams, items: int) -> int | None:
@@ -240,6 +250,10 @@ def sequences_of(task: Task, rows: Path, before: tuple[Likes, float] | None) -> 
     return Likes(np.concatenate([[0], np.cumsum(np.bincount(of, minlength=users))]), what[order])
 
 
+def streams(task: Task, rows: Path, sequence: Sequence) -> Streams:
+    return read_streams(rows, sequence.name, task.items.columns[task.graph.item], sequence.liked)
+
+
 def newest_of(sequences: Likes, length: int) -> NDArray[np.int32]:
     """[users, length]: the newest items of each, the oldest of these first, NULL behind the last."""
     counts = np.minimum(sequences.lengths, length)
@@ -255,22 +269,21 @@ def as_likes(rows: NDArray[np.int32]) -> Likes:
     return Likes(np.concatenate([[0], np.cumsum(there.sum(axis=1))]), rows[there])
 
 
-def queries_of(shape: Shape, weights: Weights, sequences: NDArray[np.int32]) -> Floats:
-    """Of each; equal ones, such as the empty one of all strangers, are worked out once."""
-    counts = (sequences != NULL).sum(axis=1)
-    found = np.empty((len(sequences), shape.width), np.float32)
-    order = np.argsort(counts, kind="stable")
-    alone = order[counts[order] > 0]
-    found[counts == 0] = plain.states(shape, weights, np.full((1, shape.length), NULL, np.int32))
-    found[alone] = plain.states(shape, weights, sequences[alone])
-    return found
-
-
 def _scored(shape: Shape, weights: Weights, sequences: NDArray[np.int32], users: NDArray[Any], items: NDArray[Any]) -> Floats:
     distinct, inverse = np.unique(users, return_inverse=True)
     queries, vectors = queries_of(shape, weights, sequences[distinct]), item_vectors(weights)[items]
     found: Floats = np.einsum("nd,nd->n", queries[inverse], vectors[:, :-1]) + vectors[:, -1]
     return found
+
+
+def _refuse(model: Model) -> None:
+    for name in ("compile", "mixed_precision", "resident"):
+        if getattr(model.train, name):
+            raise Invalid(f"model.train.{name}: it has no effect on 'session': leave it out")
+    if model.framework == "jax":
+        raise Invalid("model.framework: 'session' has batches of no one shape, which jax compiles each: say tensorflow or torch")
+    if model.train.processes > 1:
+        raise Invalid("model.train.processes: 'session' is trained by one process: leave it out")
 
 
 @contextmanager

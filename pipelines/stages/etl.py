@@ -98,7 +98,7 @@ def _run(context: Context, chosen: Engine) -> Outcome:
     if graph.left:
         left = ", ".join(dict.fromkeys(one.feature for one in graph.left))
         log.info("not needed by the family '%s', and left out: %s", spec.model.family, left)
-    if reads == "keys" and not graph.raws("users"):
+    if reads in ("keys", "sequence") and not graph.raws("users"):
         users = None
     if known:
         check_same(graph, known)

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.evaluation.scorers import unit_scorer
+from pipelines.evaluation.scorers import unit_answers, unit_scorer
 from pipelines.export import neighbours
 from pipelines.export.card import begin_card
 from pipelines.export.online import newest, write_online
@@ -55,7 +55,7 @@ def run(context: Context) -> Outcome:
     columns = item_columns(items, served)
     users, rows = choose_pairs(graph, context.fetcher("etl"), len(items), spec.model.train.seed)
     samples = answers(graph, model, raw, users, rows, served)
-    parity = float(np.abs(unit_scorer(files[served.file], served, raw)(users, rows) - samples[OUTPUT]).max())
+    parity = float(np.abs(unit_answers(files[served.file], served, samples) - samples[OUTPUT]).max())
     log.info("parity on %s rows: largest difference %.2g", f"{len(users):,}", parity)
 
     files |= {

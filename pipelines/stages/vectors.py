@@ -63,7 +63,7 @@ class TableVectors:
         return {} if self._made is None else {ENCODED: self._made.publish(self.context.out(ENCODED))}
 
     def _of(self, key: str) -> Iterator[VectorOf]:
-        operators = self.context.spec.recommender.operators() if self.reads != "keys" else ()
+        operators = self.context.spec.recommender.operators() if self.reads not in ("keys", "sequence") else ()
         return (one.vector for one in operators if isinstance(one, Vector) and one.vector.of == key)
 
     def _encoded(self, table: pl.DataFrame, of: VectorOf, encode: Encode) -> pl.DataFrame:

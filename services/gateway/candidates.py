@@ -57,7 +57,7 @@ class Candidates:
 
 
 def candidates(wishes: Sequence[Wish], unit: Unit, laps: Laps) -> list[Candidates]:
-    """Of users whom the version knows."""
+    """Of users whom the version knows, or whose items it reads."""
     if not wishes:
         return []
     retrieve = wishes[0].filter.serve.retrieve
@@ -66,7 +66,10 @@ def candidates(wishes: Sequence[Wish], unit: Unit, laps: Laps) -> list[Candidate
     else:
         retrieved = unit.retrieve_many([wish.user for wish in wishes], retrieve.candidates)
         laps.lap("retrieve")
-        found = [_retrieved(wish, unit, rows, retrieve.candidates) for wish, rows in zip(wishes, retrieved, strict=True)]
+        found = [
+            (_by_session(wish, unit) if rows is None else None) or _retrieved(wish, unit, rows, retrieve.candidates)
+            for wish, rows in zip(wishes, retrieved, strict=True)
+        ]
     laps.lap("filter")
     return found
 
@@ -79,6 +82,12 @@ def alike(wish: Wish, unit: Unit) -> Candidates | None:
     count = wish.filter.serve.retrieve.candidates if wish.filter.serve.retrieve else _WIDER * wish.k
     found = unit.vectors.alike(rows, count)
     return Candidates(wish, wish.kept(unit, found), True, len(found))
+
+
+def _by_session(wish: Wish, unit: Unit) -> Candidates | None:
+    """Of whom the vectors don't know, what is like the items that the version is to read; None where too few are left of these."""
+    found = alike(wish, unit) if unit.reads(wish.items) else None
+    return found if found is not None and len(found.rows) >= wish.k else None
 
 
 def popular(wish: Wish, unit: Unit) -> Candidates:

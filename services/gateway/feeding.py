@@ -39,6 +39,8 @@ class Feeding:
                 continue
             if one.name == unit.moment:
                 found[one.name] = np.array([(wish.at - _EPOCH) // timedelta(seconds=1) for wish in wishes], np.int64)
+            elif one.name == unit.session:
+                found[one.name] = column(one, [wish.items[-(one.width or 1) :] for wish in wishes])
             else:
                 found[one.name] = column(one, [wish.asked.context.get(one.name) for wish in wishes])
         return found

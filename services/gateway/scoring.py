@@ -74,14 +74,14 @@ class Scoring:
 
     def show(self, wishes: Sequence[Wish], unit: Unit, laps: Laps) -> list[Shown]:
         """Of one version, in the order of the wishes."""
-        known = [unit.knows(wish.user) for wish in wishes]
+        known = [unit.knows(wish.user) or unit.reads(wish.items) for wish in wishes]
         found = iter(self._own([wish for wish, is_known in zip(wishes, known, strict=True) if is_known], unit, laps))
         shown = [next(found) if is_known else _stranger(wish, unit) for wish, is_known in zip(wishes, known, strict=True)]
         laps.lap("order")
         return shown
 
     def _own(self, wishes: Sequence[Wish], unit: Unit, laps: Laps) -> Iterator[Shown]:
-        """Of users whom the version knows."""
+        """Of users whom the version knows, or whose items it reads."""
         picks = candidates(wishes, unit, laps)
         asked = [pick for pick in picks if len(pick.rows)]
         if not asked:

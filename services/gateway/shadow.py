@@ -61,7 +61,8 @@ class Shadow:
 
     def mirror(self, one: Mirrored) -> None:
         """Returns at once, and never raises. A user whom the candidate doesn't know is nobody to compare."""
-        if one.stable.fallback is not None or not one.unit.knows(one.wish.user):
+        known = one.unit.knows(one.wish.user) or one.unit.reads(one.wish.items)
+        if one.stable.fallback is not None or not known:
             return
         self._start()
         try:

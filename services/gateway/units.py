@@ -56,6 +56,8 @@ class Unit:
     """What it is asked with beside the two keys and the items' columns."""
     moment: str | None = None
     """The one of them that takes the moment of the request."""
+    session: str | None = None
+    """The one that takes the items that a request brings."""
     views: tuple[OnlineView, ...] = ()
     """What of it comes out of the feature store."""
     own: Mapping[str, Values] = field(default_factory=dict)
@@ -64,6 +66,10 @@ class Unit:
     def knows(self, user: int) -> bool:
         place = int(np.searchsorted(self.users, user))
         return place < len(self.users) and int(self.users[place]) == user
+
+    def reads(self, items: Sequence[int]) -> bool:
+        """Whether it scores whoever brings these items."""
+        return self.session is not None and len(self.rows(items)) > 0
 
     def own_row(self, view: OnlineView, user: int) -> StoredRow | None:
         """What the version was published with of a user; None where that isn't held here, or nothing was known."""
@@ -149,6 +155,7 @@ def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> U
         _sorted=items[order],
         others=tuple(one for one in signature.asked() if one.name != signature.user),
         moment=signature.time,
+        session=signature.session,
         views=views,
         own=_own(version, artifacts, what, views),
     )

@@ -128,6 +128,11 @@ class Signature(Strict):
     user: str = Field(description="The input that takes the user's key.")
     item: str = Field(description="The input that takes the item's key.")
     time: str | None = Field(None, description="The input that takes the moment of the request: whole seconds since 1970, an int64.")
+    session: str | None = Field(
+        None,
+        exclude_if=lambda one: one is None,
+        description="The input that takes the items that the request brings, the newest last: a list of keys, blank where it brings none.",
+    )
     inputs: tuple[Input, ...]
     output: str = OUTPUT
     features: tuple[Feature, ...] = Field((), description="Outputs for `verify`; nobody else asks for them.")
@@ -151,6 +156,10 @@ class Signature(Strict):
                 raise ValueError(f"'{one.name}' takes the moment of the request: one int64 a row, of the side 'context'")
         if self.time is not None and self.time not in names:
             raise ValueError(f"'{self.time}' is not an input")
+            if one.name == self.session and (one.side, one.dtype, one.width is None) != ("context", "int64", False):
+                raise ValueError(f"'{one.name}' takes the items that the request brings: a list of int64 a row, of the side 'context'")
+        if self.session is not None and self.session not in names:
+            raise ValueError(f"'{self.session}' is not an input")
         outputs = [self.output, *(one.output for one in self.features)]
         if len(set(outputs)) < len(outputs):
             raise ValueError("two outputs have one name")

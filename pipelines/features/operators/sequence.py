@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pipelines.features.columns import NULL, Column, Raw
 from pipelines.features.lowering import Lowering
 from pipelines.features.operators.base import Feature, Made, Mode, Saved, made
-from pipelines.features.operators.categorify import Words, restored_words, saved_words
+from pipelines.features.operators.categorify import Words, padded, restored_words, saved_words
 from pipelines.features.operators.keyed import gather, located, place
 from pipelines.features.operators.ordered import NEVER, VALUES, before_name, behind, grown, in_order
 from pipelines.features.statistics import Found, Newest, Statistic
@@ -44,12 +44,14 @@ class Sequence:
     vocabulary: Vocabulary | None = None
     times: pl.DataFrame | None = None
     """Of those newest, where they matter."""
+    asked: Raw | None = None
+    """What a request may bring: keys of items, the newest last. They follow on what is known of its user."""
 
     kind: ClassVar[str] = "sequence"
 
     @property
     def inputs(self) -> tuple[Column, ...]:
-        return (self.by, self.time) if self.bounded else (self.by,)
+        return (self.by, *([self.time] if self.bounded else []), *([self.asked] if self.asked is not None else []))
 
     @property
     def bounded(self) -> bool:
@@ -124,6 +126,7 @@ class Sequence:
         if mode == "rows":
             return frame.with_columns(pl.col(before_name(self.name)).alias(output))
         keys, rows = self.table
+        brings = self.asked is not None and self.asked.name in frame.collect_schema().names()
         found = located(frame, (self.by,), keys, _PLACE)
 
         def taken(some: pl.Series) -> pl.Series:
@@ -134,7 +137,32 @@ class Sequence:
             made = pl.struct(_PLACE, self.time.name).map_batches(taken, dtype, is_elementwise=True)
         else:
             made = pl.col(_PLACE).map_batches(lambda at: pl.Series(rows[at.to_numpy()], dtype=dtype), dtype, is_elementwise=True)
-        return found.with_columns(made.alias(output)).drop(_PLACE)
+        found = found.with_columns(made.alias(output)).drop(_PLACE)
+        return self._with_asked(found, output) if brings else found
+
+    def asking(self) -> Self:
+        """So that a request may bring items."""
+        name = f"{self.of.name}_session"
+        return replace(self, asked=Raw(name, self.of.kind, "context", many=True, max_length=self.length, width=self.length))
+
+    def followed(self, codes: NDArray[np.int32], asked: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The newest of both, where these come after those."""
+        there, more = ((one != NULL).sum(axis=1)[:, None] for one in (codes, asked))
+        at = np.arange(self.length)[None, :] + np.maximum(there + more - self.length, 0)
+        places = np.where(at < there, at, np.where(at < there + more, at - there + self.length, 2 * self.length))
+        found: NDArray[np.int32] = np.take_along_axis(np.pad(np.concatenate([codes, asked], axis=1), ((0, 0), (0, 1))), places, axis=1)
+        return found
+
+    def _with_asked(self, frame: pl.LazyFrame, output: str) -> pl.LazyFrame:
+        assert self.asked is not None and self.vocabulary is not None
+        given, dtype = f"{self.asked.name}~codes", pl.Array(pl.Int32, self.length)
+        codes = padded(pl.col(self.asked.name).list.tail(self.length), self.vocabulary, self.length).alias(given)
+
+        def both(some: pl.Series) -> pl.Series:
+            return pl.Series(self.followed(some.struct.field(output).to_numpy(), some.struct.field(given).to_numpy()), dtype=dtype)
+
+        joined = pl.struct(output, given).map_batches(both, dtype, is_elementwise=True)
+        return frame.with_columns(codes).with_columns(joined.alias(output)).drop(given)
 
     def before(self, rows: pl.Series) -> NDArray[np.int32]:
         """Of all rows of some users, as a struct: for each row its codes."""
@@ -164,7 +192,37 @@ class Sequence:
         keys, rows = self.table
         at = place(build, (self.by,), keys)
         codes = gather(build, at, rows)
-        build.gives(self.outputs[0].name, self._lower_within(build, codes, gather(build, at, self.moments)) if self.bounded else codes)
+        self.give(build, self._lower_within(build, codes, gather(build, at, self.moments)) if self.bounded else codes)
+
+    def give(self, build: Lowering, codes: str) -> None:
+        """By ONNX, what is known of each row's user; with what the request brings."""
+        build.gives(self.outputs[0].name, codes if self.asked is None else self._lower_asked(build, self.asked, codes))
+
+    def _lower_asked(self, build: Lowering, asked: Raw, codes: str) -> str:
+        """As `followed`. Rows of one request bring the same: each such list is looked up once."""
+        assert self.vocabulary is not None
+
+        def const(value: object, kind: type = np.int64) -> str:
+            return build.constant(np.array(value, kind))
+
+        def count(tensor: str) -> str:
+            there = build.cast(build.node("Not", build.node("Equal", tensor, const(NULL, np.int32))), "INT64")
+            return build.node("ReduceSum", there, const([1]), keepdims=1)
+
+        name = f"{asked.name}~distinct"
+        build.gives(name, build.node("Unique", build.value(asked), axis=0))
+        place = f"{asked.name}~place"
+        build.nodes[-1].output.extend(["", place])
+        given = build.node("Gather", self.vocabulary.lower(build, replace(asked, name=name)), place, axis=0)
+        there, more = count(codes), count(given)
+        both = build.node("Add", there, more)
+        late = build.node("Max", build.node("Sub", both, const(self.length)), const(0))
+        at = build.node("Add", const(np.arange(self.length)[None, :]), late)
+        behind = build.node("Add", build.node("Sub", at, there), const(self.length))
+        behind = build.node("Where", build.node("Less", at, both), behind, const(2 * self.length))
+        places = build.node("Where", build.node("Less", at, there), at, behind)
+        whole = build.node("Concat", codes, given, build.cast(build.node("Mul", there, const(0)), "INT32"), axis=1)
+        return build.node("GatherElements", whole, places, axis=1)
 
     def _lower_within(self, build: Lowering, codes: str, times: str) -> str:
         """As `within`."""

@@ -40,6 +40,8 @@ class Windows:
     """Of `masked`: the share of items that are hidden."""
     draw: int | None = None
     """Items that stand against those that are to be found; None: all."""
+    sought: NDArray[np.bool_] | None = None
+    """Of each item of the sequences, whether it may be to be found; None: each."""
 
     @cached_property
     def _users(self) -> Ints:
@@ -49,6 +51,12 @@ class Windows:
     def _counts(self) -> Ints:
         """Windows of each."""
         return -(-self.sequences.lengths[self._users] // self.shape.window)
+
+    @cached_property
+    def _before(self) -> Ints:
+        """Before each place of all sequences, how many are to be found."""
+        assert self.sought is not None
+        return np.append(0, np.cumsum(self.sought))
 
     def rows_per_epoch(self) -> int:
         return int(self._counts.sum()) * (2 if self.reverse else 1)
@@ -76,6 +84,9 @@ class Windows:
         backwards = np.zeros(len(begins), bool)
         if self.reverse:
             begins, ends, backwards = np.tile(begins, 2), np.tile(ends, 2), np.repeat([False, True], len(begins))
+        if self.sought is not None:
+            there = self._before[ends] > self._before[begins]
+            begins, ends, backwards = begins[there], ends[there], backwards[there]
         order = random.permutation(len(begins))
         return begins[order], ends[order], backwards[order]
 
@@ -87,14 +98,18 @@ class Windows:
         items = np.full(there.shape, NULL, np.int32)
         items[there] = self.sequences.others[places[there]]
         shown = np.where(there & (random.random(items.shape) < UNKNOWN_SHARE), np.int32(UNKNOWN), items)
+        asked = there.copy()
+        if self.sought is not None:
+            asked[there] = self.sought[places[there]]
         mark = np.where(backwards, self.shape.items + BACKWARDS, self.shape.items + BEGIN).astype(np.int32)[:, None]
         if self.shape.objective == "next":
-            codes, sought = np.concatenate([mark, shown[:, :-1]], axis=1), there
+            codes, sought = np.concatenate([mark, shown[:, :-1]], axis=1), asked
             columns = {"codes": codes, "at": np.flatnonzero(sought), "wanted": items[sought]}
         else:
-            sought = there & (random.random(items.shape) < self.mask)
+            sought = asked & (random.random(items.shape) < self.mask)
             alone = ~sought.any(axis=1) | (random.random(len(items)) < self.mask)
-            sought[alone] = steps == lengths[alone, None] - 1  # as it is asked when it serves: the last one
+            newest = self.shape.window - 1 - asked[:, ::-1].argmax(axis=1)
+            sought[alone] = steps == newest[alone, None]  # as it is asked when it serves: the last one
             shown = np.where(sought, np.int32(self.shape.items + HIDDEN), shown)
             codes = np.concatenate([mark, shown], axis=1)
             columns = {"codes": codes, "at": np.flatnonzero(np.pad(sought, ((0, 0), (1, 0)))), "wanted": items[sought]}

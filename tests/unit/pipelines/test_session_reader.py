@@ -1,0 +1,314 @@
+"""A transformer that reads the sequence of each row and of each request: strangers are answered by the items that a request brings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import polars as pl
+import pytest
+
+from pipelines.features.columns import FIRST, NULL
+from pipelines.features.operators.sequence import Sequence
+from pipelines.features.prepared import FEATURE
+from pipelines.models.attention import plain
+from pipelines.models.attention.lowered import AT_ONCE
+from pipelines.models.attention.shape import Shape, begin
+from pipelines.models.attention.streams import Streams, streams_of
+from pipelines.models.attention.windows import Windows
+from pipelines.models.families import load_model
+from pipelines.models.family import MODEL, ScoresAll
+from pipelines.models.neural.weights import WEIGHTS
+from pipelines.models.reader import QUERIES, Reader, item_vectors, read_sequence, scores_of
+from shared.contracts.families import SessionParams
+from shared.domain.errors import EyasError, Invalid
+from shared.serving.signature import BLANK
+from shared.serving.tensors import tensors
+from tests.served import Small, small
+
+LENGTH, ITEMS = 5, 40
+Of = Callable[..., Any]
+
+
+def reader(objective: Any = "next", length: int = LENGTH) -> Reader:
+    shape = Shape(ITEMS + FIRST, 8, 2, 2, length, objective)
+    weights = begin(shape, 3)
+    random = np.random.default_rng(5)
+    weights = {path: (one + random.normal(0, 0.3, one.shape)).astype(np.float32) for path, one in weights.items()}
+    return Reader("session", "user", "item", "item_sequence", shape, weights, np.zeros((4, 8), np.float32))
+
+
+def rows(lists: list[list[int]], length: int = LENGTH) -> Any:
+    return np.array([[*one, *[NULL] * (length - len(one))] for one in lists], np.int32)
+
+
+def met(sequences: Any, seed: int = 1) -> dict[str, Any]:
+    """Each with some items."""
+    whole = np.repeat(sequences, 6, axis=0)
+    return {"item_sequence": whole, "item": np.random.default_rng(seed).integers(0, ITEMS + FIRST, len(whole)).astype(np.int32)}
+
+
+def many(count: int) -> Any:
+    random = np.random.default_rng(7)
+    return rows([random.integers(1, ITEMS + FIRST, random.integers(0, LENGTH + 1)).tolist() for _ in range(count)])
+
+
+@pytest.mark.requirement("G-20")
+@pytest.mark.parametrize("objective", ["next", "masked"])
+def test_a_score_is_what_the_transformer_makes_of_the_rows_sequence_met_by_the_items_vector(objective: str) -> None:
+    model, columns = reader(objective), met(many(20))
+    states = plain.states(model.shape, model.weights, columns["item_sequence"])
+    vectors = item_vectors(model.weights)[columns["item"]]
+    np.testing.assert_allclose(model.score(columns), (states * vectors[:, :-1]).sum(axis=1) + vectors[:, -1], atol=1e-5)
+    assert not isinstance(model, ScoresAll), "what is known by code says nothing of a row's own sequence"
+
+
+@pytest.mark.requirement("G-20", "T-12")
+@pytest.mark.parametrize("objective", ["next", "masked"])
+@pytest.mark.parametrize("count", [1, AT_ONCE, 2 * AT_ONCE + 3])
+def test_it_is_served_as_it_scores(objective: str, count: int) -> None:
+    model, columns = reader(objective), met(many(count))
+    (served,) = onnxruntime.InferenceSession(model.lower().SerializeToString()).run(None, columns)
+    np.testing.assert_allclose(served, model.score(columns), atol=1e-5)
+
+
+@pytest.mark.requirement("G-20")
+def test_the_order_of_a_sequence_counts_and_so_does_each_item() -> None:
+    model = reader()
+    columns = {"item_sequence": rows([[5, 9, 3], [3, 9, 5], [5, 9], []]), "item": np.full(4, 12, np.int32)}
+    found = model.score(columns)
+    assert np.abs(np.diff(np.sort(found))).min() > 1e-3
+
+
+@pytest.mark.requirement("G-20", "N-06")
+def test_a_call_reads_each_distinct_sequence_once(tmp_path: Path) -> None:
+    """As ONNX Runtime counts it: one turn for one sequence, however many rows have it."""
+    model = reader()
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "profile")
+    unit = onnxruntime.InferenceSession(model.lower().SerializeToString(), options)
+    unit.run(None, {"item_sequence": np.repeat(rows([[4, 8]]), 500, axis=0), "item": np.arange(500, dtype=np.int32) % ITEMS})
+    events = json.loads(Path(unit.end_profiling()).read_text())
+    shapes = [one["args"]["output_type_shape"] for one in events if one.get("args", {}).get("op_name") == "Softmax"]
+    assert [next(iter(one[0].values())) for one in shapes] == [[1, 2, 3, 3]] * model.shape.blocks, (
+        "sequences, heads, places as far as they go"
+    )
+
+
+def test_what_a_model_of_training_scores_reads_each_sequence_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, asked, states = reader(), [], plain.states
+    monkeypatch.setattr(plain, "states", lambda shape, weights, of: asked.append(len(of)) or states(shape, weights, of))
+    model.score(met(np.repeat(rows([[4, 8], [3]]), 50, axis=0)))
+    assert sum(asked) <= 3
+
+
+# Streams: rows that share a window.
+
+
+def streamed(
+    own: list[int], before: list[list[int]], users: list[int] | None = None, label: list[int] | None = None, liked: bool = False
+) -> Streams:
+    labels = np.array(label or [1] * len(own)) > 0
+    counts = labels if liked else np.ones(len(own), bool)
+    return streams_of(np.array(users or [1] * len(own)), rows(before), np.array(own, np.int32), labels, counts)
+
+
+def parts(found: Streams) -> list[list[int]]:
+    """What is to be found is negative."""
+    signed = np.where(found.sought, -found.sequences.others, found.sequences.others)
+    return [signed[a:b].tolist() for a, b in zip(found.sequences.start[:-1], found.sequences.start[1:], strict=True)]
+
+
+@pytest.mark.requirement("G-20")
+def test_rows_whose_sequences_go_on_from_one_another_are_one_stream() -> None:
+    assert parts(streamed([4, 5, 6], [[], [4], [4, 5]])) == [[-4, -5, -6]]
+    assert parts(streamed([4, 5, 6], [[9, 8], [9, 8, 4], [9, 8, 4, 5]])) == [[9, 8, -4, -5, -6]], "what was known before is read alone"
+    full = [[2, 3, 4, 5, 6], [3, 4, 5, 6, 7], [4, 5, 6, 7, 8]]
+    assert parts(streamed([7, 8, 9], full)) == [[2, 3, 4, 5, 6, -7, -8, -9]]
+    assert parts(streamed([4, 5], [[], [4, 20, 21]])) == [[-4, 20, 21, -5]], "pages between, and rows that aren't trained on"
+    assert parts(streamed([4, 5], [[], [4]], users=[1, 2])) == [[-4], [4, -5]]
+
+
+@pytest.mark.requirement("G-20")
+def test_where_a_session_begins_anew_or_something_falls_out_another_stream_begins() -> None:
+    assert parts(streamed([4, 5, 6], [[], [4], []])) == [[-4, -5], [-6]]
+    assert parts(streamed([4, 5, 6], [[], [4], [5]])) == [[-4, -5], [5, -6]], "a window of time: that row didn't know of 4"
+
+
+@pytest.mark.requirement("G-20")
+def test_what_was_not_liked_is_never_to_be_found() -> None:
+    assert parts(streamed([4, 5, 6, 7], [[], [4], [4, 5], [4, 5, 6]], label=[1, 0, 1, 0])) == [[-4, 5, -6]]
+    assert parts(streamed([4, 5, 6], [[], [4], [4]], label=[1, 0, 1], liked=True)) == [[-4, -6]]
+    assert parts(streamed([4, 1, 6], [[], [4], [4, 1]])) == [[-4, 1, -6]], "nor what isn't known"
+    with pytest.raises(Invalid, match="'session' learns from likes, and no known item was liked"):
+        streamed([4], [[]], label=[0])
+
+
+@pytest.mark.requirement("G-20", "G-16")
+@pytest.mark.parametrize("objective", ["next", "masked"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_windows_show_each_what_came_before_it_and_ask_for_likes_alone(objective: Any, reverse: bool) -> None:
+    own = list(range(10, 24))
+    before = [own[max(0, at - LENGTH) : at] for at in range(len(own))]
+    label = [at % 3 != 1 for at in range(len(own))]
+    given = streamed(own, before, label=[int(one) for one in label])
+    shape = Shape(ITEMS + FIRST, 8, 1, 2, LENGTH, objective)
+    windows = Windows(Path("none"), given.sequences, shape, 2, 3, reverse, 0.5, sought=given.sought)
+    liked = {item for item, one in zip(own, label, strict=True) if one}
+    asked: list[int] = []
+    for epoch in range(16):
+        for batch, _ in windows.placed(epoch):
+            assert len(batch.columns["wanted"]), "no step without anything to be found"
+            asked += batch.columns["wanted"].tolist()
+            if objective == "next" and not reverse:
+                codes = batch.columns["codes"].reshape(-1)
+                for at, wanted in zip(batch.columns["at"].tolist(), batch.columns["wanted"].tolist(), strict=True):
+                    known = codes[at - at % shape.window + 1 : at + 1]
+                    before_it = own[: own.index(wanted)]
+                    assert all(one in (1, there) for one, there in zip(known, before_it[len(before_it) - len(known) :], strict=True))
+    assert set(asked) == liked
+
+
+# Of a spec's features, from rows to what is served.
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Small:
+    return small(tmp_path_factory.mktemp("small"), "sequence")
+
+
+@pytest.fixture(scope="module")
+def model(world: Small) -> Reader:
+    found = world.train("session")
+    assert isinstance(found, Reader)
+    return found
+
+
+@pytest.fixture(scope="module")
+def ask(world: Small, model: Reader) -> Of:
+    """The served unit's scores of the whole catalogue for a user who brings items."""
+    unit, signature = onnxruntime.InferenceSession(world.unit(model)), world.signature
+    keys = world.items["movieId"].to_numpy()
+
+    def asked(user: int, brings: list[int]) -> Any:
+        padded = [*brings, *[BLANK["int64"]] * (4 - len(brings))]
+        feed = {"userId": np.full(len(keys), user), "movieId": keys, "movieId_session": np.tile(np.array(padded, np.int64), (len(keys), 1))}
+        return unit.run(["score"], tensors(signature, feed))[0]
+
+    return asked
+
+
+@pytest.mark.requirement("G-20", "C-04")
+def test_the_unit_takes_the_keys_and_what_a_request_brings_and_answers_as_in_training(world: Small, model: Reader) -> None:
+    signature = world.signature
+    assert signature.session == "movieId_session"
+    assert [(one.name, one.side, one.width) for one in signature.inputs] == [
+        ("userId", "user", None),
+        ("movieId", "item", None),
+        ("movieId_session", "context", 4),
+    ]
+    samples = world.rows(model)
+    outputs = ["score", *(one.output for one in signature.features)]
+    taken = tensors(signature, {one.name: samples[one.name] for one in signature.inputs})
+    for name, found in zip(outputs, onnxruntime.InferenceSession(world.unit(model)).run(outputs, taken), strict=True):
+        np.testing.assert_allclose(found, samples[name], atol=1e-5)
+    brought = (samples["movieId_session"] != BLANK["int64"]).any(axis=1)
+    assert brought.any() and not brought.all(), "requests with items and without"
+
+
+@pytest.mark.requirement("G-20")
+def test_a_stranger_is_answered_by_the_items_that_the_request_brings_in_their_order(world: Small, model: Reader, ask: Of) -> None:
+    codes, keys = world.catalogue.columns["movieId"], world.items["movieId"].to_list()
+    of = dict(zip(keys, codes.tolist(), strict=True))
+    known = [key for key in keys if of[key] >= FIRST]
+    one, two, three = known[:3]
+
+    def plainly(*items: int) -> Any:
+        return scores_of(model.shape, model.weights, rows([[of[key] for key in items]] * len(keys), 4), codes)
+
+    np.testing.assert_allclose(ask(9_999, []), plainly(), atol=1e-5)
+    np.testing.assert_allclose(ask(9_999, [one, two]), plainly(one, two), atol=1e-5)
+    assert np.abs(ask(9_999, [one, two]) - ask(9_999, [two, one])).max() > 1e-3
+    np.testing.assert_allclose(ask(9_999, [one, two]), ask(8_888, [one, two]), atol=1e-6)
+    assert np.abs(ask(9_999, [one, two]) - ask(9_999, [one, three])).max() > 1e-3
+
+
+@pytest.mark.requirement("G-20")
+def test_what_a_known_user_brings_follows_on_what_was_known_and_the_newest_count(world: Small, model: Reader, ask: Of) -> None:
+    sequence = next(one for one in world.graph.operators if isinstance(one, Sequence))
+    users, rows_ = sequence.table
+    at = int(np.argmax((rows_[:-1] != NULL).sum(axis=1)))
+    user, before = int(users.to_series(0)[at]), rows_[at]
+    assert (before != NULL).all()
+    codes = world.catalogue.columns["movieId"]
+    key = world.items["movieId"].to_list()[int(np.argmax(codes >= FIRST))]
+    then = np.append(before[1:], codes[codes >= FIRST][0])[None]
+    np.testing.assert_allclose(ask(user, [key]), scores_of(model.shape, model.weights, np.tile(then, (len(codes), 1)), codes), atol=1e-5)
+    np.testing.assert_allclose(
+        ask(user, []), scores_of(model.shape, model.weights, np.tile(before[None], (len(codes), 1)), codes), atol=1e-5
+    )
+    found = model.embeddings(world.codes)
+    code = int(world.graph.key("userId").state.coded(pl.Series([user]))[0])
+    np.testing.assert_allclose(found.vectors @ found.queries[code], ask(user, []), atol=1e-5)
+
+
+def test_what_is_kept_scores_as_what_was_trained(world: Small, model: Reader, tmp_path: Path) -> None:
+    files = model.save(tmp_path)
+    assert set(files) == {MODEL, WEIGHTS, QUERIES}
+    found = load_model(lambda name: files[name])
+    np.testing.assert_array_equal(found.score(world.codes), model.score(world.codes))
+    np.save(tmp_path / QUERIES, np.zeros((5, 3), np.float32))
+    with pytest.raises(EyasError, match=r"queries.npy: it isn't as model.json says: the files are not of one model"):
+        load_model(lambda name: files[name])
+
+
+@pytest.mark.requirement("N-05")
+def test_a_feature_that_it_cant_read_is_refused(world: Small) -> None:
+    graph = world.graph
+    backwards = [replace(one, reverse=True) if isinstance(one, Sequence) else one for one in graph.operators]
+    with pytest.raises(Invalid, match=r"sequence.reverse: 'session' reads the oldest first"):
+        read_sequence(replace(graph, operators=tuple(backwards)), SessionParams())
+    with pytest.raises(Invalid, match=r"model.params.length: the sequence feature says 4"):
+        read_sequence(graph, SessionParams(length=9))
+    assert read_sequence(graph, SessionParams()) is not None
+
+
+def test_it_learns_what_comes_next_from_sequences_of_rows(world: Small, tmp_path: Path) -> None:
+    """Everybody goes on to the next item: of strangers' sequences it says so too."""
+    folder = tmp_path / "walks"
+    folder.mkdir()
+    frame = pl.read_parquet(world.folder / "train.parquet")
+    codes = world.catalogue.columns["movieId"]
+    known = np.flatnonzero(codes >= FIRST)
+    steps, users = 8, 40
+    at = (np.arange(users)[:, None] * 3 + np.arange(steps)[None, :]) % len(known)
+    item_rows = known[at]
+    before = np.zeros((users, steps, 4), np.int32)
+    for step in range(1, steps):
+        some = codes[item_rows[:, max(0, step - 4) : step]]
+        before[:, step, : some.shape[1]] = some
+    keys = world.items["movieId"].to_numpy()
+    columns = {
+        "user": np.repeat(np.arange(users), steps),
+        "item": keys[item_rows.ravel()],
+        "item_row": item_rows.ravel(),
+        "user_code": np.full(users * steps, 1),
+        "time": np.tile(np.arange(steps), users),
+        "label": np.ones(users * steps),
+        f"{FEATURE}movieId_sequence": pl.Series(before.reshape(-1, 4), dtype=pl.Array(pl.Int32, 4)),
+    }
+    pl.DataFrame(columns).cast({name: dtype for name, dtype in frame.schema.items() if name in columns}).write_parquet(
+        folder / "train.parquet"
+    )  # type: ignore[arg-type]
+    walks = replace(world, folder=folder)
+    params = {"width": 16, "blocks": 1, "dropout": 0.0}
+    found = walks.train("session", params=params, train={"epochs": 40, "learning_rate": 0.01, "batch_size": 16})
+    asked = np.stack([np.roll(codes[known], -start)[:4] for start in range(len(known))])
+    every = np.repeat(asked, len(known), axis=0)
+    scores = found.score({"movieId_sequence": every, "movieId": np.tile(codes[known], len(known))}).reshape(len(known), -1)
+    assert (scores.argmax(axis=1) == (np.arange(len(known)) + 4) % len(known)).mean() > 0.9
