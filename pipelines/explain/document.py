@@ -12,6 +12,7 @@ from pipelines.features.graph import Graph
 from pipelines.features.operators.base import Feature, Operator, plain
 from pipelines.features.raw import signature
 from pipelines.features.stored import STORED
+from pipelines.models.reader import read_sequence
 from pipelines.models.session import sequences_at_once
 from pipelines.models.tables import PRECISION
 from pipelines.training.batch_size import BatchSize, batch_size
@@ -125,7 +126,9 @@ def _batch_size(spec: RecommenderSpec, fitted: Fitted, params: Params | None, ta
     """As training chooses it, as far as that is known by now."""
     if isinstance(params, SessionParams):
         items = next(one.codes for one in tables if one.feature == fitted.graph.item)
-        return sequences_at_once(spec.model.train.batch_size, params, items)
+        sequence = read_sequence(fitted.graph, params)
+        read = params if sequence is None else params.model_copy(update={"length": sequence.length})
+        return sequences_at_once(spec.model.train.batch_size, read, items)
     layers = getattr(params, "layers", ())
     given = [one.width for one in tables]
     numbers = sum(one.width or 1 for one in fitted.graph.numbers)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pipelines.explain.fitting import Fitted
 from pipelines.explain.given import given
+from pipelines.features.operators.sequence import Sequence
 from pipelines.models.tables import KEY, PRECISION, plan_tables
 from pipelines.models.wide_deep import tables_of
 from shared.contracts.families import (
@@ -68,7 +69,8 @@ def embeddings(fitted: Fitted, params: Params | None) -> tuple[Embedding, ...]:
     elif isinstance(params, MfParams):
         planned = dict.fromkeys((graph.user, graph.item), params.width + (params.loss != "als"))
     elif isinstance(params, SessionParams):
-        planned = dict.fromkeys((graph.user, graph.item), params.width + 1)
+        reads = any(isinstance(one, Sequence) for one in graph.operators)  # then no user has a vector by code
+        planned = dict.fromkeys((graph.item,) if reads else (graph.user, graph.item), params.width + 1)
     elif isinstance(params, NeumfParams):
         planned = dict.fromkeys((graph.user, graph.item), params.width + params.layers[0])
     else:

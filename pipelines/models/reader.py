@@ -91,7 +91,7 @@ def read_sequence(graph: Graph, params: SessionParams) -> Sequence | None:
         return None
     if found.reverse:
         raise Invalid("features: sequence.reverse: 'session' reads the oldest first: leave it out")
-    if "length" in params.model_fields_set and params.length != found.length:
+    if params.length not in (SessionParams().length, found.length):
         raise Invalid(f"model.params.length: the sequence feature says {found.length}, which is what is read: leave it out")
     return found
 

@@ -50,7 +50,9 @@ class Ask(BaseModel):
     exclude: Excluded = []
     context: Said = {}
     items: Annotated[list[Key], Field(max_length=100)] = Field(
-        [], description="What the user looked at just now, the newest last. A user whom the version doesn't know gets what is like these."
+        [],
+        description="What the user looked at just now, the newest last. A version of `session` with a `sequence` feature reads them and "
+        "leaves them out; of any other one a user whom it doesn't know gets what is like these.",
     )
     slots: Slots | None = Field(
         None,

@@ -64,7 +64,7 @@ class Question:
     exclude: frozenset[int] = frozenset()
     context: Mapping[str, Value] = field(default_factory=dict)
     items: tuple[int, ...] = ()
-    """What the user looked at just now, the newest last: for one whom the version doesn't know."""
+    """What the user looked at just now, the newest last: for a version that reads it, and for a user whom the version doesn't know."""
     explain: bool = False
 
 
@@ -253,6 +253,8 @@ class Gateway:
         for one in routed:
             question = one.question
             dropped = question.exclude | seen[question.user].keys() if question.user in seen else question.exclude
+            if one.unit.session is not None:
+                dropped = frozenset({*dropped, *question.items})
             asked = Asked(attributes, question.context, dropped)
             luck = self._luck() if rules.explore.rate else 1.0
             wish = Wish(name, question.user, question.k, filter, asked, rules, luck, question.items, question.explain, now)

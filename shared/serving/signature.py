@@ -154,10 +154,10 @@ class Signature(Strict):
                 raise ValueError(f"'{one.name}' is of the user, and no request carries it: say source 'store'")
             if one.name == self.time and (one.side, one.dtype, one.width) != ("context", "int64", None):
                 raise ValueError(f"'{one.name}' takes the moment of the request: one int64 a row, of the side 'context'")
-        if self.time is not None and self.time not in names:
-            raise ValueError(f"'{self.time}' is not an input")
             if one.name == self.session and (one.side, one.dtype, one.width is None) != ("context", "int64", False):
                 raise ValueError(f"'{one.name}' takes the items that the request brings: a list of int64 a row, of the side 'context'")
+        if self.time is not None and self.time not in names:
+            raise ValueError(f"'{self.time}' is not an input")
         if self.session is not None and self.session not in names:
             raise ValueError(f"'{self.session}' is not an input")
         outputs = [self.output, *(one.output for one in self.features)]

@@ -276,6 +276,7 @@ def test_a_feature_that_it_cant_read_is_refused(world: Small) -> None:
     with pytest.raises(Invalid, match=r"model.params.length: the sequence feature says 4"):
         read_sequence(graph, SessionParams(length=9))
     assert read_sequence(graph, SessionParams()) is not None
+    assert read_sequence(graph, SessionParams(length=50)) is not None, "a spec that is kept says its defaults too"
 
 
 def test_it_learns_what_comes_next_from_sequences_of_rows(world: Small, tmp_path: Path) -> None:
