@@ -127,8 +127,10 @@ class Small:
         return {name: store.put(path) for name, path in (files | {path.name: path for path in folder.iterdir()}).items()}
 
 
-def small(folder: Path, reads: Reads = "deep") -> Small:
-    wanted = spec(folder, features=[*OPERATORS.values(), {"multi_hot": "title_hashtags"}])
+def small(folder: Path, reads: Reads = "deep", **sequence: Any) -> Small:
+    """`sequence`: what its sequence is beyond the usual."""
+    entries = dict(OPERATORS) | {"sequence": {"sequence": OPERATORS["sequence"]["sequence"] | sequence}}
+    wanted = spec(folder, features=[*entries.values(), {"multi_hot": "title_hashtags"}])
     frame = films().with_columns(
         price=pl.when(pl.col("movieId") % 5 > 0).then(pl.col("movieId") / 7),
         title=pl.when(pl.col("movieId") % 4 > 0).then(pl.format("#Film{} of #{}", pl.col("movieId") % 3, pl.col("year"))),

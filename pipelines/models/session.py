@@ -276,16 +276,6 @@ def _scored(shape: Shape, weights: Weights, sequences: NDArray[np.int32], users:
     return found
 
 
-def _refuse(model: Model) -> None:
-    for name in ("compile", "mixed_precision", "resident"):
-        if getattr(model.train, name):
-            raise Invalid(f"model.train.{name}: it has no effect on 'session': leave it out")
-    if model.framework == "jax":
-        raise Invalid("model.framework: 'session' has batches of no one shape, which jax compiles each: say tensorflow or torch")
-    if model.train.processes > 1:
-        raise Invalid("model.train.processes: 'session' is trained by one process: leave it out")
-
-
 @contextmanager
 def _given(task: Task) -> Iterator[tuple[Path, Batches | None]]:
     """The rows to train on, and those that are looked at after each epoch: the newest like of a share of the users."""

@@ -31,7 +31,7 @@ def explain(
     rows: Annotated[int, typer.Option(min=1, help="Of more interactions than this a sample of users is fitted.")] = 2_000_000,
     data_root: Annotated[list[str] | None, typer.Option(help="Where a spec's relative paths lie; repeatable.")] = None,
     family: Annotated[
-        str | None, typer.Option(help="As another family reads them than the spec's; or keys, deep or trees.", metavar="NAME")
+        str | None, typer.Option(help="As another family reads them than the spec's; or keys, sequence, deep or trees.", metavar="NAME")
     ] = None,
     allow: Allow = None,
     draw: Annotated[Literal["dot", "mermaid"] | None, typer.Option(help="Only the graph, for Graphviz or Mermaid.")] = None,

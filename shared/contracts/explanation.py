@@ -18,7 +18,7 @@ class ExplainRequest(Strict):
     spec: RecommenderSpec
     roots: tuple[str, ...] = Field(description="Below these relative paths are looked for, and what lies elsewhere isn't read.")
     data: bool = Field(True, description="Whether the features are fitted on the data; else its schemas alone are read.")
-    family: str | None = Field(None, description="As another family than the spec's reads them; or `keys`, `deep` or `trees`.")
+    family: str | None = Field(None, description="As another family than the spec's reads them; or `keys`, `sequence`, `deep` or `trees`.")
     allow: tuple[str, ...] = Field((), description="Modules that families of somebody's own may be of.")
     most: int = Field(2_000_000, ge=1, description="Of more interactions than this a sample of users is looked at.")
 
@@ -117,8 +117,8 @@ class LeftOut(Strict):
 class Explanation(Strict):
     recommender: str
     family: str
-    reads: Literal["keys", "deep", "trees"] = Field(
-        description="What such a family reads: the keys' codes, everything, or what a tree splits by."
+    reads: Literal["keys", "sequence", "deep", "trees"] = Field(
+        description="What such a family reads: the keys' codes, these and sequences, everything, or what a tree splits by."
     )
     data: Seen | None = Field(description="None: the schemas alone were read.")
     nodes: tuple[Node, ...]

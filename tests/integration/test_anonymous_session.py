@@ -34,7 +34,7 @@ def write_data(folder: Path) -> None:
     """Everybody begins somewhere in a circle of films, and goes on to the next but one: upwards, or downwards."""
     folder.mkdir()
     rows = [
-        (user, (user * 7 + step * (2 if user % 2 else -2)) % FILMS, 5, 1_700_000_000 + step * 1000 + user)
+        (user, (user * 7 + step * (2 if user // 2 % 2 else -2)) % FILMS, 5, 1_700_000_000 + step * 1000 + user)
         for step in range(STEPS)
         for user in range(USERS)
     ]

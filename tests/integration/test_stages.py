@@ -460,6 +460,33 @@ def test_who_has_vectors_goes_through_the_same_stages_retrieves_alone_and_goes_o
     assert retrieved(platform, warm) > 0.7
 
 
+@pytest.mark.requirement("G-20", "G-01", "G-09")
+def test_sequences_of_rows_go_through_the_same_stages_and_go_on_in_a_warm_run(platform: Platform) -> None:
+    model = {"family": "session", "params": {"width": 16, "blocks": 1}, "train": {"epochs": 10, "learning_rate": 0.005, "validation": 0.2}}
+    features = [*platform.recommender["features"], {"sequence": {"of": "movieId", "by": "userId", "length": 10, "liked": True}}]
+    reading = platform.recommender | RETRIEVE | {"model": model, "features": features}
+    first = platform.run("reading", {}, recommender=reading)
+    metrics = first["evaluate"].metrics
+    assert metrics["candidate.hr@10"] > 1.2 * metrics["popularity.hr@10"] > 0
+    assert first["export"].metrics["export.parity"] < 1e-5
+    assert "train.retriever_seconds" not in first["train"].metrics
+    signature = json.loads(platform.fetch(first["export"], "signature.json").read_text())
+    assert signature["session"] == "movieId_session"
+
+    events = _taste(np.random.default_rng(3), USERS + 40, 2000).with_columns(at=1.7e9 + np.arange(2000.0))
+    path = platform.folder / "reading.csv"
+    events.rename({"userId": "user", "movieId": "item", "rating": "value", "at": "time"}).write_csv(path)
+    inputs = {
+        "events": {"events.csv": platform.store.put(path)},
+        "parent": first["etl"].files | first["train"].files,
+        "serving": first["export"].files,
+    }
+    gentle = reading | {"model": model | {"train": {"epochs": 2, "learning_rate": 0.001}}}
+    warm = platform.run("reading-warm", inputs, mode="warm", recommender=gentle)
+    assert {"serving.hr@10", "candidate.hr@10"} <= set(warm["evaluate"].metrics)
+    assert warm["export"].metrics["export.parity"] < 1e-5
+
+
 @pytest.mark.requirement("G-09")
 def test_a_warm_run_starts_from_its_parent_and_is_compared_with_what_serves(platform: Platform, full: dict[str, Manifest]) -> None:
     events = _taste(np.random.default_rng(2), USERS + 40, 3000).with_columns(at=1.7e9 + np.arange(3000.0))

@@ -115,12 +115,20 @@ def test_of_two_towers_the_tables_are_those_of_users_and_items_and_likes_alone_a
 
 
 def test_of_sequences_the_tables_are_those_of_the_keys_and_a_step_counts_sequences(tmp_path: Path) -> None:
+    wish = _all(tmp_path, model={"family": "session", "params": {"width": 16}})
+    reading = explain(wish, _fitted(wish, tmp_path, reads="sequence"))
+    assert [(one["feature"], one["width"]) for one in reading["tables"]] == [("movieId", 17)]
+    assert reading["totals"]["batch_size_why"].startswith("by rule: sequences of up to 6 items, each chosen among "), (
+        "as long as the feature"
+    )
+    assert [one["name"] for one in reading["features"]] == ["userId", "movieId", "movieId_sequence"]
+    assert {one["name"]: one["from"] for one in reading["inputs"]}["movieId_session"] == "request"
     wish = _all(tmp_path, model={"family": "session", "params": {"width": 16, "length": 9}})
-    found = explain(wish, _fitted(wish, tmp_path))
+    found = explain(wish, _fitted(wish, tmp_path, reads="keys"))
     assert [one["width"] for one in found["tables"]] == [17, 17]
     assert found["totals"]["batch_size"] == 64
     assert found["totals"]["batch_size_why"].startswith("by rule: sequences of up to 10 items, each chosen among ")
-    assert "training counts" in explain(wish, _nothing(wish, tmp_path))["totals"]["batch_size_why"]
+    assert "training counts" in explain(wish, _nothing(wish, tmp_path, reads="keys"))["totals"]["batch_size_why"]
 
 
 def test_without_data_it_says_what_the_spec_and_the_schemas_say_and_no_more(tmp_path: Path) -> None:

@@ -215,6 +215,18 @@ def test_a_run_of_a_family_of_keys_makes_of_the_data_what_it_reads(etl: Etl, tmp
     assert list(columns) == ["user", "item", "time", "label", "x.device", "user_code", "item_row"]
 
 
+@pytest.mark.requirement("G-06", "G-20")
+def test_a_run_of_a_family_of_sequences_makes_the_keys_and_the_sequence_and_takes_what_a_request_brings(etl: Etl, tmp_path: Path) -> None:
+    write(tmp_path, ratings(2_000))
+    features = [{"categorify": ["userId", "movieId", "year"]}, {"sequence": {"of": "movieId", "by": "userId", "length": 3, "gap": "1h"}}]
+    outcome = etl(spec(tmp_path, features=features, model={"family": "session"}, gates=[{"parity": 1e-4}]))
+    graph = load_graph(outcome.files.__getitem__)
+    assert [one.name for one in graph.features] == ["userId", "movieId", "movieId_sequence"] and graph.reads == "sequence"
+    assert [one.name for one in signature(graph).inputs] == ["userId", "movieId", "at", "movieId_session"]
+    assert (signature(graph).session, signature(graph).time) == ("movieId_session", "at")
+    assert {one.why for one in graph.left} == {"the family reads the keys and the sequence of items alone"}
+
+
 def test_what_is_wrong_with_a_feature_is_said_whoever_reads_it(etl: Etl, tmp_path: Path) -> None:
     write(tmp_path)
     features = [{"categorify": ["userId", "movieId"]}, {"normalise": "genres"}]

@@ -13,9 +13,13 @@ import onnxruntime
 import polars as pl
 import pytest
 
+from pipelines.evaluation.scorers import unit_answers
+from pipelines.export.parity import answers, choose_pairs
+from pipelines.export.unit import write_unit
 from pipelines.features.columns import FIRST, NULL
 from pipelines.features.operators.sequence import Sequence
 from pipelines.features.prepared import FEATURE
+from pipelines.features.raw import signature as signature_of
 from pipelines.models.attention import plain
 from pipelines.models.attention.lowered import AT_ONCE
 from pipelines.models.attention.shape import Shape, begin
@@ -26,6 +30,7 @@ from pipelines.models.family import MODEL, ScoresAll
 from pipelines.models.neural.weights import WEIGHTS
 from pipelines.models.reader import QUERIES, Reader, item_vectors, read_sequence, scores_of
 from shared.contracts.families import SessionParams
+from shared.contracts.serving import Serve
 from shared.domain.errors import EyasError, Invalid
 from shared.serving.signature import BLANK
 from shared.serving.tensors import tensors
@@ -255,6 +260,31 @@ def test_what_a_known_user_brings_follows_on_what_was_known_and_the_newest_count
     found = model.embeddings(world.codes)
     code = int(world.graph.key("userId").state.coded(pl.Series([user]))[0])
     np.testing.assert_allclose(found.vectors @ found.queries[code], ask(user, []), atol=1e-5)
+
+
+@pytest.mark.requirement("G-20", "C-04", "T-12")
+@pytest.mark.parametrize(
+    ("sequence", "serve"),
+    [
+        ({"gap": "1h"}, {}),
+        ({"window": "3d", "liked": True}, {}),
+        ({}, {"lists": "offsets"}),
+        ({}, {"vocabulary_limit": 1}),
+    ],
+    ids=["session", "window, liked", "offsets", "stored"],
+)
+def test_what_is_brought_follows_on_whatever_is_known_in_every_runtime(tmp_path: Path, sequence: Any, serve: Any) -> None:
+    one = replace(small(tmp_path, "sequence", **sequence), serve=Serve.model_validate(serve))
+    limit = one.serve.vocabulary_limit
+    graph, served, raw = one.graph, signature_of(one.graph, one.serve), one.raw.stored(one.graph, limit)
+    shape = Shape(graph.key("movieId").state.cardinality, 8, 1, 2, 4, "next")
+    model = replace(reader(), item="movieId", sequence="movieId_sequence", shape=shape, weights=begin(shape, 3))
+    users, places = choose_pairs(graph, lambda name: one.folder / name, len(one.items), seed=1)
+    samples = answers(graph, model, raw, users, places, served)
+    files = write_unit(graph, model, tmp_path / "model.onnx", limit, one.serve.lists)
+    np.testing.assert_allclose(unit_answers(files["model.onnx"], served, samples), samples["score"], atol=1e-5)
+    assert len(np.unique(samples["features/movieId_sequence"], axis=0)) > 50
+    assert (limit > 1) or any(given.origin == "store" for given in served.inputs)
 
 
 def test_what_is_kept_scores_as_what_was_trained(world: Small, model: Reader, tmp_path: Path) -> None:
