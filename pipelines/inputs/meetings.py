@@ -84,8 +84,10 @@ def _moments(path: Path, graph: Graph, has_users: bool) -> Moments:
     )
     known = first.select(_prepared(one, graph) for one in raws)
     blank = pl.DataFrame({one.name: pl.Series([None], dtype=dtype_of(one)) for one in raws})
-    nobody = pl.DataFrame({one.name: pl.Series([None], dtype=dtype_of(one)) for one in (*raws, *graph.raws("users"))})
-    nobody = nobody.with_columns(pl.lit(None, pl.Int64).alias(graph.user))
+    nobody = pl.DataFrame(
+        {one.name: pl.Series([None], dtype=dtype_of(one)) for one in (*raws, *graph.raws("users"))}
+        | {graph.user: pl.Series([None], dtype=pl.Int64)}  # a row, whatever else is taken
+    )
     made = graph.transform(nobody.lazy(), "context").collect() if context else pl.DataFrame()
     features = {}
     for one in context:

@@ -227,6 +227,14 @@ def test_the_unit_takes_the_keys_and_what_a_request_brings_and_answers_as_in_tra
 
 
 @pytest.mark.requirement("G-20")
+def test_who_has_no_moment_meets_items_with_an_empty_sequence(world: Small, model: Reader) -> None:
+    """Where no column of the interactions is taken, too."""
+    found = world.meetings.features(np.full(3, 9_999), np.arange(3))
+    assert (found["movieId_sequence"] == NULL).all()
+    assert len(model.score(found)) == 3
+
+
+@pytest.mark.requirement("G-20")
 def test_a_stranger_is_answered_by_the_items_that_the_request_brings_in_their_order(world: Small, model: Reader, ask: Of) -> None:
     codes, keys = world.catalogue.columns["movieId"], world.items["movieId"].to_list()
     of = dict(zip(keys, codes.tolist(), strict=True))
