@@ -17,13 +17,15 @@ from pipelines.evaluation.scorers import unit_answers
 from pipelines.export.parity import answers, choose_pairs
 from pipelines.export.unit import write_unit
 from pipelines.features.columns import FIRST, NULL
+from pipelines.features.graph import load_graph
 from pipelines.features.operators.sequence import Sequence
 from pipelines.features.prepared import FEATURE
 from pipelines.features.raw import signature as signature_of
+from pipelines.inputs.tables import read_table
 from pipelines.models.attention import plain
 from pipelines.models.attention.lowered import AT_ONCE
 from pipelines.models.attention.shape import Shape, begin
-from pipelines.models.attention.streams import Streams, streams_of
+from pipelines.models.attention.streams import Streams, read_streams, streams_of
 from pipelines.models.attention.windows import Windows
 from pipelines.models.families import load_model
 from pipelines.models.family import MODEL, ScoresAll
@@ -32,9 +34,12 @@ from pipelines.models.reader import QUERIES, Reader, item_vectors, read_sequence
 from shared.contracts.families import SessionParams
 from shared.contracts.serving import Serve
 from shared.domain.errors import EyasError, Invalid
+from shared.domain.pages import page_key
 from shared.serving.signature import BLANK
 from shared.serving.tensors import tensors
 from tests.served import Small, small
+from tests.unit.pipelines.recommender import write
+from tests.unit.pipelines.test_pages import KEYS, NAMES, log, paged, sequence
 
 LENGTH, ITEMS = 5, 40
 Of = Callable[..., Any]
@@ -303,6 +308,25 @@ def test_what_is_kept_scores_as_what_was_trained(world: Small, model: Reader, tm
     np.save(tmp_path / QUERIES, np.zeros((5, 3), np.float32))
     with pytest.raises(EyasError, match=r"queries.npy: it isn't as model.json says: the files are not of one model"):
         load_model(lambda name: files[name])
+
+
+@pytest.mark.requirement("G-16", "G-20")
+def test_views_of_pages_are_read_and_never_to_be_found(etl: Callable[..., Any], tmp_path: Path) -> None:
+    write(tmp_path, log())
+    outcome = etl(paged(tmp_path, [KEYS, sequence()], model={"family": "session"}, gates=[{"parity": 1e-4}]))
+    graph = load_graph(outcome.files.__getitem__)
+    feature = read_sequence(graph, SessionParams())
+    assert feature is not None and feature.vocabulary is not None
+    assert feature.vocabulary.cardinality == graph.key("movieId").state.cardinality, "one vector for each code that is read"
+    codes = read_table(outcome.files["items.features.parquet"], graph, "item").columns["movieId"]
+    found = read_streams(outcome.files["train.parquet"], feature.name, codes, feature.liked)
+    pages = feature.vocabulary.coded(pl.Series([page_key(name) for name in NAMES]))
+    is_page = np.isin(found.sequences.others, pages[pages >= FIRST])
+    assert found.sought is not None and is_page.any() and not (is_page & found.sought).any()
+    rows_ = pl.read_parquet(outcome.files["train.parquet"])
+    liked = rows_.filter((pl.col("label") > 0) & pl.Series(codes[rows_["item_row"].to_numpy()] >= FIRST))
+    assert found.sought.sum() == len(liked), "each like once"
+    assert len(found.sequences.others) < 3 * len(rows_), "rows share their streams"
 
 
 @pytest.mark.requirement("N-05")
