@@ -145,6 +145,21 @@ def test_rows_whose_sequences_go_on_from_one_another_are_one_stream() -> None:
 
 
 @pytest.mark.requirement("G-20")
+def test_of_likes_alone_the_streams_are_the_users_likes_as_without_a_feature() -> None:
+    """So what is learned from, and its quality, are the same."""
+    random = np.random.default_rng(9)
+    users, own, before, whole = [], [], [], []
+    for user in range(30):
+        liked = random.integers(FIRST, ITEMS, random.integers(1, 4 * LENGTH)).tolist()
+        whole.append(liked)
+        users += [user] * len(liked)
+        own += liked
+        before += [liked[max(0, at - LENGTH) : at] for at in range(len(liked))]
+    found = streamed(own, before, users, liked=True)
+    assert parts(found) == [[-item for item in liked] for liked in whole]
+
+
+@pytest.mark.requirement("G-20")
 def test_where_a_session_begins_anew_or_something_falls_out_another_stream_begins() -> None:
     assert parts(streamed([4, 5, 6], [[], [4], []])) == [[-4, -5], [-6]]
     assert parts(streamed([4, 5, 6], [[], [4], [5]])) == [[-4, -5], [5, -6]], "a window of time: that row didn't know of 4"
