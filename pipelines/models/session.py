@@ -51,7 +51,6 @@ from pipelines.training.ranking import rank_held
 from pipelines.training.soundness import check_memory, check_rows
 from pipelines.training.validation import Validation
 from shared.contracts.families import SessionParams
-from shared.contracts.models import Model
 from shared.domain.errors import BadData, Invalid
 
 SEQUENCES = "sequences.npz"
