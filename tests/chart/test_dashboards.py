@@ -18,7 +18,7 @@ from dashboards.board import DOCS
 from dashboards.boards import BOARDS, FILES
 from tests.boards import FOLDER, Asked, asked, panels, read
 from tests.chart.helm import template
-from tests.promql import faults, selectors, unit
+from tests.promql import faults, known, selectors, unit
 
 HOW_TO = Path(__file__).parents[2] / "docs/how-to"
 ALLOWED: dict[str, list[dict[str, int]]] = {
@@ -114,6 +114,13 @@ def test_a_question_names_exported_metrics_with_their_labels_in_a_unit_that_fits
     assert faults(one.question) == []
     if one.unit is not None:
         assert unit(one.question) in ALLOWED[one.unit], f"{unit(one.question)} isn't shown in {one.unit}"
+
+
+def test_every_metric_that_is_exported_is_on_a_panel() -> None:
+    """A histogram by its buckets, its sum or its count."""
+    asked_for = {str(selector.name) for one in asked() for selector in selectors(one.question)}
+    series = {name for name in known() if name.startswith("eyas_")} - {"eyas_triton_successes"}  # Triton's own stands for it
+    assert {name for name in series if not any(one.startswith(re.sub("_(bucket|sum|count)$", "", name)) for one in asked_for)} == set()
 
 
 def test_every_metric_of_a_question_is_found_by_the_parser() -> None:
