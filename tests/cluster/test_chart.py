@@ -1,6 +1,7 @@
-"""The chart on a real cluster, by a real Helm: install, a run as real Jobs, a recommendation over HTTP, and nothing left behind.
+"""The chart on a real cluster, by a real Helm: install, a run as real Jobs, a recommendation over HTTP, who may do what, an upgrade and its
+way back while users ask, and nothing left behind.
 
-EYAS_TEST_PLATFORM_IMAGE is the platform's image (`make image`), HELM the program. What each step took is printed.
+EYAS_TEST_PLATFORM_IMAGES is REGISTRY:TAG of the images (`make image`), HELM the program. What each step took is printed.
 """
 
 from __future__ import annotations
@@ -22,16 +23,21 @@ import httpx
 import pytest
 import yaml
 from kubernetes import client, config
+from kubernetes.stream import stream
 from tritonclient.grpc import InferenceServerClient
 
 from demo import datasets, specs
 from shared.testing.threads import Threads
+from tests.cluster import objects
+from tests.cluster.objects import Right
+from tests.cluster.traffic import Traffic
 from tests.support import checked, until
 from tests.worlds import spec, write_world
 
 ROOT = Path(__file__).parents[2]
 USER = 65532
-IMAGE = "the platform's image: build it with `make image`, and name it by EYAS_TEST_PLATFORM_IMAGE"
+IMAGES = "the platform's images: build them with `make image REGISTRY=... TAG=...`, and name them by EYAS_TEST_PLATFORM_IMAGES=REGISTRY:TAG"
+TOKEN = "/var/run/secrets/kubernetes.io"
 SMALL = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 
 
@@ -47,15 +53,18 @@ def wanted(name: str, how: str) -> str:
 class Release:
     """One installation in a namespace of its own; its volume is a folder of this machine, which must be the node."""
 
-    def __init__(self, helm: str, image: str, kubeconfig: str) -> None:
-        self.helm, self.image = helm, image
+    def __init__(self, helm: str, images: str, kubeconfig: str) -> None:
+        self.helm = helm
+        self.registry, _, self.tag = images.rpartition(":")
         self.namespace = f"eyas-chart-{secrets.token_hex(3)}"
         self.volume = Path(tempfile.mkdtemp(prefix="eyas-chart-"))
         self.data = self.volume / "data"
         self.data.mkdir()
         config.load_kube_config(kubeconfig)
+        self.api = client.ApiClient()
         self.core, self.jobs, self.apps = client.CoreV1Api(), client.BatchV1Api(), client.AppsV1Api()
         self.core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=self.namespace)))
+        self.before = objects.present(self.api, None)
 
     def run(self, *arguments: str) -> str:
         command = [self.helm, *arguments, "--namespace", self.namespace]
@@ -63,13 +72,18 @@ class Release:
         assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}\n{self.told()}"
         return ended.stdout
 
-    def install(self) -> str:
+    def left(self) -> set[tuple[str, str]]:
+        """Everything of the namespace but what every one has, and what lies in none and wasn't there before."""
+        here = objects.present(self.api, self.namespace) - {("serviceaccounts", "default"), ("configmaps", "kube-root-ca.crt")}
+        own = {one for one in here if one[0] == "secrets" and one[1].startswith("default-token-")}
+        return here - own | objects.present(self.api, None) - self.before
+
+    def install(self, **more: Any) -> str:
         for one in (self.volume, *self.volume.rglob("*")):
             os.chown(one, USER, USER)
-        repository, _, tag = self.image.rpartition(":")
         stage = {"cpu": "500m", "memory": "3Gi"}
         values = {
-            "images": {"tag": tag} | dict.fromkeys(("control", "pipelines", "triton"), repository),
+            "images": {"registry": self.registry, "tag": self.tag},
             "volume": {"hostPath": str(self.volume)},
             "disruptionBudgets": {"enabled": False},  # this cluster has no policy/v1
             "control": {"resources": SMALL},
@@ -77,7 +91,7 @@ class Release:
             "triton": {"replicas": 2, "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}}},
             # A whole core for what is measured: half of one is given in slices, and waiting for the next one is latency.
             "jobs": {"stages": dict.fromkeys(("etl", "train", "evaluate", "export"), stage) | {"verify": stage | {"cpu": "1"}}},
-        }
+        } | more
         file = self.volume / "values.yaml"
         file.write_text(yaml.safe_dump(values))
         return self.run("install", "eyas", str(ROOT / "helm/eyas"), "--values", str(file), "--wait", "--timeout", "10m")
@@ -108,6 +122,15 @@ class Release:
         staying = [one for one in found if one.metadata.deletion_timestamp is None and one.status.container_statuses]
         return {one.metadata.name: one.status.pod_ip for one in staying if all(c.ready for c in one.status.container_statuses)}
 
+    def serving(self) -> set[str]:
+        """Gateways and Tritons, by their pods."""
+        return {name for name in self.pods() if name.startswith(("eyas-gateway-", "eyas-triton-"))}
+
+    def cpu(self) -> dict[str, str]:
+        """What each of them is given, by what the cluster was told last."""
+        found = {part: self.apps.read_namespaced_deployment(f"eyas-{part}", self.namespace) for part in ("gateway", "triton")}
+        return {part: one.spec.template.spec.containers[0].resources.requests["cpu"] for part, one in found.items()}
+
     def job_names(self) -> list[str]:
         return [one.metadata.name for one in self.jobs.list_namespaced_job(self.namespace).items]
 
@@ -131,7 +154,7 @@ def release() -> Iterator[Release]:
     kubeconfig = wanted("KUBECONFIG", "a cluster whose node is this machine")
     helm = shutil.which(wanted("HELM", "the helm program"))
     assert helm, f"HELM: there is no {os.environ['HELM']}"
-    found = Release(helm, wanted("EYAS_TEST_PLATFORM_IMAGE", IMAGE), kubeconfig)
+    found = Release(helm, wanted("EYAS_TEST_PLATFORM_IMAGES", IMAGES), kubeconfig)
     try:
         yield found
     finally:
@@ -152,12 +175,16 @@ class Clock:
         print(f"\n{title}: " + ", ".join(f"{what} {seconds / 60:.2f} min" for what, seconds in self.took.items()))  # noqa: T201
 
 
-def run_to_promotion(release: Release, document: dict[str, Any], seconds: float) -> dict[str, Any]:
+def run_to_promotion(
+    release: Release, document: dict[str, Any], seconds: float, looks: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    """`looks` is called again and again on the way."""
     with release.client("control") as control:
         checked(control.post("/v1/recommenders", json=document))
         (run,) = checked(control.get("/v1/recommenders/movies/runs"))["items"]
 
         def promoted() -> bool:
+            looks()
             state = checked(control.get(f"/v1/runs/{run['id']}"))
             assert state["state"] not in ("rejected", "failed", "cancelled"), f"{state}\n{release.told()}"
             rollout = control.get(f"/v1/rollouts/{run['id']}-rollout")
@@ -187,9 +214,26 @@ def answer_of(release: Release, user: int) -> dict[str, Any]:
 def uninstall(release: Release) -> None:
     release.run("uninstall", "eyas", "--wait", "--timeout", "5m")
     until_told(release, "no Job and no pod is left", lambda: not release.pods() and not release.job_names(), 120)
-    for listing in (release.core.list_namespaced_service, release.core.list_namespaced_persistent_volume_claim):
-        assert not listing(release.namespace).items
-    assert not [one for one in release.core.list_namespaced_secret(release.namespace).items if one.type == "Opaque"]
+    try:
+        until("nothing is left that wasn't there before", lambda: not release.left(), 60)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {sorted(release.left())}") from None
+
+
+@pytest.mark.requirement("C-07")
+@pytest.mark.timeout(1200)
+def test_a_bare_installation_has_the_declared_rights_and_leaves_nothing(release: Release) -> None:
+    """Of all that the chart makes, before any run: it needs no image of stages."""
+    clock = Clock()
+    with clock.measures("install"):
+        release.install()
+    with clock.measures("helm test"):
+        assert "Phase:          Succeeded" in release.run("test", "eyas", "--timeout", "5m")
+    with clock.measures("who may do what"):
+        _rights_are_the_declared_role_and_no_more(release)
+    with clock.measures("uninstall"):
+        uninstall(release)
+    clock.say("bare")
 
 
 @pytest.mark.requirement("C-02", "C-07")
@@ -201,9 +245,12 @@ def test_installed_by_helm_a_run_as_jobs_becomes_an_answer_and_nothing_is_left(r
         said = release.install()
     assert "port-forward service/eyas-control" in said
     with clock.measures("run"):
-        run = run_to_promotion(release, _on_the_volume(spec(release.data), release), 900)
+        stages = Stages(release)
+        run = run_to_promotion(release, _on_the_volume(spec(release.data), release), 900, stages.look)
     assert run["state"] == "registered"
     assert len(release.job_names()) == 5
+    stages.have_no_token()
+    _every_role_runs_from_its_own_image(release)
     with clock.measures("first answer"):
         answer = answer_of(release, 3)
     assert answer["version"] == 1
@@ -236,6 +283,130 @@ def test_the_demos_run_as_real_jobs_to_a_registered_version(release: Release) ->
     with clock.measures("uninstall"):
         uninstall(release)
     clock.say("the demo's data")
+
+
+@pytest.mark.requirement("C-07")
+@pytest.mark.timeout(1800)
+def test_an_upgrade_and_its_way_back_fail_no_request(release: Release) -> None:
+    """Of gateways and Tritons at once, each two: every pod of both is another one in the end, twice."""
+    clock = Clock()
+    write_world(release.data)
+    with clock.measures("install"):
+        release.install(gateway={"replicas": 2, "resources": SMALL})
+    with clock.measures("run"):
+        run_to_promotion(release, _on_the_volume(spec(release.data), release), 900)
+    assert answer_of(release, 3)["version"] == 1
+    with release.client("gateway") as gateway:
+        url, headers = str(gateway.base_url), dict(gateway.headers)
+    first = release.serving()
+    with Traffic(url, {"Authorization": headers["authorization"]}, rate=50) as traffic:
+        until("users ask", lambda: traffic.asked > 250, 120)
+        with clock.measures("upgrade"):
+            release.run("upgrade", "eyas", str(ROOT / "helm/eyas"), *CHANGED, "--reuse-values", "--wait", "--timeout", "10m")
+            second = until_told(release, "all old pods are gone", lambda: _changed(release, first), 300)
+        upgraded = traffic.said()
+        assert release.cpu() == {"gateway": "110m", "triton": "120m"}
+        with clock.measures("rollback"):
+            release.run("rollback", "eyas", "1", "--wait", "--timeout", "10m")
+            until_told(release, "all pods of the upgrade are gone", lambda: _changed(release, second), 300)
+        assert release.cpu() == {"gateway": "100m", "triton": "100m"}
+        asked = traffic.asked
+        until("users go on", lambda: traffic.asked > asked + 250, 120)
+    print(f"\nafter the upgrade: {upgraded}\nafter the rollback: {traffic.said()}")  # noqa: T201
+    assert not traffic.failed, f"{traffic.said()}\n" + "\n".join(traffic.failed)
+    with clock.measures("uninstall"):
+        uninstall(release)
+    clock.say("upgrade under traffic")
+
+
+CHANGED = ("--set", "gateway.resources.requests.cpu=110m", "--set", "triton.resources.requests.cpu=120m")
+
+
+def _changed(release: Release, before: set[str]) -> set[str] | None:
+    """Who serves now, when none of those from before is left."""
+    now = release.serving()
+    return now if len(now) == 4 and not now & before and not set(release.pods()) & before else None
+
+
+class Stages:
+    """Looks into stages' pods while they run, and at what they were made of."""
+
+    def __init__(self, release: Release) -> None:
+        self._release = release
+        self._seen: dict[str, str] = {}
+        """What lies where a token would, by stage."""
+
+    def look(self) -> None:
+        for pod in self._pods():
+            stage = pod.metadata.labels["eyas.dev/stage"]
+            if stage in self._seen or pod.status.phase != "Running":
+                continue
+            ask = ["python", "-c", f"import os; print(os.path.exists({TOKEN!r}), 'KUBERNETES_SERVICE_HOST' in os.environ, os.getuid())"]
+            try:
+                told = stream(
+                    self._release.core.connect_get_namespaced_pod_exec,
+                    pod.metadata.name,
+                    self._release.namespace,
+                    container="stage",
+                    command=ask,
+                    stderr=False,
+                    stdin=False,
+                    stdout=True,
+                    tty=False,
+                )
+            except client.ApiException:  # it has ended meanwhile
+                continue
+            if told.strip():
+                self._seen[stage] = told.strip()
+
+    def have_no_token(self) -> None:
+        assert self._seen, "no stage was looked into while it ran"
+        assert {told.split()[0] for told in self._seen.values()} == {"False"}, self._seen
+        assert {told.split()[2] for told in self._seen.values()} == {str(USER)}, self._seen
+        pods = self._pods()
+        assert {pod.spec.service_account_name for pod in pods} == {"eyas-stages"}
+        assert {pod.metadata.labels["eyas.dev/stage"] for pod in pods} == {"etl", "train", "evaluate", "export", "verify"}
+        for pod in pods:
+            assert pod.spec.automount_service_account_token is False
+            assert not [one.name for one in pod.spec.volumes if one.secret or one.projected], pod.metadata.name
+            mounts = {one.mount_path for container in pod.spec.containers for one in container.volume_mounts}
+            assert mounts == {"/var/lib/eyas", "/scratch", "/tmp", "/dev/shm"}, pod.metadata.name
+
+    def _pods(self) -> list[client.V1Pod]:
+        chosen = "app.kubernetes.io/component=stage"
+        return list(self._release.core.list_namespaced_pod(self._release.namespace, label_selector=chosen).items)
+
+
+def _every_role_runs_from_its_own_image(release: Release) -> None:
+    found: dict[str, set[str]] = {}
+    for pod in release.core.list_namespaced_pod(release.namespace).items:
+        labels = pod.metadata.labels
+        part = labels.get("eyas.dev/stage", labels["app.kubernetes.io/component"])
+        found.setdefault(part, set()).update(container.image for container in pod.spec.containers)
+    of = {"control": "control", "gateway": "control", "triton": "triton", "verify": "triton"}
+    stages = dict.fromkeys(("etl", "train", "evaluate", "export"), "pipelines")
+    assert found == {part: {f"{release.registry}/eyas-{role}:{release.tag}"} for part, role in (of | stages).items()}
+
+
+def _rights_are_the_declared_role_and_no_more(release: Release) -> None:
+    """Every verb on every kind that the cluster knows, here and in another namespace, asked of the cluster as each account."""
+    known = list(objects.kinds(release.api))
+    anybody = {Right("authorization.k8s.io", one, "create") for one in ("selfsubjectaccessreviews", "selfsubjectrulesreviews")}
+    (role,) = client.RbacAuthorizationV1Api().list_namespaced_role(release.namespace).items
+    everywhere, named = objects.declared(release.api.sanitize_for_serialization(role.rules))
+    assert everywhere
+    assert everywhere | named.keys() <= {Right(one.group, one.name, verb) for one in known for verb in one.verbs | {"list"}}
+    control = objects.acting_as(release.api, release.namespace, "eyas-control")
+    assert objects.table(control, known, release.namespace) == anybody | everywhere
+    for right, names in named.items():
+        assert all(objects.may(control, right, release.namespace, name) for name in names)
+        assert not objects.may(control, right, release.namespace, "eyas-gateway")
+    assert objects.table(control, known, "default") == anybody, "nothing in another namespace"
+    stages = objects.acting_as(release.api, release.namespace, "eyas-stages")
+    assert objects.table(stages, known, release.namespace) == anybody
+    pods = release.core.list_namespaced_pod(release.namespace).items
+    accounts = {(one.metadata.labels["app.kubernetes.io/component"], one.spec.service_account_name) for one in pods}
+    assert accounts == {("control", "eyas-control"), ("gateway", "eyas-stages"), ("triton", "eyas-stages")}
 
 
 def _one_triton_goes_and_nobody_notices(release: Release) -> None:
