@@ -45,7 +45,7 @@ class Prometheus(Daemon):
         scrape: str = "1s",
         evaluation: str = "1s",
     ) -> None:
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         config: dict[str, Any] = {
             "global": {"scrape_interval": scrape, "scrape_timeout": scrape, "evaluation_interval": evaluation},
             "rule_files": [str(rules)],

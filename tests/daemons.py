@@ -51,6 +51,10 @@ class Daemon:
         until(f"{self._name} is ready", self._ready)
         return self
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def __exit__(self, *_: object) -> None:
         self._http.close()
         self._process.send_signal(signal.SIGTERM)

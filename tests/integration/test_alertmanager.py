@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,9 +14,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import uvicorn
+import yaml
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.api.app import create_app
@@ -29,7 +33,9 @@ from services.store.tokens import SqlTokens
 from shared.domain.access import Role, Token, digest, token_text
 from shared.domain.run import RunStatus
 from shared.ports import Record
-from tests.alerting import Alertmanager
+from tests.alerting import EXAMPLE, Alertmanager
+from tests.chart.test_rules import rules
+from tests.daemons import program
 from tests.support import until
 from tests.unit.control.world import NAME, NOW, Plane, World
 
@@ -142,6 +148,34 @@ def parts(world: World, tokens: SqlTokens) -> Parts:
         place_fault=lambda place: None,
         wake=lambda: None,
     )
+
+
+def test_the_example_is_a_configuration_of_alerts_that_are_there_and_holds_no_secret() -> None:
+    checked = subprocess.run(
+        [program("prometheus-alertmanager", "amtool"), "check-config", str(EXAMPLE)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    config = yaml.safe_load(EXAMPLE.read_text())
+    (webhook,) = next(one for one in config["receivers"] if one["name"] == "eyas")["webhook_configs"]
+    url = urlsplit(webhook["url"])
+    assert (url.path, url.query, url.username, url.password) == ("/v1/alerts", "", None, None)
+    assert webhook["http_config"] == {"authorization": {"credentials_file": "/etc/alertmanager/eyas-token"}}
+    wanted = [
+        one for part in (config["route"]["routes"], config["inhibit_rules"]) for rule in part for key in rule for one in matched(rule, key)
+    ]
+    alerts = rules("alert")
+    assert len(wanted) > 5
+    assert [one for one in wanted if not any(re.fullmatch(one, name) for name in alerts)] == []
+
+
+def matched(rule: dict[str, Any], key: str) -> list[str]:
+    """Names of alerts, each alternative by itself."""
+    found = [re.fullmatch(r'alertname=~?"([^"]+)"', one) for one in rule[key]] if key.endswith("matchers") else []
+    return [name for one in found if one for name in one[1].split("|")]
 
 
 def alert(began: datetime, ends: datetime) -> dict[str, Any]:
