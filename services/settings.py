@@ -25,7 +25,7 @@ _PREFIX = "EYAS_"
 _HOST_PORT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?:([0-9]{1,5})")
 _REPLICA = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
-_SECRETS = frozenset({"database_url", "database_password", "events", "features"})
+_SECRETS = frozenset({"database_url", "database_password", "events", "features", "triton_key"})
 _NATS = re.compile(r"(nats|tls)://[^\s/,]+")
 _REDIS = re.compile(r"rediss?://[^\s/,]+(/[0-9]{1,4})?")
 _OTHERS = frozenset(
@@ -140,6 +140,9 @@ class Settings(BaseSettings):
     triton_replicas: int = Field(1, ge=1, le=16, description="How many embedded Tritons serve.")
     triton_metrics: str | None = Field(
         None, description="URL of that Triton's metrics, one for each address with ',' between them; port 8002 of its host if absent."
+    )
+    triton_key: SecretStr | None = Field(
+        None, description="What those Tritons want to hear from whoever loads and unloads models: their own EYAS_TRITON_KEY."
     )
     triton_home: Path | None = Field(
         None,

@@ -16,6 +16,8 @@ from shared.domain.errors import Unavailable
 
 T = TypeVar("T")
 _LOST = frozenset(f"StatusCode.{name}" for name in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "NOT_FOUND"))
+KEY = "eyas-key"
+"""Of the header that opens a server's repository."""
 LOAD_TIMEOUT = 300.0
 ASK_TIMEOUT = 5.0
 # A server that comes back is found within a second; gRPC's own patience grows to two minutes. Messages have no limit of size.
@@ -33,11 +35,15 @@ class Lost(Unavailable):
 
 
 class Client:
-    """Safe to share between threads: each call is one request on one channel, which gRPC multiplexes."""
+    """Safe to share between threads: each call is one request on one channel, which gRPC multiplexes.
 
-    def __init__(self, address: str, metrics_url: str) -> None:
+    `key` is what a server wants to hear from whoever changes or lists its repository, where it was started with one.
+    """
+
+    def __init__(self, address: str, metrics_url: str, key: str = "") -> None:
         self._client = InferenceServerClient(address, channel_args=_CHANNEL)
         self._metrics_url = metrics_url
+        self._headers = {f"triton-grpc-protocol-{KEY}": key} if key else None
 
     def infer(self, model: str, version: int, inputs: Sequence[InferInput], output: str, timeout: float) -> np.ndarray[Any, Any]:
         return self.outputs(model, version, inputs, [output], timeout)[output]
@@ -60,10 +66,10 @@ class Client:
         return _said(ask)
 
     def load(self, model: str) -> None:
-        _said(lambda: self._client.load_model(model, client_timeout=LOAD_TIMEOUT))
+        _said(lambda: self._client.load_model(model, headers=self._headers, client_timeout=LOAD_TIMEOUT))
 
     def unload(self, model: str) -> None:
-        _said(lambda: self._client.unload_model(model, client_timeout=LOAD_TIMEOUT))
+        _said(lambda: self._client.unload_model(model, headers=self._headers, client_timeout=LOAD_TIMEOUT))
 
     def ready(self, timeout: float = ASK_TIMEOUT) -> bool:
         """Whether the server answers at all; of its models this says nothing."""
@@ -76,8 +82,13 @@ class Client:
         return str(_said(lambda: self._client.get_server_metadata(client_timeout=ASK_TIMEOUT)).version)
 
     def index(self, timeout: float = ASK_TIMEOUT) -> tuple[Mapping[str, str], ...]:
-        found = _said(lambda: self._client.get_model_repository_index(client_timeout=timeout))
+        found = _said(lambda: self._client.get_model_repository_index(headers=self._headers, client_timeout=timeout))
         return tuple({"name": one.name, "version": one.version, "state": one.state} for one in found.models)
+
+    def ready_versions(self, timeout: float = ASK_TIMEOUT) -> frozenset[tuple[str, str]]:
+        """Model and version of all that is loaded: Triton keeps statistics of each, which anybody may read."""
+        found = _said(lambda: self._client.get_inference_statistics(client_timeout=timeout))
+        return frozenset((one.name, one.version) for one in found.model_stats)
 
     def metrics(self) -> str:
         try:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from services.triton.client import Client
+from services.triton.client import KEY, Client
 from services.triton.residue import new_mark, sweep, sweep_deserted
 from services.triton.wheel import find_wheel
 from shared.domain.errors import Unavailable
@@ -35,10 +35,14 @@ _TIDY = 60.0
 class EmbeddedTriton:
     """Owns one tritonserver. `home` holds its repository (`models/`), its backends and its log.
 
-    `ports` are those of gRPC and of the metrics; two free ones if none are given.
+    `ports` are those of gRPC and of the metrics; two free ones if none are given. With a `key`, whoever doesn't say it may ask for
+    inferences and look, but neither load nor unload.
     """
 
-    def __init__(self, home: Path, *, start_timeout: float = 60.0, listen: str = "127.0.0.1", ports: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self, home: Path, *, start_timeout: float = 60.0, listen: str = "127.0.0.1", ports: tuple[int, int] | None = None, key: str = ""
+    ) -> None:
+        self.key = key
         self.home = home.absolute()
         self.repository = self.home / "models"
         self.log = self.home / "triton.log"
@@ -163,6 +167,7 @@ class EmbeddedTriton:
                     "--disable-auto-complete-config",  # our configurations are complete: a load takes 0.35 s, not 1.4 s
                     "--strict-readiness=false",
                     "--exit-timeout-secs=5",
+                    *([f"--grpc-restricted-protocol=model-repository:{KEY}={self.key}"] if self.key else []),
                     "--allow-http=false",
                     "--allow-gpu-metrics=false",
                     f"--grpc-address={self._listen}",

@@ -17,6 +17,10 @@ class Host(Protocol):
     def metrics_url(self) -> str: ...
 
     @property
+    def key(self) -> str:
+        """What opens its repository to changes; empty where nothing is asked for."""
+
+    @property
     def repository(self) -> Path:
         """The folder that it reads models from."""
 

@@ -47,8 +47,10 @@ class EmbeddedTritons:
 class RemoteTritons:
     """Servers that somebody else runs (services.triton.serve). A single one reads `home` itself, several a folder each below it."""
 
-    def __init__(self, addresses: Addresses, home: Path, metrics: Sequence[str] = (), *, alone: bool = False) -> None:
-        """`metrics`: URLs of theirs in the order of the addresses; port 8002 of each host if there are none."""
+    def __init__(self, addresses: Addresses, home: Path, metrics: Sequence[str] = (), *, alone: bool = False, key: str = "") -> None:
+        """`metrics`: URLs of theirs in the order of the addresses; port 8002 of each host if there are none. `key` opens their
+        repositories."""
+        self._key = key
         self._addresses = addresses
         self._home = home
         self._alone = alone
@@ -68,7 +70,7 @@ class RemoteTritons:
 
     def _host(self, address: str, metrics_url: str | None) -> Host:
         url = metrics_url or f"http://{urlsplit(f'//{address}').hostname}:{METRICS}/metrics"
-        return RemoteTriton(address, url, self._home if self._alone else self._home / folder_of(address))
+        return RemoteTriton(address, url, self._home if self._alone else self._home / folder_of(address), self._key)
 
     def _sweep(self) -> None:
         """A pod that comes anew has another address: what its former one left is removed when nobody has been there for long."""

@@ -59,7 +59,7 @@ class TritonServer:
         self._tidied = False
         self._tally = tally or Tally()
         self._generation = host.generation
-        self._client = Client(host.address, host.metrics_url)
+        self._client = Client(host.address, host.metrics_url, host.key)
 
     def place(self, recommender: str, units: Sequence[ServedUnit]) -> Mapping[int, str]:
         with self._lock:
@@ -163,7 +163,7 @@ class TritonServer:
         if self._generation:
             log.warning("Triton was started again: its versions are loaded again")
         old, self._serving = self._client, {}
-        self._client = Client(self._host.address, self._host.metrics_url)
+        self._client = Client(self._host.address, self._host.metrics_url, self._host.key)
         self._tally.restarted()
         self._generation = self._host.generation
         self._owed |= set(self._wanted)

@@ -12,8 +12,9 @@ from shared.domain.errors import Unavailable
 class RemoteTriton:
     """Implements Host. `home` is the folder that the server was started on (services.triton.serve)."""
 
-    def __init__(self, address: str, metrics_url: str, home: Path) -> None:
+    def __init__(self, address: str, metrics_url: str, home: Path, key: str = "") -> None:
         self.address = address
+        self.key = key
         self.metrics_url = metrics_url
         self.repository = home.absolute() / "models"
         self._home = home

@@ -1,8 +1,8 @@
 """Asks Tritons that somebody else places versions on. A gateway of its own owns no placement: it knows a version's model by
 the same rule that placed it (name and inputs), so it needs the registry's word and the signature, and nothing of the placing process.
 
-Which replica has which version is what each says of itself: its repository index, read about twice a second, is exact by version and
-empty after a restart. An index lies when a version's process died: a request finds that out, goes to another replica, and the
+Which replica has which version is what each says of itself: of what it keeps statistics, read about twice a second, is exact by version
+and nothing after a restart. It lies when a version's process died: a request finds that out, goes to another replica, and the
 version is asked there again only when a real inference has answered.
 """
 
@@ -134,13 +134,12 @@ class Seen:
 
     def _look(self) -> None:
         try:
-            index = self._client.index(_LOOKING)
+            self._has = self._client.ready_versions(_LOOKING)
         except Unavailable as error:
             if self._up is not False:
                 log.warning("Triton %s: %s; it is asked no more until it answers", self.name, error)
             self._up = False
             return
-        self._has = frozenset((one["name"], one["version"]) for one in index if one["state"] == "READY")
         if self._up is False:
             log.info("Triton %s: answers again", self.name)
         self._up = True

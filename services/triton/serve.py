@@ -4,7 +4,7 @@
 
 It is started again if it dies, and each start is announced beside the repository (services.triton.boot). `/` of the health port
 answers 200 while the server answers, `/ready` when it also was given all the versions that it should have; 503 otherwise. SIGTERM and
-SIGINT end all of it; nothing is left in shared memory.
+SIGINT end all of it; nothing is left in shared memory. EYAS_TRITON_KEY, if it is set, has to be said by whoever loads or unloads models.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _serve(asked: argparse.Namespace, ending: threading.Event, undo: ExitStack) 
     asked.home.mkdir(parents=True, exist_ok=True)
     if asked.alone:
         sweep_all()
-    triton = EmbeddedTriton(asked.home, listen=asked.host, ports=(asked.grpc, asked.metrics))
+    triton = EmbeddedTriton(asked.home, listen=asked.host, ports=(asked.grpc, asked.metrics), key=os.environ.get("EYAS_TRITON_KEY", ""))
     undo.callback(triton.stop)
     client = Client(triton.address, triton.metrics_url)
     health = ThreadingHTTPServer((asked.host, asked.health), _health_of(client, asked.home))

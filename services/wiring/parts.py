@@ -86,7 +86,8 @@ def model_server(settings: Settings, home: Home, state: State, undo: ExitStack) 
         embedded.start()
         hosts = embedded
     else:
-        hosts = RemoteTritons(addresses(settings.triton), folder, settings.triton_metrics_urls, alone=settings.triton_alone)
+        key = settings.triton_key.get_secret_value() if settings.triton_key else ""
+        hosts = RemoteTritons(addresses(settings.triton), folder, settings.triton_metrics_urls, alone=settings.triton_alone, key=key)
     server = TritonFleet(hosts, state.artifacts)
     undo.callback(server.close)
     return server

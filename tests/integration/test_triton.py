@@ -23,6 +23,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from services.triton import residue
+from services.triton.client import Client
 from services.triton.embedded import EmbeddedTriton, _free_ports
 from services.triton.model_server import TritonServer
 from services.triton.repository import ModelRepository
@@ -93,6 +94,36 @@ def test_a_model_server_may_be_built_before_its_triton_is_started(tmp_path: Path
     assert server.answering("movies") == {1}
     server.close()
     triton.stop(grace=0)
+
+
+@pytest.mark.requirement("C-07")
+def test_who_lacks_the_key_may_ask_but_neither_load_nor_unload(tmp_path: Path) -> None:
+    store, triton = FsspecArtifacts(str(tmp_path / "artifacts")), EmbeddedTriton(tmp_path / "server", key="sesame")
+    triton.start()
+    server = TritonServer(triton, ModelRepository(triton.home, store))
+    strangers = [Client(triton.address, triton.metrics_url), Client(triton.address, triton.metrics_url, "guess")]
+    try:
+        server.place("movies", [tiny_unit(store, "movies", 1)])
+        ((model, version),) = strangers[0].ready_versions()
+        assert version == "1"
+        for stranger in strangers:
+            assert stranger.ready()
+            for refused in (
+                stranger.index,
+                lambda stranger=stranger: stranger.load(model),
+                lambda stranger=stranger: stranger.unload(model),
+            ):
+                with pytest.raises(Unavailable, match="restricted"):
+                    refused()
+        assert server.score("movies", 1, FEED).tolist() == scores(1)
+        assert "nv_inference_queue_duration_us{" in strangers[0].metrics(), "what Tritons are scaled by"
+        server.place("movies", [])
+        assert strangers[0].ready_versions() == frozenset()
+        assert "sesame" not in triton.log.read_text()
+    finally:
+        for one in (*strangers, server):
+            one.close()
+        triton.stop(grace=0)
 
 
 @pytest.mark.requirement("C-05")

@@ -57,7 +57,8 @@ def test_a_real_name_is_resolved() -> None:
 
 
 def test_one_address_reads_the_home_itself_and_several_a_folder_each(tmp_path: Path) -> None:
-    (alone,) = RemoteTritons(Fixed(["a:8001"]), tmp_path, alone=True).current().values()
+    (alone,) = RemoteTritons(Fixed(["a:8001"]), tmp_path, alone=True, key="sesame").current().values()
+    assert alone.key == "sesame"
     assert alone.repository == tmp_path / "models"
     assert alone.metrics_url == "http://a:8002/metrics"
     first, second = RemoteTritons(Fixed(["a:8001", "b:9001"]), tmp_path, ["http://x/metrics", "http://y/metrics"]).current().values()
