@@ -43,8 +43,11 @@ class _World:
     def now(self) -> datetime:
         return _NOW
 
-    def list(self) -> list[Recommender]:
-        return [Recommender(self._spec.name, 1, self._spec, _NOW, _NOW)]
+    def heads(self) -> dict[str, int]:
+        return {self._spec.name: 1}
+
+    def get(self, name: str) -> Recommender:
+        return Recommender(name, 1, self._spec, _NOW, _NOW)
 
 
 def days_of_events(folder: Path, engine: Engine, spec: RecommenderSpec, count: int) -> list[Row]:

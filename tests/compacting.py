@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,12 @@ class Clock:
 class Recommenders:
     """Of the store, what a compactor asks."""
 
-    def list(self) -> Sequence[Recommender]:
-        return [Recommender(SPEC.name, 1, SPEC, NOW, NOW)]
+    def heads(self) -> Mapping[str, int]:
+        return {SPEC.name: 1}
+
+    def get(self, name: str) -> Recommender:
+        assert name == SPEC.name
+        return Recommender(SPEC.name, 1, SPEC, NOW, NOW)
 
 
 class InlineExecutor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+import itertools
+from collections.abc import Container, Iterable, Iterator
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import Query, Response
@@ -20,7 +22,7 @@ from services.api.runs import start_run
 from services.api.views import AppliedRecommender, RecommenderView, RouteView, ServingRecommender, Valid
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.access import Role
-from shared.domain.errors import Conflict, Invalid, NotFound
+from shared.domain.errors import Conflict, Invalid, NotFound, Unreadable
 from shared.domain.machine import Request
 from shared.domain.rollout import ANSWERS
 from shared.domain.route import Route
@@ -102,15 +104,23 @@ def list_recommenders(
 ) -> Page[ServingRecommender]:
     """By name."""
     routes, after = parts.routes.all(), pages.text
-    found = [
-        one
-        for one in sorted(parts.recommenders.list(), key=lambda one: one.name)
-        if who.sees(one.name)
-        and (after is None or one.name > after)
-        and one.name.startswith(prefix or "")
-        and (serving is None or serving == (one.name in routes))
-    ]
+    names = (
+        name
+        for name in sorted(parts.recommenders.heads())
+        if who.sees(name)
+        and (after is None or name > after)
+        and name.startswith(prefix or "")
+        and (serving is None or serving == (name in routes))
+    )
+    found = list(itertools.islice(_readable(parts, names), pages.more))
     return pages.page(found, lambda one: one.name, lambda one: _view(one, routes.get(one.name)))
+
+
+def _readable(parts: Parts, names: Iterable[str]) -> Iterator[Recommender]:
+    """A page's specs are read, and no others; one that can't be hides no other."""
+    for name in names:
+        with suppress(NotFound, Invalid, Unreadable):
+            yield parts.recommenders.get(name)
 
 
 @room.get("/v1/recommenders/{name}", Role.VIEWER, response_model=ServingRecommender, responses=NOT_MODIFIED)

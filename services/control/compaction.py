@@ -65,13 +65,13 @@ class Compactor:
 
     def step(self) -> None:
         """To be called every few seconds. Looks for days that are due `every` so often, and meanwhile after what is under way."""
-        for recommender in self._recommenders.list():
-            name, now = recommender.name, self._clock.now()
+        for name in self._recommenders.heads():
+            now = self._clock.now()
             turn = self._turns.setdefault(name, _Turn(now))
             if turn.at <= now:
                 turn.at = now + self._every  # where the look fails
                 try:
-                    turn.at = now + self._look(recommender.spec, turn)
+                    turn.at = now + self._look(self._recommenders.get(name).spec, turn)
                 except EyasError as error:
                     log.error("the events of '%s' were not compacted: %s", name, error)
 

@@ -2,17 +2,22 @@
 
 Desired are the versions that a route names, those of rollouts under way, the previous stable one as long as its spec wants it
 kept warm (so that going back needs no loading), and those that left the routes so recently that a request may still be on its way.
+
+A route that has stood for longer than that names all that is desired of its recommender: nothing is asked about it until it changes.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.contracts.rollouts import Rollout
 from shared.domain.errors import Damaged, NotFound, Unavailable, Unreadable
+from shared.domain.route import Route
 from shared.ports import Clock, ModelServer, RecommenderStore, Registry, RolloutStore, RouteStore, ServedUnit
 from shared.telemetry import metrics
 
@@ -21,21 +26,46 @@ log = logging.getLogger(__name__)
 GRACE = timedelta(seconds=30)
 """Longer than any request lives."""
 _READ_AGAIN = timedelta(seconds=10)
-"""After so long a spec is asked again how long a version is kept warm."""
+"""After so long it is asked again how long a version is kept warm, and which one."""
+_LOOK = 1.0
+"""Seconds between looks for specs that have changed."""
+_NONE: frozenset[int] = frozenset()
 TELL_AGAIN = timedelta(seconds=15)
 """Where control planes take turns, the server is told again so often: one that slept since its turn may have told it what is old."""
 
 
 def warmth(recommenders: RecommenderStore) -> Callable[[str], timedelta]:
-    """What each spec says of how long a version is kept warm; the default for one that can't be read."""
+    """What each spec says of how long a version is kept warm; the default for one that can't be read. A spec is read once."""
+    known: dict[str, tuple[int, timedelta]] = {}
+    heads: Mapping[str, int] = {}
+    looked = -_LOOK
 
     def of(recommender: str) -> timedelta:
+        nonlocal heads, looked
+        if time.monotonic() - looked >= _LOOK:
+            heads, looked = recommenders.heads(), time.monotonic()
+        generation, found = heads.get(recommender, 0), known.get(recommender)
+        if found is None or found[0] != generation:
+            found = known[recommender] = generation, read(recommender)
+        return found[1]
+
+    def read(recommender: str) -> timedelta:
         try:
             return recommenders.get(recommender).spec.rollout.keep_warm
         except (NotFound, Unreadable):
             return Rollout().keep_warm
 
     return of
+
+
+@dataclass(frozen=True)
+class _Past:
+    """What a route was, under one generation of it."""
+
+    generation: int
+    read_at: datetime
+    left: Mapping[int, datetime]
+    previous: int | None
 
 
 class Placement:
@@ -58,7 +88,13 @@ class Placement:
         self._clock = clock
         self._keep_warm = keep_warm
         self._term_of = term
-        self._warm: dict[str, tuple[datetime, timedelta]] = {}
+        self._past: dict[str, _Past] = {}
+        self._routed: Mapping[str, Route] | None = None
+        self._routed_at = clock.now()
+        self._of_route: dict[str, frozenset[int]] = {}
+        """What each route asks for."""
+        self._moving: set[str] = set()
+        """Of whom that changes by itself, as time goes by."""
         self._placed: dict[str, frozenset[int]] = {}
         self._doubted: set[str] = set()
         """What may have been changed by another since: it is told once more."""
@@ -98,17 +134,32 @@ class Placement:
         # A rollout puts the route before it ends: read in this order, a version that moves from one to the other is missed by neither.
         rollouts = self._rollouts.list(active=True, limit=100_000)
         routes = self._routes.all()
-        wanted: dict[str, set[int]] = {name: set() for name in tuple(self._placed)}
-        wanted |= {name: set(route.named()) for name, route in routes.items()}
         now = self._clock.now()
-        for name in routes:
-            wanted[name] |= self._recent(name, now) | self._kept_warm(name, now)
+        wanted = dict.fromkeys(self._placed, _NONE) | self._routes_want(routes, now)
         for name, deleted_at in self._routes.closed().items():  # told to the server once more by whoever comes next
-            wanted[name] = self._recent(name, now) if now - deleted_at < GRACE else set()
+            wanted[name] = self._recent(self._routes.left(name), now) if now - deleted_at < GRACE else _NONE
         for record in rollouts:
             if record.status.state != "pending":
-                wanted.setdefault(record.recommender, set()).add(int(record.spec["version"]))
-        return {name: frozenset(versions) for name, versions in wanted.items()}
+                wanted[record.recommender] = wanted.get(record.recommender, _NONE) | {int(record.spec["version"])}
+        return wanted
+
+    def _routes_want(self, routes: Mapping[str, Route], now: datetime) -> dict[str, frozenset[int]]:
+        anew = routes is not self._routed or not timedelta(0) <= now - self._routed_at < _READ_AGAIN
+        if anew:
+            self._routed, self._routed_at, self._of_route = routes, now, {}
+            self._past = {name: one for name, one in self._past.items() if name in routes}
+        looked = routes if anew else tuple(self._moving)
+        self._moving = set()
+        for name in looked:
+            route = routes[name]
+            warm = self._keep_warm(name)
+            if route.since is not None and now - route.since >= max(GRACE, warm):  # nothing has left since
+                self._of_route[name] = frozenset(route.named())
+                continue
+            past = self._past_of(name, route, now)
+            self._of_route[name] = route.named() | self._recent(past.left, now) | self._kept_warm(past, warm, now)
+            self._moving.add(name)
+        return self._of_route
 
     def _doubt(self) -> None:
         """What was placed in another term, or a while ago, may have been removed since."""
@@ -119,20 +170,21 @@ class Placement:
             self._told = term, now
             self._doubted = set(self._placed)
 
-    def _recent(self, recommender: str, now: datetime) -> set[int]:
-        return {version for version, left in self._routes.left(recommender).items() if now - left < GRACE}
+    def _past_of(self, recommender: str, route: Route, now: datetime) -> _Past:
+        """A version that is gone back to may be collected, which is no change of the route."""
+        known = self._past.get(recommender)
+        if known is None or known.generation != route.generation or not timedelta(0) <= now - known.read_at < _READ_AGAIN:
+            left, previous = self._routes.left(recommender), self._routes.previous(recommender)
+            known = self._past[recommender] = _Past(route.generation, now, left, previous)
+        return known
 
-    def _kept_warm(self, recommender: str, now: datetime) -> set[int]:
+    def _recent(self, left: Mapping[int, datetime], now: datetime) -> frozenset[int]:
+        return frozenset(version for version, at in left.items() if now - at < GRACE)
+
+    def _kept_warm(self, past: _Past, span: timedelta, now: datetime) -> frozenset[int]:
         """What would be gone back to, while it is fresh."""
-        previous = self._routes.previous(recommender)
-        left = None if previous is None else self._routes.left(recommender).get(previous)
-        if previous is None or left is None:
-            return set()
-        asked_at, span = self._warm.get(recommender, (None, timedelta(0)))
-        if asked_at is None or now - asked_at >= _READ_AGAIN:
-            span = self._keep_warm(recommender)
-            self._warm[recommender] = now, span
-        return {previous} if now - left < span else set()
+        at = None if past.previous is None else past.left.get(past.previous)
+        return frozenset((past.previous,)) if past.previous is not None and at is not None and now - at < span else _NONE
 
     def _place(self, recommender: str, wanted: frozenset[int]) -> None:
         units: list[ServedUnit] = []

@@ -1,9 +1,15 @@
-"""Retrainers in the loop: what the world says, and the runs that follow from it."""
+"""Retrainers in the loop: what the world says, and the runs that follow from it.
+
+A recommender that nobody uses is looked at ever more seldom, and at once when it is used, routed anew, specified anew or asked; a due
+time is never slept through.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from contextlib import suppress
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from services.control.lines import Lines
@@ -16,11 +22,28 @@ from shared.domain.drift.reading import Look
 from shared.domain.errors import NotFound
 from shared.domain.machine import Request
 from shared.domain.retrainer import StartRun, run_id
-from shared.domain.triggers import RetrainerObservation, RetrainerStatus
+from shared.domain.route import Route
+from shared.domain.triggers import RetrainerObservation, RetrainerStatus, RetrainPlan
 from shared.domain.warmth import Past
 from shared.launch import new_run, rollout_id
-from shared.ports import Clock, Recommender, RecommenderStore, Record, RetrainerStore, RolloutStore, RouteStore, RunStore, SignalSource
+from shared.ports import (
+    Clock,
+    Newest,
+    Recommender,
+    RecommenderStore,
+    Record,
+    RetrainerStore,
+    RolloutStore,
+    RouteStore,
+    RunStore,
+    SignalSource,
+)
 from shared.telemetry import metrics
+
+LONGEST_REST = timedelta(minutes=5)
+REST = 0.1
+"""Of how long a recommender has been quiet: so late, at most, is seen what time alone brings about."""
+_NOTHING = Newest(None, None)
 
 
 class Retrainers(Simple[RetrainerStatus, StartRun]):
@@ -41,6 +64,9 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
         lines: Lines,
         clock: Clock,
     ) -> None:
+        self._activity = signals.activity
+        self._ensured: Mapping[str, int] | None = None
+        self._seen: tuple[Mapping[str, Route], Mapping[str, int], Mapping[str, Newest]] = {}, {}, {}
         self.store = store
         self._runs = runs
         self._rollouts = rollouts
@@ -52,11 +78,21 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
 
     def ensure(self) -> None:
         """Every recommender has its retrainer."""
-        known = {record.id for record in self.store.list(limit=10_000)}
-        for recommender in self._recommenders.list():
-            if recommender.name not in known:
-                now = self._clock.now()
-                self.store.create(Record(recommender.name, recommender.name, {}, RetrainerStatus(), now, now), "eyas")
+        heads = self._recommenders.heads()
+        if heads is self._ensured:
+            return
+        known = {row.id for row in self.store.queued()}  # a retrainer never ends
+        for name in heads.keys() - known:
+            now = self._clock.now()
+            self.store.create(Record(name, name, {}, RetrainerStatus(), now, now), "eyas")
+        self._ensured = heads
+
+    def awake(self) -> Collection[str]:
+        """Whose route, spec or use has changed."""
+        if self._activity is None:
+            return ()
+        before, self._seen = self._seen, (self._routes.all(), self._recommenders.heads(), self._activity.newest())
+        return set[str]().union(*(_changed(old, new) for old, new in zip(before, self._seen, strict=True)))
 
     def observe(self, record: Record[RetrainerStatus]) -> RetrainerObservation:
         try:
@@ -103,9 +139,30 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
 
     def decide(self, record: Record[RetrainerStatus], seen: RetrainerObservation, now: datetime) -> domain.RetrainerDecision:
         if seen.gone:
-            return domain.retire(record.status, seen)
+            retired = domain.retire(record.status, seen)
+            still = self._activity is not None and record.status.state == "retired"
+            return replace(retired, requeue_after=LONGEST_REST) if still else retired
         plan = retrain_plan(self._recommenders.get(record.recommender).spec)
-        return domain.decide(record.id, record.status, seen, plan, now)
+        decision = domain.decide(record.id, record.status, seen, plan, now)
+        rest = self._rest(record.recommender, decision.next, seen, plan, now)
+        return decision if rest is None else replace(decision, requeue_after=rest)
+
+    def _rest(self, name: str, status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> timedelta | None:
+        """How long one that watches a recommender that nobody uses needn't look; None: as long as the domain says."""
+        waits = seen.busy or seen.request or any(not one.dropped for one in status.held) or status.drift.moved or status.kpi.moved
+        if self._activity is None or status.state != "watching" or waits:
+            return None
+        routes, _, newest = self._seen
+        route = routes.get(name)
+        last = [newest.get(name, _NOTHING).at, seen.applied, route.since if route is not None else None]
+        quiet = now - max((at for at in last if at is not None), default=now)
+        due = [status.calm_after, *status.follow[:1]]
+        if plan.schedule is not None:
+            due.append(plan.schedule.next(now))
+        if plan.new_data is not None and seen.snapshot is not None:
+            due.append(seen.snapshot + plan.new_data)
+        ahead = [at - now for at in due if at is not None and at > now]
+        return max(domain.WATCH, min(LONGEST_REST, quiet * REST, *ahead))
 
     def act(self, record: Record[RetrainerStatus], following: RetrainerStatus, effect: StartRun) -> None:
         with suppress(NotFound):  # deleted since it was decided: it retires next
@@ -151,6 +208,13 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
             return None, False
         said = f"version {rollout.spec['version']} {rollout.status.state.replace('_', ' ')}: {rollout.status.reason}"
         return said, rollout.status.state == "promoted"
+
+
+def _changed(old: Mapping[str, object], new: Mapping[str, object]) -> Collection[str]:
+    """The keys that are there once, or say something else."""
+    if old is new:
+        return ()
+    return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
 
 
 def _show(record: Record[RetrainerStatus]) -> None:

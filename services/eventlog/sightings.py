@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import JSON, Engine, Integer, Select, Text, bindparam, cast, column, func, select
 
 from services.eventlog.sums import hits, over_users, sample
 from services.eventlog.tables import impressions, instant, interactions, length, moment
 from shared.domain.verdict import Sample
-from shared.ports import Like, Scored
+from shared.ports import Like, Newest, Scored
 
 _shown, _liked = impressions.c, interactions.c
 
@@ -20,6 +22,7 @@ class SqlSightings:
 
     def __init__(self, engine: Engine) -> None:
         self._reads = engine.execution_options(read_only=True)
+        self._newest = _newest(engine.dialect.name)
 
     def likes(self, recommender: str, since: datetime, count: int, newest: bool) -> Sequence[Like]:
         order = (_liked.at.desc(), _liked.seq.desc()) if newest else (_liked.at, _liked.seq)
@@ -51,3 +54,24 @@ class SqlSightings:
         with self._reads.connect() as connection:
             rows = connection.execute(over_users(users, "block")).all()
         return {row.block: sample(row) for row in rows}
+
+    def newest(self, versions: Mapping[str, int]) -> Mapping[str, Newest]:
+        with self._reads.connect() as connection:
+            rows = connection.execute(self._newest, {"versions": json.dumps(dict(versions))}).all()
+        return {row.name: Newest(*(None if at is None else moment(at) for at in (row.answer, row.event))) for row in rows}
+
+
+def _newest(dialect: str) -> Select[Any]:
+    """One statement for all: two looks at the ends of indexes for each."""
+    given: Any = bindparam("versions", type_=Text)
+    listed = func.json_each_text(cast(given, JSON)) if dialect == "postgresql" else func.json_each(given)
+    asked = (
+        listed.table_valued(column("key", Text), column("value", Text)).render_derived("asked")
+        if dialect == "postgresql"
+        else (listed.table_valued(column("key", Text), column("value", Integer), name="asked"))
+    )
+    version = cast(asked.c.value, Integer)
+    answer = select(func.max(_shown.at)).where(_shown.recommender == asked.c.key, _shown.version == version).scalar_subquery()
+    event = select(func.max(_liked.at)).where(_liked.recommender == asked.c.key).scalar_subquery()
+    found = select(asked.c.key.label("name"), answer.label("answer"), event.label("event")).subquery()
+    return select(found).where((found.c.answer.is_not(None)) | (found.c.event.is_not(None)))

@@ -1,5 +1,7 @@
 """Keeps the snapshot in step with the routes, and tells the control plane which generations are served.
 
+A pass costs the same however many there are, as long as nothing has changed: the stores hand out the very same values then.
+
 The order is the promise: a version is loaded, then the snapshot is swapped, then the generation is reported. So weight never
 rises on a gateway that couldn't answer with the candidate yet. Without the store the last snapshot stands.
 """
@@ -44,6 +46,9 @@ class Loader:
         self._id = id
         self._indexes = indexes
         self._reported: tuple[datetime, Mapping[str, int]] | None = None
+        self._followed: tuple[Mapping[str, Route], Mapping[str, int]] | None = None
+        """Routes and generations of specs that the snapshot follows."""
+        self._generations: Mapping[str, int] = {}
         self._faults: dict[str, str] = {}
         self._lock = threading.Lock()
         self.snapshot = Snapshot()
@@ -67,29 +72,28 @@ class Loader:
                 self._fault("the control plane", "going on with the last routes", error)
 
     def _pass(self, now: datetime) -> None:
-        routes = self._routes.all()
-        due = self._reported is None or now - self._reported[0] >= HEARTBEAT
-        if due or self._moved(routes):
-            self.snapshot = self._following(routes, now)
-            generations = self.snapshot.generations()
-            if due or self._reported is None or generations != self._reported[1]:
-                self._routes.report(self._id, generations, now)
-                self._reported = (now, generations)
-
-    def _moved(self, routes: Mapping[str, Route]) -> bool:
         """What couldn't be loaded is tried again with the heartbeat, not at every pass."""
-        former = {name: one.route for name, one in self.snapshot.served.items()}
-        if not former.keys() <= routes.keys():
-            return True
-        return any(former.get(name) != route for name, route in routes.items() if name not in self._faults)
+        routes, specs = self._routes.all(), self._recommenders.heads()
+        due = self._reported is None or now - self._reported[0] >= HEARTBEAT
+        told = self._followed
+        if told is None or told[0] is not routes or told[1] is not specs or (due and self._faults):
+            self.snapshot = self._following(routes, specs, now)
+            self._followed = routes, specs
+            generations = self.snapshot.generations()
+            self._generations = self._generations if generations == self._generations else generations
+        same = self._reported is not None and self._reported[1] is self._generations
+        if due or not same:
+            if not (same and self._routes.heard(self._id, now)):
+                self._routes.report(self._id, self._generations, now)
+            self._reported = (now, self._generations)
 
-    def _following(self, routes: Mapping[str, Route], now: datetime) -> Snapshot:
+    def _following(self, routes: Mapping[str, Route], specs: Mapping[str, int], now: datetime) -> Snapshot:
         """The next snapshot; a recommender whose new route can't be served yet keeps its former one."""
         served: dict[str, Served] = {}
         for name, route in routes.items():
             former = self.snapshot.served.get(name)
             try:
-                served[name] = self._load(name, route, former)
+                served[name] = self._load(name, route, specs.get(name, 0), former)
                 self._healed(name)
             except Exception as error:
                 self._fault(name, f"going on with generation {former.route.generation if former else 'none'}", error)
@@ -97,20 +101,21 @@ class Loader:
                     served[name] = former
         return replace(self.snapshot, served=served, read_at=now)
 
-    def _load(self, name: str, route: Route, former: Served | None) -> Served:
-        spec = self._recommenders.get(name).spec
+    def _load(self, name: str, route: Route, generation: int, former: Served | None) -> Served:
+        if former is not None and (former.route, former.spec) == (route, generation):
+            return former
+        stored = self._recommenders.get(name)
+        spec = stored.spec
         serve, slices = spec.serve, spec.monitor.compiled()
         same = former is not None and (former.filter.serve, former.slices) == (serve, slices)
-        if former is not None and former.route == route and same:
-            return former
         known = dict(former.units) if former else {}
         units = {
             number: known.get(number) or load_unit(self._registry.get(name, number), self._artifacts, self._indexes)
             for number in sorted(route.named())
         }
         if former is not None and same:
-            return replace(former, route=route, units=units)
-        return Served(route, units, Filter(serve), Ordering(serve.order), slices)
+            return replace(former, route=route, units=units, spec=stored.generation)
+        return Served(route, units, Filter(serve), Ordering(serve.order), slices, stored.generation)
 
     def _fault(self, what: str, consequence: str, error: Exception) -> None:
         said = f"{type(error).__name__}: {error}"

@@ -22,6 +22,8 @@ class Served:
     filter: Filter
     ordering: Ordering
     slices: Slices
+    spec: int = 0
+    """The generation of the spec that says so."""
 
 
 @dataclass(frozen=True, eq=False)

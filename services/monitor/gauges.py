@@ -10,8 +10,9 @@ from prometheus_client import Gauge
 
 from services.monitor.earnings import Earning, Earnings, Spread, VersionEarning
 from shared.domain.errors import EyasError
+from shared.domain.route import Route
 from shared.domain.slices import KNOWN, NEW
-from shared.ports import Clock, RecommenderStore, RouteStore
+from shared.ports import Activity, Clock, Newest, RecommenderStore, RouteStore
 from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -22,6 +23,7 @@ PLACES = 20
 """Of which the gauges say how often they are clicked."""
 SPREAD_EVERY = timedelta(seconds=30)
 """What was shown is read row by row, so it isn't looked at each time."""
+_NOTHING = Newest(None, None)
 
 Values = Mapping[Gauge, dict[tuple[str, ...], float]]
 _RATES: Mapping[Gauge, Callable[[Earning], float]] = {
@@ -44,19 +46,30 @@ _ALL = (*_RATES, *_OF_VARIANTS, *_OF_SLICES, metrics.CLICKS, metrics.COVERAGE, m
 
 
 class EarningsGauges:
-    def __init__(self, recommenders: RecommenderStore, routes: RouteStore, earnings: Earnings, clock: Clock) -> None:
+    def __init__(
+        self, recommenders: RecommenderStore, routes: RouteStore, earnings: Earnings, clock: Clock, activity: Activity | None = None
+    ) -> None:
+        """`activity` tells who can have earned nothing. None: everybody is looked at."""
         self._recommenders = recommenders
         self._routes = routes
         self._earnings = earnings
         self._clock = clock
         self._shown: dict[Gauge, set[tuple[str, ...]]] = {}
         self._spreads: dict[str, tuple[datetime, Mapping[int, Spread]]] = {}
+        self._activity = activity
+        self._spans: dict[str, tuple[int, timedelta]] = {}
+        """By generation of the spec, how far back what is measured reaches."""
         self._failing: set[str] = set()
 
     def export(self) -> None:
         """A recommender that can't be measured is said once, and doesn't stop the others."""
         values: Values = {gauge: {} for gauge in _ALL}
-        for name in self._routes.all():
+        specs = self._recommenders.heads()
+        newest = self._activity.newest() if self._activity is not None else {}
+        now = self._clock.now()
+        for name, route in self._routes.all().items():
+            if self._activity is not None and self._rests(name, route, specs.get(name, 0), newest.get(name, _NOTHING), now):
+                continue
             try:
                 self._measure(name, values)
                 self._failing.discard(name)
@@ -72,9 +85,19 @@ class EarningsGauges:
                 gauge.remove(*labels)
             self._shown[gauge] = set(found)
 
+    def _rests(self, name: str, route: Route, generation: int, newest: Newest, now: datetime) -> bool:
+        """Whether no version that its route has named lately has answered so lately that the gauges speak of it."""
+        known = self._spans.get(name)
+        if known is None or known[0] != generation or route.candidate is not None or route.since is None:
+            return False
+        since = now - known[1]
+        return route.since < since and (newest.answer is None or newest.answer < since)
+
     def _measure(self, name: str, values: Values) -> None:
-        spec = self._recommenders.get(name).spec
+        stored = self._recommenders.get(name)
+        spec = stored.spec
         rule, now = spec.retrain.kpi, self._clock.now()
+        self._spans[name] = stored.generation, (rule.window if rule else SHOWN) + spec.rollout.analysis.attribution
         known = self._spreads.get(name)
         anew = known is None or now - known[0] >= SPREAD_EVERY
         found = self._earnings.of(name, rule.window if rule else SHOWN, anew)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from services.monitor.drift import DriftLooks, HitLooks, Served
@@ -12,9 +13,11 @@ from shared.contracts.spec import RecommenderSpec
 from shared.domain.drift.reading import Look
 from shared.domain.errors import EyasError
 from shared.ports import (
+    Activity,
     ArtifactStore,
     Clock,
     EventLog,
+    Newest,
     RecommenderStore,
     Registry,
     RouteStore,
@@ -40,7 +43,12 @@ class Monitor:
         sightings: Sightings,
         artifacts: ArtifactStore,
         clock: Clock,
+        activity: Activity | None = None,
     ) -> None:
+        """`activity` tells of whom nothing new is known, so that nothing can have moved. None: everybody is looked at."""
+        self.activity = activity
+        self._looked: dict[str, tuple[object, set[tuple[str, str, str]]]] = {}
+        """What was known of each when its drift was looked at, and what was shown of it."""
         self._recommenders = recommenders
         self._routes = routes
         self._registry = registry
@@ -77,9 +85,21 @@ class Monitor:
     def export(self) -> None:
         """A recommender that can't be measured is said once, and doesn't stop the others."""
         drifts: set[tuple[str, str, str]] = set()
-        for name in self._routes.all():
+        routes, specs = self._routes.all(), self._recommenders.heads()
+        newest: Mapping[str, Newest] = self.activity.newest() if self.activity is not None else {}
+        if self.activity is None:
+            self._looked = {}
+        elif not self._looked.keys() <= routes.keys():
+            self._looked = {name: one for name, one in self._looked.items() if name in routes}
+        for name, route in routes.items():
+            told, known = self._looked.get(name), (route.generation, specs.get(name), newest.get(name))
+            if told is not None and told[0] == known:
+                drifts |= told[1]
+                continue
             try:
-                drifts |= self._export_drift(name)
+                shown = self._export_drift(name)
+                self._looked[name] = known, shown
+                drifts |= shown
                 self._failing.discard(name)
             except Exception as error:
                 if name not in self._failing:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 
 from services.store.catalogue import forget
 from services.store.columns import sound
+from services.store.marks import Kept, raise_mark
 from services.store.tables import recommender_history, recommenders, resources, route_history, routes
 from services.store.turns import take_turn
 from shared.contracts.spec import RecommenderSpec
@@ -28,6 +29,7 @@ class SqlRecommenders:
         self._engine = engine
         self._reads = engine.execution_options(read_only=True)
         self._unreadable: set[tuple[str, int]] = set()
+        self._heads = Kept(_heads)
 
     def put(self, spec: RecommenderSpec, now: datetime, actor: str, expected: Container[int] | None = None) -> Recommender:
         table = recommenders.c
@@ -51,6 +53,7 @@ class SqlRecommenders:
                 connection.execute(update(recommenders).where(table.name == spec.name).values(values))
             entry = {"name": spec.name, "generation": generation, "spec": spec.document(), "at": now, "actor": actor}
             connection.execute(insert(recommender_history).values(entry))
+            raise_mark(connection)
         return Recommender(spec.name, generation, spec, created_at, now)
 
     def get(self, name: str) -> Recommender:
@@ -67,6 +70,10 @@ class SqlRecommenders:
             rows = connection.execute(living.order_by(recommenders.c.name)).all()
         return [found for found in map(self._readable, rows) if found is not None]
 
+    def heads(self) -> Mapping[str, int]:
+        with self._reads.connect() as connection:
+            return self._heads.of(connection)
+
     def delete(self, name: str, now: datetime) -> None:
         """One transaction. Who starts a run or changes the route holds the row shared, so one of the two sees the other."""
         with self._engine.begin() as connection:
@@ -82,6 +89,7 @@ class SqlRecommenders:
             connection.execute(delete(routes).where(routes.c.recommender == name))
             forget(connection, name)
             connection.execute(update(recommenders).where(recommenders.c.name == name).values(deleted_at=now))
+            raise_mark(connection)
 
     def _readable(self, row: Row[Any]) -> Recommender | None:
         """None where the stored spec can't be read, which is said once of each generation."""
@@ -92,6 +100,11 @@ class SqlRecommenders:
                 self._unreadable.add((row.name, row.generation))
                 log.error("recommender '%s' is left out until its spec is applied again: %s", row.name, error)
             return None
+
+
+def _heads(connection: Connection) -> Mapping[str, int]:
+    living = select(recommenders.c.name, recommenders.c.generation).where(recommenders.c.deleted_at.is_(None))
+    return {row.name: row.generation for row in connection.execute(living.order_by(recommenders.c.name))}
 
 
 def _refuse_busy(connection: Connection, name: str) -> None:

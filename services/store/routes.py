@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, delete, func, ins
 from sqlalchemy.exc import IntegrityError
 
 from services.store.living import refuse_deleted
+from services.store.marks import Kept, raise_mark
 from services.store.registry import refuse_collected
 from services.store.resources import demand_unchanged
 from services.store.tables import collected_versions, gateways, recommenders, route_history, routes
@@ -31,6 +32,7 @@ class SqlRoutes:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._reads = engine.execution_options(read_only=True)
+        self._all = Kept(_all)
 
     def get(self, recommender: str) -> Route | None:
         with self._reads.connect() as connection:
@@ -38,7 +40,7 @@ class SqlRoutes:
 
     def all(self) -> Mapping[str, Route]:
         with self._reads.connect() as connection:
-            return {row.recommender: _route(row) for row in connection.execute(select(routes).order_by(routes.c.recommender))}
+            return self._all.of(connection)
 
     def put(
         self, recommender: str, route: Route, now: datetime, actor: str, reason: str, during: Record[RolloutStatus] | None = None
@@ -61,6 +63,7 @@ class SqlRoutes:
                 connection.execute(update(routes).where(routes.c.recommender == recommender).values(_values(route)))
             entry = {"recommender": recommender, "actor": actor, "reason": reason, **_values(route)}
             connection.execute(insert(route_history).values(entry))
+            raise_mark(connection)
             return route
 
     def history(self, recommender: str, limit: int = 100, before: int | None = None) -> Sequence[RouteEntry]:
@@ -132,6 +135,10 @@ class SqlRoutes:
         with self._reads.connect() as connection:
             return {row.name: row.deleted_at for row in connection.execute(query.order_by(recommenders.c.name))}
 
+    def heard(self, gateway: str, now: datetime) -> bool:
+        with self._engine.begin() as connection:
+            return connection.execute(update(gateways).where(gateways.c.gateway == gateway).values(heard_at=now)).rowcount > 0
+
     def report(self, gateway: str, served: Mapping[str, int], now: datetime) -> None:
         values = {"served": dict(served), "heard_at": now}
         known = update(gateways).where(gateways.c.gateway == gateway).values(values)
@@ -151,6 +158,10 @@ class SqlRoutes:
         with self._reads.connect() as connection:
             rows = connection.execute(query).all()
         return {row.gateway: row.served.get(recommender, 0) if isinstance(row.served, dict) else 0 for row in rows}
+
+
+def _all(connection: Connection) -> Mapping[str, Route]:
+    return {row.recommender: _route(row) for row in connection.execute(select(routes).order_by(routes.c.recommender))}
 
 
 def _present(connection: Connection, recommender: str) -> Route | None:

@@ -206,6 +206,14 @@ catalogues = Table(
     Column("cleared", BigInteger, nullable=False),
 )
 
+# What rises with every change of what is read whole, many times a second.
+marks = Table(
+    "marks",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)
+
 # Tokens of the API: only their digests are kept.
 tokens = Table(
     "tokens",

@@ -26,6 +26,7 @@ from services.control.turns import Turns, Turnstile
 from services.gateway import Gateway, Stores
 from services.home import Home
 from services.index.opening import OpenIndexes
+from services.monitor.activity import Sighted
 from services.monitor.earnings import Earnings
 from services.monitor.gauges import EarningsGauges
 from services.monitor.routes import RouteGauges
@@ -75,9 +76,11 @@ class Platform:
         executor = parts.executor(settings, home, state, undo)
         clock = state.clock
         earnings = Earnings(state.recommenders, state.registry, state.artifacts, state.kpis, clock)
-        gauges = EarningsGauges(state.recommenders, state.routes, earnings, clock)
+        activity = Sighted(state.routes, state.sightings)
+        gauges = EarningsGauges(state.recommenders, state.routes, earnings, clock, activity)
         changes = RouteGauges(state.routes, state.rollouts)
-        monitor = Monitor(state.recommenders, state.routes, state.registry, state.events, state.sightings, state.artifacts, clock)
+        seen = (state.events, state.sightings, state.artifacts)
+        monitor = Monitor(state.recommenders, state.routes, state.registry, *seen, clock, activity)
         replica = self._replica(settings, state, undo)
         term = functools.partial(replica.term, "serving") if replica else None
         placement = Placement(state.routes, state.rollouts, state.registry, server, clock, warmth(state.recommenders), term)
@@ -94,17 +97,18 @@ class Platform:
         sources = Sources(state.kpis, state.mirrors)
         rollouts = Rollouts(state.rollouts, state.routes, state.registry, server, sources, placement, clock, values)
         lines = Lines(state.registry, state.runs, state.routes)
-        retrainers = Retrainers(state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes, monitor, lines, clock)
+        kept = (state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes)
+        retrainers = Retrainers(*kept, monitor, lines, clock)
         steps: list[Callable[[], object]] = [
             # Who places versions also leads the rollouts: it alone knows what was placed.
             *_by_one(replica, "serving", server.ensure_running, Reconciler(rollouts, clock).tick, _then(placement.tick, server.vouch)),
-            retrainers.ensure,
-            Reconciler(retrainers, clock, replica).tick,
         ]
         control = Loop("control", steps, 0.2)
         # A stage that ends slowly holds up no rollout and no placement.
         working = Loop("runs", [Reconciler(runs, clock, replica).tick], 0.2)
-        self._loops += [control, working, Loop("monitor", [changes.export, monitor.export, gauges.export, placement.export], 2.0)]
+        # Nor do retrainers, which are as many as there are recommenders.
+        watching = Loop("retrainers", [retrainers.ensure, Reconciler(retrainers, clock, replica).tick], 1.0)
+        self._loops += [control, working, watching, Loop("monitor", [changes.export, monitor.export, gauges.export, placement.export], 2.0)]
         self._loops.append(Loop("features", _by_one(replica, "features", values.step), 1.0))
         if state.joiner is not None:
             self._loops.append(Loop("events", [state.joiner.step], 0.05))
@@ -120,8 +124,8 @@ class Platform:
         self._waiting.append(state.missing)
 
         def wake() -> None:
-            control.wake()
-            working.wake()
+            for loop in (control, working, watching):
+                loop.wake()
 
         return Parts(
             recommenders=state.recommenders,

@@ -30,7 +30,7 @@ from shared.domain.triggers import (
 )
 from shared.domain.warmth import Mode, Past, Wish, choose
 
-_WATCH = timedelta(seconds=1)
+WATCH = timedelta(seconds=1)
 _REST = timedelta(seconds=5)
 KEPT_FIRINGS = 200
 KEPT_ALERTS = 100
@@ -69,18 +69,18 @@ RetrainerDecision = Decision[RetrainerStatus, StartRun]
 
 def decide(name: str, status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> RetrainerDecision:
     if status.state == "retired":
-        return Decision(replace(status, state="watching", reason="a recommender has this name again"), (), _WATCH)
+        return Decision(replace(status, state="watching", reason="a recommender has this name again"), (), WATCH)
     if status.state == "retraining" and seen.ended is not None:
-        return Decision(_ended(status, seen, plan, now), (), _WATCH)
+        return Decision(_ended(status, seen, plan, now), (), WATCH)
     if status.state == "cooling" and status.until is not None and now >= status.until:
         following = replace(status, state="watching", reason="the cooldown is over", until=None, run=None)
-        return Decision(following, requeue_after=_WATCH)
+        return Decision(following, requeue_after=WATCH)
     status = _looked(_adopted(status, seen, plan, now), seen, plan)
     over = _over(status, seen, plan, now)
     if over is not None:
-        return Decision(over, requeue_after=_WATCH)
+        return Decision(over, requeue_after=WATCH)
     if seen.request is not None and seen.request.verb == "alert" and seen.request.key in status.alerts:  # delivered again
-        return Decision(status, requeue_after=_WATCH, consumes_request=True, note=f"{seen.request.said()}: it has had its retraining")
+        return Decision(status, requeue_after=WATCH, consumes_request=True, note=f"{seen.request.said()}: it has had its retraining")
     found = findings(status, seen, plan, now)
     due = _due(found, status, seen, plan)
     for one in due:
@@ -214,7 +214,7 @@ def _alert(status: RetrainerStatus, one: Finding, plan: RetrainPlan, now: dateti
     others = tuple(held for held in _lasting(status) if held.trigger != one.trigger)
     by = _fruitless(status)  # it is said here: the next look finds nothing new in it
     following = replace(following, held=(*others, Held(one.trigger, one.said, by, now)))
-    return Decision(following, requeue_after=_WATCH, consumes_request=one.trigger == "alert")
+    return Decision(following, requeue_after=WATCH, consumes_request=one.trigger == "alert")
 
 
 def _fire(
@@ -239,7 +239,7 @@ def _fire(
     )
     mode, why = chosen(one.mode, seen, plan)
     said = f"{one.said}; {why}" if why else one.said
-    return Decision(replace(following, reason=said), (StartRun(mode, said, number, one.trigger),), _WATCH, consumes_request=asked)
+    return Decision(replace(following, reason=said), (StartRun(mode, said, number, one.trigger),), WATCH, consumes_request=asked)
 
 
 def _held_back(
@@ -271,7 +271,7 @@ def _held_back(
     if status.state == "watching":
         reason = note or (reason if after else "" if before else reason)
     following = replace(status, reason=reason, settled=settled, held=tuple(after.values()))
-    return Decision(following, requeue_after=_WATCH, consumes_request=consumes, note=note)
+    return Decision(following, requeue_after=WATCH, consumes_request=consumes, note=note)
 
 
 def _lasting(status: RetrainerStatus) -> tuple[Held, ...]:

@@ -6,12 +6,12 @@ suite a port and a fake that passes it. A port is here when something calls it.
 
 from shared.ports.access import Answer, Answers, Audited, AuditLog, TokenStore
 from shared.ports.clock import Clock
-from shared.ports.events import EventDays, EventLog, HitRate, KpiSource, Like, Scored, Sightings
+from shared.ports.events import EventDays, EventLog, HitRate, KpiSource, Like, Newest, Scored, Sightings
 from shared.ports.features import Catalogue, CatalogueHead, CatalogueItem, FeatureHistory, FeatureStore, Found
 from shared.ports.registry import DataSource, Recommender, RecommenderStore, Registry, RouteEntry, RouteStore, StageOutputs, Version
 from shared.ports.retention import Attic, Discarded, Leftovers, Pin, Shelf, Stored
 from shared.ports.serving import CandidateIndex, Indexes, Mirrors, ModelServer, Scorer, ServedUnit, ServerInfo, ServerReplica, Taken
-from shared.ports.signals import Signals, SignalSource
+from shared.ports.signals import Activity, Signals, SignalSource
 from shared.ports.stages import ArtifactStore, Executor
 from shared.ports.state import (
     REPLICAS,
@@ -28,6 +28,7 @@ from shared.ports.state import (
 
 __all__ = [
     "REPLICAS",
+    "Activity",
     "Answer",
     "Answers",
     "ArtifactStore",
@@ -57,6 +58,7 @@ __all__ = [
     "Like",
     "Mirrors",
     "ModelServer",
+    "Newest",
     "Pin",
     "Recommender",
     "RecommenderStore",

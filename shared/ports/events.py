@@ -124,6 +124,18 @@ class Scored:
     at: datetime
 
 
+@dataclass(frozen=True)
+class Newest:
+    """When the newest answer of a version was given, and when the newest thing happened that users of its recommender did."""
+
+    answer: datetime | None
+    event: datetime | None
+
+    @property
+    def at(self) -> datetime | None:
+        return max((one for one in (self.answer, self.event) if one is not None), default=None)
+
+
 class Sightings(Protocol):
     """What drift is measured on. The first ones come oldest first, the newest ones newest first."""
 
@@ -138,3 +150,6 @@ class Sightings(Protocol):
     ) -> Mapping[int, Sample]:
         """What a version's own answers in [since, until) earned, by stretch of so much time from `since` on (0, 1, ...); a user's answers
         of one stretch are one observation. Stretches without an answer are left out."""
+
+    def newest(self, versions: Mapping[str, int]) -> Mapping[str, Newest]:
+        """Of many recommenders at once, each with one of its versions; one of which nothing is known is left out."""

@@ -36,6 +36,10 @@ class RecommenderStore(Protocol):
 
     def list(self) -> Sequence[Recommender]: ...
 
+    def heads(self) -> Mapping[str, int]:
+        """The generation of each, by name, those included whose spec can't be read; the same object while no route and no recommender
+        has changed. Not to be changed by who reads it."""
+
     def delete(self, name: str, now: datetime) -> None:
         """Takes it, and with it its route, from everybody's sight, in one step; one that is deleted stays so. Conflict while a run or a
         rollout of it is unfinished, and no such thing begins afterwards. Its histories stay, and its name may be taken again: its
@@ -117,7 +121,8 @@ class DataSource(Protocol):
 class RouteStore(Protocol):
     def get(self, recommender: str) -> Route | None: ...
 
-    def all(self) -> Mapping[str, Route]: ...
+    def all(self) -> Mapping[str, Route]:
+        """By name; the same object while no route and no recommender has changed. Not to be changed by who reads it."""
 
     def put(
         self, recommender: str, route: Route, now: datetime, actor: str, reason: str, during: Record[RolloutStatus] | None = None
@@ -146,6 +151,9 @@ class RouteStore(Protocol):
 
     def report(self, gateway: str, served: Mapping[str, int], now: datetime) -> None:
         """A gateway says which generation of each recommender it serves: its heartbeat."""
+
+    def heard(self, gateway: str, now: datetime) -> bool:
+        """The same heartbeat, of a gateway that serves what it said last; false where nothing is known of it: it has to report."""
 
     def reports(self, recommender: str, since: datetime) -> Mapping[str, int]:
         """The generation that each gateway heard from since then serves (0 where it serves none)."""

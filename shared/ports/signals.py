@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from shared.domain.drift.reading import Look
+from shared.ports.events import Newest
 
 
 @dataclass(frozen=True)
@@ -21,5 +23,14 @@ class Signals:
     """How many events have come since; counted up to what the spec's triggers ask for."""
 
 
+class Activity(Protocol):
+    def newest(self) -> Mapping[str, Newest]:
+        """Of the recommenders that serve, by their stable versions, a second old at most; the same object until it is asked for anew."""
+
+
 class SignalSource(Protocol):
+    @property
+    def activity(self) -> Activity | None:
+        """Who is used at all; None where nobody knows, and everybody has to be asked about."""
+
     def signals(self, recommender: str) -> Signals: ...

@@ -16,7 +16,7 @@ from shared.domain.errors import Invalid
 from shared.domain.spread import Showings
 from shared.domain.traffic import Mirror, Traffic
 from shared.domain.verdict import Sample
-from shared.ports import HitRate, Like, Scored, Taken
+from shared.ports import HitRate, Like, Newest, Scored, Taken
 
 _LOOKED = 2_000
 
@@ -191,6 +191,14 @@ class FakeEvents:
             hits = sum(self._hit(one.request_id, attribution) for one in answers)
             found[block] = _with(found.get(block, Sample()), len(answers), hits)
         return found
+
+    def newest(self, versions: Mapping[str, int]) -> Mapping[str, Newest]:
+        found = {}
+        for name, version in versions.items():
+            answers = [one.at for one in self.shown.values() if (one.recommender, one.version) == (name, version)]
+            events = [at for one, at, _ in self.done if one.recommender == name]
+            found[name] = Newest(max(answers, default=None), max(events, default=None))
+        return {name: one for name, one in found.items() if one.at is not None}
 
     # Looking
 

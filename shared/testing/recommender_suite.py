@@ -84,6 +84,21 @@ class RecommenderStoreSuite:
         last = max(made, key=lambda one: one.generation)
         assert store.get("films").spec == last.spec
 
+    def test_heads_say_each_generation_and_are_the_same_object_until_one_changes(self, store: RecommenderStore) -> None:
+        assert store.heads() == {}
+        store.put(spec("books"), NOW, "ada")
+        store.put(spec(), NOW, "ada")
+        found = store.heads()
+        assert found == {"books": 1, "films": 1}
+        store.put(spec(), NOW + SECOND, "ada")
+        assert store.heads() is found
+        store.put(spec(epochs=6), NOW + SECOND, "ada")
+        assert (store.heads(), found) == ({"books": 1, "films": 2}, {"books": 1, "films": 1})
+        store.delete("books", NOW + SECOND)
+        assert store.heads() == {"films": 2}
+        store.put(spec("books"), NOW + 2 * SECOND, "ada")
+        assert store.heads() == {"books": 2, "films": 2}
+
 
 class DeletionSuite:
     """A module provides `recommenders`, `rollouts` and `routes` on one database."""
@@ -100,6 +115,7 @@ class DeletionSuite:
             recommenders.get("films")
         assert recommenders.list() == [kept]
         assert (routes.get("films"), list(routes.all()), routes.previous("films")) == (None, ["books"], None)
+        assert list(recommenders.heads()) == ["books"]
         assert routes.closed() == {"films": NOW + SECOND}
         with pytest.raises(NotFound, match="music"):
             recommenders.delete("music", NOW)

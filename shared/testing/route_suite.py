@@ -41,6 +41,25 @@ class RouteStoreSuite:
         assert self.put(routes, Route(1, 2, 0.05, "s", 0), 9) == made
         assert self.put(routes, made, 9) == made == routes.get("films")
 
+    def test_all_of_them_are_the_same_object_until_one_changes(self, routes: RouteStore) -> None:
+        self.put(routes, Route(1), 0)
+        before = routes.all()
+        self.put(routes, Route(1), 1)
+        assert routes.all() is before
+        made = self.put(routes, Route(1, 2, 0.05, "s", 0), 2)
+        assert routes.all() == {"films": made}
+        routes.put("books", Route(1), NOW, "ada", "")
+        assert list(routes.all()) == ["books", "films"]
+        assert list(before) == ["films"], "whoever holds what was read holds it still"
+
+    def test_changes_that_race_are_all_seen_by_whoever_reads_meanwhile(self, routes: RouteStore) -> None:
+        def put_and_read(n: int) -> None:
+            made = routes.put(f"films-{n}", Route(n + 1), NOW, "ada", "")
+            assert routes.all()[f"films-{n}"] == made
+
+        at_once(THREADS, put_and_read)
+        assert len(routes.all()) == THREADS
+
     def test_generations_of_racing_changes_are_consecutive(self, routes: RouteStore) -> None:
         made = at_once(THREADS, lambda n: self.put(routes, Route(n + 1), n))
         assert sorted(one.generation for one in made) == list(range(1, THREADS + 1))
@@ -108,6 +127,13 @@ class RouteStoreSuite:
         assert routes.reports("books", NOW + SECOND) == {"gate-b": 0, "gate-c": 0}
         routes.report("gate-b", {"films": 3}, NOW + 2 * SECOND)
         assert routes.reports("films", NOW + 2 * SECOND) == {"gate-b": 3}
+
+    def test_a_gateway_that_serves_what_it_said_is_heard(self, routes: RouteStore) -> None:
+        assert not routes.heard("gate-a", NOW), "nothing is known of it"
+        assert routes.reports("films", NOW) == {}
+        routes.report("gate-a", {"films": 3}, NOW)
+        assert routes.heard("gate-a", NOW + SECOND)
+        assert routes.reports("films", NOW + SECOND) == {"gate-a": 3}
 
     def test_gateways_that_report_at_once_are_all_heard(self, routes: RouteStore) -> None:
         at_once(THREADS, lambda n: routes.report(f"gate-{n % 4}", {"films": 1}, NOW))

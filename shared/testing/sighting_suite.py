@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from shared.domain.verdict import Sample
-from shared.ports import EventLog, Like, Scored, Sightings
+from shared.ports import EventLog, Like, Newest, Scored, Sightings
 from shared.testing.event_suite import ATTRIBUTION, LATER, T0, did, like, minute, shown
 
 
@@ -20,6 +20,19 @@ class SightingsSuite:
         assert [one.item for one in sightings.likes("films", minute(1), 2, newest=True)] == [13, 12]
         assert len(sightings.likes("films", T0, 9, newest=True)) == 4
         assert sightings.likes("films", LATER, 9, newest=False) == []
+
+    def test_the_newest_of_many_is_one_question(self, log: EventLog, sightings: Sightings) -> None:
+        log.impressions([shown("a", minute(1)), shown("b", minute(3)), shown("c", minute(9), version=2)])
+        log.impressions([shown("d", minute(4), recommender="books"), shown("e", minute(5), recommender="music")])
+        like(log, did(at=minute(2), recommender="games"), did(at=minute(7), recommender="music"), did(at=minute(6), recommender="music"))
+        log.interactions([did(98, minute(8))], [False], ATTRIBUTION)
+        found = sightings.newest({"films": 1, "books": 2, "games": 1, "music": 1, "pages": 1})
+        assert found == {
+            "films": Newest(minute(3), minute(8)),
+            "games": Newest(None, minute(2)),
+            "music": Newest(minute(5), minute(7)),
+        }
+        assert sightings.newest({}) == {}
 
     def test_scores_are_those_of_a_versions_own_answers(self, log: EventLog, sightings: Sightings) -> None:
         log.impressions(

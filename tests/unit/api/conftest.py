@@ -177,6 +177,9 @@ class Recommenders:
     def list(self):
         return list(self.rows.values())
 
+    def heads(self):
+        return {name: one.generation for name, one in self.rows.items()}
+
     def delete(self, name, now):
         if name not in self.past:
             self.get(name)

@@ -8,8 +8,9 @@ import pytest
 from prometheus_client import REGISTRY
 
 from shared.domain.machine import Request
+from shared.domain.route import Route
 from shared.domain.triggers import RetrainerStatus
-from shared.ports import Signals
+from shared.ports import Newest, Signals
 from tests.drifting import fell, look
 from tests.unit.control.world import NAME, Death, Fate, Plane, World, spec
 
@@ -63,6 +64,75 @@ def test_while_nothing_moves_nothing_is_started(world: World, plane: Plane) -> N
     rounds(world, plane, 20)
     assert runs(world) == []
     assert status(world).state == "watching"
+
+
+class Used:
+    """When anything was last heard of the recommender."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Newest] = {}
+
+    def newest(self) -> dict[str, Newest]:
+        return self.known
+
+
+@pytest.fixture
+def quiet(world: World) -> Used:
+    """A version serves for an hour, and nobody has asked for anything."""
+    world.apply()
+    world.signals.activity = Used()
+    world.routes.put(NAME, Route(1), world.clock.now(), "ada", "")
+    world.clock.pass_by(hours=1)
+    world.signals.now = CALM
+    return world.signals.activity
+
+
+def looks_of(world: World, plane: Plane, seconds: int) -> int:
+    before = world.signals.asked
+    for _ in range(seconds):
+        plane.tick("retrainer")
+        world.clock.pass_by(seconds=1)
+    return world.signals.asked - before
+
+
+def test_a_recommender_that_nobody_uses_is_looked_at_seldom(world: World, quiet: Used) -> None:
+    plane = world.plane()
+    plane.ensure()
+    assert looks_of(world, plane, 1) == 1
+    assert looks_of(world, plane, 240) == 0
+    assert looks_of(world, plane, 600) in (2, 3)
+
+
+def test_it_is_looked_at_at_once_when_it_is_used_routed_specified_or_asked(world: World, quiet: Used) -> None:
+    plane = world.plane()
+    plane.ensure()
+    assert looks_of(world, plane, 9) == 1
+    quiet.known = {NAME: Newest(world.clock.now(), None)}
+    assert looks_of(world, plane, 2) == 2, "and again soon: it was used just now"
+    world.clock.pass_by(hours=2)
+    assert looks_of(world, plane, 9) == 1
+    world.routes.put(NAME, Route(2), world.clock.now(), "ada", "")
+    assert looks_of(world, plane, 2) == 2
+    world.clock.pass_by(hours=2)
+    assert looks_of(world, plane, 9) == 1
+    world.apply(retrain={"cooldown": "3h"})
+    assert looks_of(world, plane, 2) == 2
+    world.clock.pass_by(hours=2)
+    assert looks_of(world, plane, 9) == 1
+    world.retrainers.ask(NAME, Request("retrain", "ada", ""), world.clock.now())
+    plane.tick("retrainer")
+    assert runs(world) == [FIRST]
+
+
+def test_no_due_time_is_slept_through(world: World, quiet: Used) -> None:
+    world.apply(retrain={"schedule": "0 15 * * *"})
+    plane = world.plane()
+    plane.ensure()
+    world.clock.time = world.clock.time.replace(hour=14, minute=58)
+    assert looks_of(world, plane, 119) <= 3
+    assert runs(world) == []
+    looks_of(world, plane, 3)
+    assert runs(world) == [FIRST]
 
 
 def test_while_nothing_serves_the_signals_are_not_even_read(world: World) -> None:

@@ -51,7 +51,7 @@ from shared.domain.run import Job, RunStatus
 from shared.domain.traffic import Mirror
 from shared.domain.triggers import RetrainerStatus
 from shared.launch import Terms, new_run, retry_run
-from shared.ports import HistoryEntry, ModelServer, Record, Signals, Version
+from shared.ports import Activity, HistoryEntry, ModelServer, Record, Signals, Version
 from shared.testing.fake_features import FakeFeatureHistory
 from shared.testing.fakes import FakeExecutor, FakeModelServer
 
@@ -227,6 +227,8 @@ class Data:
 
 class Says:
     """A source of signals that says what it is told to."""
+
+    activity: Activity | None = None
 
     def __init__(self) -> None:
         self.now = Signals()

@@ -71,6 +71,9 @@ class World:
         self.said: list[str] = []
         self.routes: dict[str, object] = {}
         self.specs = {"m": spec()}
+        self.generations: dict[str, list[object]] = {}
+        self.told_routes: dict[str, object] = {}
+        self.told_heads: dict[str, int] = {}
         self.versions: dict[tuple[str, int], Version] = {}
         self.store_fails = False
         self.reported: list[tuple[datetime, dict[str, int]]] = []
@@ -116,7 +119,25 @@ class World:
     def all(self):
         if self.store_fails:
             raise Unavailable("the store is away")
-        return dict(self.routes)
+        if self.told_routes != self.routes:
+            self.told_routes = dict(self.routes)
+        return self.told_routes
+
+    def heads(self):
+        """A generation for each thing that a spec has ever said."""
+        found = {}
+        for name, one in self.specs.items():
+            said = self.generations.setdefault(name, [])
+            if one not in said:
+                said.append(one)
+            found[name] = said.index(one) + 1
+        if self.told_heads != found:
+            self.told_heads = found
+        return self.told_heads
+
+    def heard(self, gateway, now):
+        """Nothing is known of any: each reports."""
+        return False
 
     def report(self, gateway, served, now):
         self.said.append(f"report {dict(served)}")
@@ -131,7 +152,7 @@ class World:
             raise Unavailable("the store is away")
         if name not in self.specs:
             raise NotFound(f"no recommender is called '{name}'")
-        return Recommender(name, 1, self.specs[name], NOW, NOW)
+        return Recommender(name, self.heads()[name], self.specs[name], NOW, NOW)
 
     # ModelServer
     def score(self, name, number, feed, patience=None):

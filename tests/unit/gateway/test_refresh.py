@@ -26,6 +26,31 @@ def test_a_pass_that_finds_nothing_new_loads_and_reports_nothing(world):
     assert (len(world.reported), world.artifacts.reads) == (1, reads)
 
 
+def test_while_nothing_changes_no_spec_is_read_and_the_heartbeat_says_nothing_else(world, monkeypatch):
+    gateway = world.gateway()
+    world.routes["m"] = Route(1, generation=1)
+    gateway.refresh()
+    asked, heard = [], []
+    monkeypatch.setattr(world, "get", lambda *given: asked.append(given))
+    monkeypatch.setattr(world, "heard", lambda gateway, now: heard.append(now) or True)
+    for _ in range(50):
+        world.clock.pass_by(seconds=0.1)
+        gateway.refresh()
+    assert (asked, len(world.reported)) == ([], 1)
+    assert 9 <= len(heard) <= 10
+
+
+def test_a_spec_that_changes_is_heard_at_the_next_pass(world):
+    world.routes["m"] = Route(1, generation=1)
+    gateway = world.gateway()
+    gateway.refresh()
+    assert not gateway._loader.snapshot.served["m"].slices.conditions
+    changed = world.specs["m"].model_dump(mode="json", by_alias=True) | {"monitor": {"slices": {"young": "user.age < 30"}}}
+    world.specs["m"] = type(world.specs["m"]).model_validate(changed)
+    gateway.refresh()
+    assert list(gateway._loader.snapshot.served["m"].slices.conditions) == ["young"]
+
+
 def test_the_report_is_repeated_as_a_heartbeat_even_where_nothing_serves(world):
     gateway = world.gateway()
     for _ in range(3):

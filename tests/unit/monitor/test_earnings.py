@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from services.monitor.activity import Sighted
 from services.monitor.catalogues import CatalogueSizes
 from services.monitor.earnings import Earnings, Spread
 from services.monitor.gauges import SPREAD_EVERY, EarningsGauges
@@ -87,6 +88,28 @@ def test_a_recommender_that_cannot_be_measured_is_said_once_and_stops_no_other(
     for _ in range(3):
         gauges.export()
     assert len([one for one in caplog.records if one.levelname == "ERROR"]) == 1
+
+
+def test_one_that_has_answered_nothing_lately_costs_no_question_and_is_shown_again_when_it_answers(
+    world: World, earnings: Earnings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gauges = EarningsGauges(world.recommenders, world.routes, earnings, world.clock, Sighted(world.routes, world.sightings, fresh=0))
+    world.clock.pass_by(hours=2)
+    gauges.export()
+    asked: list[str] = []
+    parts = world.kpis.parts
+    monkeypatch.setattr(world.kpis, "parts", lambda *given: asked.append(given[0]) or parts(*given))
+    for _ in range(5):
+        gauges.export()
+    assert asked == []
+    answer(world, "a", {"kind": "click"})
+    world.clock.time += ATTRIBUTION + timedelta(seconds=1)
+    gauges.export()
+    assert gauge("eyas_engagement") == 1
+    world.clock.pass_by(hours=1)
+    gauges.export()
+    assert gauge("eyas_engagement") is None
+    assert len(asked) == 1
 
 
 @pytest.fixture

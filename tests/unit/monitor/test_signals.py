@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from services.monitor.activity import Sighted
+from services.monitor.signals import Monitor
 from tests.unit.monitor.conftest import NAME, World
 
 KPI: dict[str, Any] = {"kpi": {"hit_rate": "-10%", "window": "1h", "min_answers": 50}}
@@ -53,3 +55,25 @@ def test_a_count_stands_for_a_moment(world: World) -> None:
         world.monitor.signals(NAME)
         world.clock.pass_by(seconds=1)
     assert len(asked) == 3
+
+
+@pytest.mark.requirement("G-13")
+def test_drift_is_not_looked_at_again_before_anything_new_is_known(serving: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    activity = Sighted(serving.routes, serving.sightings, fresh=0)
+    stores = (serving.recommenders, serving.routes, serving.registry, serving.events, serving.sightings, serving.artifacts)
+    monitor = Monitor(*stores, serving.clock, activity)
+    asked: list[str] = []
+    likes = serving.sightings.likes
+    monkeypatch.setattr(serving.sightings, "likes", lambda *given, **more: asked.append(given[0]) or likes(*given, **more))
+    for _ in range(5):
+        monitor.export()
+    assert asked == [NAME]
+    serving.clock.pass_by(seconds=1)
+    serving.answer(1, 10, hits=10)
+    for _ in range(5):
+        monitor.export()
+    assert asked == [NAME, NAME]
+    serving.apply({"drift": {"psi": 0.5}})
+    for _ in range(5):
+        monitor.export()
+    assert asked == [NAME, NAME, NAME]
