@@ -115,7 +115,8 @@ def materialised(store: FeatureStore, folder: Path, users: int) -> Iterator[Row]
     artifacts = FsspecArtifacts(str(folder / "artifacts"))
     files = {name: artifacts.put(path) for name, path in published(folder, users).items()}
     registry = SimpleNamespace(get=lambda *_: SimpleNamespace(files=files))
-    recommenders = SimpleNamespace(get=lambda _: SimpleNamespace(spec=SimpleNamespace(serve=Serve())))
+    spec = SimpleNamespace(serve=Serve())
+    recommenders = SimpleNamespace(get=lambda _: SimpleNamespace(spec=spec), heads=lambda: {"bench": 1})
     clock = SimpleNamespace(now=lambda: NOW)
     known: Any = (registry, artifacts, recommenders, (store, FakeFeatureHistory()), clock)
     made = Materialiser(lambda: {"bench": frozenset({2})}, *known)

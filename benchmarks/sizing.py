@@ -33,7 +33,7 @@ VERSIONS = 2
 TRITON_MIB = 230.0
 ROW_BYTES = 128.0
 """Of a user's or an item's row in a served unit: 32 numbers."""
-ANSWER_BYTES, EVENT_BYTES, VALUE_BYTES = 1_000.0, 800.0, 320.0
+ANSWER_BYTES, EVENT_BYTES, VALUE_BYTES = 640.0, 550.0, 300.0
 """On PostgreSQL's disk with indexes: an answer of ten items, what a user did, a user's row of six values."""
 COMPACT_ANSWER, COMPACT_EVENT = 6.4, 6.8
 """The same in Parquet by day."""
@@ -47,7 +47,8 @@ INDEX_S = 20.0e-6
 """An item."""
 KPI_US, LOOKS = 1.1, 0.5
 """CPU of an answer in the window of five minutes, and looks a second."""
-SERIES_ASKED, SERIES_IDLE, SERIES_BYTES = 150.0, 8.0, 3_500.0
+SERIES, SERIES_BYTES = 110.0, 3_500.0
+"""Of a recommender that is asked: one that isn't has four."""
 MOST_GIB, MOST_EVENTS = 64.0, 40_000.0
 """Of one machine, and of one database: beyond, the answer of this script is that it doesn't fit."""
 
@@ -166,10 +167,10 @@ def _training(load: Load) -> Part:
 
 
 def _control(load: Load) -> Part:
-    series = load.recommenders * SERIES_ASKED
+    series = load.recommenders * SERIES
     joiners = max(1, math.ceil(load.requests * (1 + load.actions) / JOINER / BUSY)) if many(load) else 1
-    cores = joiners if many(load) and load.requests * (1 + load.actions) >= 0.6 * EMBEDDED else 0.2
     replicas = 2 if many(load) else 1
+    cores = max(joiners / replicas, 0.2) if many(load) and load.requests * (1 + load.actions) >= 0.6 * EMBEDDED else 0.2
     return Part("control plane, monitor", f"{series:,.0f} series of metrics", replicas, cores, 0.3 + series * SERIES_BYTES / GIB)
 
 

@@ -209,15 +209,8 @@ class Materialiser:
         return {name for name, _ in self._history.views()}
 
     def _gone(self, names: Iterable[str]) -> set[str]:
-        found = set()
-        for name in names:
-            try:
-                self._recommenders.get(name)
-            except NotFound:
-                found.add(name)
-            except Unreadable:
-                continue
-        return found
+        living = self._recommenders.heads()
+        return {name for name in names if name not in living}
 
     def _trim(self, recommenders: Iterable[str]) -> None:
         now = self._clock.now()

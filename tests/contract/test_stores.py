@@ -355,7 +355,7 @@ class TestSqlDeletion(DeletionSuite):
                     raise RuntimeError("killed")
 
         event.listen(engine, "before_cursor_execute", die)
-        writes = 5
+        writes = 6
         for at in range(writes):
             left = at
             with pytest.raises(RuntimeError, match="killed"):
