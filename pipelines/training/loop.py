@@ -22,7 +22,7 @@ from pipelines.inputs.batches import Batch, Place
 from pipelines.training.keeping import BEST, Keeping, load_state, save_state
 from pipelines.training.losses import Losses
 from pipelines.training.report import Epoch, Report
-from pipelines.training.step import State, Step
+from pipelines.training.step import ReadsTogether, State, Step
 from pipelines.training.together import ALONE, Together
 from pipelines.training.validation import Validation, said
 from shared.contracts.models import Training
@@ -88,7 +88,7 @@ class Loop:
         which = [batches.batch_size, self._rows, batches.fingerprint]
         self._keeping = keeping if keeping is None else keeping.resting_on(batches=which)
         self._steps = -(-self._rows // batches.batch_size)
-        self._place, self._losses = Place(), Losses(training)
+        self._place, self._losses = Place(), Losses(training, step.read) if isinstance(step, ReadsTogether) else Losses(training)
         self._epochs: list[Epoch] = []
         self._best: Best | None = None
         self._metric: str = training.compared_by

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,11 +22,16 @@ _LEAST = 0.1
 """What began lower is taken to have begun there: twice almost nothing is not far."""
 
 
+def one_by_one(losses: Sequence[Any]) -> list[float]:
+    return [float(one) for one in losses]
+
+
 @dataclass
 class Losses:
     """Of one training, over all of its epochs. `add` each step's loss; `settle` at an epoch's end, or before its mean is asked for."""
 
     training: Training
+    read: Callable[[Sequence[Any]], Sequence[float]] = one_by_one
     epoch: int = 1
     step: int = 0
     """Steps of this epoch that are read."""
@@ -69,9 +74,10 @@ class Losses:
         self.recent = deque(state["recent"], maxlen=RECENT)
 
     def _read(self, left: int) -> None:
-        while len(self._unread) > left:
-            loss, rows = self._unread.popleft()
-            self._check(float(loss), rows)
+        taken = [self._unread.popleft() for _ in range(len(self._unread) - left)]
+        if taken:
+            for value, (_, rows) in zip(self.read([loss for loss, _ in taken]), taken, strict=True):
+                self._check(value, rows)
 
     def _check(self, loss: float, rows: int) -> None:
         self.step += 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,3 +26,9 @@ class Step(Protocol):
 
     def restore(self, state: State) -> None:
         """What `state` gave, of this process or of another one that built the same."""
+
+
+@runtime_checkable
+class ReadsTogether(Protocol):
+    def read(self, losses: Sequence[Any]) -> list[float]:
+        """Of steps that were taken, in order: the device is waited for once."""

@@ -47,7 +47,7 @@ class LazyAdam:
         steps = slots["steps"] + 1.0
         moment = slots["moment"] + (gradient - slots["moment"]) * (1 - self._first)
         velocity = slots["velocity"] + (ops.square(gradient) - slots["velocity"]) * (1 - self._second)
-        rate = self._rate * ops.sqrt(1 - ops.power(self._second, steps)) / (1 - ops.power(self._first, steps))
+        rate = self._rate * ops.sqrt(1 - self._second**steps) / (1 - self._first**steps)
         moved = rows - moment * rate / (ops.sqrt(velocity) + self._least)
         return moved, {"moment": moment, "velocity": velocity, "steps": steps}
 

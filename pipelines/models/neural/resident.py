@@ -1,4 +1,4 @@
-"""A step on torch whose batches lie on the device: nothing of it goes by the host but what Keras' optimizer asks for.
+"""A step on torch whose batches lie on the device: nothing of it goes by the host, and no number of it comes from there (`on_torch`).
 
 Of a table that is small beside the batch every row is read, differentiated and written, and rows that the batch doesn't look up are left as
 they are by a mask: no row has to be found, and every shape is known before. Of a larger one the different rows are found on the device.
@@ -7,7 +7,7 @@ Either way each row moves as `optimizers` says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,12 @@ from pipelines.inputs.batches import Batch
 from pipelines.inputs.tables import Codes
 from pipelines.models.neural import plain
 from pipelines.models.neural.fused import Fused
+from pipelines.models.neural.network import Dropout
+from pipelines.models.neural.on_torch import Drawing, move, seed_device, unscale
+from pipelines.models.neural.operations import Learning, Served
+from pipelines.models.neural.scaling import Scale
 from pipelines.models.neural.step import NeuralStep
+from pipelines.training.step import State
 
 WHOLE = 4
 """A table is read as a whole if it has at most so many times the rows that a batch looks up in it."""
@@ -28,19 +33,48 @@ Tensor = Any
 class ResidentStep(NeuralStep):
     """Implements Step, of batches of tensors. What is looked at may be arrays, and is scored on the device, too."""
 
+    _taken = 0
+    """Steps, which the chance of each follows from."""
+
     def __call__(self, batch: Batch) -> Any:
         import torch
 
         self._plain, self._last, self._where = None, batch.columns, dict[int, Tensor]()
+        if self._draws:
+            seed_device(self.how.seed, 79, self._taken)
+        self._taken += 1
         with torch.no_grad():
             return self._step(*self._given(batch.columns), batch.labels)
 
-    def score(self, columns: Codes) -> NDArray[np.float32]:
+    def read(self, losses: Sequence[Any]) -> list[float]:
+        """Implements ReadsTogether."""
         import torch
 
+        found: list[float] = torch.stack(list(losses)).tolist()
+        return found
+
+    def score(self, columns: Codes) -> NDArray[np.float32]:
+        return np.asarray(self._on.array(self.scores(self._there(columns))))
+
+    def scores(self, columns: Mapping[str, Tensor], half: bool = False) -> Tensor:
+        """Of rows that lie on the device, left there. `half`: by layers as they are trained, in half precision if that is said."""
+        import torch
+        from keras import ops
+
+        dtype = self.how.dtype if half else None
         with torch.no_grad():
-            readings, numbers = self._given(self._there(columns))
-            return np.asarray(self._on.array(self._scored(readings, numbers)))
+            readings, numbers = self._given(columns, whole=True)
+            features = self._features(*self._looked_up(self._tables, readings), numbers)
+            given = {name: ops.cast(one, dtype) for name, one in features.items()} if dtype else features
+            logits = self.architecture.network.apply(Served(self._dense, self._moving, None, dtype), given)[:, 0].float()
+            return torch.sigmoid(logits) if self.architecture.output == "sigmoid" else logits
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        return super().state() | {"taken": np.array(self._taken)}
+
+    def _restore(self, state: State) -> None:
+        super()._restore(state)
+        self._taken = int(state["taken"])
 
     def apart(self, most: int = 4_096) -> float:
         if not self._last:
@@ -55,12 +89,19 @@ class ResidentStep(NeuralStep):
         device = next(iter(self._tables)).device
         return {name: torch.as_tensor(one).to(device) for name, one in columns.items()}
 
-    def _given(self, columns: Mapping[str, Any], rows: slice | None = None) -> tuple[Any, Any]:
-        return tuple(map(self._reading, self._fused, [columns] * len(self._fused))), {
+    @property
+    def _draws(self) -> bool:
+        return any(isinstance(one, Dropout) and one.rate for one in self.architecture.network.nodes)
+
+    def _learning(self) -> Learning:
+        return Drawing(self._dense, self._moving, None, self.how.dtype)
+
+    def _given(self, columns: Mapping[str, Any], rows: slice | None = None, whole: bool = False) -> tuple[Any, Any]:
+        return tuple(self._reading(one, columns, whole) for one in self._fused), {
             name: columns[name] for name, _ in self.architecture.numbers
         }
 
-    def _reading(self, fused: Fused, columns: Mapping[str, Tensor]) -> Any:
+    def _reading(self, fused: Fused, columns: Mapping[str, Tensor], whole: bool) -> Any:
         """Rows (None: all of them), places of single columns, and lists."""
         import torch
 
@@ -68,7 +109,7 @@ class ResidentStep(NeuralStep):
         lists = [_values(columns[one.column], fused.start(one), one.pooling) for one in fused.lists]
         where = torch.cat([*single, *(values for values, *_ in lists)])
         many = sum(columns[one.column].numel() for one in fused.tables)
-        if fused.rows <= WHOLE * many:
+        if whole or fused.rows <= WHOLE * many:
             return None, torch.stack(single) if single else None, tuple(lists)
         rows, where = torch.unique(where, return_inverse=True)
         parts = where.split([*map(len, single), *(len(values) for values, *_ in lists)])
@@ -84,6 +125,13 @@ class ResidentStep(NeuralStep):
             return self._on.summed(whole, where, len(rows))
         self._where[at] = where
         return self._on.summed(whole, where, self._fused[at].rows)
+
+    def _unscaled(self, scale: Scale, loss: Any, by_row: Any, by_weight: Any) -> tuple[Any, Any, Any, Any]:
+        sound = unscale([*by_row, *by_weight], scale.variables[0].value)
+        return scale.unscaled([loss])[0], by_row, by_weight, sound
+
+    def _update_dense(self, gradients: Any, sound: Any) -> None:
+        move(self.how.optimizer, self._dense_optimizer, self.how.learning_rate, gradients, list(self._dense.values()), sound)
 
     def _update(self, at: int, rows: Any, values: Any, gradient: Any, sound: Any) -> None:
         import torch

@@ -45,16 +45,22 @@ class Scale:
     def unscaled(self, gradients: Sequence[Any]) -> list[Any]:
         return [one / self._value.value for one in gradients]
 
-    def follow(self, gradients: Sequence[Any]) -> Any:
-        """Whether all of them are numbers, and the scale for the next step."""
+    def sound(self, gradients: Sequence[Any]) -> Any:
+        """Whether all of them are numbers."""
         from keras import ops
 
-        sound = reduce(ops.logical_and, [ops.all(ops.isfinite(one)) for one in gradients])
-        self._skipped.assign(self._skipped.value + ops.where(sound, 0.0, 1.0))
+        return reduce(ops.logical_and, [ops.all(ops.isfinite(one)) for one in gradients])
+
+    def follow(self, sound: Any) -> None:
+        """The scale for the next step. No number of Python's becomes a tensor here: on a device each would be waited for."""
+        from keras import ops
+
+        taken = ops.cast(sound, "float32")
+        skipped = 1.0 - taken
+        self._skipped.assign(self._skipped.value + skipped)
         if self._dynamic:
-            value, steps = self._value.value, ops.where(sound, self._sound.value + 1.0, 0.0)
-            grows = steps >= EVERY
-            grown = ops.where(grows, ops.minimum(value * 2.0, MOST), value)
-            self._value.assign(ops.where(sound, grown, ops.maximum(value / 2.0, 1.0)))
-            self._sound.assign(ops.where(grows, 0.0, steps))
-        return sound
+            value, steps = self._value.value, (self._sound.value + 1.0) * taken
+            grown = steps >= EVERY
+            grows, halves = ops.cast(ops.logical_and(grown, value * 2.0 <= MOST), "float32"), skipped * ops.cast(value >= 2.0, "float32")
+            self._value.assign(value * (1.0 + grows) * (1.0 - 0.5 * halves))
+            self._sound.assign(steps * (1.0 - ops.cast(grown, "float32")))

@@ -204,15 +204,20 @@ class NeuralStep:
             by_weight, by_row = found[: len(by_weight)], found[len(by_weight) :]
         sound = None
         if self.scale is not None:
-            (loss,) = self.scale.unscaled([loss])
-            by_row, by_weight = self.scale.unscaled(by_row), self.scale.unscaled(by_weight)
-            sound = self.scale.follow([*by_row, *by_weight])
+            loss, by_row, by_weight, sound = self._unscaled(self.scale, loss, by_row, by_weight)
+            self.scale.follow(sound)
         self._update_dense(by_weight, sound)
         for path, value in moved.items():
             self._moving[path].assign(_kept(sound, value, self._moving[path].value))
         for at, (rows, _, _) in enumerate(readings):
             self._update(at, rows, read[at], by_row[at], sound)
         return loss
+
+    def _unscaled(self, scale: Scale, loss: Any, by_row: Any, by_weight: Any) -> tuple[Any, Any, Any, Any]:
+        """And whether all gradients are numbers."""
+        (loss,) = scale.unscaled([loss])
+        by_row, by_weight = scale.unscaled(by_row), scale.unscaled(by_weight)
+        return loss, by_row, by_weight, scale.sound([*by_row, *by_weight])
 
     def gathered(self, rows: Any) -> Any:
         """Implements Among."""

@@ -1,0 +1,84 @@
+"""What a step on torch does without Keras, so that it neither asks the device for a number nor gives it one: either waits for the device.
+
+Keras' dropout asks the device for its seed in each layer, where a compiler stops, too; its optimizers and a scaled loss make tensors of
+Python's numbers. Here the device's chance is seeded once a step, from what the host knows, and all weights move together, by the rules and
+in the variables of Keras' optimizers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pipelines.models.neural.operations import Learning
+from pipelines.models.neural.optimizers import Name
+
+Tensor = Any
+
+
+class Drawing(Learning):
+    """Its chance is the device's own."""
+
+    def dropout(self, rows: Any, rate: float) -> Any:
+        from torch.nn.functional import dropout
+
+        return dropout(rows, rate) if rate else rows
+
+
+def seed_device(*seed: int) -> None:
+    import torch
+
+    drawn = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> np.uint64(1)
+    torch.manual_seed(int(drawn))
+
+
+def move(name: Name, optimizer: Any, rate: float, gradients: Sequence[Tensor], variables: Sequence[Any], sound: Tensor | None) -> None:
+    """A step of Keras' optimizer of that name. `sound`: whether it is taken at all; None: it is."""
+    import torch
+
+    weights = [one.value for one in variables]
+    if sound is not None:
+        gradients = [torch.where(sound, one, torch.zeros_like(one)) for one in gradients]
+    optimizer.iterations.value.add_(1 if sound is None else sound.to(optimizer.iterations.value.dtype))
+    if name == "adam":
+        _adam(torch, optimizer, rate, gradients, weights, sound)
+    elif name == "adagrad":
+        sums = [one.value for one in optimizer._accumulators]
+        torch._foreach_addcmul_(sums, gradients, gradients)
+        root = torch._foreach_add(sums, optimizer.epsilon)
+        torch._foreach_sqrt_(root)
+        torch._foreach_addcdiv_(weights, gradients, root, value=-rate)
+    else:
+        torch._foreach_add_(weights, gradients, alpha=-rate)
+
+
+def _adam(torch: Any, optimizer: Any, rate: float, gradients: Sequence[Tensor], weights: Sequence[Tensor], sound: Tensor | None) -> None:
+    moments, velocities = ([one.value for one in some] for some in (optimizer._momentums, optimizer._velocities))
+    first, second, steps = optimizer.beta_1, optimizer.beta_2, optimizer.iterations.value.float().clamp(min=1)
+    scale = torch.sqrt(1 - second**steps) / (1 - first**steps) * rate
+    if sound is None:
+        torch._foreach_mul_(moments, first)
+        torch._foreach_mul_(velocities, second)
+    else:
+        taken = sound.float()
+        torch._foreach_mul_(moments, 1 - taken * (1 - first))
+        torch._foreach_mul_(velocities, 1 - taken * (1 - second))
+        scale = scale * taken
+    torch._foreach_add_(moments, gradients, alpha=1 - first)
+    torch._foreach_addcmul_(velocities, gradients, gradients, value=1 - second)
+    root = torch._foreach_sqrt(velocities)
+    torch._foreach_add_(root, optimizer.epsilon)
+    moved = torch._foreach_div(moments, root)
+    torch._foreach_mul_(moved, scale)
+    torch._foreach_sub_(weights, moved)
+
+
+def unscale(gradients: Sequence[Tensor], scale: Tensor) -> Tensor:
+    """Divides them in place. Whether all of them were numbers."""
+    import torch
+
+    broken = torch.zeros((), device=scale.device)
+    torch._amp_foreach_non_finite_check_and_unscale_(list(gradients), broken, scale.reciprocal())
+    return broken == 0
