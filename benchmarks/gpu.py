@@ -1,11 +1,15 @@
 """NeuMF at ml-20m's shape with all rows on the device that trains: items a second of training and of scoring, by precision and compiler.
 
     python -m benchmarks.gpu [--scale 1] [--steps 20] [--cases NAME ...]
+    python -m benchmarks.gpu --protocol [--scale 1] [--epochs 30] [--seeds 1] [--cases NAME ...]
 
 A synthetic twin: as many users, items and likes as ml-20m has, by a power law, four negatives for each, drawn on the device; 1,048,576 rows
 a step; products of 64, layers 256-256-128-64, dropout 0.5. It runs on the GPU that torch sees, or on the CPU, and says on which; `--scale
 0.001` makes users, items, likes and batch a thousandth, to see that it works. An item is a row, negatives among them. Beside stand the
 moved bytes of embeddings a second, and what a plain copy moves on the same device in the same run.
+
+`--protocol` trains for epochs on likes that can be learned, ranks held-out items after each, and does the same by a plain loop in torch
+beside it (`gpu_protocol`).
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from benchmarks import gpu_protocol
+from benchmarks.gpu_protocol import Machine
 from benchmarks.report import Row, publish
 from pipelines.inputs.batches import Batch
 from pipelines.models import neumf
@@ -38,7 +44,10 @@ CASES: dict[str, dict[str, Any]] = {
     "bfloat16": {"half": True},
     "float16, scale 128": {"half": True, "float16": True, "scale": 128.0},
     "float32, compiled": {"jit": True},
+    "float16, dynamic scale": {"half": True, "float16": True},
     "float16, scale 128, compiled": {"half": True, "float16": True, "scale": 128.0, "jit": True},
+    "float32, compiled, graphs": {"jit": "graphs"},
+    "float16, scale 128, compiled, graphs": {"half": True, "float16": True, "scale": 128.0, "jit": "graphs"},
 }
 PUBLISHED = {
     "training, mixed precision": 14.9e6,
@@ -54,18 +63,33 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--cases", nargs="*", choices=list(CASES), help="all, if not given")
+    parser.add_argument("--protocol", action="store_true", help="epochs and looks, beside a plain loop in torch")
+    parser.add_argument("--epochs", type=int, default=30, help="of the protocol; the first is left out of its speeds")
+    parser.add_argument("--seeds", type=int, default=1, help="of the protocol")
     said = parser.parse_args()
+    if said.protocol and said.epochs < 2:
+        parser.error("--epochs: the first epoch warms up and isn't measured: say 2 at least")
     framework = load_framework("torch")
     device = framework.table(np.zeros(1, np.float32)).device
     name, copies = device_name(device), [copied(device) for _ in range(said.runs)]
     _say(f"device: {name}; a copy moves {max(copies) / 1e9:.1f} GB/s")
     rows = [Row("the device", name, "a copy, read and written", "GB/s", [one / 1e9 for one in copies])]
+    missing, batch = {}, _of(BATCH, said.scale)
+    machine = Machine(device, copies, lambda: utilisation(device), bytes_of)
     for case in said.cases or CASES:
-        if CASES[case].get("jit") and (missing := framework.missing_compiler()):
-            _say(f"{case}: not measured: {missing}")
-            continue
-        rows += measured(framework, case, device, said.scale, said.steps, said.runs)
-    publish("gpu", rows, device=name, scale=said.scale, batch=_of(BATCH, said.scale), published_on_one_v100=PUBLISHED)
+        jit = CASES[case].get("jit", False)
+        if jit and (why := framework.missing_compiler(jit)):
+            missing[case] = why
+            _say(f"{case}: not measured: {why}")
+        elif said.protocol:
+            rows += gpu_protocol.measured(framework, machine, case, CASES[case], said.scale, batch, said.epochs, said.seeds, _say)
+        else:
+            rows += measured(framework, case, device, said.scale, said.steps, said.runs)
+    if not utilisation(device):
+        missing["utilisation"] = "neither NVML nor nvidia-smi tells of a GPU here"
+        _say(f"utilisation: not measured: {missing['utilisation']}")
+    name_of = "gpu-protocol" if said.protocol else "gpu"
+    publish(name_of, rows, device=name, scale=said.scale, batch=batch, not_measured=missing, published_on_one_v100=PUBLISHED)
     for what, value in PUBLISHED.items():
         _say(f"published of one V100, not ours: {what}: {value / 1e6:.1f} million items/s")
     return 0
@@ -163,8 +187,16 @@ def copied(device: Any) -> float:
 
 
 def utilisation(device: Any) -> list[float]:
-    tool = shutil.which("nvidia-smi")
-    if device.type != "cuda" or tool is None:
+    """Percent, by NVML where its bindings are, or by nvidia-smi; nothing where neither is."""
+    import torch
+
+    if device.type != "cuda":
+        return []
+    try:
+        return [float(torch.cuda.utilization(device))]
+    except (ImportError, RuntimeError):
+        tool = shutil.which("nvidia-smi")
+    if tool is None:
         return []
     asked = [tool, "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
     found = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603  what PATH has

@@ -20,6 +20,7 @@ from pipelines.loaders.memory import MEBIBYTE
 from pipelines.models.family import Task
 from pipelines.training.batch_size import BatchSize, batch_size
 from pipelines.training.loop import Loop
+from pipelines.training.on_device import looked_there
 from pipelines.training.ranking import rank_held
 from pipelines.training.report import Report
 from pipelines.training.soundness import check_memory, check_rows
@@ -109,17 +110,23 @@ def run(task: Task, wants: Wants, begin: Callable[[], S], together: Together = A
                 keys = task.popularity.items
                 ranking = rank_held(given.held, given.batches.path, task.history, keys, given.held.path.parent, step.score)
             look = Validation(given.held, step.score, ranking)
+            if training.resident:
+                look = looked_there(look, step, _device())
         startup = time.monotonic() - started
         report = Loop(step, batches, training, task.log, look, task.keeping, together=together).run()
     return Course(step, report, startup, given.size)
 
 
-def _resident(batches: Batches, task: Task) -> Batches:
+def _device() -> Any:
     import torch
 
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _resident(batches: Batches, task: Task) -> Batches:
     from pipelines.inputs.on_device import OnDevice
 
-    found = OnDevice.of(batches, torch.device("cuda" if torch.cuda.is_available() else "cpu"), task.rows)
+    found = OnDevice.of(batches, _device(), task.rows)
     size = found.rows.size
     task.log.info("%s rows lie on %s, with features of items and users %.1f MB", f"{len(found.rows.labels):,}", found.device, size / 1e6)
     return found

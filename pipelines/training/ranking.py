@@ -33,11 +33,16 @@ class Ranking:
     score: Callable[[Codes], NDArray[np.float32]]
 
     def __call__(self) -> dict[str, float]:
+        ranks = self.ranks()
+        return {name: rank_metric(name).of(ranks) for name in sorted(RANKED)}
+
+    def ranks(self) -> NDArray[np.float64]:
+        """Of each case, from 1."""
         scores = np.concatenate([self.score(batch.columns) for batch in self.batches.epoch(0)])
         liked = np.repeat(scores[self.starts], np.diff(np.append(self.starts, len(scores))))
         above, equal = (np.add.reduceat(found.astype(np.float64), self.starts) for found in (scores > liked, scores == liked))
-        ranks = 1 + above + (equal - 1) / 2  # the like is equal to itself; equal scores share their places
-        return {name: rank_metric(name).of(ranks) for name in sorted(RANKED)}
+        found: NDArray[np.float64] = 1 + above + (equal - 1) / 2  # the like is equal to itself; equal scores share their places
+        return found
 
 
 def rank_held(

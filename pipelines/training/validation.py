@@ -44,13 +44,18 @@ class Validation:
 
     def __call__(self) -> dict[str, float]:
         """Looks. There is no AUC where all rows are of one label, and no loss of scores that are no probabilities."""
-        found = [(batch.labels, self.score(batch.columns)) for batch in self.batches.epoch(0)]
-        labels, scores = (np.concatenate(one) for one in zip(*found, strict=True))
+        labels, scores = self.scored()
         right = np.clip(np.where(labels > 0, scores, 1 - scores).astype(np.float64), _LEAST, 1 - _LEAST)
         area = auc(labels > 0, scores)
         values = {} if scores.min() < 0 or scores.max() > 1 else {"loss": float(-np.log(right).mean())}
         values |= {} if area is None else {"auc": area}
         return values | (self.ranking() if self.ranking is not None else {})
+
+    def scored(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Labels and scores of all rows."""
+        found = [(batch.labels, self.score(batch.columns)) for batch in self.batches.epoch(0)]
+        labels, scores = (np.concatenate(one) for one in zip(*found, strict=True))
+        return labels, scores
 
 
 def said(values: Mapping[str, float]) -> str:

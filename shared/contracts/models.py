@@ -55,10 +55,11 @@ class Training(Strict):
         description="Whether all rows lie on the device that trains: read once, each epoch's order and its negatives drawn there, and "
         "batches gathered there. Needs `framework: torch`, and half of the device's memory to hold them.",
     )
-    compile: bool = Field(
+    compile: bool | Literal["graphs"] = Field(
         False,
         description="Whether layers and their gradients are compiled: by XLA on TensorFlow, by torch.compile on torch, which needs a C++ "
-        "compiler where the stage runs. JAX compiles every step anyhow.",
+        "compiler where the stage runs. JAX compiles every step anyhow. `graphs`: the compiled network's kernels are started together, by "
+        "CUDA graphs of torch.compile; needs `resident` and a GPU, and has not been run on one.",
     )
     validation: float = Field(
         0,
@@ -97,6 +98,13 @@ class Training(Strict):
             raise ValueError(f"expected true, false, 'bfloat16' or 'float16', got {value!r}")
         return value
 
+    @field_validator("compile", mode="before")
+    @classmethod
+    def _a_compiler(cls, value: Any) -> Any:
+        if not isinstance(value, bool) and value != "graphs":
+            raise ValueError(f"expected true, false or 'graphs', got {value!r}")
+        return value
+
     @field_validator("loss_scale", mode="before")
     @classmethod
     def _a_scale(cls, value: Any) -> Any:
@@ -111,6 +119,12 @@ class Training(Strict):
             raise ValueError("'loss_scale' has no effect: layers don't compute in float16: say mixed_precision: float16, or leave it out")
         if self.mixed_precision == "float16" and self.processes > 1:
             raise ValueError("mixed_precision: float16 has a scale that several processes don't share: say bfloat16, or processes: 1")
+        return self
+
+    @model_validator(mode="after")
+    def _graphs_what_stays(self) -> Training:
+        if self.compile == "graphs" and not self.resident:
+            raise ValueError("compile: graphs needs batches that lie on the device: say resident: true, or compile: true")
         return self
 
     @model_validator(mode="after")

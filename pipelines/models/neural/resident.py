@@ -7,7 +7,7 @@ Either way each row moves as `optimizers` says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ Tensor = Any
 class ResidentStep(NeuralStep):
     """Implements Step, of batches of tensors. What is looked at may be arrays, and is scored on the device, too."""
 
+    _moves: Callable[..., None] | None = None
     _taken = 0
     """Steps, which the chance of each follows from."""
 
@@ -141,10 +142,21 @@ class ResidentStep(NeuralStep):
             return
         read = torch.zeros((self._fused[at].rows, 1), dtype=torch.bool, device=values.device)
         read.index_fill_(0, self._where[at].long(), True)
-        if sound is not None:
-            read &= sound
-        moved, after = self._optimizer.step(values, gradient, self._slots[at])
-        for name, slot in self._slots[at].items():
+        self._whole()(read if sound is None else read & sound, values, gradient, self._slots[at])
+
+    def _whole(self) -> Callable[..., None]:
+        """Updates a whole table in place: compiled, it passes over it once."""
+        import torch
+
+        if self._moves is None:
+            self._moves = torch.compile(self._move_rows, dynamic=False) if self.how.jit else self._move_rows
+        return self._moves
+
+    def _move_rows(self, read: Tensor, values: Tensor, gradient: Tensor, slots: Mapping[str, Tensor]) -> None:
+        import torch
+
+        moved, after = self._optimizer.step(values, gradient, slots)
+        for name, slot in slots.items():
             slot.copy_(torch.where(read, after[name], slot))
         values.copy_(torch.where(read, moved, values))
 

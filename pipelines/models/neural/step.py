@@ -16,7 +16,7 @@ from pipelines.inputs.batches import Batch
 from pipelines.inputs.tables import Codes
 from pipelines.models.neural import plain
 from pipelines.models.neural.architecture import Architecture
-from pipelines.models.neural.frameworks import Framework, Held
+from pipelines.models.neural.frameworks import Framework, Held, Jit
 from pipelines.models.neural.fused import Fused, fuse
 from pipelines.models.neural.lookup import Reader, steady
 from pipelines.models.neural.losses import Logistic, Loss
@@ -41,8 +41,8 @@ class How:
     """Whether that is float16, by a scaled loss, and not bfloat16, which is as wide in its exponent as float32 and needs no scale."""
     scale: float | None = None
     """Of a loss by float16; None: by what the gradients bear."""
-    jit: bool = False
-    """Whether the network and its gradient are compiled."""
+    jit: Jit = False
+    """Whether the network and its gradient are compiled, and on the device what updates whole tables."""
     penalty: float = 0.0
     """Of each row's looked-up vectors: their squares count so much in the loss."""
     fused: bool = True

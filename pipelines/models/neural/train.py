@@ -55,8 +55,8 @@ def train_neural(
     def begun() -> NeuralStep:
         task.log.info("starting %s", {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}[task.model.framework])
         framework = load_framework(task.model.framework)
-        if task.model.train.compile and (missing := framework.missing_compiler()):
-            raise Invalid(f"model.train.compile: {missing}: leave it out, or give the stage an image that has one")
+        if task.model.train.compile and (missing := framework.missing_compiler(task.model.train.compile)):
+            raise Invalid(f"model.train.compile: {missing}")
         if shard is not None:
             check_engine()
         if group is not None:

@@ -13,6 +13,8 @@ from shared.domain.errors import Conflict, Invalid
 
 Name = Literal["tensorflow", "torch", "jax"]
 Tensor = Any
+Jit = bool | Literal["graphs"]
+"""Whether it is compiled; `graphs`: and its kernels started all at once, by a CUDA graph."""
 Pure = Callable[..., tuple[Tensor, Any]]
 """A loss of tensors, and what else comes of it."""
 
@@ -49,7 +51,7 @@ class Framework(Protocol):
     def summed(self, rows: Tensor, places: Tensor, count: Tensor) -> Tensor:
         """[count, width]: the sum of the rows that are of one place."""
 
-    def differentiated(self, function: Pure, weights: Sequence[Any], jit: bool) -> Callable[..., tuple[Tensor, Any, Any, Any]]:
+    def differentiated(self, function: Pure, weights: Sequence[Any], jit: Jit) -> Callable[..., tuple[Tensor, Any, Any, Any]]:
         """`function(blocks, *others)` as one that gives its loss, what else came of it, and its gradients by blocks and by variables."""
 
     def compiled(self, function: Callable[..., Tensor], like: Sequence[Any], held: Held) -> Callable[..., Tensor]:
@@ -59,8 +61,8 @@ class Framework(Protocol):
     def array(self, tensor: Tensor) -> Any:
         """A copy."""
 
-    def missing_compiler(self) -> str | None:
-        """Why it can't compile here."""
+    def missing_compiler(self, jit: Jit = True) -> str | None:
+        """Why it can't compile so here."""
 
 
 def load_framework(name: Name) -> Framework:

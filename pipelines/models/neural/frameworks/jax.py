@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.models.neural.frameworks import Held, Name, Pure, Tensor
+from pipelines.models.neural.frameworks import Held, Jit, Name, Pure, Tensor
 from pipelines.models.runtime import load_jax
 
 
@@ -56,7 +56,7 @@ class Jax:
     def summed(self, rows: Tensor, places: Tensor, count: Tensor) -> Tensor:
         return self._jax.ops.segment_sum(rows, places, count)
 
-    def differentiated(self, function: Pure, weights: Sequence[Any], jit: bool) -> Callable[..., tuple[Tensor, Any, Any, Any]]:
+    def differentiated(self, function: Pure, weights: Sequence[Any], jit: Jit) -> Callable[..., tuple[Tensor, Any, Any, Any]]:
         """`jit` or not: a step is compiled as a whole."""
 
         def both(blocks: Any, *others: Any) -> tuple[Tensor, Any, Any, Any]:
@@ -106,7 +106,7 @@ class Jax:
     def array(self, tensor: Tensor) -> Any:
         return np.array(_value(tensor))
 
-    def missing_compiler(self) -> str | None:
+    def missing_compiler(self, jit: Jit = True) -> str | None:
         return None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.models.neural.frameworks import Held, Name, Pure, Tensor
+from pipelines.models.neural.frameworks import Held, Jit, Name, Pure, Tensor
 from pipelines.models.runtime import load_keras
 
 
@@ -42,7 +42,7 @@ class TensorFlow:
     def summed(self, rows: Tensor, places: Tensor, count: Tensor) -> Tensor:
         return self._tf.math.unsorted_segment_sum(rows, places, count)
 
-    def differentiated(self, function: Pure, weights: Sequence[Any], jit: bool) -> Callable[..., tuple[Tensor, Any, Any, Any]]:
+    def differentiated(self, function: Pure, weights: Sequence[Any], jit: Jit) -> Callable[..., tuple[Tensor, Any, Any, Any]]:
         tf = self._tf
 
         def both(blocks: Any, *others: Any) -> tuple[Tensor, Any, Any, Any]:
@@ -66,5 +66,5 @@ class TensorFlow:
     def array(self, tensor: Tensor) -> Any:
         return np.array(tensor.numpy())
 
-    def missing_compiler(self) -> str | None:
+    def missing_compiler(self, jit: Jit = True) -> str | None:
         return None

@@ -1,4 +1,8 @@
-"""A step on torch: eager, or with its network compiled."""
+"""A step on torch: eager, or with its network compiled, and then its kernels in a CUDA graph.
+
+Graphs are torch.compile's own (`mode="reduce-overhead"`): it records one for each shape, and none without CUDA. What a graph gives lies
+where its next run writes; so what outlives a step is copied.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.models.neural.frameworks import Held, Name, Pure, Tensor
+from pipelines.models.neural.frameworks import Held, Jit, Name, Pure, Tensor
 from pipelines.models.runtime import load_torch
 
 
@@ -43,17 +47,22 @@ class Torch:
     def summed(self, rows: Tensor, places: Tensor, count: Tensor) -> Tensor:
         return self._torch.ops.aten.embedding_dense_backward(rows, places, int(count), -1, False)
 
-    def differentiated(self, function: Pure, weights: Sequence[Any], jit: bool) -> Callable[..., tuple[Tensor, Any, Any, Any]]:
-        torch = self._torch
-        run = torch.compile(function) if jit else function
+    def differentiated(self, function: Pure, weights: Sequence[Any], jit: Jit) -> Callable[..., tuple[Tensor, Any, Any, Any]]:
+        torch, graphs = self._torch, jit == "graphs"
+        run = function
+        if jit:
+            run = torch.compile(function, mode="reduce-overhead", dynamic=False) if graphs else torch.compile(function)
 
         def both(blocks: Sequence[Any], *others: Any) -> tuple[Tensor, Any, Any, Any]:
             values = [one.value for one in weights]
+            if graphs:
+                torch.compiler.cudagraph_mark_step_begin()
             with torch.enable_grad():
                 leaves = [one.detach().requires_grad_() for one in blocks]
                 loss, more = run(leaves, *others)
                 found = torch.autograd.grad(loss, [*leaves, *values])
-            return loss.detach(), {name: one.detach() for name, one in more.items()}, found[: len(leaves)], found[len(leaves) :]
+            kept = loss.detach().clone() if graphs else loss.detach()
+            return kept, {name: one.detach() for name, one in more.items()}, found[: len(leaves)], found[len(leaves) :]
 
         return both
 
@@ -67,10 +76,12 @@ class Torch:
     def array(self, tensor: Tensor) -> Any:
         return np.array(tensor.detach().float().cpu().numpy())
 
-    def missing_compiler(self) -> str | None:
+    def missing_compiler(self, jit: Jit = True) -> str | None:
+        if jit == "graphs" and not self._torch.cuda.is_available():
+            return "graphs are CUDA's, and torch sees no such device: say true, or run the stage where there is one (resources.train.gpu)"
         if any(shutil.which(one) for one in ("c++", "g++", "clang++")):
             return None
-        return "torch compiles with a C++ compiler, and there is none on PATH"
+        return "torch compiles with a C++ compiler, and there is none on PATH: leave it out, or give the stage an image that has one"
 
     def _tensors(self, arguments: Any) -> Any:
         if isinstance(arguments, np.ndarray):

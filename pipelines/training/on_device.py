@@ -1,0 +1,123 @@
+"""Rows that are looked at after each epoch, on the device that trains: made and put there once, scored and ranked there.
+
+What comes back is one array a look: the scores of all rows, or of ranked ones a rank for each case. The numbers are those of `Validation`
+and `Ranking` on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.inputs.batches import Batches
+from pipelines.training.ranking import Ints, Ranking
+from pipelines.training.validation import Validation
+
+Tensor = Any
+Scores = Callable[[Mapping[str, Tensor]], Tensor]
+AT_ONCE = 1 << 20
+"""Rows that are scored at a time."""
+SHARE = 0.1
+"""Of the device's memory that kept rows may take."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    columns: Mapping[str, Tensor]
+    labels: NDArray[np.float32]
+
+    def scored(self, scores: Scores) -> Tensor:
+        import torch
+
+        return torch.cat([scores(part) for part in parts(self.columns, AT_ONCE)])
+
+
+def parts(columns: Mapping[str, Tensor], rows: int) -> Iterator[dict[str, Tensor]]:
+    for start in range(0, len(next(iter(columns.values()))), rows):
+        yield {name: one[start : start + rows] for name, one in columns.items()}
+
+
+def keep(batches: Batches, device: Any) -> Kept | None:
+    """None where they don't fit: they are read and made anew at each look then."""
+    import torch
+
+    from pipelines.loaders.doors.pytorch.resident import room
+
+    found, labels, free = [], [], room(torch.device(device), SHARE)
+    for batch in batches.epoch(0):
+        there = {name: torch.from_numpy(np.array(one)).to(device) for name, one in batch.columns.items()}
+        free -= 2 * sum(one.numel() * one.element_size() for one in there.values())  # twice while they become one
+        if free < 0:
+            return None
+        found.append(there)
+        labels.append(batch.labels)
+    return Kept({name: torch.cat([one[name] for one in found]) for name in found[0]}, np.concatenate(labels))
+
+
+@dataclass(frozen=True)
+class ValidationThere(Validation):
+    kept: Kept | None = None
+    scores: Scores | None = None
+
+    def scored(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        assert self.kept is not None and self.scores is not None
+        return self.kept.labels, self.kept.scored(self.scores).cpu().numpy()
+
+
+@dataclass(frozen=True)
+class RankingThere(Ranking):
+    kept: Kept | None = None
+    scores: Scores | None = None
+
+    def ranks(self) -> NDArray[np.float64]:
+        assert self.kept is not None and self.scores is not None
+        found: NDArray[np.float64] = self._cases.ranks(self.kept.scored(self.scores)).cpu().numpy()
+        return found
+
+    @cached_property
+    def _cases(self) -> PlacedCases:
+        assert self.kept is not None
+        device = next(iter(self.kept.columns.values())).device
+        return PlacedCases.of(self.starts, len(self.kept.labels), device)
+
+
+@dataclass(frozen=True)
+class PlacedCases:
+    """Rows case by case, the like first, then its negatives."""
+
+    starts: Tensor
+    owners: Tensor
+    """Of each row, its case."""
+
+    @classmethod
+    def of(cls, starts: Ints, rows: int, device: Any) -> PlacedCases:
+        import torch
+
+        counts = np.diff(np.append(starts, rows))
+        owners = np.repeat(np.arange(len(starts)), counts)
+        return cls(torch.from_numpy(np.array(starts, np.int64)).to(device), torch.from_numpy(owners).to(device))
+
+    def ranks(self, scores: Tensor) -> Tensor:
+        """From 1, and of equal scores the middle one."""
+        import torch
+
+        liked = scores.index_select(0, self.starts).index_select(0, self.owners)
+        none = torch.zeros(len(self.starts), dtype=torch.int64, device=scores.device)
+        above, equal = (none.index_add(0, self.owners, found.long()) for found in (scores > liked, scores == liked))
+        return 1 + above.double() + (equal.double() - 1) / 2
+
+
+def looked_there(look: Validation, step: Any, device: Any) -> Validation:
+    """The same look, of rows that are kept on the device as far as they fit."""
+    ranking = look.ranking
+    if ranking is not None and (those := keep(ranking.batches, device)) is not None:
+        ranking = RankingThere(ranking.batches, ranking.starts, ranking.score, those, step.scores)
+    rows = keep(look.batches, device)
+    if rows is None:
+        return Validation(look.batches, look.score, ranking)
+    return ValidationThere(look.batches, look.score, ranking, rows, step.scores)
