@@ -65,6 +65,7 @@ def main() -> int:
     parser.add_argument("--cases", nargs="*", choices=list(CASES), help="all, if not given")
     parser.add_argument("--protocol", action="store_true", help="epochs and looks, beside a plain loop in torch")
     parser.add_argument("--epochs", type=int, default=30, help="of the protocol; the first is left out of its speeds")
+    parser.add_argument("--batch", type=int, help="rows a step; if not given, the published ones, scaled")
     parser.add_argument("--seeds", type=int, default=1, help="of the protocol")
     said = parser.parse_args()
     if said.protocol and said.epochs < 2:
@@ -74,17 +75,20 @@ def main() -> int:
     name, copies = device_name(device), [copied(device) for _ in range(said.runs)]
     _say(f"device: {name}; a copy moves {max(copies) / 1e9:.1f} GB/s")
     rows = [Row("the device", name, "a copy, read and written", "GB/s", [one / 1e9 for one in copies])]
-    missing, batch = {}, _of(BATCH, said.scale)
-    machine = Machine(device, copies, lambda: utilisation(device), bytes_of)
+    missing, batch = {}, said.batch or _of(BATCH, said.scale)
+    machine = Machine(framework, device, copies, lambda: utilisation(device), bytes_of)
     for case in said.cases or CASES:
         jit = CASES[case].get("jit", False)
         if jit and (why := framework.missing_compiler(jit)):
             missing[case] = why
             _say(f"{case}: not measured: {why}")
         elif said.protocol:
-            rows += gpu_protocol.measured(framework, machine, case, CASES[case], said.scale, batch, said.epochs, said.seeds, _say)
+            those = gpu_protocol.measured(machine, case, CASES[case], said.scale, batch, said.epochs, said.seeds)
+            for row in those:
+                _say(f"{case}: {row.contender}: {row.metric} {np.median(row.values):,.4g} {row.unit} {row.note}".rstrip())
+            rows += those
         else:
-            rows += measured(framework, case, device, said.scale, said.steps, said.runs)
+            rows += measured(framework, case, device, said.scale, batch, said.steps, said.runs)
     if not utilisation(device):
         missing["utilisation"] = "neither NVML nor nvidia-smi tells of a GPU here"
         _say(f"utilisation: not measured: {missing['utilisation']}")
@@ -95,8 +99,8 @@ def main() -> int:
     return 0
 
 
-def measured(framework: Framework, case: str, device: Any, scale: float, steps: int, runs: int) -> list[Row]:
-    architecture, batch = model(scale), _of(BATCH, scale)
+def measured(framework: Framework, case: str, device: Any, scale: float, batch: int, steps: int, runs: int) -> list[Row]:
+    architecture = model(scale)
     step = ResidentStep(framework, architecture, begin(architecture, SEED), How(learning_rate=0.0045, seed=SEED, **CASES[case]))
     source, losses = Source(device, scale, batch), list[float]()
     losses += [float(step(source(at))) for at in range(3)]
@@ -174,7 +178,7 @@ def copied(device: Any) -> float:
     """Bytes a second, read and written."""
     import torch
 
-    size = 1 << 28
+    size = 1 << (28 if device.type == "cuda" else 26)  # beyond the caches of either
     source, target = (torch.ones(size // 4, device=device) for _ in range(2))
     wait: Callable[[], object] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     target.copy_(source)

@@ -131,6 +131,7 @@ def rows_of(case: str, courses: Sequence[Course], moved: float, copies: Sequence
 class Machine:
     """What the run is on."""
 
+    framework: Any
     device: Any
     copies: Sequence[float]
     """Bytes a second of a plain copy, read and written."""
@@ -139,33 +140,23 @@ class Machine:
     """That a step of so many rows moves in embeddings."""
 
 
-def measured(
-    framework: Any,
-    machine: Machine,
-    case: str,
-    how: dict[str, Any],
-    scale: float,
-    batch: int,
-    epochs: int,
-    seeds: int,
-    say: Callable[[str], None],
-) -> list[Row]:
+def measured(machine: Machine, case: str, how: dict[str, Any], scale: float, batch: int, epochs: int, seeds: int) -> list[Row]:
     """Speeds are of all seeds' epochs."""
     from benchmarks.gpu_counts import asked
-    from benchmarks.gpu_sides import Ours, Plain
+    from benchmarks.gpu_sides import Ours, Plain, Side
     from benchmarks.gpu_world import AGAINST, world
 
     likes, together = world(machine.device, scale), list[list[Course]]()
     for seed in range(1, seeds + 1):
-        sides = [Ours(framework, likes, batch, seed, how), Plain(likes, batch, seed, how)]
+        ours = Ours(machine.framework, likes, batch, seed, how)
+        sides: list[Side] = [ours, Plain(likes, batch, seed, how)]
         together.append(turns(sides, likes.asked, 1 + AGAINST, batch, epochs, machine.sample))
-    found, moved = list[Row](), machine.bytes_of(sides[0].architecture, batch) / batch
+    found, moved = list[Row](), machine.bytes_of(ours.architecture, batch) / batch
     for number, courses in enumerate(together, 1):
         found += rows_of(case if seeds == 1 else f"{case}, seed {number}", courses, moved, machine.copies)
     for side in sides if not how.get("jit") else ():
         one = asked(next(iter(side.epoch(epochs))))
-        note = f"{one.waits} numbers asked of the device, {one.brought} brought there, batch made"
+        note = f"{one.waits} numbers asked of the device, {one.brought} brought there; making the batch included"
         found.append(Row(case, side.name, "operators", "a step", [float(one.operators)], note=note))
-    for row in found:
-        say(f"{row.case}: {row.contender}: {row.metric} {statistics.median(row.values):,.4g} {row.unit} {row.note}".rstrip())
+        found.append(Row(case, side.name, "written by operators", "kB a row", [one.written / batch / 1e3]))
     return found

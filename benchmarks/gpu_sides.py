@@ -93,7 +93,7 @@ class Plain:
         self._world, self._batch, self._device = world, batch, world.user.device
         self._model = NeuMF(world.users, world.items).to(self._device)
         self._half = None if not how.get("half") else torch.float16 if how.get("float16") else torch.bfloat16
-        self._optimizer = torch.optim.Adam(self._model.parameters(), RATE, fused=self._device.type == "cuda")
+        self._optimizer = torch.optim.Adam(self._model.parameters(), RATE, fused=True)
         scale = how.get("scale")  # a fixed one is one that has no time to grow
         kind = self._device.type
         self._scaler = torch.amp.GradScaler(

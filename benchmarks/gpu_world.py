@@ -53,7 +53,7 @@ def counts(users: int, items: int, likes: int) -> NDArray[np.int64]:
     for _ in range(100):
         middle = (low + high) / 2
         low, high = (middle, high) if np.minimum(middle * shape, most).sum() < likes - LEAST * users else (low, middle)
-    found = LEAST + np.floor(np.minimum(low * shape, most)).astype(np.int64)
+    found: NDArray[np.int64] = LEAST + np.floor(np.minimum(low * shape, most)).astype(np.int64)
     short = likes - int(found.sum())
     room = np.flatnonzero(found < LEAST + most)
     found[room[np.arange(short) % len(room)]] += 1

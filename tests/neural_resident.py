@@ -1,6 +1,8 @@
 """The first steps of a small neural model on torch, by batches of the host and by batches that lie on the device:
 
 python -m tests.neural_resident OUT.npz VARIANT ...
+
+and what such steps ask of a device, and a training by them: the parts by name in place of variants.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.gpu_counts import asked
 from pipelines.inputs.batches import Batch
 from pipelines.models.neural import resident
 from pipelines.models.neural.frameworks import load_framework
@@ -54,67 +57,172 @@ def _first_steps(framework: Any, variant: str) -> dict[str, Any]:
     return found
 
 
-def _asked(framework: Any) -> dict[str, Any]:
-    """How often a step of a model without lists asks for an item, for what is not zero, and for distinct rows."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
+def _neumf(dropout: float = 0.5) -> Any:
     from pipelines.models.neumf import architecture_of
     from pipelines.models.tables import Table
     from shared.contracts.families import NeumfParams
 
-    class Counted(TorchDispatchMode):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.counts = [0, 0, 0]
+    return architecture_of(*(Table(name, 40, 12, None) for name in ("user", "item")), NeumfParams(width=4, layers=(8, 4), dropout=dropout))
 
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            name = str(function)
-            for at, one in enumerate(("_local_scalar_dense", "nonzero", "unique")):
-                self.counts[at] += one in name
-            return function(*args, **kwargs or {})
 
-    found = {}
-    for which, whole in (("whole", 1000), ("distinct", 0)):
-        resident.WHOLE = whole
-        params = NeumfParams(width=4, layers=(8,))
-        tables = [Table(name, 40, 8, None) for name in ("user", "item")]
-        architecture = architecture_of(*tables, params)
-        step = ResidentStep(framework, architecture, begin(architecture, 1), How())
-        batch = neural.batch(1)
-        one = _there(Batch({name: batch.columns[name] % 30 for name in ("user", "item")}, batch.labels))
+def _pairs(seed: int) -> Batch:
+    batch = neural.batch(seed)
+    return _there(Batch({name: batch.columns[name] % 30 for name in ("user", "item")}, batch.labels))
+
+
+def _step(framework: Any, dropout: float = 0.5, **how: Any) -> ResidentStep:
+    architecture = _neumf(dropout)
+    return ResidentStep(framework, architecture, begin(architecture, 1), How(learning_rate=0.02, **how))
+
+
+def _asked(framework: Any) -> dict[str, Any]:
+    """Of a step of a model without lists: how often it waits for a number of the device's, and how often it brings one there."""
+    found, float16 = {}, {"half": True, "float16": True}
+    ways = {
+        "whole": {},
+        "adagrad": {"optimizer": "adagrad"},
+        "sgd": {"optimizer": "sgd"},
+        "dynamic": float16,
+        "fixed": {**float16, "scale": 8.0},
+    }
+    for which, how in {**ways, "distinct": {}}.items():
+        resident.WHOLE = 0 if which == "distinct" else 1000
+        step, one = _step(framework, **how), _pairs(1)
         step(one)
-        with Counted() as counted:
-            step(one)
-        found[f"asked/{which}"] = np.array(counted.counts)
+        counted = asked(lambda step=step, one=one: step(one))  # type: ignore[misc]
+        found[f"asked/{which}"] = np.array([counted.waits, counted.brought])
+    resident.WHOLE = 1000
     return found
+
+
+def _resumed(framework: Any) -> dict[str, Any]:
+    """Weights after six steps with dropout, after three and three of another step that goes on from there, and after three twice."""
+    whole, first, other = (_step(framework) for _ in range(3))
+    for at in range(6):
+        whole(_pairs(at))
+    for at in range(3):
+        first(_pairs(at))
+    other(_pairs(9))
+    other.restore(first.state())
+    for at in range(3, 6):
+        other(_pairs(at))
+    weights = [np.concatenate([one.ravel() for one in step.weights().values()]) for step in (whole, other, first)]
+    return {"resumed": np.stack(weights)}
+
+
+def _played_graphs(framework: Any) -> dict[str, Any]:
+    """Steps whose network is compiled as a CUDA graph is replayed: what it gave before is overwritten. And how it was asked for."""
+    import torch
+
+    modes: list[str] = []
+
+    def played(function: Any, mode: str = "default", dynamic: bool | None = None) -> Any:
+        modes.append(f"{mode} {dynamic}")
+        if mode != "reduce-overhead":
+            return function
+        before: list[Any] = []
+
+        def run(*arguments: Any) -> Any:
+            with torch.no_grad():
+                for one in before:
+                    one.fill_(torch.nan)
+            loss, more = function(*arguments)
+            before[:] = [loss, *more.values()]
+            return loss, more
+
+        return run
+
+    compiled, torch.compile = torch.compile, played
+    steps = [_step(framework, 0.0), _step(framework, 0.0, jit="graphs")]
+    losses = [[step(_pairs(at)) for at in range(5)] for step in steps]
+    torch.compile = compiled
+    found = {"graphs/losses": np.array([step.read(one) for step, one in zip(steps, losses, strict=True)])}
+    found |= {f"graphs/{which}": _flat(step) for which, step in zip(("eager", "played"), steps, strict=True)}
+    return found | {"graphs/modes": np.array(modes), "graphs/missing": np.array(framework.missing_compiler("graphs") or "")}
+
+
+def _compiled(framework: Any) -> dict[str, Any]:
+    """By torch.compile itself, where there is no CUDA to make graphs of; and how often a compiler stops in a network with dropout."""
+    import torch
+
+    eager, compiled = _step(framework, 0.0), _step(framework, 0.0, jit="graphs")
+    for at in range(3):
+        eager(_pairs(at))
+        compiled(_pairs(at))
+    breaks, batch = list[int](), _pairs(1)
+    for dropout in (0.5, 0.0):
+        step = _step(framework, dropout, jit=True)
+        readings, numbers = step._given(batch.columns)
+        blocks, shares = step._looked_up(step._tables, readings)
+        breaks.append(torch._dynamo.explain(step._forward)(blocks, shares, numbers, batch.labels).graph_break_count)
+    return {"compiled/eager": _flat(eager), "compiled/graphs": _flat(compiled), "compiled/breaks": np.array(breaks)}
+
+
+def _flat(step: Any) -> Any:
+    return np.concatenate([one.ravel() for one in step.weights().values()])
 
 
 def _trained() -> dict[str, Any]:
-    """What users like among the first ten of a `neumf` that was trained there, and of one that was trained by batches of the host."""
+    """What users like among the first ten of a `neumf` that was trained there, and of one that was trained by batches of the host. Of the
+    first: how often its training waited for the device, the steps it took, and each look there beside the host's own."""
     from pipelines.models.families import FAMILIES
+    from pipelines.training import course
     from shared.contracts.models import Model
+    from shared.domain.errors import Invalid
     from tests.liking import USERS, pairs, recall, task
 
-    found = {}
+    found, looks, reads, kinds = dict[str, Any](), list[list[dict[str, float]]](), list[int](), list[str]()
+    looked_there, read = course.looked_there, ResidentStep.read
+
+    def both(look: Any, step: Any, device: Any) -> Any:
+        there = looked_there(look, step, device)
+        kinds.extend((type(there).__name__, type(there.ranking).__name__))
+
+        class Both:
+            rows = look.rows
+
+            def __call__(self) -> dict[str, float]:
+                looks.append([look(), there()])
+                return looks[-1][1]
+
+        return Both()
+
+    def counted(step: ResidentStep, losses: Any) -> list[float]:
+        reads.append(len(losses))
+        return read(step, losses)
+
+    course.looked_there, ResidentStep.read = both, counted  # type: ignore[assignment, method-assign]
     for which in (True, False):
-        said = {"epochs": 12, "batch_size": 256, "resident": which, "learning_rate": 0.01, "validation": 0.1}
+        stop = {"metric": "hr@10/99", "patience": 50}
+        said = {"epochs": 12, "batch_size": 256, "resident": which, "learning_rate": 0.01, "validation": 0.1, "early_stop": stop}
         params = {"width": 8, "layers": [8, 4], "verified": True, "pretrain": False}
-        model = {"family": "neumf", "framework": "torch", "params": params, "train": said}
+        model: dict[str, Any] = {"family": "neumf", "framework": "torch", "params": params, "train": said}
         with tempfile.TemporaryDirectory() as folder:
             given = replace(task(Path(folder) / "it", pairs(), "neumf"), model=Model.model_validate(model))
             fitted = FAMILIES["neumf"].train(given)
+            if which:
+                graphs = Model.model_validate(model | {"train": said | {"compile": "graphs"}})
+                try:
+                    FAMILIES["neumf"].train(replace(given, model=graphs))
+                except Invalid as error:
+                    found["graphs/refused"] = np.array(str(error))
         scores = fitted.model.every(np.arange(USERS, dtype=np.int32) + 2)[:, 2:]  # type: ignore[attr-defined]
         found[f"trained/{which}"] = np.array([recall(scores, pairs()), fitted.metrics["train.epochs"]])
-    return found
+    names = sorted(looks[0][0])
+    found["looks"] = np.array([[[one[name] for name in names] for one in pair] for pair in looks])
+    return found | {"looks/kinds": np.array(kinds), "reads": np.array(reads)}
 
 
 def main() -> None:
     framework = load_framework("torch")
-    found = _asked(framework) | _trained()
-    for variant in sys.argv[2:]:
-        found |= _first_steps(framework, variant)
+    found: dict[str, Any] = {}
+    for part in sys.argv[2:]:
+        found |= PARTS[part](framework) if part in PARTS else _first_steps(framework, part)
     with Path(sys.argv[1]).open("wb") as stream:
         np.savez(stream, **found)
+
+
+PARTS = {"asked": _asked, "resumed": _resumed, "graphs": _played_graphs, "compiled": _compiled, "trained": lambda framework: _trained()}
 
 
 if __name__ == "__main__":

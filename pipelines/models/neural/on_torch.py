@@ -7,11 +7,13 @@ in the variables of Keras' optimizers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
+from pipelines.models.neural.network import Network, Part
 from pipelines.models.neural.operations import Learning
 from pipelines.models.neural.optimizers import Name
 
@@ -19,12 +21,50 @@ Tensor = Any
 
 
 class Drawing(Learning):
-    """Its chance is the device's own."""
+    """Its chance is the device's own. `tiles`: how vectors that are wholly made of parts are cut, by their width: all at once, so that
+    their gradient is put together once, and not once for each part with zeros around it."""
+
+    def __init__(
+        self, weights: Mapping[str, Any], moving: Mapping[str, Any], half: str | None, tiles: Mapping[int, tuple[int, ...]]
+    ) -> None:
+        super().__init__(weights, moving, None, half)
+        self._tiles, self._cut = tiles, dict[int, tuple[Tensor, dict[int, Tensor]]]()
+
+    def dense(self, rows: Any, kernel: Any, bias: Any) -> Any:
+        import torch
+
+        return torch.addmm(bias, rows, kernel)
 
     def dropout(self, rows: Any, rate: float) -> Any:
         from torch.nn.functional import dropout
 
         return dropout(rows, rate) if rate else rows
+
+    def part(self, rows: Any, start: int, stop: int) -> Any:
+        sizes = self._tiles.get(rows.shape[1])
+        if sizes is None:
+            return rows[:, start:stop]
+        if id(rows) not in self._cut:
+            starts = accumulate(sizes[:-1], initial=0)
+            self._cut[id(rows)] = rows, dict(zip(starts, rows.split(sizes, 1), strict=True))  # held, so that its id stays its own
+        return self._cut[id(rows)][1][start]
+
+
+def tiles_of(network: Network, features: Mapping[str, int]) -> dict[int, tuple[int, ...]]:
+    """By width, where all vectors of that width that are cut are cut alike, and leave nothing over."""
+    widths, cuts = network.widths(features), dict[str, set[tuple[int, int]]]()
+    for node in network.nodes:
+        if isinstance(node, Part):
+            cuts.setdefault(node.of[0], set()).add((node.start, node.stop))
+    found = dict[int, set[tuple[tuple[int, int], ...]]]()
+    for name, cut in cuts.items():
+        found.setdefault(widths[name], set()).add(tuple(sorted(cut)))
+    tiled = {width: ways.pop() for width, ways in found.items() if len(ways) == 1}
+    return {
+        width: tuple(stop - start for start, stop in way)
+        for width, way in tiled.items()
+        if [0, *(stop for _, stop in way)] == [*(start for start, _ in way), width]
+    }
 
 
 def seed_device(*seed: int) -> None:

@@ -8,6 +8,7 @@ Either way each row moves as `optimizers` says.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from pipelines.inputs.tables import Codes
 from pipelines.models.neural import plain
 from pipelines.models.neural.fused import Fused
 from pipelines.models.neural.network import Dropout
-from pipelines.models.neural.on_torch import Drawing, move, seed_device, unscale
+from pipelines.models.neural.on_torch import Drawing, move, seed_device, tiles_of, unscale
 from pipelines.models.neural.operations import Learning, Served
 from pipelines.models.neural.scaling import Scale
 from pipelines.models.neural.step import NeuralStep
@@ -95,7 +96,12 @@ class ResidentStep(NeuralStep):
         return any(isinstance(one, Dropout) and one.rate for one in self.architecture.network.nodes)
 
     def _learning(self) -> Learning:
-        return Drawing(self._dense, self._moving, None, self.how.dtype)
+        return Drawing(self._dense, self._moving, self.how.dtype, self._tiles)
+
+    @cached_property
+    def _tiles(self) -> dict[int, tuple[int, ...]]:
+        """A compiler sees by itself what parts are of."""
+        return {} if self.how.jit else tiles_of(self.architecture.network, self.architecture.features)
 
     def _given(self, columns: Mapping[str, Any], rows: slice | None = None, whole: bool = False) -> tuple[Any, Any]:
         return tuple(self._reading(one, columns, whole) for one in self._fused), {

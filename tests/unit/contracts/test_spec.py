@@ -279,6 +279,8 @@ def test_when_training_ends_can_be_said_and_only_where_it_has_an_effect() -> Non
         ("mixed_precision: float16, loss_scale: much", "expected 'dynamic' or a number from 1 to 16777216, got 'much'"),
         ("mixed_precision: float16, loss_scale: true", "expected 'dynamic' or a number from 1 to 16777216, got True"),
         ("mixed_precision: true, loss_scale: 128", "model.train: 'loss_scale' has no effect: layers don't compute in float16"),
+        ("compile: fast", "model.train.compile: expected true, false or 'graphs', got 'fast'"),
+        ("compile: graphs", "model.train: compile: graphs needs batches that lie on the device: say resident: true, or compile: true"),
         ("mixed_precision: float16, processes: 2", "mixed_precision: float16 has a scale that several processes don't share"),
     ):
         with pytest.raises(Invalid) as refused:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pipelines.evaluation.metrics import middle_rank
 from pipelines.features.columns import UNKNOWN
 from pipelines.inputs.batches import Batches, Place
 from pipelines.inputs.liked import Liked
 from pipelines.inputs.tables import Catalogue
+from pipelines.models.neural.network import Dense, Join, Network, Part
+from pipelines.models.neural.on_torch import tiles_of
+from pipelines.training.on_device import PlacedCases, keep
 from shared.domain.errors import Invalid
 from tests.apart import made_apart
 from tests.featured import of_keys
@@ -36,6 +40,18 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     return made_apart("tests.neural_resident", str(out), *VARIANTS, out=out)
 
 
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    out = tmp_path_factory.mktemp("resident") / "steps.npz"
+    return made_apart("tests.neural_resident", str(out), "asked", "resumed", "graphs", "compiled", out=out)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    out = tmp_path_factory.mktemp("resident") / "trained.npz"
+    return made_apart("tests.neural_resident", str(out), "trained", out=out)
+
+
 @pytest.mark.requirement("G-26", "N-06")
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("tables", ["whole", "distinct"])
@@ -52,16 +68,97 @@ def test_a_step_on_the_device_is_the_step_of_the_host(found: Mapping[str, Any], 
     np.testing.assert_allclose(found[f"{ours}/score"], found[f"{ours}/plain"], atol=1e-5)
 
 
+@pytest.mark.requirement("G-26", "N-06")
+@pytest.mark.parametrize("way", ["whole", "adagrad", "sgd", "dynamic", "fixed"])
+def test_a_step_of_whole_tables_asks_the_device_for_no_number_and_gives_it_none(steps: Mapping[str, Any], way: str) -> None:
+    """With dropout and scaled losses, too: each item, nonzero and unique waits for a device, and so does each number of Python's that
+    becomes a tensor there."""
+    assert steps[f"asked/{way}"].tolist() == [0, 0]
+    assert steps["asked/distinct"][0] > 0
+
+
 @pytest.mark.requirement("G-26")
-def test_a_step_of_whole_tables_asks_nothing_of_the_host_but_for_the_optimizers_counters(found: Mapping[str, Any]) -> None:
-    """Neither how many rows there are nor where: what waits for a device is an item, a nonzero, a unique."""
-    assert found["asked/whole"].tolist() == [0, 0, 0]
-    assert found["asked/distinct"][2] > 0
+def test_losses_of_many_steps_are_read_at_once(trained: Mapping[str, Any]) -> None:
+    reads = trained["reads"]
+    assert reads.sum() > 12 * 4 and len(reads) == 12
+
+
+@pytest.mark.requirement("N-05")
+def test_a_training_with_dropout_goes_on_as_if_nothing_had_been(steps: Mapping[str, Any]) -> None:
+    whole, resumed, half = steps["resumed"]
+    np.testing.assert_array_equal(whole, resumed)
+    assert np.abs(whole - half).max() > 1e-3
+
+
+@pytest.mark.requirement("G-26")
+def test_what_outlives_a_step_is_no_memory_of_a_graph(steps: Mapping[str, Any]) -> None:
+    """Each replay overwrites what the last one gave: here with what is no number."""
+    eager, played = steps["graphs/losses"]
+    np.testing.assert_array_equal(eager, played)
+    np.testing.assert_array_equal(steps["graphs/eager"], steps["graphs/played"])
+    assert steps["graphs/modes"].tolist() == ["reduce-overhead False", "default False"]
+
+
+@pytest.mark.requirement("G-26")
+def test_a_compiled_step_has_the_same_weights_and_no_dropout_stops_the_compiler(steps: Mapping[str, Any]) -> None:
+    np.testing.assert_allclose(steps["compiled/graphs"], steps["compiled/eager"], atol=2e-5)
+    with_dropout, without = steps["compiled/breaks"]
+    assert with_dropout == without
+
+
+@pytest.mark.requirement("G-26")
+def test_graphs_are_refused_where_there_is_no_cuda(trained: Mapping[str, Any]) -> None:
+    if not torch.cuda.is_available():
+        assert str(trained["graphs/refused"]).startswith(
+            "model.train.compile: graphs are CUDA's, and torch sees no such device: say true, or"
+        )
+
+
+@pytest.mark.requirement("N-03", "N-05")
+def test_a_look_on_the_device_says_what_the_host_says(trained: Mapping[str, Any]) -> None:
+    """Loss, AUC and ranks of held-out likes among ninety-nine, after every epoch."""
+    assert trained["looks/kinds"].tolist() == ["ValidationThere", "RankingThere"]
+    assert trained["looks"].shape == (12, 2, 4)
+    np.testing.assert_allclose(trained["looks"][:, 1], trained["looks"][:, 0], atol=1e-6)
+
+
+@pytest.mark.requirement("N-03")
+def test_ranks_on_the_device_are_those_of_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of cases with more and fewer negatives; scores of few values, so that many are equal."""
+    random = np.random.default_rng(3)
+    counts = random.integers(2, 40, 200)
+    starts, scores = np.cumsum(counts) - counts, random.integers(0, 9, counts.sum()).astype(np.float32)
+    ranks = PlacedCases.of(starts, len(scores), "cpu").ranks(torch.from_numpy(scores)).numpy()
+    wanted = [middle_rank(scores[at], scores[at + 1 : at + count]) for at, count in zip(starts, counts, strict=True)]
+    np.testing.assert_array_equal(ranks, wanted)
+    assert len(set(ranks % 1)) == 2
+
+
+def test_what_is_looked_at_is_made_anew_where_the_device_has_no_room_for_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = replace(_batches(path, shuffle=False), known=None)
+    host = Batches(**{one.name: getattr(batches, one.name) for one in fields(Batches)})
+    kept = keep(host, "cpu")
+    assert kept is not None and len(kept.labels) == ROWS and kept.columns["user"].tolist() == list(range(ROWS))
+    monkeypatch.setattr("pipelines.loaders.doors.pytorch.resident.room", lambda device, share: 1000)
+    assert keep(host, "cpu") is None
+
+
+def test_vectors_are_cut_at_once_where_they_are_cut_alike_and_wholly() -> None:
+    def tiles(*parts: tuple[str, int, int]) -> dict[int, tuple[int, ...]]:
+        nodes = [Part(f"part_{at}", (name,), start, stop) for at, (name, start, stop) in enumerate(parts)]
+        joined = Join("joined", tuple(one.name for one in nodes))
+        return tiles_of(Network((*nodes, joined, Dense("score", ("joined",), 1, "linear"))), {"user": 6, "item": 6, "year": 4})
+
+    whole = [(name, start, stop) for name in ("user", "item") for start, stop in ((0, 2), (2, 6))]
+    assert tiles(*whole) == {6: (2, 4)}
+    assert tiles(*whole, ("year", 1, 4)) == {6: (2, 4)}
+    assert tiles(("user", 0, 2), ("user", 2, 6), ("item", 0, 3), ("item", 3, 6)) == {}
+    assert tiles(("user", 0, 4), ("user", 2, 6)) == {}
 
 
 @pytest.mark.requirement("T-02", "N-04")
-def test_a_spec_says_so_and_what_is_learned_is_as_good(found: Mapping[str, Any]) -> None:
-    there, host = found["trained/True"], found["trained/False"]
+def test_a_spec_says_so_and_what_is_learned_is_as_good(trained: Mapping[str, Any]) -> None:
+    there, host = trained["trained/True"], trained["trained/False"]
     assert there[1] == host[1] == 12
     assert there[0] > host[0] - 0.05 and host[0] > 0.5
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,3 +86,18 @@ def test_what_is_remembered_is_json_and_goes_on_as_if_nothing_had_been() -> None
     for number, value in list(enumerate(values))[150:]:
         rest.add(value, 37 + number % 3)
     assert whole.state == rest.state and whole.next_epoch() == rest.next_epoch()
+
+
+def test_losses_are_read_together_where_the_step_can() -> None:
+    reads: list[int] = []
+
+    def read(found: Any) -> list[float]:
+        reads.append(len(found))
+        return [one / 2 for one in found]
+
+    losses = Losses(Training(), read)
+    for _ in range(3 * LATE):
+        losses.add(2.0, 10)
+    assert reads == [LATE, LATE] and losses.mean == 1.0
+    losses.settle()
+    assert reads == [LATE, LATE, LATE]

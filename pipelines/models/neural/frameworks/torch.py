@@ -55,7 +55,7 @@ class Torch:
 
         def both(blocks: Sequence[Any], *others: Any) -> tuple[Tensor, Any, Any, Any]:
             values = [one.value for one in weights]
-            if graphs:
+            if graphs and torch.cuda.is_available():
                 torch.compiler.cudagraph_mark_step_begin()
             with torch.enable_grad():
                 leaves = [one.detach().requires_grad_() for one in blocks]
