@@ -343,7 +343,7 @@ class Stages:
                 continue
             ask = ["python", "-c", f"import os; print(os.path.exists({TOKEN!r}), 'KUBERNETES_SERVICE_HOST' in os.environ, os.getuid())"]
             try:
-                told = stream(
+                asked = stream(
                     self._release.core.connect_get_namespaced_pod_exec,
                     pod.metadata.name,
                     self._release.namespace,
@@ -353,11 +353,15 @@ class Stages:
                     stdin=False,
                     stdout=True,
                     tty=False,
+                    _preload_content=False,
                 )
             except client.ApiException:  # it has ended meanwhile
                 continue
-            if told.strip():
-                self._seen[stage] = told.strip()
+            with closing(asked):
+                asked.run_forever(timeout=20)
+                told = asked.read_all().strip()
+            if told:
+                self._seen[stage] = told
 
     def have_no_token(self) -> None:
         assert self._seen, "no stage was looked into while it ran"
