@@ -6,10 +6,12 @@ import functools
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import timedelta
 
 from services.api.parts import Door, Features, Parts
 from services.control.bases import Bases
+from services.control.collect import Collector
 from services.control.compaction import Compactor
 from services.control.lines import Lines
 from services.control.loop import Loop
@@ -38,7 +40,16 @@ from services.triton.scorer import TritonScorer
 from services.wiring import parts
 from services.wiring.state import State
 from shared.datafiles import DataFiles
-from shared.ports import Scorer
+from shared.ports import Executor, Scorer
+
+
+@dataclass(frozen=True)
+class _Watch:
+    """Who tells how the recommenders fare."""
+
+    earnings: Earnings
+    monitor: Monitor
+    exports: tuple[Callable[[], object], ...]
 
 
 class Platform:
@@ -75,12 +86,7 @@ class Platform:
     ) -> Parts:
         executor = parts.executor(settings, home, state, undo)
         clock = state.clock
-        earnings = Earnings(state.recommenders, state.registry, state.artifacts, state.kpis, clock)
-        activity = Sighted(state.routes, state.sightings)
-        gauges = EarningsGauges(state.recommenders, state.routes, earnings, clock, activity)
-        changes = RouteGauges(state.routes, state.rollouts)
-        seen = (state.events, state.sightings, state.artifacts)
-        monitor = Monitor(state.recommenders, state.routes, state.registry, *seen, clock, activity)
+        watch = _watch(state)
         replica = self._replica(settings, state, undo)
         term = functools.partial(replica.term, "serving") if replica else None
         placement = Placement(state.routes, state.rollouts, state.registry, server, clock, warmth(state.recommenders), term)
@@ -98,7 +104,7 @@ class Platform:
         rollouts = Rollouts(state.rollouts, state.routes, state.registry, server, sources, placement, clock, values)
         lines = Lines(state.registry, state.runs, state.routes)
         kept = (state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes)
-        retrainers = Retrainers(*kept, monitor, lines, clock)
+        retrainers = Retrainers(*kept, watch.monitor, lines, clock)
         steps: list[Callable[[], object]] = [
             # Who places versions also leads the rollouts: it alone knows what was placed.
             *_by_one(replica, "serving", server.ensure_running, Reconciler(rollouts, clock).tick, _then(placement.tick, server.vouch)),
@@ -108,19 +114,13 @@ class Platform:
         working = Loop("runs", [Reconciler(runs, clock, replica).tick], 0.2)
         # Nor do retrainers, which are as many as there are recommenders.
         watching = Loop("retrainers", [retrainers.ensure, Reconciler(retrainers, clock, replica).tick], 1.0)
-        self._loops += [control, working, watching, Loop("monitor", [changes.export, monitor.export, gauges.export, placement.export], 2.0)]
+        self._loops += [control, working, watching, Loop("monitor", [*watch.exports, placement.export], 2.0)]
         self._loops.append(Loop("features", _by_one(replica, "features", values.step), 1.0))
         if state.joiner is not None:
             self._loops.append(Loop("events", [state.joiner.step], 0.05))
         if settings.role == "all":  # its users are answered by the versions that it has to place first
             self._waiting.append(lambda: [] if placement.settled else ["the model server is being given its versions"])
-        collector = parts.collector(settings, state)
-        if settings.collect_every:
-            self._loops.append(Loop("collector", _by_one(replica, "collector", collector.sweep), settings.collect_every * 60))
-        if settings.compact_every:
-            every = timedelta(minutes=settings.compact_every)
-            compactor = Compactor(state.recommenders, state.days, state.artifacts, executor, clock, every)
-            self._loops.append(Loop("compactor", _by_one(replica, "compactor", compactor.step), 5.0))
+        collector = self._keep_house(settings, state, executor, replica)
         self._waiting.append(state.missing)
 
         def wake() -> None:
@@ -142,9 +142,9 @@ class Platform:
             clock=clock,
             tokens=state.tokens,
             audit=state.audit,
-            drift=monitor.drift,
-            kpis=earnings.of,
-            series=earnings.series,
+            drift=watch.monitor.drift,
+            kpis=watch.earnings.of,
+            series=watch.earnings.series,
             collect=lambda dry: collector.preview() if dry else collector.sweep(),
             turns=planner.turns,
             plan=planner.plan,
@@ -154,6 +154,16 @@ class Platform:
             place_fault=data.fault,
             wake=wake,
         )
+
+    def _keep_house(self, settings: Settings, state: State, executor: Executor, replica: Replica | None) -> Collector:
+        collector = parts.collector(settings, state)
+        if settings.collect_every:
+            self._loops.append(Loop("collector", _by_one(replica, "collector", collector.sweep), settings.collect_every * 60))
+        if settings.compact_every:
+            every = timedelta(minutes=settings.compact_every)
+            compactor = Compactor(state.recommenders, state.days, state.artifacts, executor, state.clock, every)
+            self._loops.append(Loop("compactor", _by_one(replica, "compactor", compactor.step), 5.0))
+        return collector
 
     def _gateway(self, state: State, scorer: Scorer, id: str, undo: ExitStack) -> Gateway:
         stores = Stores(
@@ -189,6 +199,15 @@ class Platform:
     def _stop(self) -> None:
         for loop in self._loops:
             loop.stop()
+
+
+def _watch(state: State) -> _Watch:
+    activity = Sighted(state.routes, state.sightings)
+    earnings = Earnings(state.recommenders, state.registry, state.artifacts, state.kpis, state.clock)
+    seen = (state.events, state.sightings, state.artifacts)
+    monitor = Monitor(state.recommenders, state.routes, state.registry, *seen, state.clock, activity)
+    gauges = EarningsGauges(state.recommenders, state.routes, earnings, state.clock, activity)
+    return _Watch(earnings, monitor, (RouteGauges(state.routes, state.rollouts).export, monitor.export, gauges.export))
 
 
 def _by_one(replica: Replica | None, name: str, *steps: Callable[[], object]) -> tuple[Callable[[], object], ...]:
