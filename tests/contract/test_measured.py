@@ -27,18 +27,23 @@ def counted(operation: str) -> float:
     return REGISTRY.get_sample_value("eyas_database_seconds_count", {"operation": operation}) or 0
 
 
+def told() -> dict[str, float]:
+    return {name: counted(name) for name in ("select", "insert", "update", "delete", "other")}
+
+
 def faults() -> float:
     return REGISTRY.get_sample_value("eyas_database_faults_total") or 0
 
 
 @pytest.mark.requirement("C-06")
 def test_statements_are_counted_by_what_they_do(engine: Engine) -> None:
-    before = {name: counted(name) for name in ("select", "insert", "update", "delete", "other")}
+    before = told()
     store = SqlRecommenders(engine)
     store.put(spec("films"), NOW, "ada")
     assert counted("insert") > before["insert"]
     store.get("films")
     assert counted("select") > before["select"]
+    before = told()
     with engine.begin() as connection:
         connection.exec_driver_sql("UPDATE recommenders SET name = name")
         connection.exec_driver_sql("  DELETE FROM recommenders")
