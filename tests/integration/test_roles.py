@@ -154,15 +154,21 @@ def first_version(parts: Parts) -> None:
         until("the first version is promoted", promoted, 600)
 
 
+def hits_of_a_click(parts: Parts) -> int:
+    """On the first item of an answer. The spec's users click within half a second, which a busy machine may be too slow for."""
+    answer = parts.recommend()
+    event = {"recommender": "movies", "user": 3, "item": answer["items"][0]["item"], "value": 5, "request_id": answer["request_id"]}
+    with parts.client(parts.gateway) as gateway:
+        return int(checked(gateway.post("/v1/events", json={"events": [event]}))["hits"])
+
+
 @pytest.mark.requirement("C-05")
 def test_a_run_becomes_a_version_that_the_gateway_answers_with(parts: Parts) -> None:
     first_version(parts)
     answer = parts.wait_for_an_answer_of_the_model()
     assert answer["version"] == 1
     assert len(answer["items"]) == 5
-    event = {"recommender": "movies", "user": 3, "item": answer["items"][0]["item"], "value": 5, "request_id": answer["request_id"]}
-    with parts.client(parts.gateway) as gateway:
-        assert checked(gateway.post("/v1/events", json={"events": [event]}))["hits"] == 1
+    until("what is clicked in time is a hit", lambda: hits_of_a_click(parts) == 1)
 
 
 def test_a_triton_that_died_is_given_back_its_versions(parts: Parts) -> None:
