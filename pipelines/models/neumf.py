@@ -27,6 +27,7 @@ from pipelines.models.neural.weights import WEIGHTS, Weights, begin, load_weight
 from pipelines.models.tables import Table, check_size
 from pipelines.training.contrast import Aim
 from shared.contracts.families import NeumfParams
+from shared.contracts.models import Model
 from shared.domain.errors import Invalid
 
 _PASSES, _RATE, _AGAINST, _DAMPING = 20, 0.02, 20.0, 0.35
@@ -65,6 +66,8 @@ class Neumf:
     def train(self, task: Task) -> Fitted:
         params = task.model.params
         assert isinstance(params, NeumfParams)
+        if task.parent is not None:
+            task = replace(task, model=going_on(task.model))
         architecture = plan(task.graph, params, load_architecture(task.parent(MODEL)) if task.parent else None)
         first = partial(pretrained, task, params, architecture) if params.pretrain else None
         fitted = train_neural(task, params, architecture, params.regularisation, first=first)
@@ -73,6 +76,14 @@ class Neumf:
 
     def load(self, fetch: Fetch) -> NeumfModel:
         return NeumfModel(load_architecture(fetch(MODEL)), load_weights(fetch(WEIGHTS)))
+
+
+def going_on(model: Model) -> Model:
+    """Of a warm run: no factorisation goes before, and one careful pass over new rows would teach it nothing. It learns as from nothing,
+    where the spec says no more than the usual."""
+    unsaid, train = dict(NeumfParams.usual({"pretrain": True})), model.train
+    learns = {name: value for name, value in NeumfParams.usual({"pretrain": False}).items() if getattr(train, name) == unsaid[name]}
+    return model.model_copy(update={"train": train.model_copy(update=learns)})
 
 
 def plan(graph: Graph, params: NeumfParams, parent: Architecture | None) -> Architecture:

@@ -115,8 +115,8 @@ class NeumfParams(FamilyParams):
     )
     pretrain: bool = Field(
         True,
-        description="Whether the inner product begins as a factorisation by softmax; a warm run begins from its parent. Then "
-        "`train` is an epoch at a learning rate of 0.0002 unless it says otherwise, else 20 at 0.001.",
+        description="Whether the inner product begins as a factorisation by softmax. Then `train` is an epoch at a learning rate of "
+        "0.0002 unless it says otherwise, else 20 at 0.001; so too in a warm run, which begins from its parent.",
     )
     factorisation: float = Field(0.05, gt=0, le=10, description="How small that factorisation keeps its vectors, as `mf` means it.")
 

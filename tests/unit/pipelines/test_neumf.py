@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from pipelines.models.families import load_model
 from pipelines.models.family import Task
-from pipelines.models.neumf import Neumf, NeumfModel, architecture_of, plan, pretrained
+from pipelines.models.neumf import Neumf, NeumfModel, architecture_of, going_on, plan, pretrained
 from pipelines.models.neural.weights import begin
 from pipelines.models.tables import Table
 from shared.contracts.families import NeumfParams
@@ -115,3 +115,31 @@ def test_it_trains_as_suits_what_it_begins_from_unless_the_spec_says_otherwise()
 def test_without_pretraining_there_is_nothing_to_say_of_it() -> None:
     with pytest.raises(ValidationError, match="'factorisation' has no effect without pretrain"):
         NeumfParams(pretrain=False, factorisation=0.1)
+
+
+def test_a_warm_run_learns_as_from_nothing_unless_the_spec_says_otherwise() -> None:
+    def train(**said: object) -> tuple[int, float]:
+        found = going_on(Model.model_validate({"family": "neumf"} | said)).train
+        return found.epochs, found.learning_rate
+
+    assert train() == (20, 0.001)
+    assert train(params={"pretrain": False}) == (20, 0.001)
+    assert train(train={"epochs": 7}) == (7, 0.001)
+    assert train(train={"learning_rate": 0.01, "batch_size": 64}) == (20, 0.01)
+
+
+@pytest.mark.requirement("G-18")
+def test_a_warm_run_follows_tastes_that_have_moved(tmp_path: Path) -> None:
+    """With nothing chosen: one careful pass, as after a factorisation, would leave all as it was."""
+    files = Neumf().train(small(tmp_path)).model.save(tmp_path)
+    parent = load_model(lambda name: files[name])
+    assert isinstance(parent, NeumfModel)
+    liked = pairs()
+    moved = replace(liked, items=(liked.items + 1) % ITEMS)
+    said = Model.model_validate({"family": "neumf", "params": SMALL, "train": {"batch_size": 16}})
+    given = replace(task(tmp_path / "moved", moved, "neumf", **SMALL), model=said, parent=lambda name: files[name])
+    found = Neumf().train(given).model
+    assert isinstance(found, NeumfModel)
+    everybody = np.arange(2, USERS + 2, dtype=np.int32)
+    before, after = (recall(one.every(everybody)[:, 2:], moved) for one in (parent, found))
+    assert after > before + 0.2
