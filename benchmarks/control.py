@@ -7,17 +7,12 @@ runs stored, memory; on SQLite and on a real PostgreSQL. Beside it trivial runs 
 from __future__ import annotations
 
 import argparse
-import itertools
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 from rich.console import Console
 
 from benchmarks import control_api, control_loop, control_peer
+from benchmarks.databases import databases
 from benchmarks.report import Row, publish
-from tests.postgres import postgres_server
 
 
 def main() -> int:
@@ -30,7 +25,7 @@ def main() -> int:
     given = parser.parse_args()
     rows: list[Row] = []
     say = Console().print
-    with _databases() as fresh:
+    with databases() as fresh:
         for database in given.databases:
             say(f"{database}: transitions of {given.runs} runs")
             rows += control_loop.transitions(database, fresh(database), given.runs)
@@ -43,18 +38,6 @@ def main() -> int:
         rows += control_peer.trivial_runs(fresh, given.databases, given.runs, given.rounds, not given.no_peer)
     publish("control", rows)
     return 0
-
-
-@contextmanager
-def _databases() -> Iterator[Callable[[str], str]]:
-    """Makes empty databases, each with nothing else in it; PostgreSQL keeps its promises to the disk, as in production."""
-    numbers = itertools.count()
-    with tempfile.TemporaryDirectory(prefix="eyas-bench-") as folder, postgres_server(durable=True) as server:
-
-        def fresh(database: str) -> str:
-            return f"sqlite:///{Path(folder) / f'{next(numbers)}.db'}" if database == "sqlite" else server.new_database(migrated=False)
-
-        yield fresh
 
 
 if __name__ == "__main__":

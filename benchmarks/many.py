@@ -29,11 +29,11 @@ import httpx
 import psutil
 from rich.console import Console
 
+from benchmarks.databases import databases
 from benchmarks.many_platform import HELD, SAID
 from benchmarks.many_world import fill, name_of, specified
 from benchmarks.report import Row, publish
 from shared.artifacts import FsspecArtifacts
-from tests.postgres import postgres_server
 
 _REQUESTS = 100
 _APPLIED = 8
@@ -60,24 +60,13 @@ def main() -> int:
     parser.add_argument("--idle", type=float, default=30, help="seconds that it is watched, left alone")
     given = parser.parse_args()
     rows: list[Row] = []
-    with _databases() as fresh:
+    with databases() as fresh:
         for database, count in itertools.product(given.databases, given.counts):
             Console().print(f"{database}: {count:,} recommenders")
             with tempfile.TemporaryDirectory(prefix="eyas-many-") as folder:
                 rows += _measured(database, fresh(database), Path(folder), count, given.active, given.idle)
             publish("many", rows)
     return 0
-
-
-@contextmanager
-def _databases() -> Iterator[Callable[[str], str]]:
-    numbers = itertools.count()
-    with tempfile.TemporaryDirectory(prefix="eyas-bench-") as folder, postgres_server(durable=True) as server:
-
-        def fresh(database: str) -> str:
-            return f"sqlite:///{Path(folder) / f'{next(numbers)}.db'}" if database == "sqlite" else server.new_database(migrated=False)
-
-        yield fresh
 
 
 @dataclass

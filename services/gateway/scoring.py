@@ -74,7 +74,7 @@ class Scoring:
 
     def show(self, wishes: Sequence[Wish], unit: Unit, laps: Laps) -> list[Shown]:
         """Of one version, in the order of the wishes."""
-        known = [unit.knows(wish.user) or unit.reads(wish.items) for wish in wishes]
+        known = [unit.scores(wish.user, wish.items) for wish in wishes]
         found = iter(self._own([wish for wish, is_known in zip(wishes, known, strict=True) if is_known], unit, laps))
         shown = [next(found) if is_known else _stranger(wish, unit) for wish, is_known in zip(wishes, known, strict=True)]
         laps.lap("order")

@@ -61,8 +61,7 @@ class Shadow:
 
     def mirror(self, one: Mirrored) -> None:
         """Returns at once, and never raises. A user whom the candidate doesn't know is nobody to compare."""
-        known = one.unit.knows(one.wish.user) or one.unit.reads(one.wish.items)
-        if one.stable.fallback is not None or not known:
+        if one.stable.fallback is not None or not one.unit.scores(one.wish.user, one.wish.items):
             return
         self._start()
         try:

@@ -71,6 +71,10 @@ class Unit:
         """Whether it scores whoever brings these items."""
         return self.session is not None and len(self.rows(items)) > 0
 
+    def scores(self, user: int, items: Sequence[int]) -> bool:
+        """Whether it scores a user who brings these items: one whom it knows, or whose items it reads."""
+        return self.knows(user) or self.reads(items)
+
     def own_row(self, view: OnlineView, user: int) -> StoredRow | None:
         """What the version was published with of a user; None where that isn't held here, or nothing was known."""
         values = self.own.get(view.name)
