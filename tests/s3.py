@@ -18,27 +18,28 @@ ID, SECRET = "reader", "hush-hush-hush"
 
 
 class S3Server:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, forgets: str = "0s", host: str = "127.0.0.1") -> None:
+        """`forgets`: how long it believes what it knows of folders. At 0s one that is written to may stand still, forgetting."""
         program = Path(sys.executable).parent / "rclone"
         if not program.exists():
             pytest.fail("rclone is not installed: make setup")
         self.buckets = folder / "buckets"
         self.buckets.mkdir(parents=True)
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
+            probe.bind((host, 0))
             self.port = probe.getsockname()[1]
-        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self.host, self.endpoint = host, f"http://{host}:{self.port}"
         more = [
             "--auth-key",
             f"{ID},{SECRET}",
             "--dir-cache-time",
-            "0s",
+            forgets,
             "--config",
             str(folder / "none.conf"),
             "--cache-dir",
             str(folder / "cache"),
         ]
-        command = [str(program), "serve", "s3", "--addr", f"127.0.0.1:{self.port}", *more, str(self.buckets)]
+        command = [str(program), "serve", "s3", "--addr", f"{host}:{self.port}", *more, str(self.buckets)]
         self._log = (folder / "log").open("wb")
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT)
         until("rclone listens", self._listens)
@@ -60,7 +61,7 @@ class S3Server:
 
     def _listens(self) -> bool:
         with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+            return probe.connect_ex((self.host, self.port)) == 0
 
 
 class Between:

@@ -24,6 +24,7 @@ ENGINES = ("default", "polars", "tensorflow", "torch", "jax", "triton", "nvtabul
 """What an image may be made for; `default` serves every engine that has none of its own, but for those apart."""
 APART = frozenset({"default", "nvtabular", "torch", "jax"})
 """Not everybody's: these need no image unless a spec asks for them."""
+ARTIFACTS = "EYAS_ARTIFACTS_"
 TAKEN = frozenset({"scratch", "tmp", "shm", "cache"})
 
 
@@ -122,6 +123,9 @@ class JobSettings(Strict):
     environment: dict[Variable, str] = Field(default_factory=dict, description="Plain variables. Secrets don't belong here.")
     secret_variables: tuple[SecretVariable, ...] = Field((), description="Variables from Secrets, by reference.")
     secrets: tuple[Subdomain, ...] = Field((), description="Secrets of which every key becomes a variable.")
+    artifacts_secret: Subdomain | None = Field(
+        None, description=f"A Secret of which every key becomes a variable that begins with {ARTIFACTS}: the artifact store's AWS_..."
+    )
     node_selector: dict[str, str] = Field(default_factory=dict, description="Labels that a node must have.")
     tolerations: tuple[Toleration, ...] = Field((), description="Taints that are no hindrance.")
     priority_class: Subdomain | None = Field(None, description="PriorityClass of the pods.")

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from services.executors.jobsettings import JobSettings, StageDefaults, Toleration, Volume
+from services.executors.jobsettings import ARTIFACTS, JobSettings, StageDefaults, Toleration, Volume
 from shared.contracts import ranks
 from shared.contracts.quantities import write_cpu, write_memory
 from shared.contracts.spec import StageResources
@@ -198,8 +198,11 @@ def _container(spec: StageSpec, stored: Stored, settings: JobSettings, wanted: N
             "capabilities": {"drop": ["ALL"]},
         },
     }
-    if settings.secrets:
-        container["envFrom"] = [{"secretRef": {"name": name}} for name in settings.secrets]
+    given: list[dict[str, Any]] = [{"secretRef": {"name": name}} for name in settings.secrets]
+    if settings.artifacts_secret is not None:
+        given.append({"prefix": ARTIFACTS, "secretRef": {"name": settings.artifacts_secret}})
+    if given:
+        container["envFrom"] = given
     return container
 
 

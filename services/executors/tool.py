@@ -16,7 +16,11 @@ from shared.datafiles.databases import VARIABLE
 
 def run_tool(module: str, request: str) -> tuple[int, str]:
     """Its exit code and what it answered."""
-    more = {name: value for name, value in os.environ.items() if name.startswith("AWS_") or name in ("EYAS_DEBUG", VARIABLE)}
+    more = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(("AWS_", "EYAS_ARTIFACTS_AWS_")) or name in ("EYAS_DEBUG", VARIABLE)
+    }
     process = subprocess.Popen(  # noqa: S603  the command is ours: an interpreter and a module that the caller names in code
         [sys.executable, "-I", str(SHIM), str(os.getpid()), sys.executable, "-P", "-m", module],
         env=handed_on() | more,

@@ -2,6 +2,7 @@
 
 from shared.artifacts.attic import FsspecAttic
 from shared.artifacts.live import FsspecLive
+from shared.artifacts.objects import variables
 from shared.artifacts.store import FsspecArtifacts
 
-__all__ = ["FsspecArtifacts", "FsspecAttic", "FsspecLive"]
+__all__ = ["FsspecArtifacts", "FsspecAttic", "FsspecLive", "variables"]

@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from shared.artifacts.objects import opened
 from shared.contracts.stage import Manifest
 from shared.contracts.strict import read
 from shared.domain.errors import Damaged, Invalid
@@ -33,8 +33,7 @@ class FsspecAttic:
     """Implements Attic, for the same URL as the store's."""
 
     def __init__(self, url: str) -> None:
-        self._fs, root = fsspec.core.url_to_fs(url)
-        self._root = str(root).rstrip("/")
+        self._fs, self._root = opened(url)
         self._known: dict[str, frozenset[str]] = {}  # manifests never change
 
     def pins(self) -> Sequence[Pin]:

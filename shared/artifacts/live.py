@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
+from shared.artifacts.objects import opened
 from shared.artifacts.writing import copied, described, put_whole, write_whole
 from shared.contracts.stage import File
 from shared.domain.errors import Damaged, NotFound
@@ -44,8 +43,8 @@ class FsspecLive:
         if not _ATTEMPT.fullmatch(attempt):
             raise NotFound(f"no attempt is called {attempt!r}")
         self.attempt = attempt
-        self._fs, root = fsspec.core.url_to_fs(url)
-        self._root = f"{str(root).rstrip('/')}/live"
+        self._fs, root = opened(url)
+        self._root = f"{root}/live"
 
     def tell(self, document: Mapping[str, Any]) -> None:
         """How far it is: in place of what it told before."""

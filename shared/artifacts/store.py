@@ -19,10 +19,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from shared.artifacts.live import PROGRESS, FsspecLive
+from shared.artifacts.objects import opened
 from shared.artifacts.writing import beside, copied, described, put_whole, write_whole
 from shared.contracts.progress import Progress
 from shared.contracts.stage import File, Manifest
@@ -38,8 +38,7 @@ class FsspecArtifacts:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._fs, root = fsspec.core.url_to_fs(url)
-        self._root = str(root).rstrip("/")
+        self._fs, self._root = opened(url)
 
     def put(self, path: Path) -> File:
         """Stores a local file; equal content is stored once, and what was damaged since is written anew. Its age begins again."""

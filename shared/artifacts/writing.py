@@ -1,4 +1,4 @@
-"""Files that are complete or absent, on any fsspec file system: written beside their place, then moved there."""
+"""Files that are complete or absent, on any file system: written beside their place, then moved there, where there is a half."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import IO, Any
 
 from fsspec.implementations.local import LocalFileSystem
 
+from shared.artifacts.objects import S3Files
 from shared.contracts.stage import File
 
 _CHUNK = 1 << 20
@@ -21,12 +22,18 @@ def described(path: Path) -> File:
 
 
 def put_whole(fs: Any, path: Path, target: str) -> None:
+    if isinstance(fs, S3Files):  # which has no half of a file
+        fs.put_file(str(path), target)
+        return
     part = beside(fs, target)
     fs.put_file(str(path), part)
     fs.mv(part, target)
 
 
 def write_whole(fs: Any, content: bytes, target: str) -> None:
+    if isinstance(fs, S3Files):
+        fs.pipe_file(target, content)
+        return
     part = beside(fs, target)
     fs.pipe_file(part, content)
     fs.mv(part, target)

@@ -1,4 +1,4 @@
-"""What is asked of an S3 store: to list keys, and to give an object as it was listed.
+"""What is asked of an S3 store: to list keys, and to give an object as it was listed. Who also writes builds on `ask`.
 
 Signed by hand, so that the control side needs no SDK. Who asks, and where, stands in the
 environment as every S3 client has it: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
@@ -24,8 +24,8 @@ from urllib.parse import quote, urlsplit
 
 from shared.domain.errors import BadData, Invalid, Unavailable
 
-_NOTHING = hashlib.sha256(b"").hexdigest()
 _PIECE = 1 << 20
+_MESSAGE = 64 << 10
 _LONGEST = 200_000
 _Connection = http.client.HTTPConnection
 _AGAIN = frozenset({429, 500, 502, 503, 504})
@@ -68,7 +68,7 @@ class S3:
             tries=tries,
         )
 
-    def list(self, bucket: str, prefix: str) -> Iterator[Listed]:
+    def list(self, bucket: str, prefix: str, most: int | None = _LONGEST) -> Iterator[Listed]:
         """By key."""
         token, count = "", 0
         while True:
@@ -76,8 +76,8 @@ class S3:
             for one in page.iterfind("{*}Contents"):
                 count += 1
                 yield Listed(_text(one, "Key"), int(_text(one, "Size")), _text(one, "LastModified"), _text(one, "ETag").strip('"'))
-            if count > _LONGEST:
-                raise Invalid(f"s3://{bucket}/{prefix}: more than {_LONGEST:,} objects: name fewer")
+            if most is not None and count > most:
+                raise Invalid(f"s3://{bucket}/{prefix}: more than {most:,} objects: name fewer")
             token = _text(page, "NextContinuationToken")
             if _text(page, "IsTruncated") != "true" or not token:
                 return
@@ -132,26 +132,41 @@ class S3:
         self, bucket: str, key: str, query: Mapping[str, str], headers: Mapping[str, str]
     ) -> tuple[_Connection, http.client.HTTPResponse]:
         """A good answer that is still to be read, or why there is none in one line."""
+        connection, answer, _ = self.ask("GET", bucket, key, query, headers)
+        if answer.status in (200, 206):
+            return connection, answer
+        with closing(connection):
+            raise _refusal(f"s3://{bucket}/{key or query.get('prefix', '')}", answer.status, answer.read(_MESSAGE))
+
+    def ask(
+        self,
+        method: str,
+        bucket: str,
+        key: str,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> tuple[_Connection, http.client.HTTPResponse, bool]:
+        """The answer, good or not, still to be read; asked again where a server or the way to it was at fault, and whether it was."""
+        query, headers = query or {}, headers or {}
         named, failed = f"s3://{bucket}/{key or query.get('prefix', '')}", ""
+        digest = hashlib.sha256(body).hexdigest()
         for attempt in range(self.tries):
             if attempt:
                 time.sleep(min(0.2 * 4**attempt, 10.0))
             connection, host, path = self._connect(bucket, key)
             try:
                 asked = f"{path}?{_query(query)}" if query else path
-                connection.request("GET", asked, headers=self._signed(host, path, query) | dict(headers))
+                signed = self._signed(method, host, path, query, digest, headers)
+                connection.request(method, asked, body=body or None, headers=signed | dict(headers))
                 answer = connection.getresponse()
-                if answer.status in (200, 206):
-                    return connection, answer
-                body = answer.read(64 << 10)
+                if answer.status not in _AGAIN:
+                    return connection, answer, attempt > 0
+                answer.read(_MESSAGE)
+                failed = f"status {answer.status}"
             except (OSError, http.client.HTTPException) as error:
-                connection.close()
                 failed = f"{type(error).__name__}: {error}"
-                continue
             connection.close()
-            if answer.status not in _AGAIN:
-                raise _refusal(named, answer.status, body)
-            failed = f"status {answer.status}"
         raise Unavailable(f"{named}: the object store {self.endpoint or 'of AWS'} doesn't answer: {' '.join(failed.split())[:200]}")
 
     def _connect(self, bucket: str, key: str) -> tuple[_Connection, str, str]:
@@ -172,17 +187,18 @@ class S3:
             return http.client.HTTPConnection(netloc, timeout=self.timeout)
         return http.client.HTTPSConnection(netloc, timeout=self.timeout, context=ssl.create_default_context(cafile=self.ca))
 
-    def _signed(self, host: str, path: str, query: Mapping[str, str]) -> dict[str, str]:
-        """AWS Signature Version 4 of a GET without a body."""
+    def _signed(self, method: str, host: str, path: str, query: Mapping[str, str], digest: str, more: Mapping[str, str]) -> dict[str, str]:
+        """AWS Signature Version 4, of the body by its digest and of the headers that are Amazon's own."""
         if self.keys is None:
             return {"Host": host}
         now = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-        headers = {"host": host, "x-amz-content-sha256": _NOTHING, "x-amz-date": now}
+        headers = {"host": host, "x-amz-content-sha256": digest, "x-amz-date": now}
+        headers |= {name: value for name, value in more.items() if name.startswith("x-amz-")}
         if self.keys.session:
             headers["x-amz-security-token"] = self.keys.session
         names = ";".join(sorted(headers))
         canonical = "\n".join(
-            ("GET", path, _query(query), *(f"{name}:{headers[name]}" for name in sorted(headers)), "", names, _NOTHING),
+            (method, path, _query(query), *(f"{name}:{headers[name]}" for name in sorted(headers)), "", names, digest),
         )
         scope = f"{now[:8]}/{self.region}/s3/aws4_request"
         text = "\n".join(("AWS4-HMAC-SHA256", now, scope, hashlib.sha256(canonical.encode()).hexdigest()))

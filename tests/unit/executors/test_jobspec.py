@@ -47,6 +47,7 @@ FULL: dict[str, Any] = {
     "environment": {"AWS_ENDPOINT_URL": "http://s3:9000", "HOME": "/cache/home"},
     "secret_variables": [{"name": "AWS_SECRET_ACCESS_KEY", "secret": "s3", "key": "secret"}],
     "secrets": ["eyas-s3"],
+    "artifacts_secret": "eyas-artifacts",
     "node_selector": {"zone": "a"},
     "tolerations": [{"key": "team", "value": "a", "effect": "NoSchedule"}],
     "priority_class": "batch",
@@ -190,7 +191,8 @@ def test_secrets_are_named_and_never_written() -> None:
         "name": "AWS_SECRET_ACCESS_KEY",
         "valueFrom": {"secretKeyRef": {"name": "s3", "key": "secret"}},
     }
-    assert container["envFrom"] == [{"secretRef": {"name": "eyas-s3"}}]
+    kept = {"prefix": "EYAS_ARTIFACTS_", "secretRef": {"name": "eyas-artifacts"}}
+    assert container["envFrom"] == [{"secretRef": {"name": "eyas-s3"}}, kept]
     assert environment["HOME"]["value"] == "/cache/home"
     assert environment["PYTHONUNBUFFERED"]["value"] == "1"
     assert len(environment) == len(container["env"])
