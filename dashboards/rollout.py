@@ -34,6 +34,13 @@ NOW = Row(
             Query(newest("eyas_candidate_weight"), "candidate"),
         ),
         lines(
+            "Where it waits",
+            SECONDS,
+            "For how long the rollout has been in its state; of a shadow, for how long its time has been over.",
+            "operate.md#eyasrolloutwaits",
+            Query(newest("eyas_rollout_waits_seconds", "state"), "{{state}}"),
+        ),
+        lines(
             "Rollouts that ended",
             COUNT,
             "Since the control plane began: promoted, rolled back, aborted.",

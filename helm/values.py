@@ -97,8 +97,31 @@ class Data(Values):
     )
 
 
+class Artifacts(Values):
+    """Where what stages make and versions are made of is kept: the volume, or an S3 bucket."""
+
+    url: str = Field(
+        "",
+        pattern=r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^:?#\s]*)?)?$",
+        description="s3://BUCKET/PREFIX where nobody else writes. If empty: a bucket of the chart's own store if `objects.enabled`, "
+        "else the volume.",
+    )
+    endpoint: str = Field(
+        "", pattern=r"^(https?://[^\s\"]+)?$", description="Of the store, where its Secret doesn't say it; AWS' if neither does."
+    )
+    region: str = Field(
+        "", pattern=r"^[a-z0-9-]*$", description="Of the bucket, where its Secret doesn't say it; us-east-1 if neither does."
+    )
+    existing_secret: Name = Field(
+        "",
+        description="A Secret with the keys AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, if you like, AWS_SESSION_TOKEN, AWS_REGION, "
+        "AWS_ENDPOINT_URL, for control plane, gateways and stages; `data.existingSecret` if empty.",
+    )
+
+
 class Volume(Values):
-    """The one volume: SQLite, artifacts, Triton's model repository, and the data that specs read (its folder data/).
+    """The one volume: SQLite, artifacts, Triton's model repository, and the data that specs read (its folder data/). With a database
+    server, and artifacts in a bucket, gateways don't mount it.
     Name at most one of existingClaim and hostPath; with neither, a claim is made."""
 
     existing_claim: Name = Field("", description="A claim that is there already.")
@@ -268,8 +291,10 @@ class Policies(Values):
 
     enabled: bool = Field(True, description="Whether there are any.")
     clients: list[Peer] = Field(
-        [Peer(namespaceSelector=Selector())],
-        description="Who may ask control plane and gateways. By default every pod; they also want a token.",
+        [],
+        description="Who may ask control plane and gateways: nobody until you say who. Pods of one namespace: "
+        "[{ namespaceSelector: { matchLabels: { kubernetes.io/metadata.name: shop } } }]; every pod: [{ namespaceSelector: {} }]. They "
+        "also want a token.",
     )
     prometheus: list[Peer] = Field(
         [Peer(namespaceSelector=Selector(), podSelector=Selector(matchLabels={"app.kubernetes.io/name": "prometheus"}))],
@@ -284,6 +309,7 @@ class Policies(Values):
     events: Edge = Field(Edge(ports=[4222]), description="Of events.existingSecret.")
     features: Edge = Field(Edge(ports=[6379]), description="Of features.existingSecret.")
     objects: Edge = Field(Edge(ports=[443]), description="Of data.existingSecret, for control plane and stages.")
+    artifacts: Edge = Field(Edge(ports=[443]), description="Of artifacts.url, for control plane, gateways and stages.")
     sources: Edge = Field(Edge(ports=[5432]), description="Of data.databases, for control plane and stages.")
 
 
@@ -306,20 +332,29 @@ class Nats(Values):
 
 
 class Objects(Values):
-    """For evaluation: an S3 server (rclone) with one bucket, which specs may read data from. In production bring your own by data.roots and
-    data.existingSecret."""
+    """For evaluation: an S3 server (rclone) with a bucket for artifacts and one that specs may read data from. In production bring your own
+    by artifacts, data.roots and data.existingSecret."""
 
     enabled: bool = Field(False, description="Whether there is one.")
     image: str = Field("docker.io/rclone/rclone:1.68.2", min_length=1, description="With its tag.")
-    bucket: str = Field("eyas", pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", description="Its bucket.")
+    bucket: str = Field("eyas", pattern=r"^[a-z0-9][a-z0-9.-]{1,51}[a-z0-9]$", description="Its bucket with data.")
+    artifacts: bool = Field(
+        True,
+        description="Whether artifacts are there, in a second bucket called `BUCKET-artifacts`. Say false where a release has them on its "
+        "volume already.",
+    )
     size: Size = Field("5Gi", description="Of its volume.")
     resources: Resources = Resources(requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": "512Mi"})
 
 
 class Monitors(Values):
-    """A PodMonitor over every pod's port `metrics`. It needs the Prometheus operator's kinds of objects."""
+    """A PodMonitor over every pod's port `metrics`, or a ServiceMonitor over that of their Services. Either needs the Prometheus
+    operator's kinds of objects."""
 
     enabled: bool = Field(False, description="Whether there is one.")
+    kind: Literal["PodMonitor", "ServiceMonitor"] = Field(
+        "PodMonitor", description="ServiceMonitor for a Prometheus that looks for no others; both find the same pods."
+    )
     labels: Labels = Field({}, description="What the operator chooses it by, such as { release: prometheus }.")
     interval: str = Field("15s", pattern=r"^[0-9]+(ms|s|m)$", description="Between two looks.")
 
@@ -331,6 +366,9 @@ class Rules(Values):
     enabled: bool = Field(False, description="Whether there is one.")
     labels: Labels = Field({}, description="What the operator chooses rules by, such as { release: prometheus }.")
     objectives: Objectives = Objectives()
+    slow_interval: Literal["15s", "30s", "1m", "2m", "3m", "4m"] = Field(
+        "2m", description="Between two evaluations of the groups eyas-budgets and eyas-objectives, whose windows are long."
+    )
 
 
 class Dashboards(Values):
@@ -369,6 +407,7 @@ class Chart(Values):
         description="Python modules of which specs may name a model family of their own (`module:Class`); the image of the stages has them "
         "installed.",
     )
+    artifacts: Artifacts = Artifacts()
     volume: Volume = Volume()
     control: Control = Control()
     gateway: Gateway = Gateway()

@@ -21,7 +21,7 @@ _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_0
 
 
 def faster(rules: str, times: int) -> str:
-    """The same rules for a world in which everything happens so much sooner: each window, offset and `for` is divided, nothing else."""
+    """The same rules for a world in which everything happens so much sooner: windows, offsets, `for` and intervals are divided, no more."""
 
     def divided(found: re.Match[str]) -> str:
         parts = re.findall(r"(\d+)(ms|[smhdwy])", found[0])
@@ -30,7 +30,7 @@ def faster(rules: str, times: int) -> str:
     def inside(found: re.Match[str]) -> str:
         return _DURATION.sub(divided, found[0])
 
-    return re.sub(r"\[[^\]]+\]|\boffset \w+|(?m:^ +for: \w+$)", inside, rules)
+    return re.sub(r"\[[^\]]+\]|\boffset \w+|(?m:^ +(?:for|interval): \w+$)", inside, rules)
 
 
 class Prometheus(Daemon):

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import timedelta
 
 from prometheus_client import Gauge
 
-from shared.contracts.rollouts import Analysis
+from shared.contracts.rollouts import Analysis, Rollout
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
 from shared.domain.analysis import StepReport
 from shared.domain.errors import EyasError
 from shared.domain.gate import Verdict
 from shared.domain.rollout import RolloutStatus
-from shared.ports import Record, RolloutStore, RouteStore
+from shared.ports import Clock, Record, RolloutStore, RouteStore
 from shared.telemetry import metrics
 
 _GAUGES = (
     metrics.SERVING,
     metrics.WEIGHT,
     metrics.ROUTE_SINCE,
+    metrics.ROLLOUT_WAITS,
     metrics.ROLLOUT_USERS,
     metrics.ROLLOUT_GOAL,
     metrics.ROLLOUT_LIFT,
@@ -37,11 +39,12 @@ Value = tuple[Gauge, tuple[str, ...], float]
 
 
 class RouteGauges:
-    def __init__(self, routes: RouteStore, rollouts: RolloutStore) -> None:
+    def __init__(self, routes: RouteStore, rollouts: RolloutStore, clock: Clock) -> None:
         self._routes = routes
         self._rollouts = rollouts
+        self._clock = clock
         self._shown: set[tuple[Gauge, tuple[str, ...]]] = set()
-        self._asked: dict[str, Analysis] = {}
+        self._asked: dict[str, Rollout] = {}
 
     def export(self) -> None:
         shown = set()
@@ -61,17 +64,23 @@ class RouteGauges:
                 yield metrics.ROUTE_SINCE, (name, str(route.stable), candidate), route.since.timestamp()
 
     def _of_rollouts(self) -> Iterator[Value]:
-        known: dict[str, Analysis] = {}
+        known: dict[str, Rollout] = {}
         for row in self._rollouts.list(active=True, limit=_MOST):
+            if row.status.state == "pending":  # another one of the same recommender is first
+                continue
             with suppress(EyasError):  # who reconciles it says so
+                known[row.id] = asked = self._asked.get(row.id) or _asked(row)
+                if row.status.since is not None:
+                    shadow = asked.shadow.for_ if asked.shadow is not None and row.status.state == "shadow" else timedelta()
+                    waits = max(timedelta(), self._clock.now() - row.status.since - shadow)
+                    yield metrics.ROLLOUT_WAITS, (row.recommender, row.status.state), waits.total_seconds()
                 for report in row.status.reports[-1:]:
-                    known[row.id] = self._asked.get(row.id) or _analysis(row)
-                    yield from _of_step(row.recommender, report, known[row.id])
+                    yield from _of_step(row.recommender, report, asked.analysis)
         self._asked = known
 
 
-def _analysis(row: Record[RolloutStatus]) -> Analysis:
-    return read(RecommenderSpec, row.spec["document"], f"spec of {row.id}").rollout.analysis
+def _asked(row: Record[RolloutStatus]) -> Rollout:
+    return read(RecommenderSpec, row.spec["document"], f"spec of {row.id}").rollout
 
 
 def _of_step(name: str, report: StepReport, asked: Analysis) -> Iterator[Value]:

@@ -100,6 +100,11 @@ ROUTE_SINCE = Gauge(
     "When users were last sent another way, as unix time, by the versions that have answered since; candidate: none without one.",
     ["recommender", "stable", "candidate"],
 )
+ROLLOUT_WAITS = Gauge(
+    "eyas_rollout_waits_seconds",
+    "For how long a rollout under way has been in its state; of a shadow, for how long its time has been over.",
+    ["recommender", "state"],
+)
 ROLLOUT_USERS = Gauge("eyas_rollout_users", "Users whom the newest look at a rollout under way rests on.", ["recommender", "variant"])
 ROLLOUT_GOAL = Gauge("eyas_rollout_goal", "Mean of what they earned, by the goal of the spec.", ["recommender", "variant"])
 ROLLOUT_LIFT = Gauge(

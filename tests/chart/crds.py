@@ -27,6 +27,7 @@ _RULE = _closed(
     annotations=_TEXTS,
 )
 _GROUP = _closed(["name", "rules"], name={"type": "string"}, interval=_DURATION, rules={"type": "array", "minItems": 1, "items": _RULE})
+_TARGETS = {"type": "array", "items": {"type": "string"}}
 _ENDPOINT = _closed(["port"], port={"type": "string"}, path={"type": "string"}, interval=_DURATION)
 _SPECS = {
     "PrometheusRule": _closed(["groups"], groups={"type": "array", "items": _GROUP}),
@@ -34,8 +35,15 @@ _SPECS = {
         ["selector", "podMetricsEndpoints"],
         namespaceSelector=_closed(["matchNames"], matchNames={"type": "array", "items": {"type": "string"}}),
         selector=_closed(["matchLabels"], matchLabels=_TEXTS),
-        podTargetLabels={"type": "array", "items": {"type": "string"}},
+        podTargetLabels=_TARGETS,
         podMetricsEndpoints={"type": "array", "minItems": 1, "items": _ENDPOINT},
+    ),
+    "ServiceMonitor": _closed(
+        ["selector", "endpoints"],
+        namespaceSelector=_closed(["matchNames"], matchNames={"type": "array", "items": {"type": "string"}}),
+        selector=_closed(["matchLabels"], matchLabels=_TEXTS),
+        targetLabels=_TARGETS,
+        endpoints={"type": "array", "minItems": 1, "items": _ENDPOINT},
     ),
 }
 

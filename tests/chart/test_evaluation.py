@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from shared.artifacts import FsspecArtifacts
 from shared.datafiles.s3 import S3
-from tests.chart.cases import EVERYTHING, jobs_settings, kinds, workloads
-from tests.chart.helm import CHART, template
+from tests.chart.cases import CASES, EVERYTHING, jobs_settings, kinds, stage, workloads
+from tests.chart.helm import CHART, run, template, values
 from tests.daemons import free_port
 from tests.nats import nats_server
 from tests.support import until
@@ -41,8 +42,77 @@ def test_every_role_is_told_where_they_are(tmp_path: Path) -> None:
         assert env.get("EYAS_EVENTS") == (None if part == "eyas-migrate" else {"name": "eyas-nats", "key": "url"})
     control = found["eyas-control"]["spec"]["containers"][0]
     assert {one["name"]: one.get("value") for one in control["env"]}["EYAS_DATA_ROOTS"] == "/var/lib/eyas/data:s3://films"
-    assert control["envFrom"] == [{"secretRef": {"name": "eyas-objects"}}]
+    kept = {"prefix": "EYAS_ARTIFACTS_", "secretRef": {"name": "eyas-objects"}}
+    assert control["envFrom"] == [{"secretRef": {"name": "eyas-objects"}}, kept]
     assert jobs_settings(objects, tmp_path).secrets == ("eyas-objects",)
+
+
+def urls(objects: list[dict[str, Any]]) -> dict[str, str | None]:
+    """Where each part of the platform has artifacts; nothing said is the volume."""
+    found = workloads(objects)
+    env = {part: found[f"eyas-{part}"]["spec"]["containers"][0]["env"] for part in ("control", "gateway")}
+    return {part: next((one["value"] for one in those if one["name"] == "EYAS_ARTIFACTS_URL"), None) for part, those in env.items()}
+
+
+def given_of(container: dict[str, Any], prefix: str) -> list[str]:
+    return [one["secretRef"]["name"] for one in container.get("envFrom", []) if one.get("prefix", "") == prefix]
+
+
+@pytest.mark.requirement("C-07")
+@pytest.mark.parametrize(
+    ("given", "url", "keys", "of_data"),
+    [
+        ({}, None, [], []),
+        (EVERYTHING, "s3://films-artifacts", ["eyas-objects"], ["eyas-objects"]),
+        (EVERYTHING | {"objects": {"enabled": True, "artifacts": False}}, None, [], ["eyas-objects"]),
+        ({"artifacts": {"url": "s3://kept/films", "existingSecret": "keeper"}}, "s3://kept/films", ["keeper"], []),
+        ({"artifacts": {"url": "s3://kept"}, "data": {"existingSecret": "s3"}}, "s3://kept", ["s3"], ["s3"]),
+        (CASES["all said"], "s3://kept/films", ["keeper"], ["s3"]),
+    ],
+)
+def test_artifacts_are_in_a_bucket_where_it_is_said(
+    given: dict[str, Any], url: str | None, keys: list[str], of_data: list[str], tmp_path: Path
+) -> None:
+    """For control plane, gateways and stages alike, and with keys of their own; Tritons are given files by the control plane."""
+    objects = template(**given)
+    assert urls(objects) == {"control": url, "gateway": url}
+    found = workloads(objects)
+    for part in ("control", "gateway"):
+        container = found[f"eyas-{part}"]["spec"]["containers"][0]
+        assert given_of(container, "EYAS_ARTIFACTS_") == keys
+        assert given_of(container, "") == (of_data if part == "control" else [])
+    assert "envFrom" not in found["eyas-triton"]["spec"]["containers"][0]
+    job = stage(jobs_settings(objects, tmp_path))["spec"]["template"]["spec"]["containers"][0]
+    assert (given_of(job, "EYAS_ARTIFACTS_"), given_of(job, "")) == (keys, of_data)
+
+
+def test_where_the_bucket_is_may_stand_in_values(tmp_path: Path) -> None:
+    objects = template(**CASES["all said"])
+    wanted = {"EYAS_ARTIFACTS_AWS_ENDPOINT_URL": "https://store.example:9000", "EYAS_ARTIFACTS_AWS_REGION": "eu-west-3"}
+    containers = [workloads(objects)[f"eyas-{part}"]["spec"]["containers"][0] for part in ("control", "gateway")]
+    containers.append(stage(jobs_settings(objects, tmp_path))["spec"]["template"]["spec"]["containers"][0])
+    for container in containers:
+        assert wanted.items() <= {one["name"]: one.get("value") for one in container["env"]}.items()
+
+
+def test_gateways_need_no_volume_where_a_database_and_a_bucket_hold_all() -> None:
+    bucket = {"artifacts": {"url": "s3://kept", "existingSecret": "keeper"}}
+    server = {"database": {"existingSecret": "postgres"}}
+    for given, source in ((bucket | server, "emptyDir"), (bucket, "persistentVolumeClaim"), (server, "persistentVolumeClaim")):
+        (state,) = [one for one in workloads(template(**given))["eyas-gateway"]["spec"]["volumes"] if one["name"] == "state"]
+        assert source in state, given
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"artifacts": {"url": "s3://kept"}}, "artifacts.url: say who asks that store: artifacts.existingSecret"),
+        ({"artifacts": {"existingSecret": "keeper"}}, "artifacts.existingSecret: it is of no store: say artifacts.url"),
+        ({"artifacts": {"url": "https://kept"}}, "artifacts"),
+    ],
+)
+def test_half_of_a_bucket_is_refused(given: dict[str, Any], said: str) -> None:
+    assert said in run("template", "eyas", str(CHART), *values(given), fails=True)
 
 
 def test_no_password_stands_outside_a_secret() -> None:
@@ -90,7 +160,7 @@ def test_nats_understands_its_settings(tmp_path: Path) -> None:
     assert subprocess.run([nats_server(), "--config", str(file), "-t"], env=environment, capture_output=True, check=False).returncode != 0
 
 
-def test_the_object_store_serves_its_bucket_to_who_has_the_keys(tmp_path: Path) -> None:
+def test_the_object_store_serves_its_bucket_to_who_has_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     objects = template(**EVERYTHING)
     pod = workloads(objects)["eyas-objects"]["spec"]
     keys = secret(objects, "eyas-objects")
@@ -102,7 +172,8 @@ def test_the_object_store_serves_its_bucket_to_who_has_the_keys(tmp_path: Path) 
         moved = [re.sub(r"^(--\S+=)?/(data|tmp)", rf"\1{tmp_path}/\2", one).replace(":9000", f"127.0.0.1:{port}") for one in named]
         return [str(Path(sys.executable).parent / moved[0]), *moved[1:]]
 
-    subprocess.run(here(pod["initContainers"][0]["command"]), check=True)
+    for one in pod["initContainers"]:
+        subprocess.run(here(one["command"]), check=True)
     (tmp_path / "data/films/ratings.csv").write_text("user,item\n1,2\n")
     server = subprocess.Popen(here(pod["containers"][0]["command"]), stderr=subprocess.DEVNULL)
     try:
@@ -112,6 +183,10 @@ def test_the_object_store_serves_its_bucket_to_who_has_the_keys(tmp_path: Path) 
             return [one.key for one in store.list("films", "")]
 
         assert until("the bucket is listed", listed, 30) == ["ratings.csv"]
+        for name, value in (keys | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}).items():
+            monkeypatch.setenv(f"EYAS_ARTIFACTS_{name}", value)
+        artifacts = FsspecArtifacts(str(urls(objects)["control"]))
+        assert artifacts.read(artifacts.put(tmp_path / "data/films/ratings.csv")).startswith(b"user,item")
         stranger = S3.from_environment(keys | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_SECRET_ACCESS_KEY": "guess"}, tries=1)
         with pytest.raises(Exception, match="films"):
             list(stranger.list("films", ""))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.chart.cases import CASES, jobs_settings, kinds, stage, workloads
-from tests.chart.helm import template
+from tests.chart.helm import CHART, template
 
 PORTS = (53, 443, 1234, 4222, 5432, 6379, 6443, 8001, 8002, 8003, 8080, 8222, 9000, 9090, 29500)
 DNS = {"k8s-app": "kube-dns"}
@@ -71,11 +71,12 @@ def anywhere(part: str, *ports: int) -> set[tuple[str, str, int]]:
 
 ALWAYS = {
     *((part, "dns", 53) for part in ("control", "gateway", "stage", "rank", "test")),
-    *((one, part, 8080) for one in ("dns", "prometheus", "stranger", "test") for part in ("control", "gateway")),
+    *(("test", part, 8080) for part in ("control", "gateway")),
     *(("prometheus", part, 9090) for part in ("control", "gateway")),
     ("prometheus", "triton", 8002),
     ("control", "triton", 8001),
     ("control", "triton", 8002),
+    ("control", "gateway", 8080),
     ("gateway", "triton", 8001),
     ("test", "triton", 8003),
     *(("rank", "rank", port) for port in PORTS),
@@ -94,26 +95,51 @@ ALWAYS = {
                 ("migrate", "dns", 53),
                 *((part, "postgresql", 5432) for part in ("control", "gateway", "migrate")),
                 *((part, "nats", 4222) for part in ("control", "gateway")),
-                *((part, "objects", 9000) for part in ("control", "stage", "rank")),
+                *((part, "objects", 9000) for part in ("control", "gateway", "stage", "rank")),
             },
         ),
         (
             "all said",
             {
                 ("migrate", "dns", 53),
-                *anywhere("control", 443, 4222, 5432, 6379),
-                *anywhere("gateway", 4222, 5432, 6379),
+                *anywhere("control", 443, 4222, 5432, 6379, 9000),
+                *anywhere("gateway", 4222, 5432, 6379, 9000),
                 *anywhere("migrate", 5432),
-                *anywhere("stage", 443, 5432),
-                *anywhere("rank", 443, 5432),
+                *anywhere("stage", 443, 5432, 9000),
+                *anywhere("rank", 443, 5432, 9000),
+                *((one, part, 8080) for one in ("dns", "prometheus", "stranger") for part in ("control", "gateway")),  # as clients says
             },
         ),
     ],
 )
 def test_nothing_passes_but_what_is_declared(case: str, more: set[tuple[str, str, int]], tmp_path: Path) -> None:
     objects = template(**CASES[case])
-    clients = {("control", "gateway", 8080), ("gateway", "control", 8080)}  # every pod may ask, but of ours none says so
-    assert edges(objects, pods_of(objects, tmp_path)) == (ALWAYS | more) - clients
+    assert edges(objects, pods_of(objects, tmp_path)) == ALWAYS | more
+
+
+@pytest.mark.requirement("C-07")
+def test_nobody_may_ask_until_an_installation_says_who(tmp_path: Path) -> None:
+    """And the notes say so where nobody is named."""
+    objects = template()
+    asked = {one for one in edges(objects, pods_of(objects, tmp_path)) if one[2] == 8080}
+    assert asked == {("test", "control", 8080), ("test", "gateway", 8080), ("control", "gateway", 8080), ("rank", "rank", 8080)}
+    shop = {"namespaceSelector": {}, "podSelector": {"matchLabels": STRANGER}}
+    objects = template(networkPolicies={"clients": [shop]})
+    assert {one for one in edges(objects, pods_of(objects, tmp_path)) if one[2] == 8080} - asked == {
+        ("stranger", "control", 8080),
+        ("stranger", "gateway", 8080),
+    }
+    notes = (CHART / "templates/NOTES.txt").read_text()
+    assert "networkPolicies.clients" in notes
+
+
+def test_stages_ask_the_store_of_artifacts_alone_where_it_is(tmp_path: Path) -> None:
+    store = {"namespaceSelector": {}, "podSelector": {"matchLabels": STRANGER}}
+    objects = template(
+        artifacts={"url": "s3://kept", "existingSecret": "keeper"}, networkPolicies={"artifacts": {"to": [store], "ports": [9000]}}
+    )
+    found = {one for one in edges(objects, pods_of(objects, tmp_path)) if one[2] == 9000}
+    assert found == {(part, "stranger", 9000) for part in ("control", "gateway", "stage", "rank")} | {("rank", "rank", 9000)}
 
 
 def test_edges_can_be_narrowed(tmp_path: Path) -> None:
@@ -132,7 +158,8 @@ def test_edges_can_be_narrowed(tmp_path: Path) -> None:
         (part, "stranger", 5432) for part in ("control", "gateway", "migrate")
     } | {("rank", "rank", port) for port in (443, 5432, 6443)}
     assert {one for one in found if one[1] in ("control", "gateway")} == {
-        (one, part, 8080) for one in ("stranger", "test") for part in ("control", "gateway")
+        *((one, part, 8080) for one in ("stranger", "test") for part in ("control", "gateway")),
+        ("control", "gateway", 8080),
     }
     (api,) = [
         one

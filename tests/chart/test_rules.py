@@ -93,7 +93,7 @@ def test_a_misspelt_name_is_found(expression: str, found: list[str]) -> None:
 
 
 def test_values_of_labels_are_those_that_the_platform_says() -> None:
-    said = {value for one in EXPRESSIONS.values() for value in re.findall(r'="([^"]*)"', one)}
+    said = {value for one in EXPRESSIONS.values() for found in re.findall(r'=~?"([^"]*)"', one) for value in found.split("|")}
     states = set(run.MACHINE.states) | set(rollout.MACHINE.states)
     bounds = {str(bound) for bound in metrics.REQUEST_SECONDS._upper_bounds}
     assert said <= states | bounds | {NO_SCORES, AWAY, "error", "waiting"}
@@ -205,7 +205,7 @@ def test_silence_over_other_series_shows_nothing() -> None:
 def test_a_faster_world_has_the_same_rules_over_shorter_times() -> None:
     """Of what the live test does with them: no expression is another one."""
     text = RULES.read_text()
-    quick, windows = faster(text, 3600), re.compile(r"\[[^\]]+\]|offset \w+|for: \w+")
+    quick, windows = faster(text, 3600), re.compile(r"\[[^\]]+\]|offset \w+|(?:for|interval): \w+")
     assert windows.sub("", quick) == windows.sub("", text)
     assert len(windows.findall(quick)) == len(windows.findall(text)) > 50
     (fell,) = (one for group in yaml.safe_load(quick)["groups"] for one in group["rules"] if one.get("alert") == "EyasHitRateFell")
@@ -221,6 +221,15 @@ def test_the_chart_has_them_where_they_are_wanted_and_else_not() -> None:
     (found,) = [one for one in template(**wanted) if one["kind"] == "PrometheusRule"]
     assert found["spec"] == {"groups": groups()}
     assert found["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_an_installation_may_work_long_windows_more_often_or_less() -> None:
+    given = {"monitoring": {"rules": {"enabled": True, "slowInterval": "30s"}}}
+    (found,) = [one for one in template(**given) if one["kind"] == "PrometheusRule"]
+    said = {group["name"]: group.get("interval") for group in found["spec"]["groups"]}
+    assert {name for name, interval in said.items() if interval} == {"eyas-budgets", "eyas-objectives"}
+    assert {interval for interval in said.values() if interval} == {"30s"}
+    assert {group.get("interval") for group in groups()} == {None, "2m"}
 
 
 def test_an_installation_may_say_other_objectives() -> None:

@@ -18,6 +18,7 @@ SWITCHED = (
     ("HorizontalPodAutoscaler", {"gateway": {"replicas": 2}, "triton": {"replicas": 2}}),
     ("NetworkPolicy", {"networkPolicies": {"enabled": False}}),
     ("PodMonitor", {"monitoring": {}}),
+    ("PodMonitor", {"monitoring": {"monitors": {"enabled": True, "kind": "ServiceMonitor"}}}),
     ("PrometheusRule", {"monitoring": {}}),
     ("PriorityClass", {"priorities": {"create": False}, "jobs": {}}),
     ("ResourceQuota", {"jobs": {}}),
@@ -25,7 +26,7 @@ SWITCHED = (
 )
 
 
-@pytest.mark.parametrize(("kind", "off"), SWITCHED, ids=[kind for kind, _ in SWITCHED])
+@pytest.mark.parametrize(("kind", "off"), SWITCHED, ids=[f"{kind}-{number}" for number, (kind, _) in enumerate(SWITCHED)])
 def test_each_kind_can_be_off(kind: str, off: dict[str, Any]) -> None:
     assert kinds(template(**EVERYTHING), kind)
     assert not kinds(template(**EVERYTHING | off), kind)
@@ -128,6 +129,31 @@ def test_prometheus_finds_every_port_with_metrics() -> None:
         if port["name"] == endpoint["port"]
     }
     assert found == {"eyas-control", "eyas-gateway", "eyas-triton"}
+
+
+def test_a_service_monitor_finds_the_same_pods_by_their_services() -> None:
+    given = {
+        "monitoring": {"monitors": {"enabled": True, "kind": "ServiceMonitor", "labels": {"release": "prometheus"}, "interval": "30s"}}
+    }
+    objects = template(**EVERYTHING | given)
+    assert not kinds(objects, "PodMonitor")
+    found = kinds(objects, "ServiceMonitor")["eyas"]
+    assert found["metadata"]["labels"]["release"] == "prometheus"
+    spec = found["spec"]
+    (endpoint,) = spec["endpoints"]
+    assert endpoint == {"port": "metrics", "path": "/metrics", "interval": "30s"}
+    assert spec["namespaceSelector"] == {"matchNames": ["there"]}
+    reached = set()
+    for service in kinds(objects, "Service").values():
+        if not spec["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items():
+            continue
+        for port in (one for one in service["spec"]["ports"] if one["name"] == endpoint["port"]):
+            for name, one in kinds(objects, "Deployment").items():
+                labels, container = one["spec"]["template"]["metadata"]["labels"], one["spec"]["template"]["spec"]["containers"][0]
+                if service["spec"]["selector"].items() <= labels.items():
+                    assert port["targetPort"] in [there["name"] for there in container["ports"]]
+                    reached.add(name)
+    assert reached == {"eyas-control", "eyas-gateway", "eyas-triton"}
 
 
 def test_a_dashboard_is_a_configmap_that_grafanas_sidecar_finds(tmp_path: Path) -> None:

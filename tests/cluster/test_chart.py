@@ -31,6 +31,7 @@ from shared.testing.threads import Threads
 from tests.cluster import objects
 from tests.cluster.objects import Right
 from tests.cluster.traffic import Traffic
+from tests.s3 import S3Server
 from tests.support import checked, until
 from tests.worlds import spec, write_world
 
@@ -274,6 +275,35 @@ def test_installed_by_helm_a_run_as_jobs_becomes_an_answer_and_nothing_is_left(r
     with clock.measures("uninstall"):
         uninstall(release)
     clock.say("small world")
+
+
+@pytest.mark.requirement("C-02", "C-07")
+@pytest.mark.timeout(1800)
+def test_artifacts_in_a_bucket_become_an_answer(release: Release) -> None:
+    """The store is a real one beside the cluster; on the volume there is no artifact."""
+    clock = Clock()
+    write_world(release.data)
+    (node,) = release.core.list_node().items
+    (address,) = (one.address for one in node.status.addresses if one.type == "InternalIP")
+    with tempfile.TemporaryDirectory(prefix="eyas-s3-") as folder, closing(S3Server(Path(folder), "1s", address)) as store:
+        kept = store.buckets / "kept"
+        kept.mkdir()
+        metadata = client.V1ObjectMeta(name="keeper")
+        release.core.create_namespaced_secret(release.namespace, client.V1Secret(metadata=metadata, string_data=store.environment))
+        with clock.measures("install"):
+            release.install(artifacts={"url": "s3://kept/films", "existingSecret": "keeper"})
+        with clock.measures("run"):
+            run_to_promotion(release, _on_the_volume(spec(release.data), release), 900)
+        with clock.measures("first answer"):
+            assert answer_of(release, 3)["version"] == 1
+        stages = {one.name.split("-")[-2] for one in (kept / "films/manifests").iterdir()}
+        assert stages == {"etl", "train", "evaluate", "export", "verify"}
+        assert len([one for one in (kept / "films/blobs").rglob("*") if one.is_file()]) > 10
+        assert not list(release.volume.rglob("blobs"))
+        release.core.delete_namespaced_secret("keeper", release.namespace)
+        with clock.measures("uninstall"):
+            uninstall(release)
+    clock.say("artifacts in a bucket")
 
 
 @pytest.mark.requirement("C-02")

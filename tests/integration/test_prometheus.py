@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.rollout_world import NAME, World
 from shared.domain.route import Route
-from tests.alerting import Prometheus
+from tests.alerting import RULES, Prometheus
 from tests.broken import not_a_number_of_real_items
 from tests.chart.test_rules import rules
 from tests.support import PlatformProcess, until
@@ -36,7 +36,9 @@ def test_a_real_prometheus_works_every_rule_and_sees_answers_go_out_without_scor
         return str(found.json()["fallback"]) if found.is_success else None
 
     until("the first answer of its own", lambda: asked() == "None")
-    with Prometheus(tmp_path / "prometheus", [running.metrics_url]) as prometheus:
+    quick = tmp_path / "rules.yaml"
+    quick.write_text(RULES.read_text().replace("interval: 2m", "interval: 1s"))
+    with Prometheus(tmp_path / "prometheus", [running.metrics_url], quick) as prometheus:
         until("each rule was worked once", lambda: all(one["health"] != "unknown" for one in prometheus.rules()))
         until(
             "recorded", lambda: asked() and prometheus.series("eyas:recommend_requests:rate5m") == [recorded("recommend_requests:rate5m")]

@@ -29,6 +29,30 @@
 {{ .Values.data.existingSecret | default (ternary (printf "%s-objects" (include "eyas.name" .)) "" .Values.objects.enabled) }}
 {{- end }}
 
+{{- /* Where artifacts are: a bucket's URL, and the Secret of who asks it; empty for the volume. */ -}}
+{{- define "eyas.artifacts" -}}
+{{- $own := ternary (printf "s3://%s-artifacts" .Values.objects.bucket) "" (and .Values.objects.enabled .Values.objects.artifacts) -}}
+{{ .Values.artifacts.url | default $own }}
+{{- end }}
+
+{{- define "eyas.artifactsSecret" -}}
+{{- if .Values.artifacts.url -}}
+{{ .Values.artifacts.existingSecret | default .Values.data.existingSecret }}
+{{- else if include "eyas.artifacts" . -}}
+{{ include "eyas.objects" . }}
+{{- end -}}
+{{- end }}
+
+{{- /* What stands in values of where it is, as variables. */ -}}
+{{- define "eyas.artifactsEnv" -}}
+{{- if include "eyas.artifacts" . -}}
+{{- $found := dict -}}
+{{- with .Values.artifacts.endpoint }}{{ $_ := set $found "EYAS_ARTIFACTS_AWS_ENDPOINT_URL" . }}{{ end -}}
+{{- with .Values.artifacts.region }}{{ $_ := set $found "EYAS_ARTIFACTS_AWS_REGION" . }}{{ end -}}
+{{ toJson $found }}
+{{- else }}{}{{ end }}
+{{- end }}
+
 {{- define "eyas.roots" -}}
 {{- $bucket := ternary (list (printf "s3://%s" .Values.objects.bucket)) list .Values.objects.enabled -}}
 {{ join ":" (concat (list "/var/lib/eyas/data") $bucket .Values.data.roots) }}
@@ -142,6 +166,14 @@ securityContext:
 - name: EYAS_TRITON
   value: dns:{{ include "eyas.name" . }}-tritons:8001
 {{- include "eyas.databaseEnv" . }}
+{{- with include "eyas.artifacts" . }}
+- name: EYAS_ARTIFACTS_URL
+  value: {{ . }}
+{{- end }}
+{{- range $name, $value := include "eyas.artifactsEnv" . | fromJson }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
 {{- with include "eyas.events" . }}
 - name: EYAS_EVENTS
   valueFrom:
@@ -171,6 +203,14 @@ securityContext:
       name: {{ . }}
       key: password
       optional: true
+{{- end }}
+{{- end }}
+
+{{- /* The artifact store's keys, under names of their own: data may be read by another's. */ -}}
+{{- define "eyas.artifactsFrom" -}}
+{{- with include "eyas.artifactsSecret" . }}
+- prefix: EYAS_ARTIFACTS_
+  secretRef: { name: {{ . }} }
 {{- end }}
 {{- end }}
 

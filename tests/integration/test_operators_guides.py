@@ -1,0 +1,50 @@
+"""How-tos for operators: what they tell to write is what the platform takes, and their commands run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import yaml
+
+from shared.contracts.spec import RecommenderSpec
+from tests.postgres import GUARDED, PASSWORD, Server
+from tests.snippets import ROOT, Reader, blocks, copy
+from tests.worlds import spec
+
+
+def test_the_platform_comes_up_on_postgresql_as_the_guide_says(postgres: Server, tmp_path: Path) -> None:
+    name = "docs/how-to/stores.md"
+    text = (ROOT / name).read_text()
+    database = postgres.new_database(migrated=False).partition("@/")[2].partition("?")[0]
+    postgres.execute(f"DO $$ BEGIN CREATE ROLE {GUARDED} LOGIN PASSWORD '{PASSWORD}'; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+    postgres.execute(f"ALTER DATABASE {database} OWNER TO {GUARDED}")
+    (tmp_path / "password").write_text(PASSWORD)
+    (tmp_path / "password").chmod(0o600)
+    given = f"EYAS_DATABASE_URL='{postgres.url(database, GUARDED)}' EYAS_DATABASE_PASSWORD_FILE={tmp_path / 'password'}"
+    for said, here in (
+        ("postgresql://eyas@db.example.com:5432/eyas", f"'{postgres.url(database, GUARDED)}'"),
+        ("/etc/eyas/database-password", str(tmp_path / "password")),
+        ("$ .venv/bin/eyas up\n", f"$ {given} .venv/bin/eyas up --port 0 --metrics-port 0\n"),  # in the guide from the lines above
+    ):
+        assert text.count(said) == 1
+        text = text.replace(said, here)
+    with Reader(copy(tmp_path / "eyas"), seconds=120) as reader:
+        reader.follow(blocks(text, name))
+    assert reader.ran == 4
+    assert postgres.execute("SELECT count(*) > 10 FROM information_schema.tables WHERE table_schema = 'public'", database) == [(True,)]
+
+
+def test_the_specs_part_that_the_guide_of_s3_shows_is_one() -> None:
+    (part,) = (
+        yaml.safe_load(one.content) for one in blocks((ROOT / "docs/how-to/stores.md").read_text(), "stores.md") if one.kind == "file"
+    )
+    RecommenderSpec.model_validate(spec(Path("data")) | part)
+
+
+def test_values_and_spec_of_the_guide_of_gpus_are_taken() -> None:
+    files = {one.file: yaml.safe_load(one.content) for one in blocks((ROOT / "docs/how-to/gpu-images.md").read_text(), "gpu") if one.file}
+    jsonschema.validate(files["values-mine.yaml"], json.loads((ROOT / "helm/eyas/values.schema.json").read_text()))
+    found = RecommenderSpec.model_validate(spec(Path("data")) | files["part-of-a-spec.yaml"])
+    assert found.model.framework == "torch"
