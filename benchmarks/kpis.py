@@ -23,6 +23,7 @@ from sqlalchemy import Engine, insert, text
 
 from benchmarks.report import Row, publish
 from services.eventlog.kpis import SqlKpis
+from services.eventlog.sightings import SqlSightings
 from services.eventlog.tables import impressions, instant, interactions
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
@@ -110,7 +111,7 @@ def _answer(number: int, count: int, chance: random.Random) -> tuple[dict[str, A
 
 
 def measured(engine: Engine, database: str, count: int) -> list[Row]:
-    kpis, ends = SqlKpis(engine), BEGAN + DAY
+    kpis, sightings, ends = SqlKpis(engine), SqlSightings(engine), BEGAN + DAY
 
     def series() -> None:
         steps = kpis.steps(NAME, 1, BEGAN, ends, STEP, ATTRIBUTION, {"purchase"})
@@ -125,6 +126,8 @@ def measured(engine: Engine, database: str, count: int) -> list[Row]:
         "an hour by variant and slice": lambda: kpis.parts(*hour, ATTRIBUTION, {"purchase"}),
         "a day by variant and slice": lambda: kpis.parts(NAME, 1, BEGAN, ends, ATTRIBUTION, {"purchase"}),
         "a day in 276 windows of an hour, 5 minutes apart": series,
+        "a day's life in 48 stretches, users counted": lambda: sightings.blocks(NAME, 1, BEGAN, ends, DAY / 48, ATTRIBUTION),
+        "what is new of that life": lambda: sightings.blocks(NAME, 1, ends - DAY / 48, ends, DAY / 48, ATTRIBUTION),
         "what the newest answers showed": lambda: kpis.showings(*hour, LOOKED),
         "what is liked how much": lambda: kpis.liked(NAME, ends, LIKES),
     }

@@ -1,6 +1,6 @@
 """The control plane and one gateway with many recommenders that serve and that nobody asks: what each costs, and what slows down.
 
-    python -m benchmarks.many [--counts 10 100 1000 10000] [--databases sqlite postgresql] [--active 10] [--idle 30]
+    python -m benchmarks.many [--counts 10 100 1000 10000] [--databases sqlite postgresql] [--active 10] [--idle 30] [--patience 600]
 
 A real platform process on a filled database; a fake model server and stages that end at once stand behind their ports. Of each count:
 seconds to ready and until the last one answers, the API's answers, `apply` and until its run has started, until a change of one route has
@@ -58,13 +58,14 @@ def main() -> int:
     parser.add_argument("--databases", nargs="+", choices=["sqlite", "postgresql"], default=["sqlite", "postgresql"])
     parser.add_argument("--active", type=int, default=10, help="runs whose stage goes on meanwhile")
     parser.add_argument("--idle", type=float, default=30, help="seconds that it is watched, left alone")
+    parser.add_argument("--patience", type=float, default=_PATIENCE, help="seconds that a start is waited for")
     given = parser.parse_args()
     rows: list[Row] = []
     with databases() as fresh:
         for database, count in itertools.product(given.databases, given.counts):
             Console().print(f"{database}: {count:,} recommenders")
             with tempfile.TemporaryDirectory(prefix="eyas-many-") as folder:
-                rows += _measured(database, fresh(database), Path(folder), count, given.active, given.idle)
+                rows += _measured(database, fresh(database), Path(folder), count, given.active, given.idle, given.patience)
             publish("many", rows)
     return 0
 
@@ -79,21 +80,21 @@ class Table:
         self.rows.append(Row(self.case, self.contender, metric, unit, values))
 
 
-def _measured(database: str, url: str, folder: Path, count: int, active: int, idle: float) -> list[Row]:
+def _measured(database: str, url: str, folder: Path, count: int, active: int, idle: float, patience: float) -> list[Row]:
     table = Table(f"{count} recommenders", f"eyas on {database}")
     home = folder / "home"
     fill(url, FsspecArtifacts(str(home / "artifacts")), count)
     began = time.monotonic()
     with _platform(home, url) as (client, process):
         table.note("until it listens", "s", time.monotonic() - began)
-        _until(lambda: client.get("/readyz").status_code == 200)
+        _until(lambda: client.get("/readyz").status_code == 200, patience)
         table.note("until the gateway is ready", "s", time.monotonic() - began)
         last = name_of(count - 1)
-        _until(lambda: _answers(client, last))
+        _until(lambda: _answers(client, last), patience)
         table.note("until the last recommender answers", "s", time.monotonic() - began)
         for number in range(active):
             _apply(client, f"{HELD}{number:03}")
-        _until(lambda: _settled(home))
+        _until(lambda: _settled(home), patience)
         _at_rest(table, home, process, idle)
         _requests(table, client, count)
         _applied(table, client)
@@ -203,15 +204,15 @@ def _timed(request: Callable[[], httpx.Response]) -> float:
     return time.perf_counter() - began
 
 
-def _until(probe: Callable[[], bool]) -> None:
+def _until(probe: Callable[[], bool], patience: float = _PATIENCE) -> None:
     """What isn't so by then isn't waited for any longer: the figure is what it takes at least."""
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + patience
     while time.monotonic() < until:
         with suppress(httpx.HTTPError):
             if probe():
                 return
         time.sleep(0.02)
-    Console().print(f"not so within {_PATIENCE:g} s")
+    Console().print(f"not so within {patience:g} s")
 
 
 def _said(home: Path) -> Any:

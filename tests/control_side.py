@@ -1,12 +1,13 @@
-"""A program: in an environment with the control side alone, what must import does, and what must be absent is."""
+"""A program: in an environment with the control side alone, what must import does, what must be absent is, pages find their templates."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import sys
+from pathlib import Path
 
-NEEDED = ("services.api.app", "services.cli.main", "services.control.reconcile", "services.store.migrate")
+NEEDED = ("services.api.app", "services.cli.main", "services.console", "services.control.reconcile", "services.store.migrate")
 ABSENT = ("tensorflow", "keras", "torch", "polars", "pandas", "pyarrow", "onnx", "onnxruntime", "pytriton")
 
 
@@ -17,6 +18,13 @@ def main() -> int:
         return 1
     for name in NEEDED:
         importlib.import_module(name)
+    from services.console import assets
+
+    for name in ("console.css", "console.js", "eyas.svg"):
+        assets.address(name)
+    if not (Path(assets.__file__).parent / "templates" / "base.html").is_file():
+        sys.stderr.write("the console came without its templates\n")
+        return 1
     sys.stdout.write(f"the control side imports {', '.join(NEEDED)} without {', '.join(ABSENT)}\n")
     return 0
 

@@ -71,7 +71,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "next": None,
         }
     },
-    "get_run_log": {"answer": {"text": "read 12000 rows\n", "next": 16, "stage": "etl", "attempt": "r01kdwpg6a0x5m2qf-etl-1"}},
+    "get_run_log": {"answer": {"text": "read 12000 rows\n", "start": 0, "next": 16, "stage": "etl", "attempt": "r01kdwpg6a0x5m2qf-etl-1"}},
     "get_run_evaluation": {
         "answer": {
             "attempt": "r01kdwpg6a0x5m2qf-evaluate-1",
@@ -207,6 +207,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
                 "together": 1,
                 "retrieved": 500,
                 "filtered": 23,
+                "dropped": {"seen before, or excluded": 20, "item.age_limit <= user.age": 3},
                 "scored": True,
                 "explored": None,
                 "rules": [["boosted by 0.5: 'Drama' in genres"], []],

@@ -18,10 +18,10 @@ from services.api.access import caller_of
 from services.api.limits import MAX_BODY
 from services.api.problems import refused
 from services.api.recommend import Ask, recommend
-from shared.contracts.spec import NAME
 from shared.contracts.text import unkeepable
 from shared.domain.access import Role, may
 from shared.domain.errors import EyasError
+from shared.domain.naming import NAME
 
 _PATH = re.compile(f"/v1/recommend/({NAME.pattern})")
 

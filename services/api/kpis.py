@@ -108,7 +108,7 @@ class KpiSeries(BaseModel):
 def get_kpis(parts: With, name: str, window: Span = "1h") -> Kpis:
     """What the answers of each version earned."""
     parts.recommenders.get(name)
-    found = parts.kpis(name, _span("window", window))
+    found = parts.kpis(name, span("window", window))
     return Kpis(window=window, versions=[Kpi.of_version(number, one) for number, one in sorted(found.items())])
 
 
@@ -123,7 +123,7 @@ def get_kpi_series(
     """The same in sliding windows, which end a step apart: the last one at the newest whole step whose attribution window has closed. A
     window is a whole number of steps; window and points are at most 2,000 steps together."""
     parts.recommenders.get(name)
-    found = parts.series(name, _span("window", window), _span("step", step), points)
+    found = parts.series(name, span("window", window), span("step", step), points)
     made = [VersionSeries(version=number, points=[KpiPoint.at(one) for one in line]) for number, line in sorted(found.items()) if line]
     return KpiSeries(window=window, step=step, versions=made)
 
@@ -132,11 +132,11 @@ def _rates(found: Mapping[str, Earning]) -> dict[str, Rates]:
     return {name: Rates.of(one) for name, one in found.items()}
 
 
-def _span(name: str, said: str) -> timedelta:
+def span(name: str, said: str) -> timedelta:
     try:
-        span = parse_duration(said)
+        found = parse_duration(said)
     except (ValueError, OverflowError) as error:
         raise Invalid(f"{name}: {error}") from None
-    if not timedelta(0) < span <= _LONGEST:
+    if not timedelta(0) < found <= _LONGEST:
         raise Invalid(f"{name}: expected more than nothing and at most {_LONGEST.days} days, got '{said}'")
-    return span
+    return found

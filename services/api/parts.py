@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 
 from services.gateway import Gateway
 from services.monitor.earnings import Point, VersionEarning
+from services.monitor.life import Asked, Life
 from shared.contracts.online import OnlineView
 from shared.contracts.sources import Place
 from shared.domain.drift.reading import Look
@@ -92,10 +93,14 @@ class Parts:
     audit: AuditLog
     drift: Callable[[str], Look | None]
     """The newest look at what users like; None while there are too few events."""
+    liked: Callable[[str], tuple[int, int] | None]
+    """How many likes have come since the version serves, and how many the first look takes; None where they are too many to count."""
     kpis: Callable[[str, timedelta], Mapping[int, VersionEarning]]
     """By version, what its answers earned in the newest closed stretch of time."""
     series: Callable[[str, timedelta, timedelta, int], Mapping[int, Sequence[Point]]]
     """By version, the same in windows of a width that end a step apart; so many of them."""
+    life: Callable[[str, Asked], Life]
+    """What each version earned over a time, in stretches of it."""
     collect: Callable[[bool], Sweep]
     """Collects garbage; or, if true, only says what would go."""
     turns: Callable[[], Mapping[str, Turn]]

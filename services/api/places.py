@@ -13,7 +13,9 @@ def check_places(parts: Parts, spec: RecommenderSpec) -> None:
         try:
             parts.check_place(place)
         except EyasError as error:
-            raise type(error)(f"{field}: {error}") from None
+            refused = type(error)(f"{field}: {error}")
+            refused.faults = ((field, str(error)),)
+            raise refused from None
 
 
 def faults_of_places(parts: Parts, spec: RecommenderSpec, warm: bool = False) -> list[str]:

@@ -50,7 +50,8 @@ def refused(method: str, path: str, error: EyasError) -> Response:
     if error.status >= 500:  # 503 comes with every request while a part is away: whoever found that out has said it
         log.log(logging.DEBUG if error.status == 503 else logging.WARNING, "%s %s: %s", method, path, error)
     headers = None if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-    return problem(error.kind, error.status, str(error), headers)
+    errors = {"errors": [{"field": field, "message": message} for field, message in error.faults]} if error.faults else {}
+    return problem(error.kind, error.status, str(error), headers, **errors)
 
 
 def _ours(request: Request, error: Exception) -> Response:

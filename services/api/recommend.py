@@ -39,6 +39,9 @@ Said = Annotated[Context, Field(description="What is known of the user, by name:
 Slots = Annotated[dict[Annotated[str, Field(min_length=1, max_length=40)], Count], Field(min_length=1, max_length=20)]
 
 
+Trial = Annotated[
+    bool, Query(description="Nobody is shown the answer: it is logged nowhere, so it counts for nothing, and nothing is explored.")
+]
 Explain = Annotated[bool, Query(description="Say what each stage did, and with its time.")]
 
 
@@ -85,6 +88,9 @@ class Explanation(BaseModel):
     together: int = Field(description="So many requests were answered at once.")
     retrieved: int = Field(description="Candidates before the filter.")
     filtered: int = Field(description="Of these, how many it dropped.")
+    dropped: dict[str, int] = Field(
+        description="Of what may not be shown: how many for which entry of `serve.filter`, the first that says so."
+    )
     scored: bool = Field(description="Whether the model's scores decided.")
     explored: int | None = Field(description="The place, from 1, that was given to another candidate by chance.")
     rules: list[list[str]] = Field(description="Of each item, which rules concern it.")
@@ -105,9 +111,9 @@ class AnswerView(BaseModel):
 
 
 @room.post("/v1/recommend/{name}", Role.CLIENT, audited=False, response_model_exclude_unset=True)
-async def recommend(gateway: Online, name: str, ask: Ask, explain: Explain = False) -> AnswerView:
+async def recommend(gateway: Online, name: str, ask: Ask, explain: Explain = False, trial: Trial = False) -> AnswerView:
     """The best items for a user, by the version that the user is given."""
-    question = Question(name, ask.user, ask.count, frozenset(ask.exclude), ask.context, tuple(ask.items), explain)
+    question = Question(name, ask.user, ask.count, frozenset(ask.exclude), ask.context, tuple(ask.items), explain, trial)
     return _view(await asyncio.wrap_future(gateway.submit(question)), ask)
 
 
@@ -136,6 +142,7 @@ def _explanation(one: Explained) -> Explanation:
         together=one.together,
         retrieved=one.told.looked,
         filtered=one.told.looked - one.told.kept,
+        dropped=dict(one.told.dropped),
         scored=one.told.scored,
         explored=None if one.told.explored is None else one.told.explored + 1,
         rules=[list(said) for said in one.told.why],

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from typing import Annotated, Any
 
-from fastapi import Query, Response
+from fastapi import Path, Query, Response
 from fastapi import Request as HttpRequest
 from pydantic import BaseModel, Field
 
@@ -19,7 +19,7 @@ from services.api.paging import Page, Pages
 from services.api.parts import Parts, With
 from services.api.places import check_places, faults_of_places
 from services.api.runs import start_run
-from services.api.views import AppliedRecommender, RecommenderView, RouteView, ServingRecommender, Valid
+from services.api.views import AppliedRecommender, RecommenderView, RouteView, ServingRecommender, SpecEntry, SpecView, Valid
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.access import Role
 from shared.domain.errors import Conflict, Invalid, NotFound, Unreadable
@@ -31,6 +31,7 @@ from shared.ports import Recommender
 
 room = Room("recommenders")
 
+Generation = Annotated[int, Path(ge=1, le=2**31 - 1, description="Of the spec.")]
 Run = Annotated[bool, Query(description="Start a run if the spec is new or changed.")]
 
 
@@ -128,6 +129,22 @@ def get_recommender(parts: With, name: str, request: HttpRequest, response: Resp
     """Its spec, and what serves."""
     one = parts.recommenders.get(name)
     return tagged(request, response, one.generation, _view(one, parts.routes.get(name)))
+
+
+@room.get("/v1/recommenders/{name}/specs", Role.VIEWER)
+def list_specs(parts: With, name: str, pages: Pages) -> Page[SpecEntry]:
+    """Every generation of its spec: who wrote it and when, the newest first."""
+    parts.recommenders.get(name)
+    found = parts.recommenders.writings(name, pages.more, pages.number)
+    return pages.page(found, lambda one: one.generation, lambda one: SpecEntry.model_validate(one, from_attributes=True))
+
+
+@room.get("/v1/recommenders/{name}/specs/{generation}", Role.VIEWER)
+def get_spec(parts: With, name: str, generation: Generation) -> SpecView:
+    """One of them as it was stored, with every default of its time filled in."""
+    parts.recommenders.get(name)
+    one = parts.recommenders.writing(name, generation)
+    return SpecView(generation=one.generation, at=one.at, actor=one.actor, spec=dict(one.document))
 
 
 @room.delete("/v1/recommenders/{name}", Role.ADMIN, status_code=204)

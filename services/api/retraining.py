@@ -61,6 +61,7 @@ class ReadingView(BaseModel):
     stands: bool = Field(description="Whether it counts: beyond threshold and chance for so many looks in a row as the spec asks for.")
     since: datetime | None = Field(description="The first of the looks in a row that say so.")
     said: str = Field(description="The same in a sentence.")
+    shares: list[MovedView] = Field(description="Of psi: the shares of up to 12 values, those that moved most first.")
 
     @classmethod
     def of(cls, one: Reading, thresholds: Mapping[str, float], memory: Memory) -> ReadingView:
@@ -78,6 +79,7 @@ class ReadingView(BaseModel):
             stands=known is not None and known.stands,
             since=known.since if known else None,
             said=one.sentence(),
+            shares=[MovedView.model_validate(value, from_attributes=True) for value in one.shares],
         )
 
 
@@ -88,6 +90,8 @@ class Drift(BaseModel):
     readings: list[ReadingView] = Field(description="Of every detector and feature, those that stand first, then the least likely.")
     said: list[str] = Field(description="What it comes to, in sentences.")
     retrainer: RetrainerView | None
+    likes: int | None = Field(description="While nothing is known yet: likes since the version serves; null where they aren't counted.")
+    wanted: int | None = Field(description="While nothing is known yet: likes that the first look takes.")
 
 
 @room.create("/v1/recommenders/{name}:retrain", Role.OPERATOR, status_code=202)
@@ -110,6 +114,7 @@ def get_drift(parts: With, name: str) -> Drift:
     thresholds = (trigger or DriftTrigger()).thresholds()
     found = [ReadingView.of(one, thresholds, memory) for one in look.readings] if look else []
     found.sort(key=lambda one: (not one.stands, one.chance, -one.size, one.detector, one.feature))
+    liked = parts.liked(name) if look is None else None
     return Drift(
         version=look.version if look else None,
         at=look.at if look else None,
@@ -117,6 +122,8 @@ def get_drift(parts: With, name: str) -> Drift:
         readings=found,
         said=_said(found, trigger is not None),
         retrainer=RetrainerView.of(retrainer) if retrainer else None,
+        likes=liked[0] if liked else None,
+        wanted=liked[1] if liked else None,
     )
 
 

@@ -11,13 +11,14 @@ from services.api.asking import Because, ask
 from services.api.etags import NOT_MODIFIED, Expected, tagged
 from services.api.paging import Page, Pages
 from services.api.parts import With
-from services.api.views import EventView, RolloutView
+from services.api.views import EventView, LooksView, RolloutView
 from shared.contracts.plans import rollout_plan
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
 from shared.domain.access import Role
 from shared.domain.errors import Conflict, Malformed, NotFound
 from shared.domain.rollout import ANSWERS, RolloutStatus, refusal
+from shared.domain.steps import RolloutPlan
 from shared.ports import Record
 
 room = Room("rollouts")
@@ -53,11 +54,18 @@ def list_rollout_events(parts: With, who: Who, id: str, pages: Pages) -> Page[Ev
     return pages.page(parts.rollouts.history(id, pages.more, pages.number), lambda one: one.seq, EventView.of)
 
 
+@room.get("/v1/rollouts/{id}/looks", Role.VIEWER)
+def list_rollout_looks(parts: With, who: Who, id: str) -> LooksView:
+    """How the evidence of its canary grew, look by look, with the bounds that decide."""
+    record = who.row("rollout", parts.rollouts, id)
+    return LooksView.of(record.status, _plan(record))
+
+
 @room.create("/v1/rollouts/{id}:{verb}", Role.OPERATOR, status_code=202)
 def steer_rollout(parts: With, who: Who, id: str, verb: Verb, expected: Expected, why: Because = None) -> RolloutView:
     """Pause, resume, skip to the next step without a verdict, promote or abort it."""
     record = who.row("rollout", parts.rollouts, id)
-    refused = refusal(verb, int(record.spec["version"]), record.status, rollout_plan(_spec(record)))
+    refused = refusal(verb, int(record.spec["version"]), record.status, _plan(record))
     again = who.once is not None and who.once.again
     if refused is not None and not again and verb in ANSWERS.get(record.status.state, ()):
         raise Conflict(f"rollout {id}: {refused}")
@@ -65,8 +73,8 @@ def steer_rollout(parts: With, who: Who, id: str, verb: Verb, expected: Expected
 
 
 def _view(record: Record[RolloutStatus]) -> RolloutView:
-    return RolloutView.of(record, [step.weight for step in _spec(record).rollout.steps])
+    return RolloutView.of(record, _plan(record))
 
 
-def _spec(record: Record[RolloutStatus]) -> RecommenderSpec:
-    return read(RecommenderSpec, record.spec["document"], f"spec of {record.id}")
+def _plan(record: Record[RolloutStatus]) -> RolloutPlan:
+    return rollout_plan(read(RecommenderSpec, record.spec["document"], f"spec of {record.id}"))

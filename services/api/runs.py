@@ -38,6 +38,8 @@ from shared.ports import HistoryEntry, Recommender, Record, Version
 
 room = Room("runs")
 
+_PIECES = 100
+
 Priority = Annotated[int, Field(ge=LOWEST, le=HIGHEST, description="Higher goes first among the runs that wait; 0 is usual.")]
 State = Literal["pending", "etl", "train", "evaluate", "export", "verify", "registered", "rejected", "failed", "cancelled"]
 States = Annotated[list[State] | None, Query(alias="state", description="Of these states alone.")]
@@ -55,8 +57,6 @@ class Filters:
 
 
 def _filters(states: States = None, dead_letter: Dead = None, since: Since = None, until: Until = None) -> Filters:
-    if dead_letter and states is None:
-        return Filters(frozenset({"failed"}), True, since, until)
     return Filters(None if states is None else frozenset(states), dead_letter, since, until)
 
 
@@ -96,6 +96,7 @@ class Prioritise(BaseModel):
 
 class RunLog(BaseModel):
     text: str
+    start: int = Field(description="The offset that the text begins at.")
     next: int = Field(description="The offset to go on from.")
     stage: str | None = Field(description="Null before the first stage.")
     attempt: str | None = Field(description="Null while the stage hasn't started.")
@@ -161,12 +162,18 @@ def list_runs(
 def _page(parts: Parts, pages: Paging, filters: Filters, name: str | None, among: frozenset[str] | None) -> Page[RunView]:
     def ask(after: str | None) -> Sequence[Record[RunStatus]]:
         return parts.runs.list(
-            name, states=filters.states, among=among, since=filters.since, until=filters.until, limit=pages.more, before=after
+            name,
+            states=filters.states,
+            among=among,
+            dead_letter=filters.dead_letter,
+            since=filters.since,
+            until=filters.until,
+            limit=pages.more,
+            before=after,
         )
 
-    dead = filters.dead_letter
     try:
-        found = pages.kept(ask, lambda one: one.id, pages.text, lambda one: dead is None or one.status.dead_letter == dead)
+        found = ask(pages.text)
     except NotFound:  # the place of a cursor that somebody has made up
         raise Malformed("cursor: this is none of this list: begin anew without a cursor") from None
     turns = parts.turns() if any(one.status.state == "pending" for one in found) else {}
@@ -233,15 +240,34 @@ def get_run_log(
     id: str,
     stage: Annotated[StageName | None, Query(description="The one under way, or the last one, when absent.")] = None,
     offset: Annotated[int, Query(ge=0, lt=2**63)] = 0,
+    last: Annotated[
+        int | None,
+        Query(ge=1, le=1 << 20, description="Only the last so many bytes, from a line's beginning, of what is there from `offset` on."),
+    ] = None,
 ) -> RunLog:
     """What a stage has written from a byte offset on, of its newest attempt."""
     status = who.row("run", parts.runs, id).status
     chosen = stage or newest_stage(status)
     attempt = attempt_of(id, status, chosen) if chosen else None
     if attempt is None:
-        return RunLog(text="", next=offset, stage=chosen, attempt=None)
+        return RunLog(text="", start=offset, next=offset, stage=chosen, attempt=None)
+    if last is not None:
+        return _end_of_log(parts, attempt, chosen, offset, last)
     text, following = parts.executor.log(attempt, offset)
-    return RunLog(text=text, next=following, stage=chosen, attempt=attempt)
+    return RunLog(text=text, start=offset, next=following, stage=chosen, attempt=attempt)
+
+
+def _end_of_log(parts: Parts, attempt: str, stage: str | None, offset: int, last: int) -> RunLog:
+    """Read through to its end, which only whoever has read so far knows; the number of pieces is bounded."""
+    kept, following = b"", offset
+    for _ in range(_PIECES):
+        text, after = parts.executor.log(attempt, following)
+        if after <= following:
+            break
+        kept, following = (kept + text.encode())[-last:], after
+    if following - offset > len(kept):
+        kept = kept[kept.find(b"\n") + 1 :]
+    return RunLog(text=kept.decode(errors="replace"), start=following - len(kept), next=following, stage=stage, attempt=attempt)
 
 
 @room.get("/v1/runs/{id}/validation", Role.VIEWER)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Annotated, Literal
 
+from fastapi import Query, Request
 from pydantic import BaseModel, Field
 
 from services.api.access import Room, Who
 from services.api.parts import With
 from services.api.views import RouteView
+from services.gateway.latencies import Times, answers, stages
 from shared.domain.access import Role
 from shared.domain.errors import Unavailable
-from shared.ports import ServerReplica
+from shared.domain.route import Route
+from shared.ports import GatewayReport, ServerReplica
 
 room = Room("serving")
+
+_REMEMBERED = timedelta(minutes=10)
+"""How long a gateway that is silent is still told of."""
 
 
 class Replica(BaseModel):
@@ -40,8 +48,21 @@ class Server(BaseModel):
     fault: str | None
 
 
+class GatewayView(BaseModel):
+    name: str
+    heard_at: datetime = Field(description="When it last told what it serves; it does so every half second.")
+    serves: int = Field(description="How many recommenders, of those that the token sees.")
+    behind: list[str] = Field(description="Recommenders whose newest route it doesn't serve.")
+
+    @classmethod
+    def of(cls, report: GatewayReport, routes: Mapping[str, Route]) -> GatewayView:
+        behind = sorted(name for name, route in routes.items() if report.served.get(name, 0) < route.generation)
+        return cls(name=report.name, heard_at=report.heard_at, serves=len(report.served.keys() & routes.keys()), behind=behind)
+
+
 class Serving(BaseModel):
     server: Server
+    gateways: list[GatewayView] = Field(description="Those that told something in the last ten minutes; gone ones among them.")
     routes: dict[str, RouteView]
     successes: dict[str, dict[int, int]] = Field(description="Successful inference requests by recommender and version.")
 
@@ -49,7 +70,9 @@ class Serving(BaseModel):
 @room.get("/v1/serving", Role.VIEWER)
 def get_serving(parts: With, who: Who) -> Serving:
     """What answers right now."""
-    routes = {name: RouteView.of(route) for name, route in parts.routes.all().items() if who.sees(name)}
+    seen = {name: route for name, route in parts.routes.all().items() if who.sees(name)}
+    routes = {name: RouteView.of(route) for name, route in seen.items()}
+    gateways = [GatewayView.of(one, seen) for one in parts.routes.gateways(parts.clock.now() - _REMEMBERED)]
     successes: dict[str, dict[int, int]] = {}
     try:
         info = parts.server.info()
@@ -65,4 +88,42 @@ def get_serving(parts: With, who: Who) -> Serving:
             successes.setdefault(name, {})[version] = count
     except Unavailable as error:
         server = Server(version=None, models=[], replicas=[], fault=str(error))
-    return Serving(server=server, routes=routes, successes=successes)
+    return Serving(server=server, gateways=gateways, routes=routes, successes=successes)
+
+
+class TimesView(BaseModel):
+    stage: str = Field(description="`seen`, `retrieve`, `filter`, `features`, `score`, `order` or `log`.")
+    count: int = Field(description="How often it was timed: requests that came together count once.")
+    p50: float = Field(description="In seconds, as exact as the buckets of the histogram are narrow.")
+    p99: float = Field(description="In seconds; at most the histogram's last bound.")
+
+    @classmethod
+    def of(cls, stage: str, times: Times) -> TimesView:
+        return cls(stage=stage, count=times.count, p50=times.p50, p99=times.p99)
+
+
+class Latency(BaseModel):
+    measured: bool = Field(
+        description="False where no gateway is in the process that answers this: each gateway's own `/metrics` has its times."
+    )
+    whole: TimesView | None = Field(description="Whole answers, each request counted, as stage `whole`; null before the first.")
+    stages: list[TimesView] = Field(description="In the order in which an answer goes through them.")
+
+
+@room.get("/v1/serving/latency", Role.VIEWER)
+def get_latency(
+    request: Request, who: Who, recommender: Annotated[str | None, Query(max_length=200, description="Of this one alone.")] = None
+) -> Latency:
+    """How long answers of the gateway in this process have taken since it began."""
+
+    def sees(name: str) -> bool:
+        return recommender in (None, name) and who.sees(name)
+
+    if request.app.state.gateway is None:
+        return Latency(measured=False, whole=None, stages=[])
+    whole = answers(sees)
+    return Latency(
+        measured=True,
+        whole=None if whole is None else TimesView.of("whole", whole),
+        stages=[TimesView.of(name, times) for name, times in stages(sees).items()],
+    )

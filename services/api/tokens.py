@@ -18,10 +18,10 @@ from services.api.access import HOLDER, Caller, Room, Who
 from services.api.paging import Page, Pages
 from services.api.parts import Parts, With
 from shared.contracts.quantities import parse_duration
-from shared.contracts.spec import NAME
 from shared.domain.access import OWNER, RESERVED, Role, Token, digest, may_grant, token_text
 from shared.domain.errors import Conflict, Forbidden, Invalid, no_such
 from shared.domain.ids import new_id
+from shared.domain.naming import NAME
 
 room = Room("access")
 

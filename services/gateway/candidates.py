@@ -54,6 +54,8 @@ class Candidates:
     """The likeliest first, and not the whole catalogue."""
     looked: int
     """So many were there before the filter."""
+    before: Rows | None = None
+    """Those; None where they aren't a filter's to choose among."""
 
 
 def candidates(wishes: Sequence[Wish], unit: Unit, laps: Laps) -> list[Candidates]:
@@ -62,7 +64,7 @@ def candidates(wishes: Sequence[Wish], unit: Unit, laps: Laps) -> list[Candidate
         return []
     retrieve = wishes[0].filter.serve.retrieve
     if retrieve is None or unit.vectors is None or retrieve.candidates >= len(unit.items):
-        found = [Candidates(wish, wish.kept(unit, unit.every), False, len(unit.items)) for wish in wishes]
+        found = [Candidates(wish, wish.kept(unit, unit.every), False, len(unit.items), unit.every) for wish in wishes]
     else:
         retrieved = unit.retrieve_many([wish.user for wish in wishes], retrieve.candidates)
         laps.lap("retrieve")
@@ -81,7 +83,7 @@ def alike(wish: Wish, unit: Unit) -> Candidates | None:
         return None
     count = wish.filter.serve.retrieve.candidates if wish.filter.serve.retrieve else _WIDER * wish.k
     found = unit.vectors.alike(rows, count)
-    return Candidates(wish, wish.kept(unit, found), True, len(found))
+    return Candidates(wish, wish.kept(unit, found), True, len(found), found)
 
 
 def _by_session(wish: Wish, unit: Unit) -> Candidates | None:
@@ -93,7 +95,7 @@ def _by_session(wish: Wish, unit: Unit) -> Candidates | None:
 def popular(wish: Wish, unit: Unit) -> Candidates:
     """The most popular ones that may be shown, a few more than are asked for."""
     rows = _with_fresh(wish, unit, _popular(wish, unit, _WIDER * wish.k))
-    return Candidates(wish, rows, True, len(unit.popular_rows))
+    return Candidates(wish, rows, True, len(unit.popular_rows), unit.popular_rows)
 
 
 def _with_fresh(wish: Wish, unit: Unit, rows: Rows) -> Rows:
@@ -118,7 +120,7 @@ def _popular(wish: Wish, unit: Unit, count: int) -> Rows:
 
 def _retrieved(wish: Wish, unit: Unit, rows: Rows | None, count: int) -> Candidates:
     if rows is None:  # a user whom the model knows and the vectors don't
-        return Candidates(wish, _popular(wish, unit, count), True, len(unit.popular_rows))
+        return Candidates(wish, _popular(wish, unit, count), True, len(unit.popular_rows), unit.popular_rows)
     kept = wish.kept(unit, rows)
     for wider in (_WIDER * count, len(unit.items)):
         if len(kept) >= wish.k or len(rows) == len(unit.items):
@@ -126,4 +128,4 @@ def _retrieved(wish: Wish, unit: Unit, rows: Rows | None, count: int) -> Candida
         more = unit.retrieve(wish.user, min(wider, len(unit.items)))
         rows = rows if more is None else more
         kept = wish.kept(unit, rows)[:count]
-    return Candidates(wish, kept, True, len(rows))
+    return Candidates(wish, kept, True, len(rows), rows)

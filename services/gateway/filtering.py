@@ -37,6 +37,7 @@ class Filter:
     def __init__(self, serve: Serve) -> None:
         self.serve = serve
         self._trees = tuple(one.tree for one in serve.expressions())
+        self._texts = tuple(one for one in serve.filter if isinstance(one, str))
         self._available = serve.only_available
         self._window = window(serve.not_seen) if serve.not_seen else None
         self.drops_seen = serve.not_seen is not None
@@ -65,3 +66,21 @@ class Filter:
             for tree in self._trees:
                 kept &= columns.look(tree).true
         return kept
+
+    def dropped(self, unit: Unit, rows: Rows, asked: Asked) -> Mapping[str, int]:
+        """Of what may not be shown: how many for which entry, the first that says so. For who asks: `keep` is what counts."""
+        left, found = np.ones(len(rows), bool), dict[str, int]()
+        slots = asked.attributes.slots.align(unit)[rows]
+        seen = np.zeros(len(unit.items), bool)
+        seen[unit.rows(asked.dropped)] = True
+        tests = [("seen before, or excluded", ~seen[rows])]
+        if self._available and len(asked.attributes):
+            tests.append(("not available", asked.attributes.available[slots]))
+        columns = Columns(asked.attributes, slots, asked.context)
+        tests += [(text, columns.look(tree).true) for text, tree in zip(self._texts, self._trees, strict=True)]
+        for text, fine in tests:
+            count = int((left & ~fine).sum())
+            if count:
+                found[text] = count
+            left &= fine
+        return found

@@ -66,6 +66,8 @@ class Question:
     items: tuple[int, ...] = ()
     """What the user looked at just now, the newest last: for a version that reads it, and for a user whom the version doesn't know."""
     explain: bool = False
+    trial: bool = False
+    """Nobody is shown the answer: it is logged and counted nowhere, and nothing is explored."""
 
 
 @dataclass(frozen=True)
@@ -233,6 +235,8 @@ class Gateway:
             found = {one.place: error for one in routed}
         seconds = time.perf_counter() - began
         for one in routed:
+            if one.question.trial:
+                continue
             answer = found[one.place]
             outcome = "error" if isinstance(answer, Exception) else answer.fallback or "ok"
             metrics.REQUESTS.labels(name, str(one.version), one.variant, outcome).inc()
@@ -256,7 +260,7 @@ class Gateway:
             if one.unit.session is not None:
                 dropped = frozenset({*dropped, *question.items})
             asked = Asked(attributes, question.context, dropped)
-            luck = self._luck() if rules.explore.rate else 1.0
+            luck = self._luck() if rules.explore.rate and not question.trial else 1.0
             wish = Wish(name, question.user, question.k, filter, asked, rules, luck, question.items, question.explain, now)
             by_unit.setdefault(id(one.unit), []).append((one, wish))
         answers: dict[int, Answer] = {}
@@ -268,17 +272,20 @@ class Gateway:
                 id_ = new_id("q", now, secrets.randbits(30))
                 fallback = shown.fallback if shown.items else NOTHING_LEFT
                 answers[one.place] = Answer(id_, name, one.version, one.variant, shown.items, fallback)
+                if shown.told is not None:
+                    told[one.place] = shown.told
+                if one.question.trial:
+                    continue
                 impressions.append(_impression(answers[one.place], one, shown, now))
                 route = one.served.route
                 if route.shadow and route.candidate is not None:
                     mirrored.append(Mirrored(wish, route.generation, one.served.units[route.candidate], shown))
-                if shown.told is not None:
-                    told[one.place] = shown.told
-        self._journal.write(*impressions)
+        if impressions:
+            self._journal.write(*impressions)
         laps.lap("log")
         for pair in mirrored:
             self._shadow.mirror(pair)
-        for stage, seconds in laps.seconds.items():
+        for stage, seconds in laps.seconds.items() if impressions else ():
             metrics.ANSWER_STAGE_SECONDS.labels(name, stage).observe(seconds)
         for place, what in told.items():
             answers[place] = replace(answers[place], explained=Explained(what, len(routed), laps.seconds))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -45,6 +45,8 @@ class Told:
     scored: bool
     explored: int | None
     why: Sequence[Sequence[str]]
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """How many the filter dropped, by what says so."""
 
 
 @dataclass(frozen=True)
@@ -162,11 +164,12 @@ def shown(
     """In its order; without scores the likeliest come first."""
     found = arrange(pick, scores, unit, explores)
     items = tuple(zip(unit.items[found.rows].tolist(), found.scores, strict=True))
-    return Shown(items, fallback, seconds, found.chances, _told(pick, scores, found) if pick.wish.explain else None)
+    return Shown(items, fallback, seconds, found.chances, _told(pick, scores, unit, found) if pick.wish.explain else None)
 
 
-def _told(pick: Candidates, scores: Scores | None, found: Arranged) -> Told:
-    return Told(pick.looked, len(pick.rows), scores is not None, found.explored, found.why)
+def _told(pick: Candidates, scores: Scores | None, unit: Unit, found: Arranged) -> Told:
+    dropped = {} if pick.before is None else pick.wish.filter.dropped(unit, pick.before, pick.wish.asked)
+    return Told(pick.looked, len(pick.rows), scores is not None, found.explored, found.why, dropped)
 
 
 def _stranger(wish: Wish, unit: Unit) -> Shown:

@@ -68,6 +68,10 @@ class DriftLooks:
         self._looks[served.recommender] = (reference, look)
         return look
 
+    def liked(self, served: Served, most: int) -> int:
+        """Likes since the version serves, counted up to so many."""
+        return len(self._sightings.likes(served.recommender, served.since, most, newest=False))
+
     def _reference(self, served: Served, count: int) -> _Reference | None:
         known = self._references.get(served.recommender)
         if known is not None and (known.served, known.count) == (served, count):

@@ -28,6 +28,7 @@ from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
+_COUNTED = 20_000
 _COUNT_STANDS = timedelta(seconds=10)
 
 
@@ -76,6 +77,15 @@ class Monitor:
         if served is None:
             return None
         return self._drift.newest(served, self._recommenders.get(recommender).spec.retrain.drift or DriftTrigger())
+
+    def liked(self, recommender: str) -> tuple[int, int] | None:
+        """How many likes have come since the version serves, and how many two windows take; None where that isn't worth counting."""
+        served = self._served(recommender)
+        rule = self._recommenders.get(recommender).spec.retrain.drift or DriftTrigger()
+        wanted = 2 * rule.min_events
+        if served is None:
+            return 0, wanted
+        return (self._drift.liked(served, wanted), wanted) if wanted <= _COUNTED else None
 
     def _served(self, recommender: str) -> Served | None:
         route = self._routes.get(recommender)

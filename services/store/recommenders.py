@@ -16,10 +16,12 @@ from services.store.tables import recommender_history, recommenders, resources, 
 from services.store.turns import take_turn
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
-from shared.domain.errors import Changed, Conflict, Invalid, Unreadable, no_such
-from shared.ports import Recommender
+from shared.domain.errors import Changed, Conflict, Invalid, NotFound, Unreadable, no_such
+from shared.ports import Recommender, Writing
 
 log = logging.getLogger(__name__)
+
+_past = recommender_history
 
 
 class SqlRecommenders:
@@ -74,6 +76,21 @@ class SqlRecommenders:
         with self._reads.connect() as connection:
             return self._heads.of(connection)
 
+    def writings(self, name: str, limit: int, before: int | None = None) -> Sequence[Writing]:
+        query = select(_past).where(_past.c.name == name).order_by(_past.c.generation.desc()).limit(limit)
+        if before is not None:
+            query = query.where(_past.c.generation < before)
+        with self._reads.connect() as connection:
+            return [_writing(row) for row in connection.execute(query)]
+
+    def writing(self, name: str, generation: int) -> Writing:
+        query = select(_past).where(_past.c.name == name, _past.c.generation == generation)
+        with self._reads.connect() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            raise NotFound(f"recommender '{name}' has no spec of generation {generation}")
+        return _writing(row)
+
     def delete(self, name: str, now: datetime) -> None:
         """One transaction. Who starts a run or changes the route holds the row shared, so one of the two sees the other."""
         with self._engine.begin() as connection:
@@ -123,3 +140,8 @@ def _recommender(row: Row[Any]) -> Recommender:
         raise Unreadable(f"the stored spec of '{row.name}' is damaged: {error}; apply it again") from None
     spec = read(RecommenderSpec, row.spec, f"stored spec of '{row.name}'")
     return Recommender(row.name, row.generation, spec, row.created_at, row.updated_at)
+
+
+def _writing(row: Row[Any]) -> Writing:
+    """A damaged text is shown as an empty document: the line that says who wrote it stands."""
+    return Writing(row.generation, row.at, row.actor, row.spec if isinstance(row.spec, dict) else {})

@@ -25,6 +25,7 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    not_,
     or_,
     select,
     tuple_,
@@ -101,13 +102,14 @@ class SqlResources(Generic[S]):
             return self._hand(wanted, share - seen.mine, holder)
         return 0
 
-    def list(
+    def list(  # noqa: PLR0913  each narrows it
         self,
         recommender: str | None = None,
         *,
         active: bool | None = None,
         states: Collection[str] | None = None,
         among: Collection[str] | None = None,
+        dead_letter: bool | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         limit: int = 100,
@@ -119,6 +121,8 @@ class SqlResources(Generic[S]):
             here.append(resources.c.recommender == recommender)
         if among is not None:
             here.append(resources.c.recommender.in_(sorted(among)))
+        if dead_letter is not None:
+            here.append(resources.c.dead_letter if dead_letter else not_(resources.c.dead_letter))
         if since is not None:
             here.append(resources.c.created_at >= since)
         if until is not None:
@@ -163,6 +167,7 @@ class SqlResources(Generic[S]):
     ) -> Record[S]:
         asked = None if clear_request else record.asked
         written = {"status": encode(self._status_type, status), "state": status.state, "intent": None, "asked": _request(asked)}
+        written["dead_letter"] = getattr(status, "dead_letter", False)
         with self._engine.begin() as connection:
             self._advance(connection, record, **written, due_at=due_at, finished=finished)
             if entry is not None:
@@ -246,6 +251,7 @@ class SqlResources(Generic[S]):
             "asked": _request(record.asked),
             "revision": record.revision,
             "finished": False,
+            "dead_letter": False,
             "created_at": record.created_at,
             "due_at": record.due_at,
             "priority": record.priority,

@@ -18,7 +18,7 @@ from services.store.tables import collected_versions, gateways, recommenders, ro
 from services.store.turns import take_turn
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
-from shared.ports import Record, RouteEntry
+from shared.ports import GatewayReport, Record, RouteEntry
 
 _FORGOTTEN = timedelta(days=1)
 """A gateway that was silent this long is gone for good: its successor has another name."""
@@ -154,10 +154,13 @@ class SqlRoutes:
                 connection.execute(known)
 
     def reports(self, recommender: str, since: datetime) -> Mapping[str, int]:
+        return {one.name: one.served.get(recommender, 0) for one in self.gateways(since)}
+
+    def gateways(self, since: datetime) -> Sequence[GatewayReport]:
         query = select(gateways).where(gateways.c.heard_at >= since).order_by(gateways.c.gateway)
         with self._reads.connect() as connection:
             rows = connection.execute(query).all()
-        return {row.gateway: row.served.get(recommender, 0) if isinstance(row.served, dict) else 0 for row in rows}
+        return [GatewayReport(row.gateway, row.served if isinstance(row.served, dict) else {}, row.heard_at) for row in rows]
 
 
 def _all(connection: Connection) -> Mapping[str, Route]:

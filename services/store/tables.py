@@ -47,6 +47,7 @@ resources = Table(
     Column("due_at", Instant, nullable=False),
     Column("priority", Integer, nullable=False, server_default="0"),
     Column("holder", Text),  # the control plane that reconciles it, for as long as its lease lasts
+    Column("dead_letter", Boolean, nullable=False, server_default=false()),  # of the status of a run that gave up
     Index("resources_due", "kind", "finished", "due_at", "id"),
     Index("resources_newest", "kind", "created_at", "id"),
     Index("resources_newest_of", "kind", "recommender", "created_at", "id"),
@@ -54,6 +55,16 @@ resources = Table(
     Index("resources_active_of", "kind", "recommender", "finished", "created_at", "id"),
     Index("resources_state", "kind", "state", "created_at", "id"),
     Index("resources_state_of", "kind", "recommender", "state", "created_at", "id"),
+    Index("resources_dead", "kind", "created_at", "id", sqlite_where=text("dead_letter = 1"), postgresql_where=text("dead_letter")),
+    Index(
+        "resources_dead_of",
+        "kind",
+        "recommender",
+        "created_at",
+        "id",
+        sqlite_where=text("dead_letter = 1"),
+        postgresql_where=text("dead_letter"),
+    ),
 )
 
 history = Table(

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shared.contracts.spec import NAME
 from shared.contracts.stage import File
 from shared.contracts.strict import read
 from shared.domain.errors import Invalid
+from shared.domain.naming import NAME
 from shared.ports import ArtifactStore, ServedUnit
 from shared.serving.config import model_config
 from shared.serving.external import refuse_others

@@ -335,6 +335,7 @@ _KINDS: dict[str, type[Strict]] = {
     "vector": Vector,
     "sequence": Sequence,
 }
+OPERATORS = tuple(_KINDS)
 Operator = Annotated[Any_, BeforeValidator(entry("operator", _KINDS, frozenset(), "{categorify: [userId]}"))]
 
 

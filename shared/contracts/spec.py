@@ -6,7 +6,6 @@ the rest of the design's names are refused as not yet supported.
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -32,9 +31,9 @@ from shared.contracts.validation import Validate, ValidateTable
 from shared.contracts.yaml12 import load
 from shared.domain.errors import Invalid
 from shared.domain.expression_kinds import check_kinds
+from shared.domain.naming import NAME
 
 API_VERSION: Literal["eyas/v1"] = "eyas/v1"
-NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
 MAX_SPEC = 64 * 1024
 """The most bytes of a spec's text: YAML is slow to read, and no spec that a person writes is longer."""

@@ -18,7 +18,7 @@ from shared.contracts.words import said
 from shared.domain.errors import Invalid, Unsupported
 
 M = TypeVar("M", bound=BaseModel)
-SHOWN_FAULTS = 10
+SHOWN_FAULTS, LISTED_FAULTS = 10, 100
 
 
 class Strict(BaseModel):
@@ -62,7 +62,9 @@ def read(model: type[M], value: Any, source: str) -> M:
         lines = [f"{place}: {said(fault)}" if place else said(fault) for place, fault in faults]
         kind = Unsupported if any(fault["type"] == "planned" for _, fault in faults) else Invalid
         more = [f"and {len(lines) - SHOWN_FAULTS} more"] if len(lines) > SHOWN_FAULTS else []
-        raise kind(one_line(f"{source}: " + "; ".join(lines[:SHOWN_FAULTS] + more))) from None
+        refused = kind(one_line(f"{source}: " + "; ".join(lines[:SHOWN_FAULTS] + more)))
+        refused.faults = tuple((one_line(place), one_line(said(fault))) for place, fault in faults[:LISTED_FAULTS])
+        raise refused from None
 
 
 def one_line(message: str) -> str:

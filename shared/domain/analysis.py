@@ -39,6 +39,21 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Answered:
+    """One variant's answers in short."""
+
+    answers: int
+    errors: int
+    p50: float | None
+    p99: float | None
+    """Of scoring, in seconds."""
+
+    @classmethod
+    def of(cls, one: Traffic) -> Answered:
+        return cls(one.answers, one.errors, quantile(one.latency, 0.5), quantile(one.latency, 0.99))
+
+
+@dataclass(frozen=True)
 class StepReport:
     """What a step has shown so far: kept for each step, so that the end can be explained."""
 
@@ -53,6 +68,8 @@ class StepReport:
     verdict: Verdict | None = None
     """Of all of it together; None in what was kept before there were checks."""
     reason: str = ""
+    answered: tuple[Answered, Answered] | None = None
+    """What the answers of stable and candidate were like; None in what was kept before that was."""
 
     @property
     def broken(self) -> bool:
@@ -103,7 +120,8 @@ def judge(look: Look, plan: RolloutPlan, number: int, since: datetime | None, ba
         *(Check(rail.metric, judge_guardrail(rail, *look.traffic, look.samples, step.min_answers)) for rail in plan.guardrails),
     )
     together = _together(goal, checks, _few(look.traffic, step))
-    return StepReport(number, step.weight, since, stable, candidate, goal, checks, together.verdict, together.reason)
+    answered = (Answered.of(look.traffic[0]), Answered.of(look.traffic[1]))
+    return StepReport(number, step.weight, since, stable, candidate, goal, checks, together.verdict, together.reason, answered)
 
 
 def _goal(samples: tuple[Sample, Sample], plan: RolloutPlan, number: int, base: float | None) -> Judgement:

@@ -13,6 +13,8 @@ class EyasError(Exception):
     status = 500
     retry_after: int | None = None
     """Seconds, where trying again can help."""
+    faults: tuple[tuple[str, str], ...] = ()
+    """Of a document: each field that is wrong, and what is wrong of it."""
 
 
 class Invalid(EyasError):

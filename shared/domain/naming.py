@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from shared.domain.errors import Invalid, NotFound
 from shared.domain.route import Route
 
+NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+"""Of a recommender."""
 ALIASES = ("serving", "previous", "candidate")
 _RESERVED = frozenset({*ALIASES, "latest", "none", "all"})
 _TAG = re.compile(r"[a-z][a-z0-9._-]{0,62}")

@@ -14,6 +14,7 @@ from shared.domain import analysis
 from shared.domain.analysis import Look, ShadowReport, StepReport
 from shared.domain.gate import Verdict
 from shared.domain.guardrail import judge_mirror
+from shared.domain.looks import Looked, looked
 from shared.domain.machine import Decision, Edge, Machine, Request
 from shared.domain.route import Route
 from shared.domain.steps import RolloutPlan, percent, spoken
@@ -77,6 +78,8 @@ class RolloutStatus:
     base: float | None = None
     base_of: int = -1
     """What the stable version earned before this step began, and which step that is."""
+    looks: tuple[Looked, ...] = ()
+    """What was seen on the way, the oldest first; a bounded number."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +196,13 @@ def due(status: RolloutStatus, plan: RolloutPlan, now: datetime) -> bool:
     last = status.looked_at or status.step_since
     end = status.step_since + _longest(status, plan)
     return now >= (min(last + plan.every, end) if last < end else last + plan.every)
+
+
+def deadline(status: RolloutStatus, plan: RolloutPlan) -> datetime | None:
+    """When what is under way ends without a verdict, or, of a shadow, with one."""
+    if status.step_since is None or status.state not in ("shadow", "canary") or status.step >= len(plan.steps):
+        return None
+    return status.step_since + _longest(status, plan)
 
 
 def _longest(status: RolloutStatus, plan: RolloutPlan) -> timedelta:
@@ -332,7 +342,9 @@ def _judged(case: _Case, look: Look) -> RolloutDecision:
     step, final = plan.steps[status.step], status.step == len(plan.steps) - 1
     found = analysis.judge(look, plan, status.step, status.step_since, status.base)
     reports = (*(r for r in status.reports if r.step != status.step), found)
-    case = replace(case, status=replace(status, reports=reports))
+    assert case.seen.stable is not None
+    looks = looked(status.looks, found, case.seen.stable, case.now)
+    case = replace(case, status=replace(status, reports=reports, looks=looks))
     spent, failures = case.now - status.step_since, status.failures + 1 if found.broken else 0
     if failures >= plan.failures or found.harmed:
         return case.back("rolled_back", found.reason)

@@ -8,7 +8,18 @@ from shared.ports.access import Answer, Answers, Audited, AuditLog, TokenStore
 from shared.ports.clock import Clock
 from shared.ports.events import EventDays, EventLog, HitRate, KpiSource, Like, Newest, Scored, Sightings
 from shared.ports.features import Catalogue, CatalogueHead, CatalogueItem, FeatureHistory, FeatureStore, Found
-from shared.ports.registry import DataSource, Recommender, RecommenderStore, Registry, RouteEntry, RouteStore, StageOutputs, Version
+from shared.ports.registry import (
+    DataSource,
+    GatewayReport,
+    Recommender,
+    RecommenderStore,
+    Registry,
+    RouteEntry,
+    RouteStore,
+    StageOutputs,
+    Version,
+    Writing,
+)
 from shared.ports.retention import Attic, Discarded, Leftovers, Pin, Shelf, Stored
 from shared.ports.serving import CandidateIndex, Indexes, Mirrors, ModelServer, Scorer, ServedUnit, ServerInfo, ServerReplica, Taken
 from shared.ports.signals import Activity, Signals, SignalSource
@@ -49,6 +60,7 @@ __all__ = [
     "FeatureHistory",
     "FeatureStore",
     "Found",
+    "GatewayReport",
     "HistoryEntry",
     "HitRate",
     "Indexes",
@@ -84,5 +96,6 @@ __all__ = [
     "Taken",
     "TokenStore",
     "Version",
+    "Writing",
     "replica_lease",
 ]

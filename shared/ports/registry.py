@@ -27,6 +27,16 @@ class Recommender:
     updated_at: datetime
 
 
+@dataclass(frozen=True)
+class Writing:
+    """One generation of a spec: who wrote it, when, and its document as it was then, which today's platform may not read any more."""
+
+    generation: int
+    at: datetime
+    actor: str
+    document: Mapping[str, Any]
+
+
 class RecommenderStore(Protocol):
     def put(self, spec: RecommenderSpec, now: datetime, actor: str, expected: Container[int] | None = None) -> Recommender:
         """Creates or changes; an equal spec changes nothing. `updated_at` is `now` exactly if this call changed it. Changed if it
@@ -39,6 +49,11 @@ class RecommenderStore(Protocol):
     def heads(self) -> Mapping[str, int]:
         """The generation of each, by name, those included whose spec can't be read; the same object while no route and no recommender
         has changed. Not to be changed by who reads it."""
+
+    def writings(self, name: str, limit: int, before: int | None = None) -> Sequence[Writing]:
+        """Every generation that its spec ever had, the newest first, and of those below `before` if that is given."""
+
+    def writing(self, name: str, generation: int) -> Writing: ...
 
     def delete(self, name: str, now: datetime) -> None:
         """Takes it, and with it its route, from everybody's sight, in one step; one that is deleted stays so. Conflict while a run or a
@@ -102,6 +117,16 @@ class RouteEntry:
     reason: str
 
 
+@dataclass(frozen=True)
+class GatewayReport:
+    """What a gateway said last."""
+
+    name: str
+    served: Mapping[str, int]
+    """The generation of each recommender that it serves."""
+    heard_at: datetime
+
+
 class StageOutputs(Protocol):
     """What published stages were made of, so that an equal one isn't run again. A lost line only makes a stage run."""
 
@@ -157,3 +182,6 @@ class RouteStore(Protocol):
 
     def reports(self, recommender: str, since: datetime) -> Mapping[str, int]:
         """The generation that each gateway heard from since then serves (0 where it serves none)."""
+
+    def gateways(self, since: datetime) -> Sequence[GatewayReport]:
+        """Those that were heard from since then, by name."""

@@ -75,20 +75,21 @@ class ResourceStore(Protocol[S]):
         as it is: whoever commits is still checked by that. What is settled is not written again.
         """
 
-    def list(
+    def list(  # noqa: PLR0913  each narrows it
         self,
         recommender: str | None = None,
         *,
         active: bool | None = None,
         states: Collection[str] | None = None,
         among: Collection[str] | None = None,
+        dead_letter: bool | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> Sequence[Record[S]]:
         """The newest first (by created_at, then id); `before` is the id of the last row of the previous page, `among` are names of
-        recommenders, `until` is excluded.
+        recommenders, `dead_letter` tells runs that gave up from others, `until` is excluded.
 
         A row that can't be read is left out, which is said in the log: it hides no other.
         """

@@ -68,6 +68,25 @@ class RecommenderStoreSuite:
         assert at_once(THREADS, change).count(True) == 1
         assert store.get("films").generation == 2
 
+    @pytest.mark.requirement("C-01")
+    def test_every_generation_is_kept_with_who_wrote_it_and_when(self, store: RecommenderStore) -> None:
+        for n, (epochs, actor) in enumerate(((5, "ada"), (6, "bob"), (6, "eve"), (5, "ada"))):
+            store.put(spec(epochs=epochs), NOW + n * SECOND, actor)
+        store.put(spec("books"), NOW, "ada")
+        found = store.writings("films", 10)
+        assert [(one.generation, one.actor, one.at) for one in found] == [
+            (3, "ada", NOW + 3 * SECOND),
+            (2, "bob", NOW + SECOND),
+            (1, "ada", NOW),
+        ]
+        assert [one.document for one in found] == [spec().document(), spec(epochs=6).document(), spec().document()]
+        assert [one.generation for one in store.writings("films", 1)] == [3]
+        assert [one.generation for one in store.writings("films", 10, before=3)] == [2, 1]
+        assert store.writings("music", 10) == []
+        assert store.writing("films", 2) == found[1]
+        with pytest.raises(NotFound, match="generation 4"):
+            store.writing("films", 4)
+
     def test_an_unknown_name_is_not_found(self, store: RecommenderStore) -> None:
         with pytest.raises(NotFound, match="films"):
             store.get("films")

@@ -125,6 +125,8 @@ class RouteStoreSuite:
         routes.report("gate-c", {}, NOW + SECOND)
         assert routes.reports("films", NOW) == {"gate-a": 3, "gate-b": 2, "gate-c": 0}
         assert routes.reports("books", NOW + SECOND) == {"gate-b": 0, "gate-c": 0}
+        seen = [(one.name, dict(one.served), one.heard_at) for one in routes.gateways(NOW + SECOND)]
+        assert seen == [("gate-b", {"films": 2}, NOW + SECOND), ("gate-c", {}, NOW + SECOND)]
         routes.report("gate-b", {"films": 3}, NOW + 2 * SECOND)
         assert routes.reports("films", NOW + 2 * SECOND) == {"gate-b": 3}
 

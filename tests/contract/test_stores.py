@@ -25,6 +25,7 @@ from services.store.tables import history, recommender_history, recommenders, re
 from services.store.tokens import SqlTokens
 from shared.domain.access import Role, Token
 from shared.domain.errors import Conflict, Damaged, Unreadable
+from shared.domain.looks import MOST, Looked
 from shared.domain.machine import Request
 from shared.domain.reuse import StageOutput
 from shared.domain.rollout import RolloutStatus
@@ -130,6 +131,26 @@ class TestSqlResources(ResourceStoreSuite):
         assert [row.id for row in retrainers.due(NOW, 10)] == ["films"]
         assert [entry.actor for entry in store.history("films")] == ["ada"]
 
+    @pytest.mark.requirement("C-01")
+    def test_runs_that_gave_up_are_found_among_many_that_failed(self, engine: Engine) -> None:
+        runs = SqlResources(engine, "run", RunStatus)
+        fixed = {"kind": "run", "recommender": "films", "spec": {}, "status": {"state": "failed"}, "state": "failed"}
+        rows = [
+            {**fixed, "id": f"r{n}", "revision": 1, "finished": True, "created_at": NOW - n * SECOND, "due_at": NOW} for n in range(5000)
+        ]
+        with engine.begin() as connection:
+            connection.execute(insert(resources), rows)
+        record = runs.create(Record("gave-up", "films", {}, RunStatus("etl"), NOW - 4000 * SECOND, NOW), "ada")
+        ended = RunStatus("failed", dead_letter=True)
+        runs.commit(record, ended, due_at=NOW, entry=None, finished=True, clear_request=False)
+        if engine.dialect.name == "postgresql":
+            with engine.begin() as connection:
+                connection.exec_driver_sql("ANALYZE resources")
+        for narrowed in ({}, {"states": {"failed"}}, {"recommender": "films"}, {"among": {"films", "books"}}):
+            assert [one.id for one in runs.list(dead_letter=True, limit=26, **narrowed)] == ["gave-up"]  # type: ignore[arg-type]
+            assert_flat(engine, plans(engine, lambda narrowed=narrowed: runs.list(dead_letter=True, limit=26, **narrowed)), False)
+        assert "gave-up" not in [one.id for one in runs.list(dead_letter=False, limit=5001)]
+
     def test_a_time_without_a_zone_is_refused(self, store: SqlResources[RolloutStatus]) -> None:
         naive = datetime(2026, 3, 1, 12)
         with pytest.raises(Exception, match="without a zone"):
@@ -140,6 +161,13 @@ class TestSqlResources(ResourceStoreSuite):
         other = open_engine(database_url)
         assert SqlResources(other, "rollout", RolloutStatus).get("ro-1") == rollout()
         other.dispose()
+
+    @pytest.mark.requirement("C-01")
+    def test_the_looks_of_a_rollout_come_back_as_they_were(self, store: SqlResources[RolloutStatus]) -> None:
+        looks = tuple(Looked(NOW + n * SECOND, 0, 1, n, n + 1, "pass", 0.1 / (n + 1), -0.2, None) for n in range(MOST))
+        record = store.create(rollout(), "ada")
+        store.commit(record, RolloutStatus("canary", looks=looks), due_at=NOW, entry=None, finished=False, clear_request=False)
+        assert store.get(record.id).status.looks == looks
 
     def test_a_row_that_cannot_be_read_hides_no_other(
         self, engine: Engine, store: SqlResources[RolloutStatus], caplog: pytest.LogCaptureFixture

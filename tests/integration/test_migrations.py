@@ -23,9 +23,11 @@ from services.featurestore.tables import metadata as feature_tables
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
 from services.store.mirrors import SqlMirrors
+from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
 from services.store.tables import metadata as state_tables
 from shared.domain.errors import Invalid, Unavailable, Unsupported
+from shared.domain.run import RunStatus
 from shared.domain.traffic import Mirror, Traffic
 from tests.conftest import DATABASES
 from tests.postgres import Server
@@ -272,3 +274,15 @@ def test_a_writer_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.Mon
     with engine.begin() as connection:
         assert connection.execute(text("SELECT 1")).scalar() == 1
     engine.dispose()
+
+
+def test_runs_that_gave_up_before_the_tenth_step_are_listed_as_such(engine: Engine) -> None:
+    upgrade_to(engine, "0009")
+    row = "INSERT INTO resources (kind, id, recommender, spec, status, state, revision, finished, created_at, due_at)"
+    kept = {"r1": '{"state":"failed","dead_letter":true}', "r2": '{"state":"failed","dead_letter":false}', "r3": '{"dead_letter":tr'}
+    with engine.begin() as connection:
+        for id, status in kept.items():
+            said = {"id": id, "status": status}
+            connection.execute(text(f"{row} VALUES ('run', :id, 'films', '{{}}', :status, 'failed', 1, true, 5, 5)"), said)
+    upgrade(engine)
+    assert [one.id for one in SqlResources(engine, "run", RunStatus).list(dead_letter=True)] == ["r1"]

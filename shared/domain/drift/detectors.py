@@ -18,6 +18,8 @@ LOOKS = 4
 """In a window of events: one each time that a quarter of it is new."""
 SHOWN = 3
 """Values that a reading names."""
+DRAWN = 12
+"""Values whose shares it keeps, so that they can be drawn."""
 
 Detect = Callable[[Column], Reading | None]
 
@@ -131,7 +133,7 @@ def _tenth(number: float, edges: Sequence[float]) -> str:
 def _reading(name: str, column: Column, size: float, chance: float, found: Comparison) -> Reading:
     values = sorted(found.before.keys() | found.after.keys(), key=lambda value: (-_part(found, value), value))
     moved = tuple(Moved(value, found.before.get(value, 0.0), found.after.get(value, 0.0)) for value in values if value != _REST)
-    return Reading(name, column.name, size, chance, ALPHA, found.users, moved[:SHOWN])
+    return Reading(name, column.name, size, chance, ALPHA, found.users, moved[:SHOWN], moved[:DRAWN] if name == "psi" else ())
 
 
 def _part(found: Comparison, value: str) -> float:

@@ -55,6 +55,8 @@ class Reading:
     users: tuple[int, int] = (0, 0)
     """Of the first days, and of now."""
     moved: tuple[Moved, ...] = ()
+    shares: tuple[Moved, ...] = ()
+    """Of more values than the few that it names, where it is about shares; those that moved most."""
 
     @property
     def key(self) -> str:

@@ -20,6 +20,7 @@ from services.gateway.asides import Scores, Similar
 from services.gateway.feedback import Refusal
 from services.gateway.scoring import Told
 from services.monitor.earnings import Earning, Point, Spread, VersionEarning, check_series
+from services.monitor.life import Life
 from shared.contracts.online import OnlineColumn, OnlineView
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest
@@ -35,7 +36,7 @@ from shared.domain.route import Route
 from shared.domain.run import RunStatus, StageDone
 from shared.domain.triggers import RetrainerObservation, RetrainerStatus
 from shared.domain.warmth import Past
-from shared.ports import HistoryEntry, Recommender, Record, ServerInfo, Version
+from shared.ports import HistoryEntry, Recommender, Record, ServerInfo, Version, Writing
 from shared.testing.access_suite import FakeAnswers, FakeAudit, FakeTokens
 from shared.testing.fake_catalogue import FakeCatalogue
 from shared.testing.fake_features import FakeFeatureHistory, FakeFeatureStore
@@ -116,11 +117,15 @@ class Rows:
             raise NotFound(f"no {self.what} is called '{id}'")
         return self.rows[id]
 
-    def list(self, recommender=None, *, active=None, states=None, among=None, since=None, until=None, limit=100, before=None):
+    def list(
+        self, recommender=None, *, active=None, states=None, among=None, dead_letter=None, since=None, until=None, limit=100, before=None
+    ):
         found = sorted(self.rows.values(), key=lambda one: (one.created_at, one.id))[::-1]
         found = [one for one in found if recommender in (None, one.recommender) and (among is None or one.recommender in among)]
         found = [one for one in found if states is None or one.status.state in states]
         found = [one for one in found if (since is None or one.created_at >= since) and (until is None or one.created_at < until)]
+        if dead_letter is not None:
+            found = [one for one in found if one.status.dead_letter == dead_letter]
         if active is not None:
             ended = ("registered", "rejected", "failed", "cancelled", "promoted", "rolled_back", "aborted")
             found = [one for one in found if (one.status.state not in ended) == active]
@@ -159,6 +164,7 @@ class Recommenders:
         self.rows = {}
         self.past = set()
         self.busy = set()
+        self.written = []
 
     def put(self, spec, now, actor, expected=None):
         before = self.rows.get(spec.name)
@@ -167,6 +173,7 @@ class Recommenders:
         if before is None or before.spec != spec:
             generation, created_at = (before.generation + 1, before.created_at) if before else (1, now)
             self.rows[spec.name] = Recommender(spec.name, generation, spec, created_at, now)
+            self.written.insert(0, (spec.name, Writing(generation, now, actor, spec.document())))
         return self.rows[spec.name]
 
     def get(self, name):
@@ -176,6 +183,15 @@ class Recommenders:
 
     def list(self):
         return list(self.rows.values())
+
+    def writings(self, name, limit, before=None):
+        return [one for of, one in self.written if of == name and (before is None or one.generation < before)][:limit]
+
+    def writing(self, name, generation):
+        for one in self.writings(name, 1000):
+            if one.generation == generation:
+                return one
+        raise NotFound(f"recommender '{name}' has no spec of generation {generation}")
 
     def heads(self):
         return {name: one.generation for name, one in self.rows.items()}
@@ -230,9 +246,13 @@ class Routes:
         self.before = {}
         self.said = []
         self.past = []
+        self.heard = []
 
     def get(self, name):
         return self.rows.get(name)
+
+    def gateways(self, since):
+        return [one for one in self.heard if one.heard_at >= since]
 
     def history(self, name, limit=100, before=None):
         found = [one for one in self.past if before is None or one.route.generation < before]
@@ -275,7 +295,7 @@ class Server:
 class Gateway:
     def __init__(self):
         self.asked = []
-        self.recorded = []
+        self.recorded, self.trials = [], []
         self.fails = None
 
     def submit(self, question):
@@ -283,7 +303,9 @@ class Gateway:
             raise self.fails
         self.asked.append((question.recommender, question.user, question.k, sorted(question.exclude), question.context))
         found = Future()
-        told = Explained(Told(500, 480, True, 1, ((), ("boosted",))), 3, {"score": 0.0125}) if question.explain else None
+        self.trials.append(question.trial)
+        dropped = {"seen before, or excluded": 20}
+        told = Explained(Told(500, 480, True, 1, ((), ("boosted",)), dropped), 3, {"score": 0.0125}) if question.explain else None
         found.set_result(Answer("q1", question.recommender, 1, "stable", ((10, 0.5), (20, None)), None, told))
         return found
 
@@ -334,6 +356,7 @@ class World:
         self.seen = RetrainerObservation(serving=True)
         self.past = Past()
         self.look = look(genres=0.31)
+        self.life = Life(NOW, NOW + timedelta(minutes=2), timedelta(minutes=1), None, {}, 0)
         ticks = itertools.count()
         self.clock = SimpleNamespace(now=lambda: NOW + timedelta(microseconds=next(ticks)))
         self.app = create_app(self.door(), self.parts(), self.gateway)
@@ -369,7 +392,9 @@ class World:
             series=lambda name, window, step, points: {
                 2: [Point(NOW, Earning(EARNED, 0.5))] * (points - check_series(window, step, points))
             },
+            life=lambda name, asked: self.life,
             drift=lambda name: self.look,
+            liked=lambda name: (312, 2000),
             collect=self.collect,
             turns=lambda: admit(self.runs.queued(), 1),
             plan=self.plan,

@@ -22,6 +22,7 @@ WORDS = {
     "{name}": "m",
     "{verb}": "pause",
     "{version}": "1",
+    "{generation}": "1",
     "{tag}": "champion",
     "{item}": "50",
     "{view}": "user",
@@ -81,7 +82,8 @@ def world(world):
     world.add_run("r0", "cancelled")
     world.add_run("r1", "train", stages=("etl",))
     world.blobs["b" * 64] = json.dumps(EXAMPLES["get_run_validation"]["answer"]).encode()
-    world.add_manifest("r1-etl-1", files={REPORT: File(sha256="b" * 64, size=9)})
+    world.blobs["d" * 64] = b'{"entries": [], "state": []}'
+    world.add_manifest("r1-etl-1", files={REPORT: File(sha256="b" * 64, size=9), "features.json": File(sha256="d" * 64, size=9)})
     world.add_run("r2", "rejected", stages=("etl", "train", "evaluate"))
     world.blobs["c" * 64] = b"{}"
     report = File(sha256="c" * 64, size=2)

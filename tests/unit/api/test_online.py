@@ -11,8 +11,11 @@ import pytest
 from shared.domain.drift.reading import Look, Moved, Reading
 from shared.domain.drift.standing import NOTHING_YET, remember
 from shared.domain.errors import Overloaded, Unavailable
-from shared.ports import ServerReplica
+from shared.domain.route import Route
+from shared.ports import GatewayReport, ServerReplica
+from shared.telemetry import metrics
 from tests.drifting import AT, LIMIT, look
+from tests.unit.api.conftest import NOW
 
 
 def test_a_recommendation_has_the_promised_form(world, client):
@@ -36,10 +39,18 @@ def test_an_answer_is_explained_to_who_asks(world, client):
         "together": 3,
         "retrieved": 500,
         "filtered": 20,
+        "dropped": {"seen before, or excluded": 20},
         "scored": True,
         "explored": 2,
         "rules": [[], ["boosted"]],
     }
+
+
+@pytest.mark.requirement("C-01")
+def test_a_trial_is_told_to_the_gateway(world, client):
+    for query, trial in (("", False), ("?trial=true", True)):
+        assert client.post(f"/v1/recommend/m{query}", json={"user": 7}).status_code == 200
+        assert world.gateway.trials[-1] is trial
 
 
 def test_slots_share_one_answer_the_first_gets_the_best(world, client, problem):
@@ -234,6 +245,38 @@ def test_serving_lists_the_replicas_and_a_scope_hides_what_is_not_its_own(world,
     assert "books" not in str(seen)
     assert seen[0]["versions"] == {"m": [1, 3]}
     assert (seen[1]["state"], bool(seen[1]["fault"])) == ("loading", True)
+
+
+def test_serving_says_which_gateways_are_behind(world, client):
+    world.route(1)
+    world.routes.rows["books"] = Route(2, generation=1, since=NOW)
+    world.routes.heard = [
+        GatewayReport("g-1", {"m": 3, "books": 1}, NOW),
+        GatewayReport("g-2", {"m": 2}, NOW),
+        GatewayReport("g-3", {"m": 3}, NOW - timedelta(hours=1)),
+    ]
+    found = client.get("/v1/serving").json()["gateways"]
+    assert [(one["name"], one["serves"], one["behind"]) for one in found] == [("g-1", 2, []), ("g-2", 1, ["books", "m"])]
+    seen = world.holder("viewer", ["m"]).get("/v1/serving").json()["gateways"]
+    assert [(one["name"], one["serves"], one["behind"]) for one in seen] == [("g-1", 1, []), ("g-2", 1, ["m"])]
+
+
+def test_latency_is_of_the_stages_that_answers_went_through(world, client):
+    for _ in range(99):
+        metrics.ANSWER_STAGE_SECONDS.labels("latent", "score").observe(0.004)
+    metrics.ANSWER_STAGE_SECONDS.labels("latent", "retrieve").observe(0.3)
+    metrics.REQUEST_SECONDS.labels("latent", "stable").observe(9)
+    found = client.get("/v1/serving/latency", params={"recommender": "latent"}).json()
+    assert [(one["stage"], one["count"]) for one in found["stages"]] == [("retrieve", 1), ("score", 99)]
+    assert 0.1 < found["stages"][0]["p50"] <= 0.5
+    assert 0.002 < found["stages"][1]["p50"] < found["stages"][1]["p99"] <= 0.005
+    assert (found["whole"]["count"], found["whole"]["p99"]) == (1, 2.5), "beyond the last bucket no more is known than its bound"
+    assert world.holder("viewer", ["m"]).get("/v1/serving/latency", params={"recommender": "latent"}).json()["whole"] is None
+
+
+def test_a_control_plane_without_a_gateway_says_that_it_measured_nothing(world, client):
+    world.app.state.gateway = None
+    assert client.get("/v1/serving/latency").json() == {"measured": False, "whole": None, "stages": []}
 
 
 def test_serving_shows_the_routes_even_when_the_server_is_away(world, client):

@@ -20,6 +20,7 @@ LISTS = (
     "/v1/recommenders",
     "/v1/recommenders/m/rollouts",
     "/v1/recommenders/m/versions",
+    "/v1/recommenders/m/specs",
     "/v1/recommenders/m/history",
     "/v1/recommenders/m/triggers/history",
     "/v1/runs/r1/events",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 import yaml
 
+from services.monitor.life import Life, Stretch
 from shared.domain.access import Role
 from shared.domain.machine import Request
+from shared.domain.verdict import Sample
 from shared.launch import goes_back
 from tests.unit.api.conftest import NOW
 
@@ -266,3 +270,40 @@ def test_a_file_that_is_not_there_now_is_a_warning(client, document):
     assert [one.split(": ")[0] for one in found["warnings"]] == ["data.interactions.uri", "data.items.uri"]
     assert "there is no such file" in found["warnings"][0]
     assert client.post("/v1/recommenders", json=document).status_code == 201
+
+
+@pytest.mark.requirement("C-01")
+def test_every_spec_that_was_applied_can_be_read_with_who_wrote_it(world, client, problem):
+    world.add_recommender()
+    world.add_recommender(split={"by": "time", "test": 0.3})
+    found = client.get("/v1/recommenders/m/specs?limit=1").json()
+    assert found["items"] == [{"generation": 2, "at": "2026-01-01T00:00:00Z", "actor": "operator"}]
+    (rest,) = client.get(f"/v1/recommenders/m/specs?limit=1&cursor={found['next']}").json()["items"]
+    assert rest["generation"] == 1
+    first = client.get("/v1/recommenders/m/specs/1").json()
+    assert (first["generation"], first["actor"], first["spec"]["name"]) == (1, "operator", "m")
+    problem(client.get("/v1/recommenders/m/specs/9"), 404, "not-found")
+    problem(client.get("/v1/recommenders/m/specs/0"), 422, "invalid")
+    problem(client.get("/v1/recommenders/x/specs"), 404, "not-found")
+
+
+@pytest.mark.requirement("C-01")
+def test_each_wrong_field_of_a_spec_is_told_apart(client, document):
+    wrong = {**document, "rollout": {"steps": [3]}, "split": {"test": 7}}
+    found = client.post("/v1/recommenders:validate", json=wrong).json()
+    assert [one["field"] for one in found["errors"]] == ["split.test", "rollout.steps.0", "rollout.steps"], found
+
+
+@pytest.mark.requirement("C-09")
+def test_the_life_of_its_models_is_told_with_how_sure_it_is(world, client, problem):
+    world.add_recommender()
+    sample = Sample(4, 1.0, 1.0, 8, 2, 1)
+    line = [Stretch(NOW, NOW + timedelta(minutes=1), sample)]
+    world.life = Life(NOW, NOW + timedelta(minutes=2), timedelta(minutes=1), NOW, {2: line}, 1)
+    found = client.get("/v1/recommenders/m/life?points=2").json()
+    (point,) = found["versions"][0]["points"]
+    assert (found["every"], found["left_out"], found["versions"][0]["version"]) == (60.0, 1, 2)
+    assert (point["users"], point["answers"], point["hits"], point["hit_rate"]) == (4, 8, 2, 0.25)
+    assert 0 < point["low"] < 0.25 < point["high"] < 1
+    problem(client.get("/v1/recommenders/m/life?since=yesterday"), 422, "invalid")
+    problem(client.get("/v1/recommenders/m/life?points=100000"), 422, "invalid")

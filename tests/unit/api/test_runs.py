@@ -168,7 +168,7 @@ def test_a_rollout_shows_what_each_step_has_shown(world, client):
     found = client.get("/v1/rollouts/r1-rollout").json()
     assert (found["version"], found["steps"], found["step"]) == (2, [0.05, 0.25, 0.5], 0)
     (shown,) = found["reports"]
-    assert shown["stable"] == {"users": 200, "answers": 300, "hits": 80, "mean": 0.25}
+    assert shown["stable"] == {"users": 200, "answers": 300, "hits": 80, "mean": 0.25, "converted": 0}
     assert (shown["verdict"], shown["lift"], shown["lower"], shown["upper"]) == ("pass", 0.1, -0.2, 0.4)
     assert shown["checks"] == [{"name": "goal", "verdict": "pass", "reason": "no evidence of harm"}], "kept before there were others"
 
@@ -221,9 +221,21 @@ def test_what_nobody_knows_is_not_found(client, problem, path):
 def test_logs_are_those_of_the_stage_under_way_or_of_the_one_named(world, client):
     world.add_run(state="train", stages=("etl",), attempt=2)
     world.executor.text = {"r1-etl-1": "etl says", "r1-train-2": "train says"}
-    assert client.get("/v1/runs/r1/logs").json() == {"text": "train says", "next": 10, "stage": "train", "attempt": "r1-train-2"}
+    assert client.get("/v1/runs/r1/logs").json() == {
+        "text": "train says",
+        "start": 0,
+        "next": 10,
+        "stage": "train",
+        "attempt": "r1-train-2",
+    }
     assert client.get("/v1/runs/r1/logs?stage=etl&offset=4").json()["text"] == "says"
-    assert client.get("/v1/runs/r1/logs?stage=export&offset=3").json() == {"text": "", "next": 3, "stage": "export", "attempt": None}
+    assert client.get("/v1/runs/r1/logs?stage=export&offset=3").json() == {
+        "text": "",
+        "start": 3,
+        "next": 3,
+        "stage": "export",
+        "attempt": None,
+    }
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from services.gateway import Question
 from shared.domain.errors import Invalid, NotFound, Unavailable
 from shared.domain.route import Route
+from shared.telemetry import metrics
 from tests.unit.gateway.conftest import ITEMS, _npy, _npz, spec
 
 VECTORS = {10: (1.0, 0.0), 20: (0.9, 0.1), 30: (0.5, 0.5), 40: (0.1, 0.8), 50: (0.0, 1.0)}
@@ -92,9 +93,33 @@ def test_an_answer_tells_what_each_stage_did(world, gateway):
     first, second = answered(gateway, Question("m", 1, 2, frozenset({20}), explain=True), Question("m", 99, 2, explain=True))
     told = first.explained.told
     assert (told.looked, told.kept, told.scored, told.explored) == (4, 3, True, None)
+    assert told.dropped == {"seen before, or excluded": 1}
     assert first.explained.together == 2
     assert {"seen", "retrieve", "filter", "score", "order", "log"} <= set(first.explained.seconds)
     assert not second.explained.told.scored
+
+
+@pytest.mark.requirement("C-01", "G-01")
+def test_a_trial_leaves_no_trace_and_is_answered_like_any_other(world, gateway):
+    counted = metrics.REQUESTS.labels("m", "1", "stable", "ok")._value
+    before = counted.get()
+    world.luck = 0.0
+    (tried,) = answered(gateway, Question("m", 1, 2, explain=True, trial=True))
+    assert (world.shown, counted.get()) == ([], before)
+    assert tried.explained.told.explored is None
+    mixed = answered(gateway, Question("m", 1, 2, trial=True), Question("m", 1, 2))
+    assert [one.request_id for one in world.shown] == [mixed[1].request_id]
+    assert counted.get() == before + 1
+
+
+@pytest.mark.requirement("G-04")
+def test_each_dropped_item_is_told_by_the_first_entry_that_drops_it(world, gateway):
+    made = serving(world, retrieve={"candidates": 5}, filter=["has(price)", "has(price) and price > 0"], order={"explore": {"rate": 0}})
+    (answer,) = answered(made, Question("m", 1, 2, frozenset({20}), explain=True))
+    told = answer.explained.told
+    assert told.looked - told.kept == sum(told.dropped.values())
+    assert told.dropped["seen before, or excluded"] == 1
+    assert "has(price) and price > 0" not in told.dropped
 
 
 @pytest.mark.requirement("G-01")

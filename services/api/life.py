@@ -1,0 +1,74 @@
+"""What each version earned over time, and how sure that is: what a picture of a recommender's life is drawn from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from fastapi import Query
+from pydantic import AwareDatetime, BaseModel, Field
+
+from services.api.access import Room
+from services.api.kpis import span
+from services.api.parts import With
+from services.monitor.life import MOST_STRETCHES, MOST_VERSIONS, Asked, Life, Stretch
+from shared.domain.access import Role
+
+room = Room("monitoring")
+
+Since = Annotated[AwareDatetime | None, Query(description="Absent: when the recommender was created.")]
+Until = Annotated[
+    AwareDatetime | None, Query(description="Absent: when the newest answer of the version that serves was counted, or now without one.")
+]
+Window = Annotated[str | None, Query(max_length=20, examples=["1d"], description="Instead of `since`: so long before the end.")]
+
+
+class LifePoint(BaseModel):
+    since: AwareDatetime = Field(description="Where the stretch begins.")
+    until: AwareDatetime = Field(description="Its end, which it doesn't hold.")
+    users: int = Field(description="Who got answers of the version's own in it. A user is one observation.")
+    answers: int
+    hits: int
+    hit_rate: float = Field(description="The mean, over these users, of the share of their answers that were hits.")
+    low: float = Field(description="With `high`, Wilson's 95 % interval over users; wider than need be where users get several answers.")
+    high: float = Field(description="Its upper end.")
+
+    @classmethod
+    def of(cls, one: Stretch) -> Self:
+        low, high = one.bounds
+        counts = {"users": one.sample.users, "answers": one.sample.answers, "hits": one.sample.hits}
+        return cls(since=one.since, until=one.until, hit_rate=one.sample.mean, low=low, high=high, **counts)
+
+
+class VersionLife(BaseModel):
+    version: int
+    points: list[LifePoint] = Field(description="The oldest first; stretches without an answer are left out.")
+
+
+class LifeView(BaseModel):
+    since: AwareDatetime = Field(description="Where the first stretch begins.")
+    until: AwareDatetime = Field(description="Where the last one ends at the latest.")
+    every: float = Field(description="How long a stretch is, in seconds: a step of the clock that makes about as many as were asked for.")
+    newest: AwareDatetime | None = Field(description="The newest answer of the version that serves.")
+    versions: list[VersionLife] = Field(description="Those that answered in this time.")
+    left_out: int = Field(description=f"Versions that answered in it as well: at most {MOST_VERSIONS} are given, those that were last.")
+
+    @classmethod
+    def of(cls, one: Life) -> Self:
+        versions = [VersionLife(version=number, points=[LifePoint.of(at) for at in line]) for number, line in one.versions.items()]
+        seconds = one.every.total_seconds()
+        return cls(since=one.since, until=one.until, every=seconds, newest=one.newest, versions=versions, left_out=one.left_out)
+
+
+@room.get("/v1/recommenders/{name}/life", Role.VIEWER)
+def get_life(
+    parts: With,
+    name: str,
+    since: Since = None,
+    until: Until = None,
+    window: Window = None,
+    points: Annotated[int, Query(ge=1, le=MOST_STRETCHES, description="About so many stretches of time.")] = 60,
+) -> LifeView:
+    """Hit rates by version in stretches of equal length, each with the interval that it surely lies in; users count, not answers. Answers
+    whose attribution window hasn't closed aren't there yet."""
+    parts.recommenders.get(name)
+    return LifeView.of(parts.life(name, Asked(points, since, until, None if window is None else span("window", window))))

@@ -1,0 +1,142 @@
+"""The life of a recommender's models: what each version earned over time, with how sure that is."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from shared.domain.errors import Invalid
+from shared.domain.verdict import Sample
+from shared.ports import Clock, RecommenderStore, RouteStore, Sightings
+
+MOST_STRETCHES = 200
+MOST_VERSIONS = 12
+"""Of one picture: the ones that answered last."""
+_BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
+_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+_KEPT = 256
+_STANDS = 60.0
+"""Seconds that a stretch which is over is not counted again: events that come late change it."""
+_LOOK_BACK = 1000
+_Z = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Users are what is counted: each is worth the share of their answers that were hits."""
+
+    since: datetime
+    until: datetime
+    sample: Sample
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return bounds(self.sample.mean, self.sample.users)
+
+
+@dataclass(frozen=True)
+class Asked:
+    points: int
+    since: datetime | None = None
+    until: datetime | None = None
+    window: timedelta | None = None
+    """Where `since` isn't said: so long before the end, and no longer than it has been there."""
+
+
+@dataclass(frozen=True)
+class Life:
+    since: datetime
+    until: datetime
+    every: timedelta
+    newest: datetime | None
+    """The newest answer of the version that serves."""
+    versions: Mapping[int, Sequence[Stretch]]
+    left_out: int
+    """Versions that answered earlier in this time and found no room."""
+
+
+def bounds(mean: float, users: int) -> tuple[float, float]:
+    """Wilson's 95 % interval with users as what is drawn. A user's share of hits varies at most as much as a coin of the same mean, so for
+    users of several answers it is rather too wide than too narrow."""
+    if not users:
+        return 0.0, 1.0
+    room = _Z * _Z / users
+    middle = (mean + room / 2) / (1 + room)
+    half = _Z / (1 + room) * math.sqrt(max(0.0, mean * (1 - mean)) / users + room / users / 4)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+class Lives:
+    def __init__(self, recommenders: RecommenderStore, routes: RouteStore, sightings: Sightings, clock: Clock) -> None:
+        self._recommenders = recommenders
+        self._routes = routes
+        self._sightings = sightings
+        self._clock = clock
+        self._kept: OrderedDict[tuple[str, int, timedelta, datetime, timedelta], tuple[float, datetime, Mapping[int, Sample]]]
+        self._kept = OrderedDict()
+
+    def of(self, name: str, asked: Asked) -> Life:
+        """In about so many stretches of equal and round length. Answers whose attribution hasn't closed are left out. It ends, unless
+        said otherwise, when the newest answer was counted: of one that nobody asks any more, the time of its life is told."""
+        known = self._recommenders.get(name)
+        now, attribution = self._clock.now(), known.spec.rollout.analysis.attribution
+        serving = self._routes.get(name)
+        seen = self._sightings.newest({name: serving.stable}).get(name) if serving else None
+        newest = seen.answer if seen else None
+        last = now if newest is None else min(now, newest + attribution + timedelta(seconds=1))
+        ends = min(asked.until or last, now)
+        begins = asked.since or (known.created_at if asked.window is None else max(known.created_at, ends - asked.window))
+        if begins >= ends:
+            if asked.since or asked.until:
+                raise Invalid("since: expected a time before `until`, and before now")
+            ends = begins + timedelta(seconds=1)
+        every = _round((ends - begins) / asked.points)
+        start = _BEGAN + (begins - _BEGAN) // every * every
+        numbers = self._numbers(name, begins, ends)
+        chosen = sorted(sorted(numbers, key=lambda number: numbers[number])[-MOST_VERSIONS:])
+        found = {number: self._stretches(name, number, start, min(ends, now - attribution), every, attribution) for number in chosen}
+        drawn = {number: line for number, line in found.items() if line}
+        return Life(start, ends, every, newest, drawn, len(numbers) - len(chosen))
+
+    def _numbers(self, name: str, since: datetime, until: datetime) -> dict[int, datetime]:
+        """The versions that were on the route in this time, and until when."""
+        found: dict[int, datetime] = {}
+        for one in self._routes.history(name, _LOOK_BACK):
+            began = one.route.since
+            if began is not None and began < until:
+                for number in (one.route.stable, one.route.candidate):
+                    if number is not None and (one.until is None or one.until > since):
+                        found.setdefault(number, one.until or until)
+            if began is not None and began <= since:
+                break
+        return found
+
+    def _stretches(
+        self, name: str, number: int, start: datetime, until: datetime, every: timedelta, attribution: timedelta
+    ) -> Sequence[Stretch]:
+        """What is over is counted once a minute, and what is still under way each time."""
+        if until <= start:
+            return ()
+        key = (name, number, every, start, attribution)
+        kept = self._kept.get(key)
+        fresh = kept is not None and time.monotonic() - kept[0] < _STANDS and kept[1] <= until
+        counted_at, upto, known = kept if kept is not None and fresh else (time.monotonic(), start, {})
+        done = (upto - start) // every
+        latest = self._sightings.blocks(name, number, upto, until, every, attribution) if upto < until else {}
+        found = {**known, **{done + index: sample for index, sample in latest.items()}}
+        over = (until - start) // every
+        self._kept[key] = (counted_at, start + over * every, {index: one for index, one in found.items() if index < over})
+        self._kept.move_to_end(key)
+        while len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+        return [Stretch(start + at * every, min(until, start + (at + 1) * every), one) for at, one in sorted(found.items()) if one.users]
+
+
+def _round(wanted: timedelta) -> timedelta:
+    """The next step of a clock or a calendar that is no shorter."""
+    days = math.ceil(wanted / timedelta(days=1))
+    return next((timedelta(seconds=one) for one in _STEPS if timedelta(seconds=one) >= wanted), timedelta(days=days))
