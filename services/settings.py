@@ -26,6 +26,7 @@ _HOST_PORT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?:([0-9]{1,5})")
 _REPLICA = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 _SECRETS = frozenset({"database_url", "database_password", "events", "features", "triton_key"})
+_ORIGIN = re.compile(r"https?://[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?(:[0-9]{1,5})?")
 _NATS = re.compile(r"(nats|tls)://[^\s/,]+")
 _REDIS = re.compile(r"rediss?://[^\s/,]+(/[0-9]{1,4})?")
 _OTHERS = frozenset(
@@ -36,7 +37,7 @@ _OTHERS = frozenset(
     )
 )
 """Read by the command line, the benchmarks, and stages."""
-_ELSEWHERE = (f"{_PREFIX}TEST_", f"{_PREFIX}CRASH_")
+_ELSEWHERE = (f"{_PREFIX}TEST_", f"{_PREFIX}CRASH_", f"{_PREFIX}ARTIFACTS_AWS_")
 
 Role = Literal["all", "control", "gateway"]
 
@@ -73,6 +74,12 @@ def _triton(value: str) -> str:
         raise ValueError(
             "'embedded', the address of a Triton's gRPC is expected (eyas-triton:8001), several with ',' between them, or dns:NAME:PORT"
         )
+    return value
+
+
+def _gateway(value: str) -> str:
+    if not _ORIGIN.fullmatch(value):
+        raise ValueError("http://HOST:PORT or https://HOST:PORT is expected, with nothing behind it")
     return value
 
 
@@ -129,7 +136,9 @@ class Settings(BaseSettings):
         description="Where gateways read users' values: 'sql' is the database itself; redis://HOST:6379/0 a Redis server, which is filled "
         "anew where it loses them.",
     )
-    artifacts_url: str | None = Field(None, description="A folder or any URL that fsspec knows; artifacts/ in the home if absent.")
+    artifacts_url: str | None = Field(
+        None, description="A folder, s3://BUCKET/PREFIX, or any URL that fsspec knows; artifacts/ in the home if absent."
+    )
     executor: Literal["local", "kubernetes"] = Field("local", description="Where stages run.")
     jobs_file: Path | None = Field(None, description="What the Jobs of executor=kubernetes look like.")
     triton: Annotated[str, AfterValidator(_triton)] = Field(
@@ -140,6 +149,9 @@ class Settings(BaseSettings):
     triton_replicas: int = Field(1, ge=1, le=16, description="How many embedded Tritons serve.")
     triton_metrics: str | None = Field(
         None, description="URL of that Triton's metrics, one for each address with ',' between them; port 8002 of its host if absent."
+    )
+    gateway_url: Annotated[str, AfterValidator(_gateway)] | None = Field(
+        None, description="Of a control plane: where its console asks the gateways for recommendations, such as http://eyas-gateway:8080."
     )
     triton_key: SecretStr | None = Field(
         None, description="What those Tritons want to hear from whoever loads and unloads models: their own EYAS_TRITON_KEY."

@@ -16,7 +16,7 @@ from services.triton.host import Hosts
 from services.triton.hosts import EmbeddedTritons, RemoteTritons
 from services.triton.scorer import TritonScorer
 from services.wiring.state import State
-from shared.artifacts import FsspecAttic
+from shared.artifacts import FsspecAttic, variables
 from shared.contracts.stage import Files
 from shared.datafiles import is_object
 from shared.datafiles.databases import VARIABLE as DATABASES
@@ -43,7 +43,8 @@ def executor(settings: Settings, home: Home, state: State, undo: ExitStack) -> E
         found = KubernetesExecutor(cluster, cluster.with_owner(jobs), state.artifacts, STAGES)
         undo.callback(found.close)
         return found
-    local = LocalExecutor(home.work, STAGES, only={"etl": _of_sources(settings) | _of_engines()}, engines=_engines(settings))
+    only = {"etl": _of_sources(settings) | _of_engines()}
+    local = LocalExecutor(home.work, STAGES, variables(state.artifacts.url, os.environ), only=only, engines=_engines(settings))
     undo.callback(local.close)
     return local
 

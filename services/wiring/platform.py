@@ -31,6 +31,7 @@ from services.index.opening import OpenIndexes
 from services.monitor.activity import Sighted
 from services.monitor.earnings import Earnings
 from services.monitor.gauges import EarningsGauges
+from services.monitor.life import Asked, Life, Lives
 from services.monitor.routes import RouteGauges
 from services.monitor.signals import Monitor
 from services.settings import Settings
@@ -48,6 +49,7 @@ class _Watch:
     """Who tells how the recommenders fare."""
 
     earnings: Earnings
+    life: Callable[[str, Asked], Life]
     monitor: Monitor
     exports: tuple[Callable[[], object], ...]
 
@@ -143,8 +145,10 @@ class Platform:
             tokens=state.tokens,
             audit=state.audit,
             drift=watch.monitor.drift,
+            liked=watch.monitor.liked,
             kpis=watch.earnings.of,
             series=watch.earnings.series,
+            life=watch.life,
             collect=lambda dry: collector.preview() if dry else collector.sweep(),
             turns=planner.turns,
             plan=planner.plan,
@@ -207,7 +211,9 @@ def _watch(state: State) -> _Watch:
     seen = (state.events, state.sightings, state.artifacts)
     monitor = Monitor(state.recommenders, state.routes, state.registry, *seen, state.clock, activity)
     gauges = EarningsGauges(state.recommenders, state.routes, earnings, state.clock, activity)
-    return _Watch(earnings, monitor, (RouteGauges(state.routes, state.rollouts).export, monitor.export, gauges.export))
+    life = Lives(state.recommenders, state.routes, state.sightings, state.clock).of
+    routes = RouteGauges(state.routes, state.rollouts, state.clock)
+    return _Watch(earnings, life, monitor, (routes.export, monitor.export, gauges.export))
 
 
 def _by_one(replica: Replica | None, name: str, *steps: Callable[[], object]) -> tuple[Callable[[], object], ...]:

@@ -20,6 +20,7 @@ from prometheus_client import start_http_server
 from threadpoolctl import threadpool_limits
 
 from services.api.app import create_app
+from services.console import HERE, Site
 from services.home import Endpoint, Home, check_first_token
 from services.listening import bind, reachable
 from services.settings import Settings, read_secret, strange
@@ -62,7 +63,8 @@ def _serve(settings: Settings, undo: ExitStack) -> None:
     platform = Platform(settings, home, token, _data_roots(settings), undo)
     app = create_app(platform.door, platform.parts, platform.gateway)
     # Longer than load balancers keep a connection that nobody uses: who closes first must not be who is just being asked.
-    config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=10, timeout_keep_alive=75)
+    site = Site(app, HERE if platform.gateway else settings.gateway_url) if platform.parts else app
+    config = uvicorn.Config(site, log_config=None, timeout_graceful_shutdown=10, timeout_keep_alive=75)
     server = DrainingServer(config, settings.drain)
     app.state.closing = lambda: server.leaving  # who listens to a stream is no reason to stay
     platform.leaves(lambda: server.leaving)
@@ -72,6 +74,8 @@ def _serve(settings: Settings, undo: ExitStack) -> None:
         home.announce(Endpoint(url, metrics_url, os.getpid()))
     what = "" if settings.role == "all" else f" as {settings.role} {settings.name}"
     log.info("ready%s in %.1f s: %s (metrics on %s, home %s)", what, time.monotonic() - began, url, metrics_url, home.folder)
+    if platform.parts:
+        log.info("the console: %s/ (sign in with the token in %s)", url, settings.token_file or home.folder / "token")
     # uvicorn handles signals only while it runs, and raises what it caught once more when it has shut down.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: setattr(server, "should_exit", True))

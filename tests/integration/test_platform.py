@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -39,6 +40,8 @@ def test_it_stops_cleanly_and_leaves_nothing(tmp_path: Path, how: signal.Signals
     before = ours()
     with PlatformProcess(tmp_path / "home", tmp_path) as platform:
         assert any("tritonserver" in child.name() for child in platform.children())
+        url = json.loads((tmp_path / "home/endpoint.json").read_text())["url"]
+        assert f"the console: {url}/ (sign in with the token in {tmp_path / 'home/token'})" in platform.log
         assert platform.stop(how) == 0
     assert not (tmp_path / "home/endpoint.json").exists()
     assert ours() <= before

@@ -137,7 +137,7 @@ def test_what_questions_of_kpis_cost_is_measured(tmp_path: Path) -> None:
     upgrade(engine)
     kpis.fill(engine, 2_000)
     rows = kpis.measured(engine, "SQLite", 2_000)
-    assert len(rows) == 12
+    assert len(rows) == 16
     assert all(value > 0 for row in rows if row.metric == "clock" for value in row.values)
     engine.dispose()
 

@@ -1,0 +1,126 @@
+"""The API as a page sees it: asked inside the process, with the token of whoever looks, so that a page can show and do what that
+token can by the API, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import httpx
+from starlette.types import ASGIApp
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+_INSIDE = "http://console.internal"
+
+
+class Refused(Exception):
+    """What the API answered instead: its problem, told as it is."""
+
+    def __init__(self, status: int, detail: str, errors: tuple[Json, ...] = ()) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.errors = errors
+
+
+HERE = "here"
+"""Of a gateway that is in this very process."""
+_PATIENCE = 10.0
+
+
+class Api:
+    """One page's questions. `online`: the gateway's address, HERE, or None where the operator has told of none."""
+
+    def __init__(self, app: ASGIApp, token: str, online: str | None = HERE) -> None:
+        self.app = app
+        self.token = token
+        self.online = online
+
+    async def get(self, path: str, **query: Any) -> Any:
+        """`path` is of names and ids that `at` has quoted; what is None is not asked."""
+        return await self.ask("GET", path, query)
+
+    async def maybe(self, path: str, **query: Any) -> Any:
+        """None where there is no such thing (yet)."""
+        return await self.unless(404, self.get(path, **query))
+
+    async def post(self, path: str, body: Any = None, once: str | None = None, **query: Any) -> Any:
+        """`once`: the same text does it once, however often it is sent."""
+        return await self.ask("POST", path, query, body, {"Idempotency-Key": once} if once else {})
+
+    async def send(self, method: str, path: str, text: str, headers: Mapping[str, str] | None = None, **query: Any) -> Any:
+        """A spec, as it was written."""
+        return await self.ask(method, path, query, None, {"Content-Type": "application/yaml", **(headers or {})}, text)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        text: str | None = None,
+    ) -> Any:
+        given: list[tuple[str, str | int | float | bool | None]] = [
+            (name.rstrip("_"), str(one))
+            for name, value in query.items()
+            for one in (value if isinstance(value, list | tuple) else [value])
+            if one is not None
+        ]
+        transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url=_INSIDE) as client:
+            sent = {"Authorization": f"Bearer {self.token}", **(headers or {})}
+            answer = await client.request(method, path, params=given, json=body, content=text, headers=sent)
+        if answer.status_code >= 400:
+            raise _refused(answer)
+        return answer.json() if answer.content else None
+
+    async def answer(self, path: str, body: Any, **query: Any) -> Any:
+        """What a gateway says: of this process, or at the one address that the operator has set."""
+        if self.online == HERE:
+            return await self.ask("POST", path, query, body)
+        if self.online is None:
+            raise Refused(503, "this control plane knows no gateway to ask: whoever runs it sets EYAS_GATEWAY_URL")
+        try:
+            async with httpx.AsyncClient(base_url=self.online, timeout=_PATIENCE, trust_env=False) as client:
+                answer = await client.post(path, params=query, json=body, headers={"Authorization": f"Bearer {self.token}"})
+        except httpx.HTTPError as error:
+            raise Refused(503, f"the gateway at {self.online} (EYAS_GATEWAY_URL) doesn't answer: {type(error).__name__}") from None
+        if answer.status_code != 200:
+            raise _refused(answer)
+        return answer.json()
+
+    async def all(self, *asked: Awaitable[T]) -> list[T]:
+        """At once."""
+        return list(await asyncio.gather(*asked))
+
+    async def unless(self, status: int, asked: Awaitable[T]) -> T | None:
+        try:
+            return await asked
+        except Refused as refused:
+            if refused.status == status:
+                return None
+            raise
+
+
+def at(*parts: object, verb: str | None = None) -> str:
+    """A path of the API: what comes from outside stays one segment of it."""
+    path = "/v1/" + "/".join(_segment(str(part)) for part in parts)
+    return path if verb is None else f"{path}:{_segment(verb)}"
+
+
+def _segment(text: str) -> str:
+    quoted = quote(text, safe="")
+    return quoted.replace(".", "%2E") if set(text) == {"."} else quoted
+
+
+def _refused(answer: httpx.Response) -> Refused:
+    try:
+        said = answer.json()
+        return Refused(answer.status_code, str(said["detail"]), tuple(said.get("errors", ())))
+    except (ValueError, KeyError, TypeError):
+        return Refused(answer.status_code, f"the API answered {answer.status_code} without a reason; the platform's log says more")

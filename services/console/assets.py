@@ -1,0 +1,43 @@
+"""Style and script, under names that hold their digest: kept by a browser for a year, never stale."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+_FOLDER = Path(__file__).parent / "static"
+_KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+
+
+@cache
+def _files() -> dict[str, tuple[bytes, str]]:
+    """By served name. These and no others: no path is ever built of a request."""
+    found = {}
+    for path in sorted(_FOLDER.iterdir()):
+        if path.suffix in _KINDS:
+            found[_name(path)] = (path.read_bytes(), _KINDS[path.suffix])
+    return found
+
+
+@cache
+def _name(path: Path) -> str:
+    return f"{path.stem}.{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}{path.suffix}"
+
+
+def address(name: str) -> str:
+    return f"/static/{_name(_FOLDER / name)}"
+
+
+def routes() -> list[BaseRoute]:
+    async def asset(request: Request) -> Response:
+        found = _files().get(request.path_params["name"])
+        if found is None:
+            return Response(status_code=404)
+        return Response(found[0], media_type=found[1], headers={"Cache-Control": "public, max-age=31536000, immutable"})
+
+    return [Route("/static/{name}", asset)]

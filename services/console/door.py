@@ -1,0 +1,93 @@
+"""Who looks: the token in a cookie that no script can read; and whether a form was sent from a page of ours.
+
+A form is taken only when three things hold: the browser says that it comes from this origin, the cookie came with it (which
+`SameSite=Lax` keeps from other sites' forms), and it carries the word that is made of the token, which no other site can know.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+LONGEST = 4096
+"""Of a token."""
+BODY = 1 << 20
+_HOURS = 12
+_FIELDS = 200
+
+
+class Unacceptable(Exception):
+    """A form that is not ours, too long, or not one."""
+
+
+@dataclass(frozen=True)
+class Form:
+    values: dict[str, str]
+
+    def __getitem__(self, name: str) -> str:
+        return self.values.get(name, "").strip()
+
+
+def cookie(request: Request) -> str:
+    """A browser takes the prefixed name only over https, and from this very host."""
+    return "__Host-eyas" if request.url.scheme == "https" else f"eyas-{request.url.port or 80}"
+
+
+def token_of(request: Request) -> str | None:
+    text = unquote(request.cookies.get(cookie(request), ""))
+    return text if text and len(text) <= LONGEST and text.isascii() and text.isprintable() else None
+
+
+def keep(request: Request, response: Response, token: str) -> None:
+    secure = request.url.scheme == "https"
+    response.set_cookie(cookie(request), quote(token, safe=""), _HOURS * 3600, secure=secure, httponly=True, samesite="lax")
+
+
+def forget(request: Request, response: Response) -> None:
+    response.delete_cookie(cookie(request), secure=request.url.scheme == "https", httponly=True, samesite="lax")
+
+
+def word(token: str) -> str:
+    """What a form of ours carries: of the token, which can't be told from it."""
+    return hmac.new(token.encode(), b"a form of the console", hashlib.sha256).hexdigest()
+
+
+async def form_of(request: Request, token: str | None) -> Form:
+    """The fields of a form that a page of ours sent; `token` is None at the login, which nobody has signed yet."""
+    if not _from_here(request):
+        raise Unacceptable("this form was sent from another site: open the page here and send it again")
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
+        raise Unacceptable("this is no form of the console")
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > BODY:
+            raise Unacceptable(f"this form is longer than {BODY >> 20} MiB")
+    try:
+        fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_FIELDS, errors="strict")
+    except ValueError:
+        raise Unacceptable("this form can't be read: too many fields, or no UTF-8") from None
+    form = Form(dict(fields))
+    if token is not None and not hmac.compare_digest(form["word"].encode(), word(token).encode()):
+        raise Unacceptable("this form is not of the one who is signed in here now: open the page anew and send it again")
+    return form
+
+
+def _from_here(request: Request) -> bool:
+    """By what browsers say by themselves and no page can forge; who says nothing at all is no browser, and not let in either."""
+    fetched = request.headers.get("sec-fetch-site")
+    if fetched is not None:
+        return fetched == "same-origin"
+    return urlsplit(request.headers.get("origin", "")).netloc == request.headers.get("host")
+
+
+def inside(path: str) -> str:
+    """Where to go after a form: a path of this site, or home."""
+    parts = urlsplit(path)
+    fine = not parts.scheme and not parts.netloc and path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return path if fine else "/"

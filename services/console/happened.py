@@ -1,0 +1,144 @@
+"""What happened to a recommender, out of several histories: one line each, the newest first, the marked ones with a letter."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import zip_longest
+from typing import Any
+from urllib.parse import quote
+
+from services.console.charts import Mark, Stretch
+from services.console.words import moment, percent, plain
+
+Json = dict[str, Any]
+
+_RUNS = {"registered": "good", "rejected": "bad", "failed": "bad", "cancelled": "plain"}
+_ROLLOUTS = {"promoted": "good", "rolled_back": "bad", "aborted": "plain"}
+
+
+@dataclass(frozen=True)
+class Event:
+    at: datetime
+    what: str
+    reason: str
+    actor: str
+    link: str | None = None
+    state: str = ""
+    """Of what is linked, where it has one."""
+    tone: str = "plain"
+    letter: str = ""
+
+    @property
+    def when(self) -> str:
+        """What many lines of the same age are told apart by."""
+        return self.at.astimezone(UTC).strftime("%b %d %H:%M:%S")
+
+
+def happened(
+    place: str, served: Sequence[Json], runs: Sequence[Json], rollouts: Sequence[Json], fired: Sequence[Json], specs: Sequence[Json]
+) -> list[Event]:
+    """`place` is the recommender's own address. The lists are as the API gives them: the newest first."""
+    found = [
+        *_of_routes(place, served, rollouts),
+        *_of_runs(runs),
+        *_of_triggers(fired, {one["cause"] for one in runs}),
+        *_of_specs(place, specs),
+    ]
+    return sorted(found, key=lambda one: one.at, reverse=True)
+
+
+def _of_routes(place: str, served: Sequence[Json], rollouts: Sequence[Json]) -> Iterable[Event]:
+    ended = {one["id"]: one for one in rollouts if one["state"] in _ROLLOUTS}
+    told = set()
+    for one, before in zip_longest(served, served[1:]):
+        at = moment(one["since"])
+        if at is None:
+            continue
+        rollout = one["rollout"] or (before or {}).get("rollout")
+        link = f"/rollouts/{quote(rollout, safe='')}" if rollout else None
+        version = f"{place}/versions/{one['stable']}"
+        if before is None or before.get("until") != one["since"]:
+            if one["generation"] == 1 or before is not None:  # else it is only the oldest one that was read
+                yield Event(
+                    at, f"Version {one['stable']} serves everybody, the first one", one["reason"], one["actor"], version, tone="good"
+                )
+        elif one["rollout"] and one["rollout"] != before["rollout"]:
+            share = "in shadow" if one["shadow"] else f"at {percent(one['weight'], 0)}"
+            yield Event(at, f"Rollout of version {one['candidate']} begins, {share}", one["reason"], one["actor"], link, tone="busy")
+        elif one["rollout"]:
+            what = f"Version {one['candidate']} gets {percent(one['weight'], 0)} of the users"
+            yield Event(at, what, one["reason"], one["actor"], link, tone="")
+        elif before["candidate"] is not None and one["stable"] == before["candidate"]:
+            told.add(rollout)
+            yield Event(at, f"Version {one['stable']} serves everybody", one["reason"], one["actor"], link, "promoted", "good")
+        elif before["candidate"] is not None and one["stable"] == before["stable"]:
+            told.add(rollout)
+            state = ended.get(rollout, {}).get("state", "rolled_back")
+            what = f"Version {before['candidate']} is taken back, version {one['stable']} serves everybody"
+            yield Event(at, what, one["reason"], one["actor"], link, state, _ROLLOUTS.get(state, "plain"))
+        elif one["stable"] != before["stable"]:
+            what = f"Version {one['stable']} serves everybody instead of version {before['stable']}"
+            yield Event(at, what, one["reason"], one["actor"], version, tone="bad")
+    known = {one["rollout"] for one in served}
+    for id, one in ended.items():
+        at = moment(one["since"])
+        if id not in known | told and at is not None and one["state"] != "promoted":  # it ended before any user saw it
+            what = f"Rollout of version {one['version']} ended before it began"
+            yield Event(at, what, one["reason"], "", f"/rollouts/{quote(id, safe='')}", one["state"], _ROLLOUTS[one["state"]])
+
+
+def _of_runs(runs: Sequence[Json]) -> Iterable[Event]:
+    for one in runs:
+        at, by = moment(one["created_at"]), one["asked_by"] or ""
+        link = f"/runs/{quote(one['id'], safe='')}"
+        if at is None:
+            continue
+        what = "Retraining begins" if by == "eyas" else "Run begins"
+        yield Event(at, f"{what} ({plain(one['mode'])})", one["cause"], by, link, "", "busy")
+        ended = moment(one["stages"][-1]["ended_at"]) if one["stages"] else at
+        if one["state"] in _RUNS and ended is not None:
+            what = f"Version {one['version']} is registered" if one["state"] == "registered" else f"Run is {plain(one['state'])}"
+            yield Event(
+                max(at, ended), what, one["reason"], "", link, one["state"], _RUNS[one["state"]] if one["state"] != "registered" else ""
+            )
+
+
+def _of_triggers(fired: Sequence[Json], causes: set[str]) -> Iterable[Event]:
+    for one in fired:
+        at = moment(one["at"])
+        if at is not None and one["target"] == "retraining" and one["source"] != "retraining" and one["reason"] not in causes:
+            yield Event(at, "A trigger fires", one["reason"], one["actor"], tone="busy")
+        elif at is not None and one["source"] == one["target"]:
+            yield Event(at, f"Retraining is {plain(one['target'])}", one["reason"], one["actor"], tone="")
+
+
+def _of_specs(place: str, specs: Sequence[Json]) -> Iterable[Event]:
+    for one in specs:
+        at, number = moment(one["at"]), one["generation"]
+        if at is not None:
+            link = f"{place}/spec?from={number - 1}&to={number}" if number > 1 else f"{place}/spec"
+            yield Event(at, f"Spec {number} is applied" if number > 1 else "The first spec is applied", "", one["actor"], link, tone="")
+
+
+def lettered(events: Sequence[Event], since: datetime, until: datetime) -> list[Event]:
+    """Those with a tone that lie in the picture, from the oldest on; where there are more than letters, the newest ones."""
+    marked = [one for one in events if one.tone and since <= one.at <= until][: len(string.ascii_uppercase)]
+    letters = {id(one): letter for one, letter in zip(reversed(marked), string.ascii_uppercase, strict=False)}
+    return [replace(one, letter=letters.get(id(one), "")) for one in events]
+
+
+def marks(events: Sequence[Event]) -> list[Mark]:
+    return [Mark(one.at.timestamp(), f"{one.letter}: {one.what}", one.tone, one.letter) for one in reversed(events) if one.letter]
+
+
+def canaries(served: Sequence[Json], since: datetime, until: datetime) -> list[Stretch]:
+    """When two versions answered."""
+    found = []
+    for one in served:
+        begins, ends = moment(one["since"]), moment(one["until"]) or until
+        if one["candidate"] is not None and begins is not None and begins < until and ends > since:
+            found.append(Stretch(max(begins, since).timestamp(), min(ends, until).timestamp()))
+    return found

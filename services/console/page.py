@@ -1,0 +1,112 @@
+"""What every page and every button has in common: who looks, what the API refused, and how that is told.
+
+@page("/runs/{id}")
+async def run(request: Request, api: Api) -> Response: ...
+
+@action("/runs/{id}/cancel")
+async def cancel(request: Request, api: Api, form: Form) -> Response: ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from services.console import render
+from services.console.api import Api, Json, Refused
+from services.console.door import Form, Unacceptable, forget, form_of, token_of
+from services.console.render import LIVE, Fault, fault
+
+Shown = Callable[[Request, Api], Awaitable[Response]]
+Done = Callable[[Request, Api, Form], Awaitable[Response]]
+
+_RANK = {"client": 0, "viewer": 1, "operator": 2, "admin": 3}
+_TITLES = {
+    403: "Not permitted",
+    404: "Nothing here",
+    409: "Not now",
+    412: "Changed meanwhile",
+    422: "Not valid",
+    503: "Not available just now",
+}
+
+
+@dataclass(frozen=True)
+class Who:
+    """Who is signed in. What a button does is checked by the API: this is for which of them are shown."""
+
+    name: str
+    role: str
+    recommenders: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, said: Json) -> Who:
+        scope = said.get("recommenders")
+        return cls(said["name"], said["role"], None if scope is None else tuple(scope))
+
+    def may(self, role: str) -> bool:
+        return self.role != "client" and _RANK[self.role] >= _RANK[role]
+
+
+class Pages:
+    """The routes of one module."""
+
+    def __init__(self) -> None:
+        self.routes: list[BaseRoute] = []
+
+    def page(self, path: str) -> Callable[[Shown], Shown]:
+        def made(shown: Shown) -> Shown:
+            async def endpoint(request: Request) -> Response:
+                return await _entered(request, lambda api: shown(request, api))
+
+            self.routes.append(Route(path, endpoint, methods=["GET"], name=shown.__name__))
+            return shown
+
+        return made
+
+    def action(self, path: str) -> Callable[[Done], Done]:
+        """A POST, of a form of ours alone."""
+
+        def made(done: Done) -> Done:
+            async def endpoint(request: Request) -> Response:
+                async def taken(api: Api) -> Response:
+                    try:
+                        form = await form_of(request, api.token)
+                    except Unacceptable as error:
+                        return fault(request, Fault(403, "Not taken", str(error)))
+                    return await done(request, api, form)
+
+                return await _entered(request, taken)
+
+            self.routes.append(Route(path, endpoint, methods=["POST"], name=done.__name__))
+            return done
+
+        return made
+
+
+async def _entered(request: Request, then: Callable[[Api], Awaitable[Response]]) -> Response:
+    token = token_of(request)
+    if token is None:
+        return _to_door(request)
+    api = Api(request.state.api, token, request.state.online)
+    try:
+        request.state.who = Who.of(await api.get("/v1/whoami"))
+        return await then(api)
+    except Refused as refused:
+        if refused.status == 401:
+            response = _to_door(request)
+            forget(request, response)
+            return response
+        return fault(request, Fault(refused.status, _TITLES.get(refused.status, "Refused"), refused.detail, refused.errors))
+
+
+def _to_door(request: Request) -> Response:
+    if request.method != "GET" or request.headers.get(LIVE) is not None:
+        return fault(request, Fault(401, "Signed out", "Sign in again; nothing was done."))
+    path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return render.onwards("/login" if path == "/" else f"/login?next={quote(path, safe='/')}")

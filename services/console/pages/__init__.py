@@ -1,0 +1,27 @@
+"""The pages, one module each: what it asks the API, and what it makes of the answers."""
+
+from __future__ import annotations
+
+from starlette.routing import BaseRoute
+
+from services.console.pages import (
+    compare,
+    drift,
+    home,
+    login,
+    recommend,
+    recommender,
+    rollouts,
+    run,
+    runs,
+    serving,
+    settings,
+    spec,
+    version,
+)
+
+_MODULES = (login, home, recommender, version, spec, runs, run, compare, drift, recommend, rollouts, serving, settings)
+
+
+def routes() -> list[BaseRoute]:
+    return [route for module in _MODULES for route in module.pages.routes]

@@ -1,0 +1,61 @@
+"""Signing in with a token, signing out, and the light that one likes to read by."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from services.console.api import Api, Refused
+from services.console.door import LONGEST, Form, Unacceptable, forget, form_of, inside, keep
+from services.console.page import Pages
+from services.console.render import THEME, THEMES, Fault, fault, onwards, page
+
+pages = Pages()
+
+
+async def login(request: Request) -> Response:
+    if request.method in ("GET", "HEAD"):
+        return page(request, "login.html", next=inside(request.query_params.get("next", "/")), wrong="")
+    try:
+        form = await form_of(request, None)
+    except Unacceptable as error:
+        return fault(request, Fault(403, "Not taken", str(error)))
+    token, where = form["token"], inside(form["next"] or "/")
+    wrong = ""
+    if not token or len(token) > LONGEST or not token.isascii() or not token.isprintable():
+        wrong = "This is no token: it is one line of letters and digits."
+    else:
+        try:
+            await Api(request.state.api, token).get("/v1/whoami")
+        except Refused as refused:
+            wrong = "This token is not known here." if refused.status == 401 else refused.detail
+    if wrong:
+        return page(request, "login.html", status=401, next=where, wrong=wrong)
+    response = onwards(where)
+    keep(request, response, token)
+    return response
+
+
+async def theme(request: Request) -> Response:
+    try:
+        form = await form_of(request, None)
+    except Unacceptable as error:
+        return fault(request, Fault(403, "Not taken", str(error)))
+    response = onwards(form["next"] or "/")
+    if form["theme"] in THEMES:
+        response.set_cookie(THEME, form["theme"], 365 * 86400, httponly=True, samesite="lax")
+    else:
+        response.delete_cookie(THEME)
+    return response
+
+
+pages.routes.append(Route("/login", login, methods=["GET", "POST"]))
+pages.routes.append(Route("/theme", theme, methods=["POST"]))
+
+
+@pages.action("/logout")
+async def logout(request: Request, api: Api, form: Form) -> Response:
+    response = onwards("/login")
+    forget(request, response)
+    return response

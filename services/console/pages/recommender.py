@@ -1,0 +1,183 @@
+"""A recommender: what serves, whether it is good, what goes on, and what happened lately and why."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from services.console import happened
+from services.console.api import Api, Json, at
+from services.console.charts import Axis, Line, Point, timeline
+from services.console.door import Form
+from services.console.lights import drawn, earns, light, under_way
+from services.console.page import Pages
+from services.console.render import Fault, fault, onwards, page
+from services.console.words import moment
+
+pages = Pages()
+
+WINDOWS = {"hour": "1h", "day": "1d", "week": "7d", "all": None}
+_POINTS = 60
+_LINES = 40
+
+
+@pages.page("/recommenders/{name}")
+async def recommender(request: Request, api: Api) -> Response:
+    name = request.path_params["name"]
+    one = await api.get(at("recommenders", name))
+    window = _window(request.query_params.get("window", ""), one)
+    life, served, runs, rollouts, fired, specs, versions, drift, triggers = await api.all(
+        api.get(at("recommenders", name, "life"), window=WINDOWS[window], points=_POINTS),
+        api.get(at("recommenders", name, "history"), limit=_LINES),
+        api.get(at("recommenders", name, "runs"), limit=15),
+        api.get(at("recommenders", name, "rollouts"), limit=15),
+        api.get(at("recommenders", name, "triggers", "history"), limit=_LINES),
+        api.get(at("recommenders", name, "specs"), limit=15),
+        api.get(at("recommenders", name, "versions"), limit=25),
+        api.get(at("recommenders", name, "drift")),
+        api.get(at("recommenders", name, "triggers")),
+    )
+    place = f"/recommenders/{quote(name, safe='')}"
+    lists = [found["items"] for found in (served, runs, rollouts, fired, specs)]
+    events = happened.happened(place, *lists)
+    since, until = _shown(life, events)
+    events = happened.lettered(events, since, until)
+    active = under_way(runs, rollouts)
+    return page(
+        request,
+        "recommender.html",
+        every=2 if active else 10,
+        name=name,
+        place=place,
+        one=one,
+        window=window,
+        windows=list(WINDOWS),
+        life=life,
+        picture=_picture(name, life, events, served["items"], since, until),
+        rows=_rows(life, served["items"]),
+        now_serving=_serving(one, served["items"]),
+        earns=earns(life, one["serving"]["stable"] if one["serving"] else None),
+        events=events[:_LINES],
+        active=active,
+        newest_run=runs["items"][0] if runs["items"] else None,
+        versions=versions["items"],
+        light=light(drift),
+        triggers=triggers,
+    )
+
+
+@pages.action("/recommenders/{name}/run")
+async def start(request: Request, api: Api, form: Form) -> Response:
+    name = request.path_params["name"]
+    if form["mode"] == "retrain":
+        await api.post(at("recommenders", name, verb="retrain"), {"reason": form["reason"]}, form["once"])
+        return onwards(_at(name), "A retraining is asked for: it begins as soon as nothing else is under way.")
+    wish = {"mode": form["mode"] or "full", "reason": form["reason"], "fresh": form["fresh"] == "yes"}
+    made = await api.post(at("recommenders", name, "runs"), wish, form["once"])
+    return onwards(f"/runs/{quote(made['id'], safe='')}", f"Run {made['id']} of {name} is on its way.")
+
+
+@pages.action("/recommenders/{name}/rollback")
+async def roll_back(request: Request, api: Api, form: Form) -> Response:
+    name, to = request.path_params["name"], form["to"]
+    if to and not to.isdecimal():
+        return fault(request, Fault(422, "Not valid", "Say the version's number."))
+    done = await api.post(
+        at("recommenders", name, verb="rollback"), {"to": int(to) if to else None, "reason": form["reason"]}, form["once"]
+    )
+    if done["rollout"]:
+        said = f"Rollout {done['rollout']} loads the version and then moves everybody to it."
+    else:
+        said = f"Version {done['stable']} serves everybody." + (
+            f" Asked to abort: {', '.join(done['aborted'])}." if done["aborted"] else ""
+        )
+    return onwards(_at(name), said)
+
+
+@pages.action("/recommenders/{name}/delete")
+async def delete(request: Request, api: Api, form: Form) -> Response:
+    name = request.path_params["name"]
+    if form["typed"] != name:
+        return fault(request, Fault(422, "Not deleted", "What was typed isn't its name, so nothing was done."))
+    await api.ask("DELETE", at("recommenders", name), {})
+    return onwards("/", f"{name} is deleted.")
+
+
+def _at(name: str) -> str:
+    return f"/recommenders/{quote(name, safe='')}"
+
+
+def _window(asked: str, one: Json) -> str:
+    """What was chosen; else all of a young life, and the last week of an old one."""
+    if asked in WINDOWS:
+        return asked
+    created = moment(one["created_at"])
+    return "all" if created is None or datetime.now(created.tzinfo) - created < timedelta(days=8) else "week"
+
+
+def _shown(life: Json, events: list[happened.Event]) -> tuple[datetime, datetime]:
+    """What the picture spans: the time of the answers, and what happened shortly after it."""
+    since, until = moment(life["since"]), moment(life["until"])
+    assert since is not None and until is not None
+    shortly = until + (until - since) / 4
+    return since, max([until, *(one.at for one in events if one.at <= shortly)])
+
+
+def _picture(name: str, life: Json, events: list[happened.Event], served: list[Json], since: datetime, until: datetime) -> Any:
+    if not life["versions"]:
+        return None
+    known = [point for one in life["versions"] for point in one["points"]]
+    lines = [
+        Line(
+            f"version {one['version']}",
+            [Point(_middle(point), point["hit_rate"], point["low"], point["high"]) for point in drawn(one["points"], known)],
+            one["version"] - 1,
+        )
+        for one in life["versions"]
+    ]
+    said = ", ".join(f"version {one['version']} last at {one['points'][-1]['hit_rate']:.1%}" for one in life["versions"])
+    spanned = Axis(span=(since.timestamp(), until.timestamp()))
+    stretches = happened.canaries(served, since, until)
+    return timeline(lines, f"Hit rate of {name} over time: {said}", happened.marks(events), stretches, axis=spanned)
+
+
+def _middle(point: Json) -> float:
+    since, until = moment(point["since"]), moment(point["until"])
+    assert since is not None and until is not None
+    return (since.timestamp() + until.timestamp()) / 2
+
+
+def _rows(life: Json, served: list[Json]) -> list[Json]:
+    """A line for each version of the picture, the newest first."""
+    rows = []
+    for one in reversed(life["versions"]):
+        answers, hits = (sum(point[what] for point in one["points"]) for what in ("answers", "hits"))
+        roles = [entry for entry in served if one["version"] in (entry["stable"], entry["candidate"])]
+        rows.append(
+            {
+                "version": one["version"],
+                "hue": (one["version"] - 1) % 8,
+                "answers": answers,
+                "rate": hits / answers if answers else None,
+                "last": one["points"][-1],
+                "since": roles[-1]["since"] if roles else None,
+                "until": roles[0]["until"] if roles else None,
+            }
+        )
+    return rows
+
+
+def _serving(one: Json, served: list[Json]) -> Json | None:
+    """Since when the stable version has been that, and by whose decision: the first entry of its unbroken row."""
+    if one["serving"] is None:
+        return None
+    first = served[0] if served else None
+    for entry in served:
+        if entry["stable"] != one["serving"]["stable"]:
+            break
+        first = entry
+    return {"route": one["serving"], "since": first["since"], "actor": first["actor"], "reason": first["reason"]} if first else None

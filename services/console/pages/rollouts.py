@@ -1,0 +1,197 @@
+"""A version's way to the users: how it compares, how the evidence grew, what it waits for, who decided what and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
+
+from services.console.api import Api, Json, at
+from services.console.charts import Axis, Line, Mark, Point, timeline
+from services.console.door import Form
+from services.console.page import Pages
+from services.console.render import onwards, page
+from services.console.verdicts import ENDED, name_of, needs, sentence
+from services.console.words import DASH, moment, percent
+
+pages = Pages()
+
+_ROWS = 25
+_EVENTS = 100
+_VERBS = {
+    "pause": ("Pause", "Everybody keeps the version that they have; nothing moves until it is resumed.", ""),
+    "resume": ("Resume", "It goes on where it was; a step begins anew.", ""),
+    "skip": ("Skip to the next step", "Without a verdict of this one.", ""),
+    "promote": ("Promote", "Everybody gets this version now, whatever the evidence says.", ""),
+    "abort": ("Abort", "Everybody gets the stable version again, and the rollout ends.", "bad"),
+}
+_DONE = {"pause": "paused", "resume": "resumed", "skip": "moved on by a step", "promote": "promoted", "abort": "aborted"}
+
+
+@pages.page("/recommenders/{name}/rollouts")
+async def rollouts(request: Request, api: Api) -> Response:
+    name = request.path_params["name"]
+    found = await api.get(at("recommenders", name, "rollouts"), limit=_ROWS, cursor=request.query_params.get("cursor"))
+    rows = [one | {"said": sentence(one), "where": _where(one)} for one in found["items"]]
+    every = 2 if any(one["state"] not in ENDED for one in rows) else 10
+    return page(request, "rollouts.html", every=every, name=name, rows=rows, next=found["next"])
+
+
+@pages.page("/rollouts/{id}")
+async def rollout(request: Request, api: Api) -> Response:
+    id = request.path_params["id"]
+    one, looks, events = await api.all(
+        api.get(at("rollouts", id)), api.get(at("rollouts", id, "looks")), api.get(at("rollouts", id, "events"), limit=_EVENTS)
+    )
+    ended = one["state"] in ENDED
+    known: dict[str, Any] = {
+        "one": one,
+        "ended": ended,
+        "explained": sentence(one),
+        "tone": {"promoted": "said", "rolled_back": "wrong", "paused": "hint"}.get(one["state"], "hint"),
+        "needs": needs(one, datetime.now(UTC)),
+        "steps": _steps(one),
+        "report": one["reports"][-1] if one["reports"] else None,
+        "variants": _variants(one),
+        "looks": looks,
+        "picture": picture(looks, one),
+        "events": list(reversed(events["items"])),
+        "more": events["next"],
+        "verbs": [(verb, *_VERBS[verb]) for verb in one["answers_to"] if verb in _VERBS],
+        "back": await _can_go_back(api, one),
+        "goal": name_of(one["plan"]["goal"]),
+    }
+    return page(request, "rollout.html", every=15 if ended else 2, **known)
+
+
+@pages.action("/rollouts/{id}/{verb}")
+async def steer(request: Request, api: Api, form: Form) -> Response:
+    id, verb = request.path_params["id"], request.path_params["verb"]
+    if verb == "rollback":
+        return await _rolled_back(api, id, form)
+    await api.post(at("rollouts", id, verb=verb), {"reason": form["reason"]}, once=form["once"])
+    return onwards(f"/rollouts/{id}", f"Asked for: it is {_DONE.get(verb, verb)} as soon as the platform has done it.")
+
+
+async def _rolled_back(api: Api, id: str, form: Form) -> Response:
+    name = (await api.get(at("rollouts", id)))["recommender"]
+    done = await api.post(at("recommenders", name, verb="rollback"), {"reason": form["reason"]}, once=form["once"])
+    if done["rollout"] is not None:
+        return onwards(f"/rollouts/{done['rollout']}", "The version before is being loaded; everybody moves to it then.")
+    return onwards(f"/rollouts/{id}", f"Version {done['stable']} serves everybody again.")
+
+
+async def _can_go_back(api: Api, one: Json) -> bool:
+    """Whether it is its own version that serves everybody now."""
+    if one["state"] != "promoted":
+        return False
+    known = await api.maybe(at("recommenders", one["recommender"]))
+    serving = known["serving"] if known else None
+    return serving is not None and serving["stable"] == one["version"] and serving["candidate"] is None and one["version"] > 1
+
+
+def _where(one: Json) -> str:
+    if one["kind"] == "rollback":
+        return "back to it"
+    return f"{one['steps'][one['step']] * 100:g} %" if 0 <= one["step"] < len(one["steps"]) else DASH
+
+
+def _steps(one: Json) -> list[Json]:
+    """Each with how far it got: done, under way, left, or never begun."""
+    reports = {report["step"]: report for report in one["reports"]}
+    found = []
+    ways = {"rolled_back": "failed", "canary": "running"}
+    for number, step in enumerate(one["plan"]["steps"]):
+        state = str(ways.get(one["state"], one["state"]))
+        if number < one["step"] or (number == one["step"] and one["state"] == "promoted"):
+            state = "passed" if _verdict(reports.get(number)) == "pass" else "skipped"
+        elif number > one["step"]:
+            state = "never begun" if one["state"] in ENDED else "to come"
+        found.append(step | {"number": number, "state": state, "report": reports.get(number)})
+    return found
+
+
+def _verdict(report: Json | None) -> str | None:
+    return report["verdict"] if report else None
+
+
+def _variants(one: Json) -> list[tuple[str, str, Any, Any]]:
+    """Of the newest report, row by row: what, how it is said, of the stable version, of the candidate."""
+    if not one["reports"]:
+        return []
+    report = one["reports"][-1]
+    both = report["stable"], report["candidate"]
+    answered = report["stable_answers"], report["candidate_answers"]
+    rows = [
+        ("Users observed", "number", *_of(both, lambda side: side["users"])),
+        ("Answers judged", "number", *_of(both, lambda side: side["answers"])),
+        ("Hits", "number", *_of(both, lambda side: side["hits"])),
+        ("Hit rate by user", "percent", *_of(both, lambda side: side["mean"] if side["users"] else None)),
+        ("Conversion", "percent", *_of(both, lambda side: side["converted"] / side["users"] if side["users"] else None)),
+    ]
+    if None not in answered:
+        rows += [
+            ("Median of scoring", "span", *_of(answered, lambda side: side["p50"])),
+            ("99th percentile of scoring", "span", *_of(answered, lambda side: side["p99"])),
+            ("Errors", "percent", *_of(answered, lambda side: side["errors"] / side["answers"] if side["answers"] else None)),
+        ]
+    return rows
+
+
+def _of(both: tuple[Json, Json], what: Callable[[Json], Any]) -> tuple[Any, Any]:
+    return what(both[0]), what(both[1])
+
+
+def picture(looks: Json, one: Json) -> Markup:
+    """Both bounds of the lift as they closed in, against the two lines that decide."""
+    seen = [look for look in looks["looks"] if look["lower"] is not None]
+    if not seen:
+        return Markup("")
+    most = _widest(seen, looks["max_harm"])
+    lines = [
+        Line(
+            f"step at {percent(weight, 0)}",
+            [Point(_x(look["at"]), look["lift"], max(look["lower"], -most), min(look["upper"], most)) for look in these],
+        )
+        for weight, these in _by_step(seen)
+    ]
+    newest = seen[-1]
+    label = (
+        f"Lift of version {one['version']} after each of {len(seen)} looks: at the last one {newest['lift']:+.1%}, "
+        f"surely between {newest['lower']:+.1%} and {newest['upper']:+.1%}"
+    )
+    marks = [
+        Mark(_x(these[0]["at"]), f"{percent(weight, 0)} of the users from here on", "busy", percent(weight, 0))
+        for weight, these in _by_step(seen)
+    ]
+    levels = [
+        (0.0, "no difference: rolled back once the band is wholly below"),
+        (-looks["max_harm"], "the most harm: promoted once the band is wholly above"),
+    ]
+    return timeline(lines, label, marks, levels=levels, axis=Axis(height=280))
+
+
+def _widest(seen: Sequence[Json], harm: float) -> float:
+    """How far the picture reaches: half of the bands fit into it; of those of the first looks, which say little, the middle."""
+    bands = sorted(max(abs(look["lower"]), abs(look["upper"])) for look in seen)
+    lifts = (1.2 * abs(look["lift"]) for look in seen)
+    return float(max(bands[len(bands) // 2], 3 * harm, *lifts))
+
+
+def _by_step(seen: Sequence[Json]) -> list[tuple[float, list[Json]]]:
+    found: list[tuple[float, list[Json]]] = []
+    for look in seen:
+        if not found or found[-1][1][0]["step"] != look["step"]:
+            found.append((look["weight"], []))
+        found[-1][1].append(look)
+    return found
+
+
+def _x(given: str) -> float:
+    known = moment(given)
+    assert known is not None
+    return known.timestamp()

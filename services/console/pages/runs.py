@@ -1,0 +1,70 @@
+"""All runs, and those of one recommender: what is under way, what waits at which place, how the others ended and why."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from services.console.api import Api, at
+from services.console.page import Pages
+from services.console.render import page
+from services.console.tales import ENDED, STAGES
+
+pages = Pages()
+
+_ROWS = 25
+_STATES = ("pending", *STAGES, "registered", "rejected", "failed", "cancelled")
+_UNDER_WAY = ("pending", *STAGES)
+
+
+@pages.page("/runs")
+async def runs(request: Request, api: Api) -> Response:
+    return await _list(request, api, None)
+
+
+@pages.page("/recommenders/{name}/runs")
+async def runs_of(request: Request, api: Api) -> Response:
+    return await _list(request, api, request.path_params["name"])
+
+
+async def _list(request: Request, api: Api, name: str | None) -> Response:
+    """`state` is one of the API's, or `active`: all that haven't ended."""
+    query = request.query_params
+    state, since, given = query.get("state", ""), _day(query.get("since", "")), query.get("recommender", "").strip()
+    dead = "true" if query.get("dead") else None
+    states = _UNDER_WAY if state == "active" else [state] if state else None
+    asked = {
+        "state": states,
+        "since": f"{since}T00:00:00Z" if since else None,
+        "dead_letter": dead,
+        "limit": _ROWS,
+        "cursor": query.get("cursor"),
+    }
+    if name is None:
+        found = await api.get("/v1/runs", recommender=given or None, **asked)
+    else:
+        found = await api.get(at("recommenders", name, "runs"), **asked)
+    kept = {"state": state, "since": since, "recommender": "" if name else given, "dead": "1" if dead else ""}
+    return page(
+        request,
+        "runs.html",
+        every=3 if any(one["state"] not in ENDED for one in found["items"]) else 10,
+        name=name,
+        runs=found["items"],
+        next=found["next"],
+        states=_STATES,
+        kept=kept,
+        narrowed=any(kept.values()),
+        asked=urlencode({field: value for field, value in kept.items() if value}),
+    )
+
+
+def _day(text: str) -> str:
+    """Of the form's date field; what is none is left out."""
+    try:
+        return f"{datetime.strptime(text, '%Y-%m-%d').date()}"
+    except ValueError:
+        return ""

@@ -1,0 +1,57 @@
+"""Serving: who answers right now. Replicas of the model server, gateways, routes, and how long each stage of an answer takes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from services.console.api import Api, Json
+from services.console.page import Pages
+from services.console.render import page
+from services.console.words import moment, now
+
+pages = Pages()
+
+_ROWS = 50
+_VERSIONS = 12
+_SILENT = timedelta(seconds=3)
+"""Rollouts wait for no gateway that told nothing for so long."""
+
+
+@pages.page("/serving")
+async def serving(request: Request, api: Api) -> Response:
+    wanted, after = request.query_params.get("recommender", "").strip(), request.query_params.get("after", "")
+    found = await api.get("/v1/serving")
+    routes = found["routes"]
+    one = wanted if wanted in routes else None
+    latency = await api.get("/v1/serving/latency", recommender=one)
+    names = [name for name in sorted(routes) if name.startswith(wanted) and name > after]
+    return page(
+        request,
+        "serving.html",
+        every=5,
+        server=found["server"],
+        replicas=[_replica(replica) for replica in found["server"]["replicas"]],
+        gateways=[_gateway(gateway) for gateway in found["gateways"]],
+        latency=latency,
+        slowest=max((stage["p99"] for stage in latency["stages"]), default=0.0),
+        rows=[{"name": name, **routes[name], "answered": found["successes"].get(name, {})} for name in names[:_ROWS]],
+        next=names[_ROWS - 1] if len(names) > _ROWS else None,
+        count=len(routes),
+        wanted=wanted,
+        one=one,
+    )
+
+
+def _replica(replica: Json) -> Json:
+    versions = [f"{name} {number}" for name, numbers in sorted(replica["versions"].items()) for number in numbers]
+    return {**replica, "versions": versions[:_VERSIONS], "more": len(versions) - _VERSIONS}
+
+
+def _gateway(gateway: Json) -> Json:
+    heard = moment(gateway["heard_at"])
+    silent = heard is None or now() - heard > _SILENT
+    state = "silent" if silent else "behind" if gateway["behind"] else "in step"
+    return {**gateway, "state": state, "behind": gateway["behind"][:_VERSIONS], "more": len(gateway["behind"]) - _VERSIONS}

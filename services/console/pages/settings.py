@@ -1,0 +1,104 @@
+"""Settings: who one is, the tokens, the audit log, and the storage. All but the first is for admins, and others are told so."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from services.console.api import Api, Json, Refused, at
+from services.console.door import Form
+from services.console.page import Pages
+from services.console.render import onwards, page
+
+pages = Pages()
+
+_ROWS = 25
+_LIVES = {"12h": "12 hours", "30d": "30 days", "90d": "90 days", "365d": "a year", "never": "for ever"}
+_ROLES = {
+    "client": "an application: asks for recommendations, sends events",
+    "viewer": "reads everything but tokens and the audit log",
+    "operator": "also changes recommenders, runs, rollouts and versions",
+    "admin": "everything",
+}
+_FILTERS = ("actor", "recommender", "action")
+_TIMES = ("since", "until")
+
+
+@pages.page("/settings")
+async def settings(request: Request, api: Api) -> Response:
+    return await _tokens(request, api)
+
+
+@pages.action("/settings/tokens")
+async def make(request: Request, api: Api, form: Form) -> Response:
+    """The answer holds the secret, once: it is in no address, no cookie and no log, and no cache keeps it."""
+    names = form["recommenders"].replace(",", " ").split()
+    life = form["expires_in"]
+    new = {"name": form["name"], "role": form["role"], "recommenders": names or None, "expires_in": None if life == "never" else life}
+    try:
+        made = await api.post("/v1/tokens", new)
+    except Refused as refused:
+        if refused.status not in (403, 409, 422):
+            raise
+        return await _tokens(request, api, refused, form.values)
+    return page(request, "token.html", about=made["about"], secret=made["token"])
+
+
+@pages.action("/settings/tokens/{id}/revoke")
+async def revoke(request: Request, api: Api, form: Form) -> Response:
+    gone = await api.ask("DELETE", at("tokens", request.path_params["id"]), {})
+    return onwards("/settings", f"The token of {gone['name']} is revoked: it is refused from now on.")
+
+
+@pages.page("/settings/audit")
+async def audit(request: Request, api: Api) -> Response:
+    given = {name: request.query_params.get(name, "").strip() for name in (*_FILTERS, *_TIMES)}
+    asked = {name: given[name] or None for name in _FILTERS} | {name: _utc(given[name]) for name in _TIMES}
+    found: Json = {"items": [], "next": None}
+    refused = None
+    if request.state.who.may("admin"):
+        try:
+            found = await api.get("/v1/audit", limit=_ROWS, cursor=request.query_params.get("cursor") or None, **asked)
+        except Refused as error:
+            if error.status not in (400, 422):
+                raise
+            refused = error
+    return page(request, "audit.html", every=None, rows=found["items"], next=found["next"], given=given, refused=refused, moment=_moment)
+
+
+@pages.page("/settings/storage")
+async def storage(request: Request, api: Api) -> Response:
+    return page(request, "storage.html", done=None)
+
+
+@pages.action("/settings/storage/look")
+async def look(request: Request, api: Api, form: Form) -> Response:
+    return page(request, "storage.html", done=await api.post("/v1/gc", once=form["once"] or None, dry_run="true"))
+
+
+@pages.action("/settings/storage/collect")
+async def collect(request: Request, api: Api, form: Form) -> Response:
+    return page(request, "storage.html", done=await api.post("/v1/gc", once=form["once"] or None))
+
+
+async def _tokens(request: Request, api: Api, refused: Refused | None = None, given: dict[str, str] | None = None) -> Response:
+    me = await api.get("/v1/whoami")
+    found: Json = {"items": [], "next": None}
+    if request.state.who.may("admin"):
+        found = await api.get("/v1/tokens", limit=_ROWS, cursor=request.query_params.get("cursor"))
+    known: dict[str, Any] = {"me": me, "rows": found["items"], "next": found["next"], "roles": _ROLES, "lives": _LIVES}
+    filled = {"name": "", "role": "viewer", "recommenders": "", "expires_in": "90d"} | (given or {})
+    return page(request, "settings.html", status=refused.status if refused else 200, refused=refused, given=filled, **known)
+
+
+def _moment(text: str) -> str:
+    """What a field for a moment can show; nothing else, for a browser would complain of it."""
+    return text if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?", text) else ""
+
+
+def _utc(text: str) -> str | None:
+    """What a field for a moment sends has no zone; times are UTC here."""
+    return f"{text}Z" if text and not text.endswith("Z") and "+" not in text else text or None

@@ -1,0 +1,93 @@
+"""A version: what it was made of, what it proved, where it has served, and the words that people gave it."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from services.console.api import Api, Json, at
+from services.console.door import Form
+from services.console.page import Pages
+from services.console.render import Fault, fault, onwards, page
+from services.console.specs import whole
+from shared.domain.errors import EyasError
+from shared.domain.naming import check_tag
+
+pages = Pages()
+
+_LOOKED = 50
+_SERVED = {
+    "latency_p50": "median latency, ms",
+    "latency_p99": "latency of 99 % of the answers, ms",
+    "throughput": "rows a second",
+    "size": "size, MiB",
+    "memory": "memory of the model, MiB",
+    "memory_server": "memory of the server, MiB",
+    "parity": "largest difference between training and serving",
+}
+
+
+@pages.page("/recommenders/{name}/versions/{version}")
+async def version(request: Request, api: Api) -> Response:
+    name, number = request.path_params["name"], request.path_params["version"]
+    found = await api.get(at("recommenders", name, "versions", number))
+    run, card, rollouts, served = await api.all(
+        api.maybe(at("runs", found["run"])),
+        api.maybe(at("recommenders", name, "versions", found["version"], "card")),
+        api.get(at("recommenders", name, "rollouts"), limit=_LOOKED),
+        api.get(at("recommenders", name, "history"), limit=_LOOKED),
+    )
+    metrics = _metrics(card, found)
+    return page(
+        request,
+        "version.html",
+        every=15,
+        name=name,
+        place=f"/recommenders/{quote(name, safe='')}",
+        one=found,
+        number=found["version"],
+        run=run,
+        card=card,
+        about=whole(card["about"]["model"]) if card and card["about"] else "",
+        metrics=[row for row in metrics if "{" not in row["name"]],
+        sliced=[row for row in metrics if "{" in row["name"]],
+        compared=any(row["serving"] is not None for row in metrics),
+        measured=[(_SERVED.get(what, what), value) for what, value in sorted(card["serving"].items())] if card else [],
+        files=sorted((file, said["size"], said["sha256"]) for file, said in found["files"].items()),
+        rollouts=[one for one in rollouts["items"] if one["version"] == found["version"]],
+        served=[one for one in served["items"] if found["version"] in (one["stable"], one["candidate"])],
+    )
+
+
+@pages.action("/recommenders/{name}/versions/{version}/tag")
+async def tag(request: Request, api: Api, form: Form) -> Response:
+    return await _tagged(request, api, form, "PUT")
+
+
+@pages.action("/recommenders/{name}/versions/{version}/untag")
+async def untag(request: Request, api: Api, form: Form) -> Response:
+    return await _tagged(request, api, form, "DELETE")
+
+
+async def _tagged(request: Request, api: Api, form: Form, method: str) -> Response:
+    name, number, word = request.path_params["name"], request.path_params["version"], form["tag"]
+    try:
+        check_tag(word)
+    except EyasError as error:
+        return fault(request, Fault(422, "Not valid", str(error)))
+    await api.ask(method, at("recommenders", name, "versions", number, "tags", word), {})
+    done = f"is called {word} now" if method == "PUT" else f"is not called {word} any more"
+    return onwards(f"/recommenders/{quote(name, safe='')}/versions/{quote(number, safe='')}", f"Version {number} {done}.")
+
+
+def _metrics(card: Json | None, found: Json) -> list[Json]:
+    if card is None:
+        rows = [(name.removeprefix("candidate."), {"candidate": value}) for name, value in found["metrics"].items() if "candidate." in name]
+    else:
+        rows = list(card["metrics"].items())
+    return [
+        {"name": name, "candidate": values.get("candidate"), "baseline": values.get("popularity"), "serving": values.get("serving")}
+        for name, values in sorted(rows, key=lambda row: row[0])
+    ]

@@ -1,0 +1,91 @@
+"""From what a page knows to HTML. Everything is escaped: what comes from specs, logs and events is text and stays text."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import Response
+
+from services.console import assets, charts, words
+from services.console.door import inside, token_of, word
+
+SAID = "eyas-said"
+THEME = "eyas-theme"
+THEMES = ("light", "dark")
+LIVE = "x-eyas-live"
+"""Of a request by a page that is open and wants to know what is new: it needs no frame."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    status: int
+    title: str
+    detail: str
+    errors: tuple[dict[str, Any], ...] = ()
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("services.console"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters.update(words.FILTERS)
+    made.globals.update(asset=assets.address, charts=charts, quote=lambda text: quote(str(text), safe=""))
+    return made
+
+
+def page(request: Request, template: str, every: float | None = None, status: int = 200, **known: Any) -> Response:
+    """`every`: after how many seconds an open page asks again what is new; None for never."""
+    token = token_of(request)
+    live = request.headers.get(LIVE) is not None
+    said = unquote(request.cookies.get(SAID, ""))
+    theme = request.cookies.get(THEME, "")
+    text = (
+        _environment()
+        .get_template(template)
+        .render(
+            frame="live.html" if live else "base.html",
+            now=datetime.now(UTC),
+            every=every,
+            path=request.url.path,
+            here=_here(request),
+            query=request.query_params,
+            who=getattr(request.state, "who", None),
+            word=word(token) if token else "",
+            once=lambda: secrets.token_urlsafe(18),
+            said=said,
+            theme=theme if theme in THEMES else "",
+            **known,
+        )
+    )
+    response = Response(text, status, media_type="text/html; charset=utf-8", headers={"Cache-Control": "no-store", "Vary": "Cookie"})
+    if said and not live:
+        response.delete_cookie(SAID)
+    return response
+
+
+def fault(request: Request, found: Fault) -> Response:
+    return page(request, "fault.html", status=found.status, fault=found)
+
+
+def onwards(path: str, said: str = "") -> Response:
+    """To a page that is read anew, which says what was done."""
+    response = Response(status_code=303, headers={"Location": quote(inside(path), safe="/:?=&%#,~+-._"), "Cache-Control": "no-store"})
+    if said:
+        response.set_cookie(SAID, quote(said[:500]), 60, httponly=True, samesite="lax")
+    return response
+
+
+def _here(request: Request) -> str:
+    """What can be asked for again: of a form's answer, the page that the form was on."""
+    if request.method == "POST":
+        return inside(urlsplit(request.headers.get("referer", "")).path)
+    query = request.url.query
+    return request.url.path + (f"?{query}" if query else "")

@@ -1,0 +1,87 @@
+"""The control plane's address as a whole: the console's pages, and under `/v1` the API, which nothing of this slows down."""
+
+from __future__ import annotations
+
+import logging
+
+from starlette.requests import Request
+from starlette.routing import Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from services.console import assets, pages
+from services.console.api import HERE
+from services.console.render import Fault, fault
+
+log = logging.getLogger(__name__)
+
+_LONGEST = 8192
+"""Of an address."""
+_API = ("/v1/", "/healthz", "/readyz", "/docs", "/redoc", "/openapi.json")
+
+HEADERS = {
+    "Content-Security-Policy": "; ".join(
+        (
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "img-src 'self'",
+            "connect-src 'self'",
+            "form-action 'self'",
+            "base-uri 'none'",
+            "frame-ancestors 'none'",
+        )
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+_RAW = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+
+
+class Site:
+    """The API, with pages beside it. Whatever is no page's is the API's, as if there were none."""
+
+    def __init__(self, api: ASGIApp, online: str | None = HERE) -> None:
+        """`online`: where recommendations are asked for."""
+        self._api = api
+        self._online = online
+        self._pages = Router([*assets.routes(), *pages.routes()], redirect_slashes=False, default=_nothing)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"].startswith(_API):
+            await self._api(scope, receive, send)
+            return
+
+        scope.setdefault("state", {}).update(api=self._api, online=self._online)
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                said = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(one for one in _RAW if one[0] not in said)]
+            await send(message)
+
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await guarded(message)
+
+        if len(scope["path"]) + len(scope["query_string"]) > _LONGEST or not scope["query_string"].isascii():
+            scope = {**scope, "query_string": b""}  # nothing below could say it again
+            await fault(Request(scope), Fault(400, "No address", "This address is too long, or isn't one."))(scope, receive, guarded)
+            return
+        try:
+            await self._pages(scope, receive, watched)
+        except Exception:
+            log.exception("a page failed: %s", scope["path"])
+            if begun:
+                raise
+            await fault(Request(scope), Fault(500, "Something went wrong", "The platform's log says what."))(scope, receive, guarded)
+
+
+async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    found = Fault(404, "Nothing here", f"There is no page at {scope['path'][:200]}.")
+    await fault(Request(scope), found)(scope, receive, send)

@@ -1,0 +1,75 @@
+"""Specs as people read them: YAML, short or with every default, and in what two of them differ, line by line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from shared.contracts.spec import RecommenderSpec, parse_spec
+from shared.domain.errors import EyasError
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A line of a comparison. `mark`: `+` and `-` are in one of the two alone, `@` says where it goes on."""
+
+    mark: str
+    text: str
+
+
+def whole(document: Any) -> str:
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
+
+
+def short(document: Any) -> str:
+    """Without what is said by default; all of it where today's platform reads another spec out of the short one, or none at all."""
+    try:
+        spec = RecommenderSpec.model_validate(document)
+        text = whole(spec.model_dump(mode="json", by_alias=True, exclude_defaults=True))
+        return text if parse_spec(text) == spec else whole(document)
+    except (EyasError, ValueError):
+        return whole(document)
+
+
+def changes(before: str, after: str) -> list[Changed]:
+    """Three lines around each change; nothing where there is none."""
+    lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=3))[2:]
+    found = [Changed("@", "\u22ef") if line.startswith("@@") else Changed(line[:1], line[1:]) for line in lines]
+    return found[1:] if lines[:1] and lines[0].startswith("@@ -1,") else found
+
+
+def line_of(text: str, field: str) -> int | None:
+    """In which line of a YAML text a field stands, or what it would stand in; None where the text is no mapping."""
+    try:
+        node = yaml.compose(text, yaml.SafeLoader)
+    except yaml.YAMLError:
+        return None
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    found: int | None = None
+    for part in field.split("."):
+        line, inner = _step(node, part)
+        if line is None:
+            break
+        found, node = line, inner
+    return found
+
+
+def _step(node: Any, part: str) -> tuple[int | None, Any]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == part:
+                return key.start_mark.line + 1, value
+    if isinstance(node, yaml.SequenceNode) and part.isdecimal() and int(part) < len(node.value):
+        return node.value[int(part)].start_mark.line + 1, node.value[int(part)]
+    return None, node
+
+
+def placed(text: str, errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The faults of a spec in the order of their lines."""
+    found = [{"line": line_of(text, one["field"]), "field": one["field"], "message": one["message"]} for one in errors]
+    return sorted(found, key=lambda one: one["line"] or 0)

@@ -1,0 +1,34 @@
+"""A stream of the API's as the console's own: the same bytes, as they come, for the token of whoever looks."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+class Through(Response):
+    """`path` is one of `at`; `query` is encoded."""
+
+    def __init__(self, request: Request, token: str, path: str, query: str = "") -> None:
+        super().__init__()
+        self._api: ASGIApp = request.state.api
+        self._path, self._query = path, query
+        last = request.headers.get("last-event-id")
+        self._sent = [(b"host", request.headers.get("host", "").encode("latin-1")), (b"authorization", f"Bearer {token}".encode())]
+        if last is not None:
+            self._sent.append((b"last-event-id", last.encode("latin-1")))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kept = {name: scope[name] for name in ("type", "asgi", "http_version", "scheme", "client", "server") if name in scope}
+        asked = {
+            **kept,
+            "method": "GET",
+            "path": self._path,
+            "raw_path": self._path.encode(),
+            "query_string": self._query.encode(),
+            "root_path": "",
+            "headers": self._sent,
+            "state": {},
+        }
+        await self._api(asked, receive, send)

@@ -1,0 +1,99 @@
+"""Runs in a browser: watched without a reload, explained, compared; each button pressed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import until
+from tests.worlds import spec
+
+pytestmark = pytest.mark.requirement("C-01", "C-09")
+
+NAME = "picky"
+
+
+@pytest.fixture(scope="package")
+def rejected(story):
+    """The id of a run that could prove nothing of what its spec asks: a popularity's."""
+    gates = [{"metric": "auc", "min": 0.99}, {"parity": 1e-4}]
+    story.post("/v1/recommenders", spec(story.data, model={"family": "popularity"}, gates=gates) | {"name": NAME})
+    found = story.get(f"/v1/recommenders/{NAME}/runs")["items"][0]["id"]
+    story.wait_for_run(found, "rejected")
+    return found
+
+
+def says(someone, text):
+    until(f"the page says {text!r}", lambda: text in someone.page.locator("#top").inner_text())
+
+
+def press(someone, opened, button, **fields):
+    someone.page.get_by_text(f"{opened}…", exact=True).click()
+    for label, value in fields.items():
+        someone.page.locator("details.deed[open]").get_by_label(label).fill(value)
+    someone.page.get_by_role("button", name=button).click()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_everybody_can_read_every_page_of_runs(visitor, story, rejected, theme):
+    good = story.get("/v1/recommenders/movies/runs")["items"][0]["id"]
+    someone = visitor(color_scheme=theme)
+    for path in ("/runs", f"/recommenders/{NAME}/runs", f"/runs/{rejected}", f"/runs/{good}", f"/runs/{good}/compare?with={rejected}"):
+        someone.go(path)
+        for one in someone.page.locator("main details:not(.deed) > summary").all():
+            one.click()
+        assert someone.hurdles() == [], path
+        assert someone.page.locator("h1").count() == 1
+
+
+def test_a_run_is_watched_to_its_end_without_a_reload(visitor, story, rejected):
+    made = story.post(f"/v1/recommenders/{NAME}/runs", {"fresh": True, "reason": "to be watched"})["id"]
+    someone = visitor()
+    someone.go(f"/runs/{made}")
+    someone.page.evaluate("window.same = true")
+    says(someone, "Rejected after evaluate: 1 of the 1 gates that were asked failed: auc is")
+    until("its log has been followed", lambda: "evaluate: done in" in someone.page.locator("#log").inner_text())
+    until("its gates are told", lambda: "missed by" in someone.page.locator("#gates").inner_text())
+    assert "the run ended before verify was through" in someone.page.locator("#gates").inner_text()
+    assert someone.page.evaluate("window.same") is True
+
+
+def test_a_rejected_one_explains_itself_without_scripts_too(visitor, rejected):
+    someone = visitor(java_script_enabled=False)
+    someone.go("/runs?state=rejected")
+    someone.page.get_by_role("link", name=rejected).click()
+    assert "Rejected after evaluate" in someone.page.locator("#top").inner_text()
+    someone.page.get_by_role("link", name="log of etl").click()
+    assert "rows to train on" in someone.page.locator("#log").inner_text()
+
+
+def test_one_that_waits_is_put_forward_and_cancelled_with_a_reason(visitor, story, rejected):
+    first, second = (story.post(f"/v1/recommenders/{NAME}/runs", {"fresh": True})["id"] for _ in range(2))
+    someone = visitor()
+    someone.go(f"/runs/{second}")
+    press(someone, "Priority", "Set it", **{"Priority, -100": "7", "Why": "it can't wait"})
+    assert "Its priority is 7 now." in someone.page.get_by_role("status").first.inner_text()
+    press(someone, "Cancel", "Cancel this run", Why="nobody wants it")
+    says(someone, "nobody wants it")
+    assert story.wait_for_run(second, "cancelled")["priority"] == 7
+    story.wait_for_run(first, "rejected")
+
+
+def test_a_retry_begins_where_the_run_ended_and_leads_to_the_new_one(visitor, story, rejected):
+    someone = visitor()
+    someone.go(f"/runs/{rejected}")
+    press(someone, "Retry", "Start a new run", Why="once more")
+    someone.page.wait_for_url(lambda url: "/runs/" in url and rejected not in url)
+    assert rejected in someone.page.locator("#top").inner_text()
+    says(someone, "Rejected after evaluate")
+    made = story.wait_for_run(someone.page.url.rsplit("/", 1)[1], "rejected")
+    assert (made["cause"], made["retry_of"], made["stages"][1]["reused"]) == ("once more", rejected, True)
+
+
+def test_two_runs_are_chosen_and_compared(visitor, story, rejected):
+    someone = visitor()
+    someone.go(f"/runs/{rejected}")
+    good = story.get("/v1/recommenders/movies/runs")["items"][0]["id"]
+    someone.page.get_by_role("link", name="Compare with another run").click()
+    assert someone.page.get_by_role("button", name="Compare").is_visible()
+    someone.go(f"/runs/{rejected}/compare?with={good}")
+    assert "model.family" in someone.page.get_by_role("table").first.inner_text()

@@ -1,0 +1,55 @@
+"""The console over the API over ports in memory."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlencode
+
+import pytest
+
+from services.console import Site
+from tests.unit.api.conftest import TOKEN, Client, World
+
+HERE = {"Sec-Fetch-Site": "same-origin", "Content-Type": "application/x-www-form-urlencoded"}
+
+
+class Visitor:
+    """A browser without one: it keeps its token as the console's cookie, and sends forms as browsers do."""
+
+    def __init__(self, site, token=TOKEN):
+        self.cookies = {} if token is None else {"eyas-80": token}
+        self._client = Client(site)
+
+    def get(self, path, headers=None):
+        return self._client.get(path, headers=self._headers(headers or {}))
+
+    def send(self, path, headers=HERE, **fields):
+        return self._client.post(path, headers=self._headers(headers), content=urlencode(fields))
+
+    def press(self, path, **fields):
+        """With the word that forms carry."""
+        word = re.search(r'name="word" value="([0-9a-f]+)"', self.get("/").text)
+        return self.send(path, word=word.group(1), **fields)
+
+    def _headers(self, more):
+        return {"Cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())} | more
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+@pytest.fixture
+def site(world):
+    return Site(world.app)
+
+
+@pytest.fixture
+def visitor(site):
+    return Visitor(site)
+
+
+@pytest.fixture
+def stranger(site):
+    return Visitor(site, token=None)

@@ -1,0 +1,80 @@
+"""Pictures hold their numbers, and nothing that anybody named becomes markup."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.console.charts import Axis, Line, Mark, Point, Stretch, bars, spark, timeline
+
+EVIL = '"><script>alert(1)</script><img onerror=x>&'
+numbers = st.floats(-1e6, 1e6)
+
+
+def parsed(picture):
+    return ET.fromstring(str(picture))
+
+
+@given(st.lists(st.one_of(st.none(), numbers), max_size=40), st.text(max_size=20).filter(lambda text: text.isprintable()))
+def test_any_small_line_is_well_formed_and_stays_inside(values, label):
+    picture = parsed(spark(values, label))
+    for shape in picture.iter("polyline"):
+        for pair in shape.get("points").split():
+            x, y = map(float, pair.split(","))
+            assert 0 <= x <= 120 and 0 <= y <= 28
+
+
+@given(st.lists(st.tuples(st.floats(0, 4e9), numbers), min_size=1, max_size=30), st.booleans())
+def test_any_timeline_is_well_formed_and_stays_inside(pairs, clock):
+    line = Line("v", [Point(x, y, y - 1, y + 1) for x, y in sorted(pairs)])
+    picture = parsed(timeline([line], "hits", [Mark(pairs[0][0], "a")], [Stretch(pairs[0][0], pairs[0][0] + 5)], axis=Axis(clock=clock)))
+    for dot in picture.iter("circle"):
+        assert 0 <= float(dot.get("cx")) <= 900 and 0 <= float(dot.get("cy")) <= 260
+    assert len(list(picture.iter("circle"))) == len(pairs)
+
+
+def test_names_and_reasons_stay_text():
+    pictures = [
+        spark([1, 2], EVIL),
+        timeline([Line(EVIL, [Point(1, 1), Point(2, 2)])], EVIL, [Mark(1, EVIL, EVIL, EVIL)], levels=[(1.5, EVIL)]),
+        bars([(EVIL, 0.5, 0.25)], EVIL, (EVIL, EVIL)),
+    ]
+    for picture in pictures:
+        assert {one.tag for one in parsed(picture).iter()} <= {"svg", "polyline", "circle", "title", "g", "line", "text", "rect"}
+        assert EVIL not in str(picture)
+
+
+def test_nothing_known_is_a_dash_or_nothing():
+    assert "svg" not in spark([None, None], "x")
+    assert timeline([], "x") == "" == bars([], "x", ("a", "b"))
+
+
+@pytest.mark.parametrize("low, high", [(0, 1), (0.6434, 0.6435), (0, 1e-9), (-5, 5e6)])
+def test_an_axis_holds_its_values_between_few_round_numbers(low, high):
+    picture = parsed(timeline([Line("v", [Point(0, low), Point(10, high)])], "x", axis=Axis(unit="", clock=False)))
+    assert 3 <= len([one for one in picture.iter("line") if one.get("class") == "grid"]) <= 8
+
+
+def test_letters_that_are_close_stand_above_each_other():
+    marks = [Mark(x, "a", letter="A") for x in (100, 100, 101, 900)]
+    picture = parsed(timeline([Line("v", [Point(0, 1), Point(1000, 2)])], "x", marks, axis=Axis(clock=False)))
+    heights = [float(text.get("y")) for text in picture.iter("text") if text.text == "A"]
+    assert heights[0] > heights[1] > heights[2] > 0 and heights[3] == heights[0]
+
+
+def test_a_picture_can_span_more_than_it_shows():
+    narrow = parsed(timeline([Line("v", [Point(4, 1), Point(6, 2)])], "x", axis=Axis(clock=False, span=(0, 10))))
+    xs = [float(dot.get("cx")) for dot in narrow.iter("circle")]
+    assert 300 < xs[0] < xs[1] < 650
+
+
+def test_one_look_alone_stands_in_the_middle_with_its_bounds():
+    picture = parsed(timeline([Line("v", [Point(5, 0.5, 0.25, 0.75)])], "x", axis=Axis(unit="", clock=False)))
+    bounds = next(one for one in picture.iter("line") if "hue0" in one.get("class"))
+    dot = next(picture.iter("circle"))
+    assert bounds.get("x1") == bounds.get("x2") == dot.get("cx")
+    assert 300 < float(dot.get("cx")) < 600
+    assert float(bounds.get("y2")) < float(dot.get("cy")) < float(bounds.get("y1"))

@@ -1,0 +1,100 @@
+"""Who comes in, and whose forms are taken."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from services.console.door import inside
+from services.console.site import HEADERS
+from tests.unit.api.conftest import TOKEN
+from tests.unit.console.conftest import HERE, Visitor
+
+pytestmark = pytest.mark.requirement("C-01")
+
+
+def test_a_stranger_is_led_to_the_door_and_back_to_where_they_went(stranger):
+    answer = stranger.get("/?cursor=x")
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/login?next=/%3Fcursor%3Dx"
+    entered = stranger.send("/login", token=TOKEN, next="/runs?state=failed")
+    assert (entered.status_code, entered.headers["location"]) == (303, "/runs?state=failed")
+    kept = entered.headers["set-cookie"]
+    assert "HttpOnly" in kept and "SameSite=lax" in kept and f"eyas-80={TOKEN}" in kept
+
+
+@pytest.mark.parametrize("token", ["", "a-token-of-nobody", "x" * 5000, "a\x00b", "ä"])
+def test_a_wrong_token_is_not_kept(stranger, token):
+    answer = stranger.send("/login", token=token, next="/")
+    assert answer.status_code == 401
+    assert "set-cookie" not in answer.headers
+    assert token not in answer.text or not token
+
+
+@pytest.mark.parametrize("path", ["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)", "evil", "/a\nb"])
+def test_no_form_leads_to_another_site(path, stranger):
+    assert inside(path) == "/"
+    assert stranger.send("/login", token=TOKEN, next=path).headers["location"] == "/"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "none"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site", "Origin": "http://test"},
+    ],
+)
+@pytest.mark.parametrize("path", ["/login", "/logout", "/theme"])
+def test_forms_of_other_sites_are_not_taken(visitor, path, headers):
+    form = {"Content-Type": HERE["Content-Type"]}
+    answer = visitor.send(path, form | headers, token=TOKEN, theme="dark", next="/")
+    assert answer.status_code == 403
+    assert "set-cookie" not in answer.headers
+
+
+def test_a_form_needs_the_word_of_who_is_signed_in(world, site, visitor):
+    other = Visitor(site, world.holder("viewer")._headers["Authorization"].removeprefix("Bearer "))
+    assert visitor.send("/logout").status_code == 403
+    assert visitor.send("/logout", word="0" * 64).status_code == 403
+    theirs = re.search(r'name="word" value="([0-9a-f]+)"', other.get("/").text).group(1)
+    assert visitor.send("/logout", word=theirs).status_code == 403
+    assert visitor.press("/logout").status_code == 303
+
+
+def test_a_form_of_another_kind_or_too_long_is_not_taken(visitor):
+    assert visitor.send("/logout", HERE | {"Content-Type": "text/plain"}, word="x").status_code == 403
+    assert visitor.send("/logout", word="x" * (1 << 20)).status_code == 403
+    assert visitor.send("/logout", **{f"f{n}": "x" for n in range(300)}).status_code == 403
+
+
+def test_every_answer_forbids_what_a_page_needs_not(visitor, stranger):
+    for answer in (visitor.get("/"), stranger.get("/login"), visitor.get("/nowhere"), stranger.send("/logout")):
+        for name, value in HEADERS.items():
+            assert answer.headers[name] == value
+    assert "unsafe" not in HEADERS["Content-Security-Policy"]
+
+
+def test_the_api_is_as_if_there_were_no_pages(world, visitor, stranger):
+    assert stranger.get("/healthz").json() == {"status": "ok"}
+    assert stranger.get("/v1/runs").status_code == 401
+    assert visitor.get("/v1/runs").status_code == 401, "a cookie opens no door of the API: what a page of another site sends brings it too"
+
+
+def test_a_client_has_no_pages_and_is_told_so(world, site):
+    someone = Visitor(site, world.holder("client")._headers["Authorization"].removeprefix("Bearer "))
+    answer = someone.get("/")
+    assert answer.status_code == 403
+    assert "viewer" in answer.text
+
+
+def test_what_is_signed_out_meanwhile_leads_to_the_door(world, site):
+    someone = Visitor(site, "et0000000000000009_gone")
+    answer = someone.get("/")
+    assert answer.headers["location"] == "/login"
+    assert someone.get("/", {"X-Eyas-Live": "1"}).status_code == 401

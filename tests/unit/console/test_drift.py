@@ -1,0 +1,62 @@
+"""Drift's page: what moved, how far, since when, and what follows; and an honest answer while nothing is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shared.domain.drift.reading import Moved
+from tests.drifting import look
+
+pytestmark = pytest.mark.requirement("C-01")
+
+EVIL = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def world(world):
+    world.add_recommender()
+    return world
+
+
+def test_while_there_are_too_few_likes_it_says_how_many_are_missing(world, visitor):
+    world.look = None
+    text = visitor.get("/recommenders/m/drift").text
+    assert "Too few likes to say anything yet" in text
+    assert "312 of 2,000 have come since the version serves: 1,688 are missing" in text
+
+
+def test_features_are_ranked_against_their_thresholds(world, visitor):
+    found = look(small=0.05, large=0.31)
+    world.look = found
+    text = visitor.get("/recommenders/m/drift").text
+    assert text.index('<th scope="row">large</th>') < text.index('<th scope="row">small</th>')
+    assert "Perhaps: large moved beyond the threshold" in text
+    assert "less than 0.01 %" in text
+
+
+def test_shares_then_and_now_are_drawn_with_their_numbers(world, visitor):
+    found = look(genres=0.31)
+    shares = (Moved(EVIL, 0.5, 0.1), Moved("War", 0.1, 0.6))
+    world.look = replace(found, readings=(replace(found.readings[0], shares=shares),))
+    text = visitor.get("/recommenders/m/drift").text
+    assert "Shares of 2 values of genres" in text
+    assert "+50.0 points" in text and "60.0 %" in text
+    assert EVIL not in text and "&lt;script&gt;" in text
+
+
+def test_what_has_not_moved_is_called_steady(world, visitor):
+    world.look = look(genres=0.0)
+    assert "Users like what they liked when version 1 began to serve." in visitor.get("/recommenders/m/drift").text
+
+
+def test_it_says_what_would_retrain_it(world, visitor):
+    assert "Nothing retrains it by itself" in visitor.get("/recommenders/m/drift").text
+    world.add_recommender(retrain={"on": [{"drift": {"psi": 0.2}}]})
+    text = visitor.get("/recommenders/m/drift").text
+    assert "What it sees" in text and "Nothing retrains it by itself" not in text
+
+
+def test_of_nobody_there_is_nothing(visitor):
+    assert visitor.get("/recommenders/nobody/drift").status_code == 404

@@ -1,0 +1,149 @@
+"""Trying a recommender: what a user is shown and how it came about, here or by the operator's gateway, and never by a visitor's address."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from services.api.app import create_app
+from services.console import Site
+from services.settings import Settings
+from shared.domain.catalogue import ItemWrite
+from shared.domain.errors import Invalid, Unavailable
+from tests.unit.api.conftest import NOW
+from tests.unit.console.conftest import Visitor
+
+pytestmark = pytest.mark.requirement("C-01")
+
+EVIL = "<script>alert(1)</script>"
+TRY = "/recommenders/m/try"
+
+
+@pytest.fixture
+def world(world):
+    world.add_recommender()
+    world.route()
+    return world
+
+
+def test_a_user_is_tried_and_each_stage_says_what_it_did(world, visitor):
+    text = visitor.get(f"{TRY}?user=7&k=2&exclude=30,+31&context=%7B%22age%22%3A+30%7D").text
+    assert world.gateway.asked == [("m", 7, 2, [30, 31], {"age": 30})]
+    assert world.gateway.trials == [True]
+    assert "User 7 gets 2 items from version 1 (stable)" in text
+    assert "500 candidates" in text and "480 left" in text and "20 dropped: 20 by seen before, or excluded" in text
+    assert "12.5 ms" in text
+    assert "boosted" in text
+
+
+def test_nothing_is_asked_before_somebody_asks(world, visitor):
+    assert "Recommend" in visitor.get(TRY).text
+    assert world.gateway.asked == []
+
+
+def test_what_the_catalogue_knows_stands_beside_each_item(world, visitor):
+    world.catalogue.put("m", [ItemWrite(10, {"title": EVIL, "genres": ["War", "Drama"]}, True)], NOW, True)
+    text = visitor.get(f"{TRY}?user=7").text
+    assert "War, Drama" in text
+    assert EVIL not in text and "&lt;script&gt;" in text
+
+
+def test_items_that_are_like_one(world, visitor):
+    text = visitor.get(f"{TRY}?item=10").text
+    assert "Like item 10, by the vectors of version 1" in text
+    assert f'href="{TRY}?item=20"' in text
+
+
+@pytest.mark.parametrize(
+    "query, said",
+    [
+        ("user=x", "user: a whole number is expected"),
+        ("user=7&k=", "User 7 gets"),
+        ("user=7&k=99999", "k"),
+        ("user=7&exclude=a", "without: a whole number is expected"),
+        ("user=7&context=age", "JSON is expected"),
+        ("user=7&context=%5B1%5D", "JSON is expected"),
+        (f"user={EVIL}", "&lt;script&gt;"),
+        (f"user=7&context={EVIL}", "&lt;script&gt;"),
+        ("item=1e3", "item: a whole number is expected"),
+    ],
+)
+def test_a_bad_field_is_told_in_words(visitor, query, said):
+    answer = visitor.get(f"{TRY}?{query}")
+    assert answer.status_code == 200
+    assert said in answer.text
+    assert EVIL not in answer.text
+
+
+@pytest.mark.parametrize("error", [Invalid("serve.context: age is a number"), Unavailable("Triton doesn't answer")])
+def test_what_the_gateway_refuses_is_told_beside_the_form(world, visitor, error):
+    world.gateway.fails = error
+    text = visitor.get(f"{TRY}?user=7").text
+    assert str(error).replace("'", "&#39;") in text
+    assert 'value="7"' in text
+
+
+def test_a_viewer_is_told_what_it_takes(world, site):
+    viewer = Visitor(site, world.holder("viewer")._headers["Authorization"].removeprefix("Bearer "))
+    assert "takes the role operator" in viewer.get(f"{TRY}?user=7").text
+    assert world.gateway.asked == []
+
+
+def test_before_anything_serves_it_says_what_to_do(world, visitor):
+    world.routes.rows.clear()
+    assert "Nothing serves yet" in visitor.get(TRY).text
+
+
+@pytest.fixture
+def apart(world):
+    """A control plane by itself."""
+    return create_app(world.door(), world.parts(), None)
+
+
+def test_without_a_gateway_it_says_what_is_missing(apart):
+    assert "EYAS_GATEWAY_URL" in Visitor(Site(apart, None)).get(f"{TRY}?user=7").text
+
+
+def test_a_gateway_elsewhere_is_asked_with_the_visitors_token(world, apart):
+    asked = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            answer = world.client.post(self.path, content=body, headers={"Content-Type": "application/json"})
+            asked.append((self.path, self.headers["Authorization"]))
+            self.send_response(answer.status_code)
+            self.end_headers()
+            self.wfile.write(answer.content)
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        visitor = Visitor(Site(apart, f"http://127.0.0.1:{server.server_port}"))
+        text = visitor.get(f"{TRY}?user=7&gateway=http://evil.example").text
+        server.shutdown()
+        thread.join()
+    assert "User 7 gets 2 items" in text
+    assert asked == [("/v1/recommend/m?explain=true&trial=true", "Bearer a-token")]
+
+
+def test_a_gateway_that_does_not_answer_is_named(apart):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        text = Visitor(Site(apart, f"http://127.0.0.1:{taken.getsockname()[1]}")).get(f"{TRY}?user=7").text
+    assert "(EYAS_GATEWAY_URL) doesn&#39;t answer" in text
+
+
+@pytest.mark.parametrize(
+    "url", ["eyas-gateway:8080", "ftp://x:1", "http://user:secret@x:1", "http://x:1/path", "http://x:1?a=b", "http://"]
+)
+def test_the_gateways_address_is_an_origin(url):
+    with pytest.raises(Invalid, match="gateway_url"):
+        Settings.read({"gateway_url": url})
+    assert Settings.read({"gateway_url": "http://eyas-gateway:8080"}).gateway_url == "http://eyas-gateway:8080"

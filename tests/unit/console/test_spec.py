@@ -1,0 +1,136 @@
+"""A spec's pages: what is applied, what was, and changing it with the faults at their lines and the plan shown first."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.console.specs import changes, line_of, short, whole
+from shared.contracts.spec import parse_spec
+from shared.domain.access import Role
+from tests.unit.api.conftest import document
+from tests.unit.console.conftest import Visitor
+from tests.unit.console.test_recommender import EVIL, text_of
+
+pytestmark = pytest.mark.requirement("C-01")
+
+PAGE = "/recommenders/m/spec"
+
+
+def yaml_of(**changed):
+    return yaml.safe_dump(document(**changed), sort_keys=False)
+
+
+@pytest.fixture
+def written(world):
+    world.add_recommender()
+    world.add_recommender(split={"by": "time", "test": 0.3})
+    return world
+
+
+def test_the_short_form_is_the_same_spec():
+    spec = parse_spec(yaml_of(rollout={"steps": [0.01, 0.5]}, retrain={"on": [{"drift": {"psi": 0.3}}]}))
+    text = short(spec.document())
+    assert parse_spec(text) == spec and len(text) < len(whole(spec.document())) / 3
+
+
+def test_a_document_that_is_no_spec_any_more_is_shown_whole():
+    assert yaml.safe_load(short({"name": "m", "gone": [1]})) == {"name": "m", "gone": [1]}
+    assert short({}) == "{}\n"
+
+
+lines = st.lists(st.sampled_from(["a: 1", "b: 2", "c: 3", "d:", "  e: 5"]), max_size=12)
+
+
+@given(lines, lines)
+def test_changes_hold_every_line_that_differs(before, after):
+    found = changes("\n".join(before), "\n".join(after))
+    assert (found == []) == (before == after)
+    gone, new = ([one.text for one in found if one.mark == mark] for mark in "-+")
+    kept = len(before) - len(gone)
+    assert kept == len(after) - len(new) and all(one in before for one in gone) and all(one in after for one in new)
+
+
+@pytest.mark.parametrize(
+    "field, line", [("name", 1), ("rollout.steps.1", 5), ("rollout.analysis.nothing", 6), ("nothing", None), ("rollout.steps.9", 3)]
+)
+def test_a_field_is_found_in_its_line(field, line):
+    assert line_of("name: m\nrollout:\n  steps:\n  - 0.1\n  - 0.5\n  analysis: {}\n", field) == line
+    assert line_of("a: [", field) is None is line_of("- a", field)
+
+
+def test_the_page_shows_the_spec_who_changed_it_and_in_what(written, visitor):
+    said = text_of(visitor.get(PAGE))
+    assert "Spec 2, which is applied now" in said and "test: 0.3" in said
+    found = visitor.get(f"{PAGE}?from=1&to=2")
+    assert '<span class="add">+   test: 0.3</span>' in found.text
+    assert re.search(r'<span class="del">-   test: \S+</span>', found.text)
+    assert "by operator" in text_of(found)
+    assert visitor.get(f"{PAGE}?from=1&to=9").status_code == 404
+    assert visitor.get(f"{PAGE}?from={EVIL}&to=x").status_code == 200
+    assert "They are the same" in visitor.get(f"{PAGE}?from=2").text
+
+
+def test_the_faults_of_a_change_are_shown_at_their_lines_and_nothing_is_lost(written, visitor):
+    text = yaml_of(split={"by": "time", "test": 7}).replace("\n", "\r\n")
+    answer = visitor.press(f"{PAGE}/check", spec=text)
+    line = text.replace("\r", "").splitlines().index("  test: 7") + 1
+    assert answer.status_code == 422
+    assert f"line {line}, <code>split.test</code>: expected a share" in answer.text
+    assert "test: 7" in answer.text and 'aria-invalid="true"' in answer.text and "/spec/apply" not in answer.text
+
+
+@pytest.mark.parametrize("text", ["", "a: [", "a: 1\na: 2", EVIL, "name: other", "&a [*a]"])
+def test_a_text_that_is_no_spec_is_told_so(written, visitor, text):
+    answer = visitor.press(f"{PAGE}/check", spec=text)
+    assert answer.status_code == 422 and 'role="alert"' in answer.text and "<script>alert" not in answer.text
+
+
+def test_the_spec_of_another_is_not_applied_here(written, visitor):
+    answer = visitor.press(f"{PAGE}/check", spec=yaml_of(name="other"))
+    assert (answer.status_code, "keeps its name" in answer.text) == (422, True)
+    assert visitor.press(f"{PAGE}/apply", spec=yaml_of(name="other"), generation="2").status_code == 422
+    assert list(written.recommenders.rows) == ["m"]
+
+
+def test_a_change_is_shown_with_its_plan_and_applied_afterwards(written, visitor):
+    text = yaml_of(split={"by": "time", "test": 0.25})
+    shown = visitor.press(f"{PAGE}/check", spec=text)
+    said = text_of(shown)
+    assert "- test: 0.3" in said and "+ test: 0.25" in said
+    assert "etl is reused nothing has changed since r1-etl-1" in said and "It would have to prove: auc at least 0.6" in said
+    assert written.recommenders.get("m").generation == 2, "nothing is applied yet"
+    done = visitor.press(f"{PAGE}/apply", spec=text, generation="2", run="yes")
+    (run,) = written.runs.rows
+    assert (done.status_code, done.headers["location"]) == (303, f"/runs/{run}")
+    assert written.recommenders.get("m").generation == 3
+
+
+def test_a_change_without_a_run_starts_none(written, visitor):
+    done = visitor.press(f"{PAGE}/apply", spec=yaml_of(split={"by": "time", "test": 0.25}), generation="2")
+    assert (done.headers["location"], written.runs.rows) == (PAGE, {})
+
+
+def test_what_somebody_else_changed_meanwhile_is_not_written_over(written, visitor):
+    answer = visitor.press(f"{PAGE}/apply", spec=yaml_of(), generation="1", run="yes")
+    assert (answer.status_code, "Changed meanwhile" in answer.text) == (412, True)
+    assert written.recommenders.get("m").generation == 2
+
+
+def test_who_may_only_look_changes_nothing(written, site):
+    viewer = Visitor(site, written.holder(Role.VIEWER)._headers["Authorization"].removeprefix("Bearer "))
+    assert "<textarea" not in viewer.get(PAGE).text
+    assert viewer.press(f"{PAGE}/apply", spec=yaml_of(), generation="2").status_code == 403
+
+
+def test_what_somebody_wrote_into_a_spec_stays_text(world, visitor):
+    world.add_recommender(data={"interactions": {"uri": f"{EVIL}.csv"}, "items": {"uri": "b.csv", "key": "movieId"}})
+    world.add_recommender()
+    for path in (PAGE, f"{PAGE}?from=1&to=2"):
+        answer = visitor.get(path)
+        assert answer.status_code == 200 and "<script>alert" not in answer.text
+    assert "alert(1)" in answer.text

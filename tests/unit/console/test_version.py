@@ -1,0 +1,105 @@
+"""A version's page: what it proved, where it served, what it was made of, and its tags."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+
+import pytest
+
+from services.api.examples import EXAMPLES
+from shared.contracts.stage import File
+from shared.domain.access import Role
+from tests.unit.api.conftest import NOW
+from tests.unit.console.conftest import Visitor
+from tests.unit.console.test_recommender import EVIL, entry, text_of
+
+pytestmark = pytest.mark.requirement("C-01")
+
+PAGE = "/recommenders/m/versions/1"
+
+
+def carded(world, **changed):
+    card = copy.deepcopy(EXAMPLES["get_card"]["answer"]) | changed
+    world.blobs["a" * 64] = json.dumps(card).encode()
+    world.add_version(1, "r1", {"model_card.json": File(sha256="a" * 64, size=1536)})
+    return card
+
+
+@pytest.fixture
+def made(world):
+    world.add_recommender()
+    world.card = carded(world)
+    world.add_version(2, "r2")
+    world.add_run("r1", "registered", ("etl",), reason="all gates passed")
+    world.add_rollout("r1-rollout", "promoted", 1, reason="harm is excluded")
+    world.route(2)
+    world.routes.before["m"] = 1
+    world.routes.past = [entry(1, NOW, NOW, reason="the first one"), entry(2, NOW, None, stable=2)]
+    return world
+
+
+def test_it_says_what_it_proved_where_it_served_and_what_it_was_made_of(made, visitor):
+    answer = visitor.get(PAGE)
+    said = text_of(answer)
+    gate = made.card["gates"][0]
+    assert f"{gate['gate']} {gate['verdict']} {gate['reason']}" in said
+    assert "it is what served before" in said
+    assert "Rollout promoted harm is excluded" in said and "the first one" in said
+    assert 'href="/runs/r1"' in answer.text and "model_card.json 1.5 KiB" in said
+    for name, values in made.card["metrics"].items():
+        assert name in said and values
+
+
+def test_an_alias_leads_to_the_version(made, visitor):
+    assert "version 2" in text_of(visitor.get("/recommenders/m/versions/serving"))
+    assert visitor.get("/recommenders/m/versions/9").status_code == 404
+
+
+def test_one_without_a_card_is_shown_with_what_is_known(made, visitor):
+    said = text_of(visitor.get("/recommenders/m/versions/2"))
+    assert "serving It serves" in said and "It has no card" in said and "hr@10 0.4" in said
+
+
+def test_a_collected_one_says_so_and_has_no_buttons(made, visitor):
+    made.registry.gone[1] = NOW
+    answer = visitor.get(PAGE)
+    assert "it can't serve again" in text_of(answer) and "any more: it went with its files" in text_of(answer)
+    assert "/rollback" not in answer.text and "/tag" not in answer.text
+
+
+def test_tags_are_put_on_and_taken_off(made, visitor):
+    assert visitor.press(f"{PAGE}/tag", tag="good").headers["location"] == PAGE
+    assert made.registry.given == {"good": 1}
+    assert "Called good" in text_of(visitor.get(PAGE))
+    refused = visitor.press(f"{PAGE}/tag", tag=EVIL)
+    assert (refused.status_code, "<script>alert" in refused.text) == (422, False)
+    assert visitor.press(f"{PAGE}/tag", tag="").status_code == 422
+    visitor.press(f"{PAGE}/untag", tag="good")
+    assert made.registry.given == {}
+
+
+def test_everybody_is_moved_to_it_by_the_recommenders_own_button(made, visitor):
+    made.server.versions = frozenset({1, 2})
+    assert 'action="/recommenders/m/rollback"' in visitor.get(PAGE).text
+    assert visitor.press("/recommenders/m/rollback", to="1", reason="it was better", once="v" * 24).status_code == 303
+    assert made.routes.rows["m"].stable == 1
+    assert "/rollback" not in visitor.get(PAGE).text
+
+
+def test_who_may_only_look_has_no_buttons(made, site):
+    viewer = Visitor(site, made.holder(Role.VIEWER)._headers["Authorization"].removeprefix("Bearer "))
+    assert f'action="{PAGE}' not in viewer.get(PAGE).text
+    assert viewer.press(f"{PAGE}/tag", tag="good").status_code == 403
+    assert made.registry.given == {}
+
+
+def test_what_somebody_wrote_stays_text(world, visitor):
+    world.add_recommender()
+    gates = [{"gate": EVIL, "verdict": EVIL, "reason": EVIL}]
+    carded(world, gates=gates, metrics={EVIL: {"candidate": 0.5}, f"hr{{{EVIL}}}": {"candidate": 0.5}})
+    world.registry.rows[0] = replace(world.registry.rows[0], lineage={"mode": EVIL, "code": EVIL, "asked_by": EVIL}, digest=EVIL)
+    answer = visitor.get(PAGE)
+    assert answer.status_code == 200
+    assert "alert(1)" in answer.text and "<script>alert" not in answer.text
