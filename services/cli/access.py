@@ -8,11 +8,12 @@ import typer
 
 from services.cli import paths
 from services.cli.faults import Guarded
-from services.cli.session import AsJson, client, show_json, show_table, when
+from services.cli.session import client
+from services.cli.shown import AsJson, say, show, show_json, show_table, show_text, when
 
 app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help="Tokens of the API: who may do what.")
 
-Limit = Annotated[int, typer.Option(min=1, max=200)]
+Limit = Annotated[int, typer.Option(min=1, max=200, help="How many at most.")]
 
 
 @app.command("list")
@@ -26,7 +27,12 @@ def list_tokens(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) 
         (one["id"], one["name"], one["role"], _scope(one), when(one["expires_at"]), when(one["revoked_at"]), one["created_by"])
         for one in found["items"]
     ]
-    show_table(("ID", "NAME", "ROLE", "RECOMMENDERS", "EXPIRES", "REVOKED", "MADE BY"), rows, "no token but the first one")
+    show_table(
+        ("ID", "NAME", "ROLE", "RECOMMENDERS", "EXPIRES", "REVOKED", "MADE BY"),
+        rows,
+        "no token but the first one",
+        drop=("MADE BY", "REVOKED", "EXPIRES", "RECOMMENDERS"),
+    )
 
 
 @app.command()
@@ -47,14 +53,21 @@ def create(
     about = found["about"]
     ends = f"until {when(about['expires_at'])}" if about["expires_at"] else "until it is revoked"
     typer.echo(f"{about['id']}: {about['role']} '{about['name']}' of {_scope(about)}, {ends}; it is shown this once:", err=True)
-    typer.echo(found["token"])
+    show_text(found["token"])
 
 
 @app.command()
-def revoke(ctx: typer.Context, id: Annotated[str, typer.Argument(metavar="ID", callback=paths.checked_id, show_default=False)]) -> None:
+def revoke(
+    ctx: typer.Context,
+    id: Annotated[str, typer.Argument(metavar="ID", callback=paths.checked_id, help="The token's id.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
     """Revoke a token, for good and at once."""
-    found = client(ctx).delete(paths.token(id))
-    typer.echo(f"{found['id']} ('{found['name']}') was revoked at {when(found['revoked_at'])} by {found['revoked_by']}")
+    show(client(ctx).delete(paths.token(id)), as_json, _draw_revoked)
+
+
+def _draw_revoked(found: Any) -> None:
+    say(f"{found['id']} ('{found['name']}') was revoked at {when(found['revoked_at'])} by {found['revoked_by']}")
 
 
 def whoami(ctx: typer.Context, as_json: AsJson = False) -> None:
@@ -64,7 +77,7 @@ def whoami(ctx: typer.Context, as_json: AsJson = False) -> None:
         show_json(found)
         return
     ends = f", until {when(found['expires_at'])}" if found["expires_at"] else ""
-    typer.echo(f"{found['name']}: {found['role']} of {_scope(found)}{ends} (token {found['token']})")
+    say(f"{found['name']}: {found['role']} of {_scope(found)}{ends} (token {found['token']})")
 
 
 def audit(
@@ -87,7 +100,7 @@ def audit(
     ]
     filtered = any((actor, recommender, since, until))
     empty = "nothing like that has been asked for" if filtered else "nothing has been asked for yet"
-    show_table(("TIME", "ACTOR", "ASKED FOR", "ANSWER", "REASON"), rows, empty)
+    show_table(("TIME", "ACTOR", "ASKED FOR", "ANSWER", "REASON"), rows, empty, drop=("REASON", "ACTOR"))
 
 
 def _scope(one: dict[str, Any]) -> str:

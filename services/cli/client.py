@@ -9,25 +9,41 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from services.cli import hints
+from services.cli.exits import Exit
 from services.cli.faults import Refused
 
 TIMEOUT = httpx.Timeout(30, connect=5)
+_HINT = httpx.Timeout(2, connect=1)
 
 
 class Client:
     """`transport` is for tests; otherwise each client has its own connections."""
 
-    def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None, seconds: float | None = None) -> None:
         self.url = _address(url).rstrip("/")
         try:
             self._http = httpx.Client(
-                base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=TIMEOUT, transport=transport, trust_env=False
+                base_url=self.url,
+                headers={"Authorization": f"Bearer {token}"},
+                timeout=TIMEOUT if seconds is None else httpx.Timeout(seconds),
+                transport=transport,
+                trust_env=False,
             )
         except httpx.InvalidURL as error:
-            raise Refused(f"'{url}' is no address: {error}", 2) from None
+            raise Refused(f"'{url}' is no address: {error}", Exit.WRONG) from None
 
     def get(self, path: str, **query: Any) -> Any:
         return self._ask("GET", path, params={name: value for name, value in query.items() if value is not None})
+
+    def knows(self, path: str) -> bool:
+        try:
+            self._ask("GET", path)
+        except Refused as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
 
     def post(self, path: str, body: Mapping[str, Any] | None = None, **query: Any) -> Any:
         return self._ask("POST", path, json=body or {}, params=query or None)
@@ -52,7 +68,7 @@ class Client:
             with self._http.stream("GET", path, headers=headers) as answer:
                 if not answer.is_success:
                     answer.read()
-                    raise Refused(_line(answer, self.url), 2 if 400 <= answer.status_code < 500 else 1)
+                    raise self._refused(answer, path)
                 yield from _events(answer.iter_lines())
         except (httpx.ConnectError, httpx.ConnectTimeout):
             raise Refused(f"nothing answers at {self.url}: start the platform with `eyas up`, or say where it is by --url") from None
@@ -70,18 +86,32 @@ class Client:
                 f"nothing answers at {self.url}: start the platform with `eyas up`, or give the address of a running one by --url"
             ) from None
         except httpx.UnsupportedProtocol:
-            raise Refused(f"'{self.url}' is no address: it must begin with http:// or https://", 2) from None
+            raise Refused(f"'{self.url}' is no address: it must begin with http:// or https://", Exit.WRONG) from None
         except httpx.TimeoutException:
             raise Refused(f"{self.url} didn't answer {method} {path} in time; it may still do what was asked") from None
         except UnicodeEncodeError:  # of an argument in another encoding than the machine's
-            raise Refused("what was given is not UTF-8 text, so nothing was sent", 2) from None
+            raise Refused("what was given is not UTF-8 text, so nothing was sent", Exit.WRONG) from None
         except httpx.HTTPError as error:
             raise Refused(f"{method} {self.url}{path}: {error or type(error).__name__}") from None
         if answer.status_code == 204:
             return None
         if answer.is_success:
             return _json(answer, self.url)
-        raise Refused(_line(answer, self.url), 2 if 400 <= answer.status_code < 500 else 1)
+        raise self._refused(answer, path)
+
+    def _refused(self, answer: httpx.Response, path: str) -> Refused:
+        line = _line(answer, self.url)
+        if answer.status_code == 404 and line.startswith("not-found"):
+            line = hints.added(line, path, self._peek)
+        return Refused(line, Exit.WRONG if 400 <= answer.status_code < 500 else Exit.AWAY, answer.status_code)
+
+    def _peek(self, path: str, **query: Any) -> Any:
+        """For a hint alone: what doesn't come soon isn't worth an error."""
+        try:
+            answer = self._http.get(path, params=query, timeout=_HINT)
+            return answer.json() if answer.is_success else None
+        except (httpx.HTTPError, ValueError):
+            return None
 
 
 def _events(lines: Iterator[str]) -> Iterator[tuple[str, str | None, Any]]:
@@ -103,7 +133,7 @@ def _address(url: str) -> str:
     except ValueError:  # of brackets that don't close, or a port that is none
         good = False
     if not good:
-        raise Refused(f"'{url}' is no address: expected one such as http://127.0.0.1:8080", 2)
+        raise Refused(f"'{url}' is no address: expected one such as http://127.0.0.1:8080", Exit.WRONG)
     return url
 
 

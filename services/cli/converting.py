@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from services.cli.datatools import asked
-from services.cli.session import AsJson, show_json
-from shared.contracts.conversion import Conversion, ConvertRequest
+from services.cli.shown import AsJson, say, show_json, show_text
 
 
 def convert(
@@ -23,12 +22,14 @@ def convert(
     as_json: AsJson = False,
 ) -> None:
     """Show Keras preprocessing layers or TensorFlow feature columns as a spec's features. Nothing in the file is run."""
+    from shared.contracts.conversion import Conversion, ConvertRequest
+
     found = asked("convert_features", ConvertRequest(file=str(file.absolute())), Conversion)
     if as_json:
         show_json(found.model_dump(mode="json"))
         return
     for note in found.notes:
-        typer.echo(f"# {' '.join(note.split())}")
-    typer.echo("features:")
+        say(f"# {' '.join(note.split())}")
+    show_text("features:")
     for entry in found.features:
-        typer.echo(f"  - {json.dumps(entry, ensure_ascii=False)}")
+        show_text(f"  - {json.dumps(entry, ensure_ascii=False)}")

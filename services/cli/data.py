@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from services.cli.datatools import asked
+from services.cli.exits import Exit
 from services.cli.faults import Guarded, Refused
 from services.cli.report import show_report
-from services.cli.session import AsJson, show_json, show_table
-from shared.contracts.datatools import Convert, Describe, Described, Download, Downloaded, Synth, Validated, ValidateRequest, Written
-from shared.contracts.strict import read
+from services.cli.shown import AsJson, say, show_json, show_table
 from shared.domain.errors import Invalid
+
+if TYPE_CHECKING:
+    from shared.contracts.datatools import Described, Written
 
 app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help="Data, before a platform sees it.")
 
@@ -28,17 +30,25 @@ def synth(
     rows: Annotated[int | None, typer.Option(min=1, help="Of interactions; as many as the real set has, when absent.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Another seed, other rows.")] = 0,
     parquet: Annotated[bool, typer.Option("--parquet", help="Parquet, in place of its makers' layout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a synthetic twin: rows in the shape of a public data set, the same for the same seed."""
-    _tell_rows(asked("synth", Synth(name=dataset, to=_absolute(to), rows=rows, seed=seed, parquet=parquet), Written), to)
+    from shared.contracts.datatools import Synth, Written
+
+    _tell_rows(asked("synth", Synth(name=dataset, to=_absolute(to), rows=rows, seed=seed, parquet=parquet), Written), to, as_json)
 
 
 @app.command()
-def download(dataset: SetName, to: To) -> None:
+def download(dataset: SetName, to: To, as_json: AsJson = False) -> None:
     """Fetch MovieLens from GroupLens, checked by size and sha256. Its licence is shown: it may not be handed on."""
+    from shared.contracts.datatools import Download, Downloaded
+
     found = asked("download", Download(name=dataset, to=_absolute(to)), Downloaded)
-    typer.echo(f"{found.folder}: {found.bytes:,} bytes, sha256 {found.sha256[:16]}...")
-    typer.echo(found.licence)
+    if as_json:
+        show_json(found.model_dump(mode="json"))
+        return
+    say(f"{found.folder}: {found.bytes:,} bytes, sha256 {found.sha256[:16]}...")
+    say(found.licence)
 
 
 @app.command()
@@ -48,12 +58,19 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Show what is in data: rows; types, nulls, distinct values, ends and the most frequent values of each column."""
+    from shared.contracts.datatools import Describe, Described
+
     found = asked("describe", Describe(uri=_place(place), top=top), Described)
     if as_json:
         show_json(found.model_dump(mode="json"))
         return
-    typer.echo(f"{place}: {found.rows:,} rows, {len(found.columns)} columns")
-    show_table(("COLUMN", "TYPE", "NULLS", "DISTINCT", "MIN", "MAX", "MOST FREQUENT"), [_row(one) for one in found.columns], "")
+    say(f"{place}: {found.rows:,} rows, {len(found.columns)} columns")
+    show_table(
+        ("COLUMN", "TYPE", "NULLS", "DISTINCT", "MIN", "MAX", "MOST FREQUENT"),
+        [_row(one) for one in found.columns],
+        "",
+        drop=("MAX", "MIN", "MOST FREQUENT"),
+    )
 
 
 @app.command()
@@ -67,12 +84,15 @@ def convert(
     batch: Annotated[int | None, typer.Option(min=1, max=1 << 20, help="TFRecord: so many rows an Example.")] = None,
     grouped: Annotated[bool, typer.Option("--grouped", help="TFRecord: columns of one type share a feature.")] = False,
     narrow: Annotated[bool, typer.Option("--narrow", help="TFRecord: fractions may lose what float32 doesn't hold.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write data as another kind of file: what TO's name ends in. A public data set comes to interactions, items and users."""
+    from shared.contracts.datatools import Convert, Written
+
     request = Convert(
         source=_place(source), to=_absolute(to), name=dataset, short=_pairs(short or []), batch=batch, grouped=grouped, narrow=narrow
     )
-    _tell_rows(asked("convert", request, Written), to)
+    _tell_rows(asked("convert", request, Written), to, as_json)
 
 
 @app.command()
@@ -99,14 +119,17 @@ def validate(
         "against": None if against is None else str(against.absolute()),
         "folder": None if to is None else str(to.absolute()),
     }
+    from shared.contracts.datatools import Validated, ValidateRequest
+    from shared.contracts.strict import read
+
     found = asked("validate", read(ValidateRequest, request, "eyas data validate"), Validated)
     if as_json:
         show_json(found.report.model_dump(mode="json"))
     else:
         show_report(found.report)
-        typer.echo(f"stop: {found.refusal}" if found.refusal else f"{found.report.verdict}: a run would use it")
+        say(f"stop: {found.refusal}" if found.refusal else f"{found.report.verdict}: a run would use it")
     if found.refusal is not None:
-        raise typer.Exit(1)
+        raise typer.Exit(Exit.NO)
 
 
 def _pair(written: str) -> tuple[str, str]:
@@ -116,10 +139,13 @@ def _pair(written: str) -> tuple[str, str]:
     return what, name
 
 
-def _tell_rows(found: Written, to: Path) -> None:
+def _tell_rows(found: Written, to: Path, as_json: bool) -> None:
+    if as_json:
+        show_json(found.model_dump(mode="json"))
+        return
     folder = to if to.is_dir() else to.parent
     for name, rows in found.rows.items():
-        typer.echo(f"{folder / name}: {rows:,} rows")
+        say(f"{folder / name}: {rows:,} rows")
 
 
 def _row(one: Described.Column) -> tuple[Any, ...]:
@@ -144,7 +170,7 @@ def _pairs(given: list[str]) -> dict[str, str]:
     for one in given:
         column, _, feature = one.partition("=")
         if not column or not feature:
-            raise Refused(f"--short {one}: expected COLUMN=FEATURE", 2)
+            raise Refused(f"--short {one}: expected COLUMN=FEATURE", Exit.WRONG)
         found[column] = feature
     return found
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from services.cli.exits import Exit
 from services.cli.faults import Refused
-from shared.contracts.strict import Strict, read
 
-S = TypeVar("S", bound=Strict)
+if TYPE_CHECKING:
+    from shared.contracts.strict import Strict
+
+S = TypeVar("S", bound="Strict")
 
 
 def asked(tool: str, request: Strict, answer: type[S]) -> S:
     """What the tool answers; its refusal is the command's."""
     from services.wiring.tools import work_on_data
+    from shared.contracts.strict import read
 
     given = work_on_data(tool, request)
     if given.fault is not None:
-        raise Refused(given.fault, given.code)
+        raise Refused(given.fault, Exit.WRONG if given.code == Exit.WRONG else Exit.AWAY)
     return read(answer, given.found, f"the answer of '{tool}'")

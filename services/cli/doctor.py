@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import typer
 
+from services.cli.exits import Exit
 from services.cli.home import default_home
 from services.cli.machine import Finding, examine
-from services.cli.session import AsJson, show_json, show_table
+from services.cli.shown import AsJson, say, show_json, show_table
 
 
 def doctor(as_json: AsJson = False) -> None:
@@ -17,13 +18,14 @@ def doctor(as_json: AsJson = False) -> None:
         show_json({"able": able, "findings": [_plain(one) for one in found]})
     else:
         show_table(
-            ("", "PART", "FOUND", "HOW TO MEND IT"), [(_mark(one), one.part, one.found, "" if one.good else one.mend) for one in found], ""
+            ("", "PART", "FOUND", "HOW TO MEND IT"),
+            [(_mark(one), one.part, one.found, "" if one.good else one.mend) for one in found],
+            "",
+            drop=("FOUND",),
         )
-        typer.echo(
-            "the platform can run here: eyas up" if able else "the platform can't run here until the lines marked 'lacks' are mended"
-        )
+        say("the platform can run here: eyas up" if able else "the platform can't run here until the lines marked 'lacks' are mended")
     if not able:
-        raise typer.Exit(1)
+        raise typer.Exit(Exit.NO)
 
 
 def _mark(one: Finding) -> str:

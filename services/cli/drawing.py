@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from shared.contracts.explanation import Node
+if TYPE_CHECKING:
+    from shared.contracts.explanation import Node
+
 
 _COLOURS = {"user": "#cfe8ff", "item": "#ffe3c2", "context": "#e3f4d7", "pair": "#eadcf7"}
 

@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from services.cli.datatools import asked
+from services.cli.exits import Exit
 from services.cli.faults import Refused
-from services.cli.session import AsJson, show_json
-from shared.contracts.encoding import Encoded, EncodeRequest
-from shared.contracts.strict import read
+from services.cli.shown import AsJson, say, show_json
 
 _OPTIONS = ("size", "pixels", "tokens", "words", "batch")
 
@@ -34,6 +33,9 @@ def encode(
     as_json: AsJson = False,
 ) -> None:
     """Encode images or texts of a table. Interrupted, the same command goes on where it ended."""
+    from shared.contracts.encoding import Encoded, EncodeRequest
+    from shared.contracts.strict import read
+
     request = {
         "encoder": str(encoder.absolute()),
         "table": str(table.absolute()),
@@ -48,14 +50,14 @@ def encode(
         show_json(found.model_dump(mode="json"))
         return
     again = f", {found.before:,} of them by an earlier try" if found.before else ""
-    typer.echo(f"{out}: {found.rows:,} vectors of {found.width} numbers{again}; {found.left_out:,} rows have none")
+    say(f"{out}: {found.rows:,} vectors of {found.width} numbers{again}; {found.left_out:,} rows have none")
     for reason in found.reasons:
-        typer.echo(f"left out: {reason}")
-    typer.echo(f"in a spec: vector: {{of: {key}, from: {out}, width: {found.width}}}")
+        say(f"left out: {reason}")
+    say(f"in a spec: vector: {{of: {key}, from: {out}, width: {found.width}}}")
 
 
 def _chosen(written: str) -> tuple[str, str]:
     name, equals, value = written.partition("=")
     if not equals or name not in _OPTIONS:
-        raise Refused(f"--option: expected one of {', '.join(f'{one}=...' for one in _OPTIONS)}, got {written!r}", 2)
+        raise Refused(f"--option: expected one of {', '.join(f'{one}=...' for one in _OPTIONS)}, got {written!r}", Exit.WRONG)
     return name, value

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from services.cli.datatools import asked
 from services.cli.drawing import dot, mermaid
 from services.cli.recommenders import read_text
-from services.cli.session import AsJson, show_json, show_table
 from services.cli.settings import Allow, allowed
-from shared.contracts.explanation import (
-    ExplainRequest,
-    Explanation,
-    FeatureExplained,
-    InputExplained,
-    OperatorExplained,
-    Totals,
-)
-from shared.contracts.spec import RecommenderSpec, parse_spec
+from services.cli.shown import AsJson, say, show_json, show_table, show_text
+
+if TYPE_CHECKING:
+    from shared.contracts.explanation import Explanation, FeatureExplained, InputExplained, OperatorExplained, Totals
+    from shared.contracts.spec import RecommenderSpec
 
 _KINDS = {"code": "codes", "float32": "number"}
 
@@ -38,6 +33,9 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Show the graph of features, their schema, the sizes of their tables, and what a version would be asked with."""
+    from shared.contracts.explanation import ExplainRequest, Explanation
+    from shared.contracts.spec import parse_spec
+
     spec = parse_spec(read_text(file), str(file))
     roots, modules = _roots(spec, data_root or [], file), allowed(allow, family)
     request = ExplainRequest(spec=spec, roots=roots, data=data, most=rows, family=family, allow=modules)
@@ -45,7 +43,7 @@ def explain(
     if as_json:
         show_json(found.model_dump(mode="json", by_alias=True))
     elif draw:
-        typer.echo({"dot": dot, "mermaid": mermaid}[draw](found.nodes))
+        show_text({"dot": dot, "mermaid": mermaid}[draw](found.nodes))
     else:
         _show(found)
 
@@ -57,24 +55,24 @@ def _roots(spec: RecommenderSpec, given: list[str], file: Path) -> tuple[str, ..
 
 
 def _show(found: Explanation) -> None:
-    typer.echo(_headline(found) + "\n")
+    say(_headline(found) + "\n")
     features = [(one.name, one.side, _KINDS[one.kind] + _length(one), _number(one.cardinality), one.made) for one in found.features]
     show_table(("FEATURE", "SIDE", "TYPE", "CODES", "MADE OF"), features, "")
-    typer.echo("")
+    say("")
     tables = [
         (one.feature, _number(one.codes), _number(one.width), _bytes(one.bytes), one.values_per_row, _bytes(one.bytes_per_row))
         for one in found.tables
     ]
     show_table(("TABLE", "CODES", "WIDTH", "SIZE", "VALUES A ROW", "READ A ROW"), tables, f"the family {found.family} looks up nothing")
     if tables:
-        typer.echo(_summed(found.totals))
-    typer.echo("")
+        say(_summed(found.totals))
+    say("")
     inputs = [(one.name, one.dtype + _length(one), one.side, one.origin, ", ".join(one.features)) for one in found.inputs]
     show_table(("INPUT", "TYPE", "SIDE", "FROM", "FOR"), inputs, "")
     if found.left_out:
-        typer.echo("")
+        say("")
         show_table(("LEFT OUT", "OF", "WHY"), [(one.operator, one.feature, one.why) for one in found.left_out], "")
-    typer.echo("\n" + _runtimes(found.operators))
+    say("\n" + _runtimes(found.operators))
 
 
 def _headline(found: Explanation) -> str:

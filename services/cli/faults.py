@@ -1,28 +1,54 @@
-"""How the command line fails: one line on stderr. 2 says that the user can mend it, 1 that something else is wrong."""
+"""How the command line fails: one line on stderr that says what, where and what to do, and one of the codes of `exits`."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
+from services.cli.exits import Exit
+from services.cli.plain import plain
 from shared.domain.errors import EyasError
 
 
 class Refused(Exception):
     """A fault whose line is written already."""
 
-    def __init__(self, line: str, code: int = 1) -> None:
+    def __init__(self, line: str, code: int = Exit.AWAY, status: int | None = None) -> None:
         super().__init__(line)
         self.code = code
+        self.status = status
+        """What the platform answered with, where it did."""
 
 
 class Guarded(TyperGroup):
     """Turns every fault below it into its line and its exit code; a traceback is shown to who sets EYAS_DEBUG."""
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **given: Any) -> Any:
+        asked = given.pop("standalone_mode", True)
+        if not asked:
+            return super().main(args, prog_name, standalone_mode=False, **given)
+        try:
+            code = super().main(args, prog_name, standalone_mode=False, **given)
+        except typer.Abort:
+            _tell("nothing was done")
+            sys.exit(Exit.NO)
+        except TyperException as error:
+            sys.exit(_misused(error))
+        sys.exit(code if isinstance(code, int) else Exit.DONE)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            known = self.list_commands(ctx)
+            said = f"`{ctx.command_path}` has no command '{args[0]}'"
+            raise Refused(f"{said}: {meant(args[0], known) or f'`{ctx.command_path} --help` lists them'}", Exit.WRONG)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -30,18 +56,50 @@ class Guarded(TyperGroup):
         except Refused as error:
             _end(str(error), error.code)
         except EyasError as error:
-            _end(str(error), 2 if error.status < 500 else 1)
+            _end(str(error), Exit.WRONG if error.status < 500 else Exit.AWAY)
         except BrokenPipeError:
             sys.stderr.close()
-            raise typer.Exit(1) from None
+            raise typer.Exit(Exit.UNREAD) from None
         except (typer.Exit, typer.Abort, TyperException):
             raise
         except Exception as error:
             if os.environ.get("EYAS_DEBUG"):
                 raise
-            _end(f"unexpected {type(error).__name__}: {error} (set EYAS_DEBUG=1 to see where)", 1)
+            _end(f"unexpected {type(error).__name__}: {error} (set EYAS_DEBUG=1 to see where)", Exit.AWAY)
 
 
-def _end(line: str, code: int) -> None:
-    typer.echo("eyas: " + " ".join(line.split()), err=True)
+def meant(word: str, known: Any) -> str:
+    """The nearest of some words, as a question; nothing where none is near."""
+    names = list(known)
+    starts = [name for name in names if len(word) > 1 and name.startswith(word)]
+    near = starts if len(starts) == 1 else get_close_matches(word, names, n=1, cutoff=0.6)
+    return f"did you mean '{near[0]}'?" if near else ""
+
+
+def _misused(error: TyperException) -> int:
+    """A command line that can't be read: its fault in the words of the parser, on one line, with where to look."""
+    ctx: Any = getattr(error, "ctx", None)
+    said = " ".join(error.format_message().split())
+    if type(error).__name__ == "NoArgsIsHelpError":
+        typer.echo(error.format_message(), err=True)
+        return Exit.WRONG
+    if ctx is None:
+        _tell(said)
+        return Exit.WRONG
+    option = getattr(error, "option_name", None)
+    if type(error).__name__ == "NoSuchOption" and option is not None:
+        known = [word for one in ctx.command.get_params(ctx) for word in (*one.opts, *one.secondary_opts) if word.startswith("-")]
+        near = meant(option, known)
+        _tell(f"`{ctx.command_path}` has no option {option}: {near or f'`{ctx.command_path} --help` lists them'}")
+        return Exit.WRONG
+    _tell(f"{said[:1].lower()}{said[1:].rstrip('.')} (`{ctx.command_path} --help` says more)")
+    return Exit.WRONG
+
+
+def _tell(line: str) -> None:
+    typer.echo("eyas: " + plain(" ".join(line.split())), err=True)
+
+
+def _end(line: str, code: int) -> NoReturn:
+    _tell(line)
     raise typer.Exit(code) from None

@@ -9,9 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from services.cli import paths
+from services.cli import paths, watching
+from services.cli.converting import convert
+from services.cli.encoding import encode
+from services.cli.exits import Exit
+from services.cli.explaining import explain
 from services.cli.faults import Guarded, Refused
-from services.cli.session import AsJson, Name, client, show_json, show_table, when
+from services.cli.session import Name, client
+from services.cli.shown import AsJson, say, show, show_json, show_table, when
 
 app = typer.Typer(
     cls=Guarded,
@@ -31,12 +36,13 @@ Key = Annotated[int, typer.Argument(metavar="KEY", min=-(2**63), max=2**63 - 1, 
 
 
 @app.command("list")
-def list_views(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
+def list_views(ctx: typer.Context, name: Name, watch: watching.Watch = False, as_json: AsJson = False) -> None:
     """List the views that the serving versions read."""
-    found = client(ctx).get(paths.features(name))["views"]
-    if as_json:
-        show_json(found)
-        return
+    http = client(ctx)
+    watching.shown(lambda: http.get(paths.features(name)), _draw_views, as_json, watch)
+
+
+def _draw_views(found: Any) -> None:
     rows = [
         (
             one["name"],
@@ -46,9 +52,10 @@ def list_views(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
             one["ttl"],
             " ".join(c["name"] for c in one["columns"]),
         )
-        for one in found
+        for one in found["views"]
     ]
-    show_table(("VIEW", "VERSION", "ROWS", "LOADED", "TTL", "COLUMNS"), rows, "the serving versions read nothing out of the feature store")
+    empty = "the serving versions read nothing out of the feature store"
+    show_table(("VIEW", "VERSION", "ROWS", "LOADED", "TTL", "COLUMNS"), rows, empty, drop=("TTL", "ROWS"))
 
 
 @app.command()
@@ -75,6 +82,7 @@ def put(
     name: Name,
     view: View,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON Lines: key, values, and optionally at.", show_default=False)],
+    as_json: AsJson = False,
 ) -> None:
     """Write rows; of each key the newest counts, in whatever order they come. Every line is read before the first one is sent."""
     http = client(ctx)
@@ -86,18 +94,16 @@ def put(
             raise Refused(f"{error} (rows are counted from the {accepted + 1}. of {file}; those before are written)", error.code) from None
         accepted += answer["accepted"]
         standing += answer["standing"]
-    typer.echo(f"{name}: {accepted} rows written to {view}, {standing} of them are now the newest of their key")
+    told = f"{name}: {accepted} rows written to {view}, {standing} of them are now the newest of their key"
+    show({"accepted": accepted, "standing": standing}, as_json, lambda _: say(told))
 
 
 @app.command()
-def materialise(ctx: typer.Context, name: Name) -> None:
+def materialise(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Load what the serving versions were published with, and what was written since, into the feature store anew."""
     found = client(ctx).post(f"{paths.features(name)}:materialise")
-    typer.echo(f"{name}: {found['views']} views are loaded anew; follow it with: eyas features list {name}")
-
-
-def _columns(columns: list[dict[str, Any]]) -> str:
-    return " ".join(str(one["name"]) for one in columns)
+    follow = f"follow it with: eyas features list {name} --watch"
+    show(found, as_json, lambda found: say(f"{name}: {found['views']} views are loaded anew; {follow}"))
 
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:
@@ -107,20 +113,20 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
                 if line.strip():
                     yield _row(line, f"{file}:{number}")
     except OSError as error:
-        raise Refused(f"{file}: {error.strerror or error}", 2) from None
+        raise Refused(f"{file}: {error.strerror or error}", Exit.WRONG) from None
     except UnicodeDecodeError:
-        raise Refused(f"{file} is not UTF-8 text", 2) from None
+        raise Refused(f"{file} is not UTF-8 text", Exit.WRONG) from None
 
 
 def _row(line: str, place: str) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise Refused(f"{place}: not JSON: {error}", 2) from None
+        raise Refused(f"{place}: not JSON: {error}", Exit.WRONG) from None
     if not isinstance(found, dict) or not {"key", "values"} <= found.keys():
-        raise Refused(f'{place}: expected a row such as {{"key": 42, "values": {{"age": 30}}}}', 2)
+        raise Refused(f'{place}: expected a row such as {{"key": 42, "values": {{"age": 30}}}}', Exit.WRONG)
     if len(line.encode()) > _BYTES:
-        raise Refused(f"{place}: one row of more than {_BYTES} bytes", 2)
+        raise Refused(f"{place}: one row of more than {_BYTES} bytes", Exit.WRONG)
     return found
 
 
@@ -135,3 +141,7 @@ def _batches(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
         batch.append(row)
         size += length
     yield batch
+
+
+for _command in (explain, convert, encode):
+    app.command()(_command)

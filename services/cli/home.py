@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+from services.cli.exits import Exit
 from services.cli.faults import Refused
 
 DEFAULT_URL = "http://127.0.0.1:8080"
@@ -29,11 +30,13 @@ def token(file: Path) -> str:
         found = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not text"
-        raise Refused(f"no token in {file} ({why}): start the platform with `eyas up`, or name its file by --token-file", 2) from None
+        raise Refused(
+            f"no token in {file} ({why}): start the platform with `eyas up`, or name its file by --token-file", Exit.WRONG
+        ) from None
     return usable(found, str(file))
 
 
 def usable(found: str, place: str) -> str:
     if not found or not found.isascii() or not found.isprintable():
-        raise Refused(f"{place} holds no usable token", 2)
+        raise Refused(f"{place} holds no usable token", Exit.WRONG)
     return found

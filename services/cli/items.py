@@ -10,8 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from services.cli import paths
+from services.cli.exits import Exit
 from services.cli.faults import Guarded, Refused
-from services.cli.session import AsJson, Name, client, show_json, show_table, when
+from services.cli.session import Name, client
+from services.cli.shown import AsJson, say, show, show_json, show_table, when
 from shared.domain.catalogue import read_write
 from shared.domain.errors import Invalid
 
@@ -33,6 +35,7 @@ def put(
         Path, typer.Argument(metavar="FILE", help="JSON Lines: item, and optionally attributes, available.", show_default=False)
     ],
     partial: Annotated[bool, typer.Option("--partial", help="Change only what is named; null forgets an attribute.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write items. Every line is checked before the first one is sent."""
     http = client(ctx)
@@ -47,13 +50,20 @@ def put(
             ) from None
         accepted += answer["accepted"]
         changed += answer["changed"]
-    typer.echo(f"{name}: {accepted} items written, {changed} of them are now other than before")
+    told = f"{name}: {accepted} items written, {changed} of them are now other than before"
+    show({"accepted": accepted, "changed": changed}, as_json, lambda _: say(told))
 
 
 @app.command()
-def get(ctx: typer.Context, name: Name, item: Item) -> None:
+def get(ctx: typer.Context, name: Name, item: Item, as_json: AsJson = False) -> None:
     """Show what the catalogue knows of an item."""
-    show_json(client(ctx).get(paths.items(name, item)))
+    show(client(ctx).get(paths.items(name, item)), as_json, _draw_item)
+
+
+def _draw_item(found: Any) -> None:
+    say(f"item {found['item']}: {'available' if found['available'] else 'not available'}, changed {when(found['updated_at'])}")
+    attributes = [(name, json.dumps(value, ensure_ascii=False)) for name, value in found["attributes"].items()]
+    show_table(("ATTRIBUTE", "VALUE"), attributes, "it has no attributes")
 
 
 @app.command("list")
@@ -74,10 +84,10 @@ def list_items(
         if cursor is None:
             break
     if as_json:
-        show_json(found)
+        show_json({"items": found, "next": cursor})
         return
     rows = [(one["item"], "yes" if one["available"] else "no", when(one["updated_at"]), _short(one["attributes"])) for one in found]
-    show_table(("ITEM", "AVAILABLE", "CHANGED", "ATTRIBUTES"), rows, "the catalogue holds no items")
+    show_table(("ITEM", "AVAILABLE", "CHANGED", "ATTRIBUTES"), rows, "the catalogue holds no items", drop=("CHANGED", "AVAILABLE"))
     if cursor is not None:
         typer.echo("there are more: ask for them with --limit", err=True)
 
@@ -87,10 +97,12 @@ def delete(
     ctx: typer.Context,
     name: Name,
     items: Annotated[list[int], typer.Argument(metavar="ITEM...", min=-(2**63), max=2**63 - 1, help="Their keys.", show_default=False)],
+    as_json: AsJson = False,
 ) -> None:
     """Delete items: they aren't available until they are put again."""
     found = client(ctx).post(f"{paths.items(name)}:delete", {"items": items})
-    typer.echo(f"{name}: {found['deleted']} of {len(items)} items deleted" + ("" if found["deleted"] else "; none of them was there"))
+    none = "" if found["deleted"] else "; none of them was there"
+    show(found, as_json, lambda found: say(f"{name}: {found['deleted']} of {len(items)} items deleted{none}"))
 
 
 def _short(attributes: dict[str, Any]) -> str:
@@ -105,9 +117,9 @@ def _lines(file: Path) -> Iterator[str]:
                 if line.strip():
                     yield _checked(line.strip(), f"{file}:{number}")
     except OSError as error:
-        raise Refused(f"{file}: {error.strerror or error}", 2) from None
+        raise Refused(f"{file}: {error.strerror or error}", Exit.WRONG) from None
     except UnicodeDecodeError:
-        raise Refused(f"{file} is not UTF-8 text", 2) from None
+        raise Refused(f"{file} is not UTF-8 text", Exit.WRONG) from None
 
 
 def _checked(line: str, place: str) -> str:
@@ -115,11 +127,11 @@ def _checked(line: str, place: str) -> str:
     try:
         read_write(json.loads(line), {})
     except Invalid as error:
-        raise Refused(f"{place}: {error}", 2) from None
+        raise Refused(f"{place}: {error}", Exit.WRONG) from None
     except (ValueError, RecursionError) as error:
-        raise Refused(f"{place}: not JSON: {error}", 2) from None
+        raise Refused(f"{place}: not JSON: {error}", Exit.WRONG) from None
     if len(line.encode()) > _BYTES:
-        raise Refused(f"{place}: one item of more than {_BYTES} bytes", 2)
+        raise Refused(f"{place}: one item of more than {_BYTES} bytes", Exit.WRONG)
     return line
 
 

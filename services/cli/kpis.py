@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
-from services.cli import paths
-from services.cli.session import AsJson, Name, client, show_json, show_table, when
+from services.cli import paths, watching
+from services.cli.session import Name, client
+from services.cli.shown import AsJson, show_table, when
 
 _SHOWN = {
     "ANSWERS": "answers",
@@ -17,9 +19,10 @@ _SHOWN = {
     "REVENUE": "revenue_per_answer",
     "ENGAGEMENT": "engagement",
 }
+_LEAST = ("ENGAGEMENT", "REVENUE", "CONVERSION", "HITS")
 
 
-def kpis(
+def kpis(  # noqa: PLR0913, PLR0917  the options of a command
     ctx: typer.Context,
     name: Name,
     window: Annotated[str, typer.Option(help="Such as 30m, 6h or 7d.")] = "1h",
@@ -27,33 +30,34 @@ def kpis(
     series: Annotated[bool, typer.Option("--series", help="Windows that end a step apart, instead of the newest alone.")] = False,
     step: Annotated[str, typer.Option(help="Of the series; a window is a whole number of them.")] = "5m",
     points: Annotated[int, typer.Option(min=1, max=500, help="Of the series: so many windows.")] = 12,
+    watch: watching.Watch = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what each version has earned lately."""
+    http = client(ctx)
     if series:
-        _series(client(ctx).get(paths.recommender(name, "/kpis/series"), window=window, step=step, points=points), as_json)
-        return
-    found = client(ctx).get(paths.recommender(name, "/kpis"), window=window)
-    if as_json:
-        show_json(found)
-        return
+        ask = partial(http.get, paths.recommender(name, "/kpis/series"), window=window, step=step, points=points)
+        watching.shown(ask, _draw_series, as_json, watch)
+    else:
+        draw = partial(_draw, window, parts)
+        watching.shown(partial(http.get, paths.recommender(name, "/kpis"), window=window), draw, as_json, watch)
+
+
+def _draw(window: str, parts: bool, found: Any) -> None:
     rows = []
     for one in found["versions"]:
         rows.append((one["version"], "", *_rates(one), _said(one["coverage"]), _said(one["novelty"])))
         apart = [*one["variants"].items(), *one["slices"].items()] if parts else []
         rows += [(one["version"], part, *_rates(rates), "", "") for part, rates in apart]
     columns = ("VERSION", "PART", *_SHOWN, "COVERAGE", "NOVELTY")
-    show_table(columns, rows, f"no answers whose attribution window has closed in the last {window}")
+    show_table(columns, rows, f"no answers whose attribution window has closed in the last {window}", drop=("NOVELTY", "COVERAGE", *_LEAST))
 
 
-def _series(found: Any, as_json: bool) -> None:
-    if as_json:
-        show_json(found)
-        return
+def _draw_series(found: Any) -> None:
     rows: list[tuple[Any, ...]] = [
         (when(one["ends"]), line["version"], *_rates(one)) for line in found["versions"] for one in line["points"]
     ]
-    show_table(("ENDS", "VERSION", *_SHOWN), sorted(rows), "no answers in any of these windows")
+    show_table(("ENDS", "VERSION", *_SHOWN), sorted(rows), "no answers in any of these windows", drop=_LEAST)
 
 
 def _rates(one: Any) -> tuple[Any, ...]:

@@ -10,11 +10,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-
-import psutil
 
 GIB = 1 << 30
 _PIPELINES = ("keras", "onnx", "onnxruntime", "polars", "pyarrow", "tensorflow")
@@ -55,6 +52,8 @@ def python() -> Finding:
 
 
 def memory() -> Finding:
+    import psutil
+
     total, free = psutil.virtual_memory().total, psutil.virtual_memory().available
     return Finding(
         "memory", free >= 2 * GIB, f"{_size(free)} free of {_size(total)}", "2 GiB must be free: a training and Triton stand side by side"
@@ -88,12 +87,16 @@ def pipelines() -> Finding:
 
 
 def torch() -> Finding:
+    from importlib.metadata import version
+
     there = find_spec("torch") is not None
     mend = "make setup-torch, or pip install 'eyas[torch]': the loader then gives batches to PyTorch, too"
     return Finding("PyTorch", there, version("torch") if there else "not installed", mend, needed=False)
 
 
 def jax() -> Finding:
+    from importlib.metadata import version
+
     there = find_spec("jax") is not None
     mend = "make setup-jax, or pip install 'eyas[jax]': models can then be trained on it (model.framework: jax)"
     return Finding("JAX", there, version("jax") if there else "not installed", mend, needed=False)

@@ -1,40 +1,21 @@
-"""The command line's table of contents."""
+"""`eyas`: the options that all commands share, and the way into the table of contents."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from services.cli import (
-    access,
-    converting,
-    data,
-    doctor,
-    encoding,
-    explaining,
-    features,
-    items,
-    kpis,
-    models,
-    online,
-    recommenders,
-    registry,
-    report,
-    rollouts,
-    runs,
-    trials,
-    tuning,
-)
-from services.cli.faults import Guarded
-from services.cli.home import default_home
+from services.cli.completing import VARIABLE
+from services.cli.contents import Contents
 from services.cli.session import Session
 
 app = typer.Typer(
     name="eyas",
-    cls=Guarded,
+    cls=Contents,
     help="Trains recommenders and lets them fly a little further at a time.",
     no_args_is_help=True,
     add_completion=False,
@@ -57,105 +38,23 @@ def options(
     ctx.obj = Session(url, token_file, token)
 
 
-@app.command()
-def up(
-    home: Annotated[
-        Path | None, typer.Option(help="The one folder that holds all state; $EYAS_HOME or var/eyas when absent.", show_default=False)
-    ] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Of the API; 8080, or a free one, when absent.")] = None,
-    metrics_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Of /metrics; 9090, or a free one, when absent.")] = None,
-    data_root: Annotated[
-        list[str] | None, typer.Option(help="A folder, or s3://BUCKET/PREFIX, that specs may read data from; repeatable.")
-    ] = None,
-    tritons: Annotated[int | None, typer.Option(min=1, max=16, help="How many Tritons serve; one when absent.")] = None,
-) -> None:
-    """Start the platform on this machine. It stays until it is interrupted."""
-    from services.wiring import serve
-
-    given = {
-        "role": "all",
-        "home": home or default_home(),
-        "port": port,
-        "metrics_port": metrics_port,
-        "data_roots": data_root or None,
-        "triton_replicas": tritons,
-    }
-    raise typer.Exit(serve(given))
-
-
-@app.command("serve")
-def serve_role(
-    role: Annotated[Literal["control", "gateway"], typer.Option(help="Which part.", show_default=False)],
-    host: Annotated[str | None, typer.Option(help="The address to listen at; 127.0.0.1 when absent.", show_default=False)] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Of the API; 8080, or a free one, when absent.")] = None,
-    metrics_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Of /metrics; 9090, or a free one, when absent.")] = None,
-) -> None:
-    """Start one part of a platform, as a cluster does. What else it needs stands in the environment (EYAS_...)."""
-    from services.wiring import serve
-
-    raise typer.Exit(serve({"role": role, "host": host, "port": port, "metrics_port": metrics_port}))
-
-
-@app.command()
-def migrate() -> None:
-    """Bring the database that the environment names (EYAS_DATABASE_URL) up to date, and end."""
-    from services.wiring import migrate as begin
-
-    begin()
-    typer.echo("the database is up to date")
-
-
-_COMMANDS: tuple[Callable[..., None], ...] = (
-    recommenders.apply,
-    runs.run,
-    runs.runs,
-    runs.cancel,
-    runs.retry,
-    runs.prioritise,
-    runs.plan,
-    runs.compare,
-    runs.watch,
-    runs.logs,
-    report.validation,
-    trials.evaluation,
-    models.models,
-    registry.versions,
-    registry.card,
-    registry.tag,
-    registry.untag,
-    registry.history,
-    registry.gc,
-    recommenders.rollback,
-    recommenders.delete,
-    online.recommend,
-    online.similar,
-    online.events,
-    online.serving,
-    kpis.kpis,
-    recommenders.drift,
-    recommenders.triggers,
-    recommenders.retrain,
-    access.whoami,
-    access.audit,
-    trials.evaluate,
-    tuning.train,
-    tuning.tune,
-    doctor.doctor,
-)
-for command in _COMMANDS:
-    app.command()(command)
-app.add_typer(rollouts.app, name="rollout")
-app.add_typer(items.app, name="items")
-features.app.command()(explaining.explain)
-features.app.command()(converting.convert)
-features.app.command()(encoding.encode)
-app.add_typer(features.app, name="features")
-app.add_typer(data.app, name="data")
-app.add_typer(access.app, name="tokens")
-
-
 def main() -> None:
-    app()
+    if VARIABLE in os.environ:
+        _complete()
+    app(prog_name="eyas")
+
+
+def _complete() -> None:
+    """Words for a shell; whatever goes wrong, nothing is written over the line that somebody types."""
+    from typer._completion_classes import completion_init
+
+    completion_init()
+    try:
+        app(prog_name="eyas", complete_var=VARIABLE)
+    except SystemExit:
+        raise
+    except BaseException:  # a name that can be none, an option that isn't there
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import typer
-
-from services.cli.session import AsJson, show_json, show_table
-from shared.contracts.families import FAMILIES
-from shared.contracts.presets import PRESETS
+from services.cli.shown import AsJson, say, show_json, show_table
 
 
 def models(as_json: AsJson = False) -> None:
     """List the families of models, and the presets: settings that were tuned, by name."""
+    from shared.contracts.families import FAMILIES
+    from shared.contracts.presets import PRESETS
+
     if as_json:
         families = [{"family": name, "about": kind.meaning} for name, kind in FAMILIES.items()]
         presets = [
@@ -24,8 +23,8 @@ def models(as_json: AsJson = False) -> None:
         return
     show_table(("FAMILY", "WHAT IT IS"), [(name, kind.meaning.rstrip(".")) for name, kind in FAMILIES.items()], "")
     rows = [(name, one.family, _said(one.params), _said(one.train), one.about) for name, one in PRESETS.items()]
-    typer.echo("")
-    show_table(("PRESET", "FAMILY", "PARAMS", "TRAIN", "TUNED ON"), rows, "there are no presets")
+    say("")
+    show_table(("PRESET", "FAMILY", "PARAMS", "TRAIN", "TUNED ON"), rows, "there are no presets", drop=("TRAIN", "PARAMS"))
 
 
 def _said(settings: Mapping[str, Any]) -> str:

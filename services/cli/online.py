@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from services.cli import paths
+from services.cli import paths, watching
+from services.cli.exits import Exit
 from services.cli.faults import Refused
-from services.cli.session import AsJson, Name, client, show_json, show_table
-from shared.contracts.events import event_model
-from shared.contracts.strict import read
+from services.cli.session import Name, client
+from services.cli.shown import AsJson, say, show_json, show_table
 
 _BATCH = 1000
 
@@ -32,11 +32,11 @@ def recommend(
         show_json(found)
         return
     fallback = f", not its own: {found['fallback']}" if found["fallback"] else ""
-    typer.echo(f"request {found['request_id']}: version {found['version']} ({found['variant']}){fallback}")
+    say(f"request {found['request_id']}: version {found['version']} ({found['variant']}){fallback}")
     told = found.get("explain")
     if told:
         took = ", ".join(f"{stage} {milliseconds:g} ms" for stage, milliseconds in told["milliseconds"].items())
-        typer.echo(f"{told['retrieved']} candidates, {told['filtered']} filtered; {took}")
+        say(f"{told['retrieved']} candidates, {told['filtered']} filtered; {took}")
     why = told["rules"] if told and told["rules"] else [[] for _ in found["items"]]
     rows = [
         (place, one["item"], one["score"], "; ".join(said)) for place, (one, said) in enumerate(zip(found["items"], why, strict=True), 1)
@@ -57,7 +57,7 @@ def similar(
     if as_json:
         show_json(found)
         return
-    typer.echo(f"version {found['version']}")
+    say(f"version {found['version']}")
     rows = [(place, one["item"], one["score"]) for place, one in enumerate(found["items"], 1)]
     show_table(("PLACE", "ITEM", "LIKENESS"), rows, "nothing is like this item")
 
@@ -71,6 +71,7 @@ def events(
             metavar="FILE", help="JSON Lines: user, item, and optionally id, kind, value, revenue, request_id, at.", show_default=False
         ),
     ],
+    as_json: AsJson = False,
 ) -> None:
     """Send what users did. Every line is checked before the first one is sent."""
     http = client(ctx)
@@ -88,19 +89,23 @@ def events(
         later = later or answer["hits"] is None
         hits, known = hits + (answer["hits"] or 0), known + (answer["duplicates"] or 0)
     again = f", {known} of them known already" if known else ""
-    earned = "what they earn shows in a moment" if later else f"{hits} answers became hits"
-    typer.echo(f"{name}: {accepted} events taken in{again}, {earned}")
-
-
-def serving(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Show which replicas of the model server serve what."""
-    found = client(ctx).get("/v1/serving")
     if as_json:
-        show_json(found)
+        show_json({"accepted": accepted, "duplicates": known, "hits": None if later else hits})
         return
+    earned = "what they earn shows in a moment" if later else f"{hits} answers became hits"
+    say(f"{name}: {accepted} events taken in{again}, {earned}")
+
+
+def serving(ctx: typer.Context, watch: watching.Watch = False, as_json: AsJson = False) -> None:
+    """Show which replicas of the model server serve what."""
+    http = client(ctx)
+    watching.shown(lambda: http.get("/v1/serving"), _draw_serving, as_json, watch)
+
+
+def _draw_serving(found: Any) -> None:
     server = found["server"]
     if server["fault"]:
-        typer.echo(f"no Triton answers: {server['fault']}")
+        say(f"no Triton answers: {server['fault']}")
     rows = [(one["name"], one["state"], _versions(one["versions"]), one["fault"] or "") for one in server["replicas"]]
     show_table(("TRITON", "STATE", "VERSIONS", "WHY"), rows, "this control plane knows no replica: the one that places versions does")
 
@@ -116,18 +121,21 @@ def _interactions(file: Path, name: str) -> Iterator[dict[str, Any]]:
                 if line.strip():
                     yield _interaction(line, f"{file}:{number}", name)
     except OSError as error:
-        raise Refused(f"{file}: {error.strerror or error}", 2) from None
+        raise Refused(f"{file}: {error.strerror or error}", Exit.WRONG) from None
     except UnicodeDecodeError:
-        raise Refused(f"{file} is not UTF-8 text", 2) from None
+        raise Refused(f"{file} is not UTF-8 text", Exit.WRONG) from None
 
 
 def _interaction(line: str, place: str, name: str) -> dict[str, Any]:
+    from shared.contracts.events import event_model
+    from shared.contracts.strict import read
+
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise Refused(f"{place}: not JSON: {error}", 2) from None
+        raise Refused(f"{place}: not JSON: {error}", Exit.WRONG) from None
     if not isinstance(value, dict):
-        raise Refused(f'{place}: expected an object such as {{"user": 1, "item": 2}}', 2)
+        raise Refused(f'{place}: expected an object such as {{"user": 1, "item": 2}}', Exit.WRONG)
     if value.setdefault("recommender", name) != name:
-        raise Refused(f"{place}: this is an event of '{value['recommender']}', not of '{name}'", 2)
+        raise Refused(f"{place}: this is an event of '{value['recommender']}', not of '{name}'", Exit.WRONG)
     return read(event_model(value), value, place).model_dump(mode="json", exclude_none=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
+from services.cli.exits import Exit
 from services.cli.faults import Refused
-from shared.contracts.spec import NAME
+from shared.domain.naming import NAME
 from shared.domain.stored import VIEW
 
 _ID = re.compile(r"[a-z0-9-]{1,80}")
@@ -14,19 +15,19 @@ _ID = re.compile(r"[a-z0-9-]{1,80}")
 
 def checked_name(name: str) -> str:
     if not NAME.fullmatch(name):
-        raise Refused(f"{name!r} is no recommender's name: lower-case letters, digits and dashes, a letter first, at most 40", 2)
+        raise Refused(f"{name!r} is no recommender's name: lower-case letters, digits and dashes, a letter first, at most 40", Exit.WRONG)
     return name
 
 
 def checked_view(view: str) -> str:
     if not re.fullmatch(VIEW, view):
-        raise Refused(f"{view!r} is no view's name: lower-case letters, digits and underscores, a letter first, at most 60", 2)
+        raise Refused(f"{view!r} is no view's name: lower-case letters, digits and underscores, a letter first, at most 60", Exit.WRONG)
     return view
 
 
 def checked_id(id: str) -> str:
     if not _ID.fullmatch(id):
-        raise Refused(f"{id!r} is no id: lower-case letters, digits and dashes, at most 80", 2)
+        raise Refused(f"{id!r} is no id: lower-case letters, digits and dashes, at most 80", Exit.WRONG)
     return id
 
 

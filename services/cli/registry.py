@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
-from services.cli import paths
-from services.cli.session import AsJson, Name, client, show_json, show_table, when
+from services.cli import completing, paths, watching
+from services.cli.session import Name, client
+from services.cli.shown import AsJson, say, show, show_json, show_table, when
+from services.cli.tables import HARD
 
-Version = Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Its number.", show_default=False)]
-Called = Annotated[str, typer.Argument(metavar="VERSION", help="Its number, alias or tag.", show_default=False)]
+Version = Annotated[
+    int, typer.Argument(metavar="VERSION", min=1, autocompletion=completing.versions, help="Its number.", show_default=False)
+]
+Called = Annotated[
+    str, typer.Argument(metavar="VERSION", autocompletion=completing.called, help="Its number, alias or tag.", show_default=False)
+]
 Tag = Annotated[str, typer.Argument(metavar="TAG", help="A lower-case word.", show_default=False)]
-Limit = Annotated[int, typer.Option(min=1, max=200)]
+Limit = Annotated[int, typer.Option(min=1, max=200, help="How many at most.")]
 
 
-def versions(ctx: typer.Context, name: Name, limit: Limit = 20, as_json: AsJson = False) -> None:
+def versions(ctx: typer.Context, name: Name, limit: Limit = 20, watch: watching.Watch = False, as_json: AsJson = False) -> None:
     """List registered versions, the newest first."""
-    found = client(ctx).get(paths.recommender(name, "/versions"), limit=limit)
-    if as_json:
-        show_json(found)
-        return
+    http = client(ctx)
+    ask = partial(http.get, paths.recommender(name, "/versions"), limit=limit)
+    watching.shown(ask, partial(_draw_versions, name), as_json, watch)
+
+
+def _draw_versions(name: str, found: Any) -> None:
     rows = [
         (
             one["version"],
@@ -33,7 +42,8 @@ def versions(ctx: typer.Context, name: Name, limit: Limit = 20, as_json: AsJson 
         )
         for one in found["items"]
     ]
-    show_table(("VERSION", "CALLED", "REGISTERED", "RUN", "MODE", "PARENT", "METRICS"), rows, f"{name} has no version yet")
+    columns = ("VERSION", "CALLED", "REGISTERED", "RUN", "MODE", "PARENT", "METRICS")
+    show_table(columns, rows, f"{name} has no version yet", drop=("PARENT", "MODE", "RUN", "REGISTERED", "METRICS"))
 
 
 def card(ctx: typer.Context, name: Name, version: Called, as_json: AsJson = False) -> None:
@@ -45,8 +55,8 @@ def card(ctx: typer.Context, name: Name, version: Called, as_json: AsJson = Fals
     data, lineage = found["data"], found["lineage"]
     span = " to ".join(when(data[end]) or "?" for end in ("oldest", "newest"))
     counts = ", ".join(f"{value:,.0f} {part}" for part, value in data["rows"].items())
-    typer.echo(f"{name}: run {found['run']}, {lineage['cause']}" + (f", from version {lineage['parent']}" if lineage["parent"] else ""))
-    typer.echo(f"data: {counts}; {span}; {data['fingerprint'][:24]}")
+    say(f"{name}: run {found['run']}, {lineage['cause']}" + (f", from version {lineage['parent']}" if lineage["parent"] else ""))
+    say(f"data: {counts}; {span}; {data['fingerprint'][:24]}")
     who = [name for name in ("candidate", "popularity", "baseline", "serving") if name != "baseline" or _named(found["metrics"], name)]
     show_table(("METRIC", *map(str.upper, who)), [(metric, *map(of.get, who)) for metric, of in found["metrics"].items()], "no metrics")
     show_table(("GATE", "VERDICT", "REASON"), [(one["gate"], one["verdict"], one["reason"]) for one in found["gates"]], "no gates")
@@ -58,16 +68,17 @@ def _named(metrics: dict[str, dict[str, float]], who: str) -> bool:
     return any(who in of for of in metrics.values())
 
 
-def tag(ctx: typer.Context, name: Name, version: Version, tag: Tag) -> None:
+def tag(ctx: typer.Context, name: Name, version: Version, tag: Tag, as_json: AsJson = False) -> None:
     """Put a tag on a version. A tag names one version at a time, and a tagged version keeps its files."""
     found = client(ctx).put(paths.tag(name, version, tag))
-    typer.echo(f"{name}: version {found['version']} is tagged {', '.join(found['tags'])}")
+    show(found, as_json, lambda found: say(f"{name}: version {found['version']} is tagged {', '.join(found['tags'])}"))
 
 
-def untag(ctx: typer.Context, name: Name, version: Version, tag: Tag) -> None:
+def untag(ctx: typer.Context, name: Name, version: Version, tag: Tag, as_json: AsJson = False) -> None:
     """Take a tag from a version."""
     client(ctx).delete(paths.tag(name, version, tag))
-    typer.echo(f"{name}: version {version} is no longer tagged {tag}")
+    answer = {"recommender": name, "version": version, "untagged": tag}
+    show(answer, as_json, lambda _: say(f"{name}: version {version} is no longer tagged {tag}"))
 
 
 def history(
@@ -75,13 +86,16 @@ def history(
     name: Name,
     at: Annotated[str | None, typer.Option(help="What served then, such as 2026-01-01T12:00:00Z.", show_default=False)] = None,
     limit: Limit = 20,
+    watch: watching.Watch = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what served when and by whose decision, the newest first."""
-    found = client(ctx).get(paths.recommender(name, "/history"), limit=limit, at=at)
-    if as_json:
-        show_json(found)
-        return
+    http = client(ctx)
+    ask = partial(http.get, paths.recommender(name, "/history"), limit=limit, at=at)
+    watching.shown(ask, partial(_draw_history, name, at), as_json, watch)
+
+
+def _draw_history(name: str, at: str | None, found: Any) -> None:
     rows = [
         (
             one["generation"],
@@ -96,7 +110,8 @@ def history(
         for one in found["items"]
     ]
     empty = f"{name} served nothing {'at ' + at if at else 'yet'}"
-    show_table(("GENERATION", "SINCE", "UNTIL", "STABLE", "CANDIDATE", "WEIGHT", "BY", "REASON"), rows, empty)
+    columns = ("GENERATION", "SINCE", "UNTIL", "STABLE", "CANDIDATE", "WEIGHT", "BY", "REASON")
+    show_table(columns, rows, empty, drop=("GENERATION", "UNTIL", "BY", "WEIGHT", "CANDIDATE"))
 
 
 def gc(
@@ -110,12 +125,11 @@ def gc(
         show_json(found)
         return
     would = "would go" if dry_run else "went"
-    typer.echo(
-        f"{len(found['versions'])} versions, {len(found['attempts'])} attempts and {found['blobs']} files {would} to the trash", nl=False
-    )
-    typer.echo(f" ({_mebibytes(found['bytes'])}); the trash {'would free' if dry_run else 'freed'} {_mebibytes(found['erased_bytes'])}")
+    counted = f"{len(found['versions'])} versions, {len(found['attempts'])} attempts and {found['blobs']} files {would} to the trash"
+    freed = f"{'would free' if dry_run else 'freed'} {_mebibytes(found['erased_bytes'])}"
+    say(f"{counted} ({_mebibytes(found['bytes'])}); the trash {freed}")
     for one in found["versions"]:
-        typer.echo(f"{one['recommender']} version {one['version']}")
+        say(f"{one['recommender']} version {one['version']}")
 
 
 def _mebibytes(size: int) -> str:
@@ -126,4 +140,4 @@ def _candidate(metrics: dict[str, float]) -> str:
     """The model's own numbers, not its baseline's; of slices and of how sure they are its card tells."""
     own = {name.removeprefix("candidate."): value for name, value in metrics.items() if name.startswith("candidate.")}
     shown = {name: value for name, value in own.items() if "{" not in name and not name.endswith(".se") and ".se_to." not in name}
-    return "  ".join(f"{name} {value:.4g}" for name, value in sorted(shown.items()))
+    return "  ".join(f"{name}{HARD}{value:.4g}" for name, value in sorted(shown.items()))

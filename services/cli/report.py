@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from services.cli import paths
 from services.cli.runs import RunId
-from services.cli.session import AsJson, client, show_json, show_table
-from shared.contracts.strict import read
-from shared.contracts.validation_report import Check, Report, Section
+from services.cli.session import client
+from services.cli.shown import AsJson, say, show_json, show_table
+
+if TYPE_CHECKING:
+    from shared.contracts.validation_report import Check, Report, Section
 
 
 def validation(ctx: typer.Context, id: RunId, as_json: AsJson = False) -> None:
@@ -17,27 +21,32 @@ def validation(ctx: typer.Context, id: RunId, as_json: AsJson = False) -> None:
     if as_json:
         show_json(found)
         return
+    from shared.contracts.strict import read
+    from shared.contracts.validation_report import Report
+
     report = read(Report, found, "the platform's answer")
     show_report(report)
-    typer.echo(report.verdict)
+    say(report.verdict, report.verdict)
 
 
 def show_report(report: Report) -> None:
     _show(report, "")
     for file in report.faulty:
-        typer.echo(f"not read: {file.name} ({file.size:,} bytes, sha256 {file.sha256[:16]}): {file.fault}")
+        say(f"not read: {file.name} ({file.size:,} bytes, sha256 {file.sha256[:16]}): {file.fault}")
     for section in report.sections:
-        typer.echo("")
+        say("")
         _show(section, f"{section.name}: ")
 
 
 def _show(part: Report | Section, named: str) -> None:
     rows = part.rows
     views = "" if rows.pages is None else f" ({rows.pages:,} of them views of pages)"
-    typer.echo(f"{named}{part.source}: {rows.read:,} rows read, {rows.kept:,} kept{views}, {rows.quarantined:,} quarantined")
+    say(f"{named}{part.source}: {rows.read:,} rows read, {rows.kept:,} kept{views}, {rows.quarantined:,} quarantined")
     ordered = [*part.crossed("stop"), *part.crossed("warn"), *part.crossed("pass")]
     lines = [(one.verdict, one.name, one.column or "", _figure(one, one.figure), _figure(one, one.stop), one.says) for one in ordered]
-    show_table(("VERDICT", "CHECK", "COLUMN", "FIGURE", "ALLOWED", "WHAT WAS SEEN"), lines, "nothing was checked")
+    show_table(
+        ("VERDICT", "CHECK", "COLUMN", "FIGURE", "ALLOWED", "WHAT WAS SEEN"), lines, "nothing was checked", drop=("ALLOWED", "FIGURE")
+    )
 
 
 def _figure(one: Check, value: float | None) -> str:

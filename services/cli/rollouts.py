@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from services.cli import paths
-from services.cli.client import Client
+from services.cli import completing, paths, watching
+from services.cli.exits import Exit
 from services.cli.faults import Guarded, Refused
-from services.cli.session import AsJson, Name, Reason, client, show_json, show_table
+from services.cli.session import Name, Reason, client
+from services.cli.shown import AsJson, say, show, show_table
 from shared.domain.steps import percent
+
+if TYPE_CHECKING:
+    from services.cli.client import Client
 
 app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help="A version's way to the users.")
 
+_ENDS = {"promoted": Exit.DONE, "rolled_back": Exit.NO, "aborted": Exit.NO}
 _UNDER_WAY = ("loading", "shadow", "canary", "paused")
 """At most one of a recommender's: the others wait in line behind it, and are newer."""
 
@@ -22,6 +27,7 @@ Which = Annotated[
     typer.Option(
         "--id",
         callback=paths.checked_id_or_none,
+        autocompletion=completing.rollouts,
         help="A certain rollout; when absent, the one under way, else the newest.",
         show_default=False,
     ),
@@ -29,15 +35,28 @@ Which = Annotated[
 
 
 @app.command()
-def status(ctx: typer.Context, name: Name, id: Which = None, as_json: AsJson = False) -> None:
-    """Show where it stands and what each step has shown."""
-    found = _find(client(ctx), name, id)
-    if as_json:
-        show_json(found)
-        return
-    typer.echo(f"{found['id']}: version {found['version']} is {found['state'].replace('_', ' ')}  {found['reason']}")
+def status(ctx: typer.Context, name: Name, id: Which = None, watch: watching.Watch = False, as_json: AsJson = False) -> None:
+    """Show where it stands and what each step has shown. Watched to its end, the exit code is 1 unless it was promoted."""
+    http = client(ctx)
+    seen: list[str | None] = [id]
+
+    def ask() -> Any:
+        found = _find(http, name, seen[-1])
+        seen.append(found["id"])  # the same one again, though a newer one may begin
+        return found
+
+    watching.shown(ask, _draw, as_json, watch, ended)
+
+
+def ended(found: Any) -> Exit | None:
+    """Of a rollout: whether it is over, and how."""
+    return _ENDS.get(found["state"])
+
+
+def _draw(found: Any) -> None:
+    say(f"{found['id']}: version {found['version']} is {found['state'].replace('_', ' ')}  {found['reason']}", found["state"])
     if shadow := found.get("shadow"):
-        typer.echo(f"shadow: {shadow['verdict']}  {shadow['reason']}")
+        say(f"shadow: {shadow['verdict']}  {shadow['reason']}")
     reports = found["reports"]
     rows = [
         (
@@ -50,43 +69,43 @@ def status(ctx: typer.Context, name: Name, id: Which = None, as_json: AsJson = F
         for one in reports
     ]
     heads = ("WEIGHT", "VERDICT", "USERS (STABLE / CANDIDATE)", "ANSWERS", "HITS", "HIT RATE", "CHANGE")
-    show_table(heads, rows, "no step has been judged yet")
+    show_table(heads, rows, "no step has been judged yet", drop=("ANSWERS", "HITS", "USERS (STABLE / CANDIDATE)"))
     checks = [(percent(one["weight"]), each["name"], each["verdict"], each["reason"]) for one in reports for each in one["checks"]]
     if checks:
-        typer.echo()
+        say()
         show_table(("WEIGHT", "CHECK", "VERDICT", "SAYS"), checks, "")
     if found["state"] == "paused":
-        typer.echo(f"\nit waits for you: eyas rollout resume, skip, promote or abort {found['recommender']}")
+        say(f"\nit waits for you: eyas rollout resume, skip, promote or abort {found['recommender']}")
 
 
 @app.command()
-def pause(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "") -> None:
+def pause(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "", as_json: AsJson = False) -> None:
     """Keep the weight where it is."""
-    _steer(ctx, name, id, "pause", reason)
+    _steer(ctx, name, id, "pause", reason, as_json)
 
 
 @app.command()
-def resume(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "") -> None:
+def resume(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "", as_json: AsJson = False) -> None:
     """Go on where it was paused."""
-    _steer(ctx, name, id, "resume", reason)
+    _steer(ctx, name, id, "resume", reason, as_json)
 
 
 @app.command()
-def skip(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "") -> None:
+def skip(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "", as_json: AsJson = False) -> None:
     """Go to the next step, without a verdict on this one."""
-    _steer(ctx, name, id, "skip", reason)
+    _steer(ctx, name, id, "skip", reason, as_json)
 
 
 @app.command()
-def promote(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "") -> None:
+def promote(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "", as_json: AsJson = False) -> None:
     """Send all users to the new version. The rest of the evidence is not waited for."""
-    _steer(ctx, name, id, "promote", reason)
+    _steer(ctx, name, id, "promote", reason, as_json)
 
 
 @app.command()
-def abort(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "") -> None:
+def abort(ctx: typer.Context, name: Name, id: Which = None, reason: Reason = "", as_json: AsJson = False) -> None:
     """Send all users back to the stable version."""
-    _steer(ctx, name, id, "abort", reason)
+    _steer(ctx, name, id, "abort", reason, as_json)
 
 
 def _evidence(report: Any) -> str:
@@ -97,21 +116,21 @@ def _evidence(report: Any) -> str:
     return f"{report['lift']:+.1%} ({bounds})"
 
 
-def _steer(ctx: typer.Context, name: str, id: str | None, verb: str, reason: str) -> None:
+def _steer(ctx: typer.Context, name: str, id: str | None, verb: str, reason: str, as_json: bool) -> None:
     http = client(ctx)
     found = _find(http, name, id)
-    http.post(paths.rollout(found["id"], f":{verb}"), {"reason": reason})
-    typer.echo(f"{found['id']}: {verb} asked for")
+    answer = http.post(paths.rollout(found["id"], f":{verb}"), {"reason": reason})
+    show(answer, as_json, lambda _: say(f"{found['id']}: {verb} asked for"))
 
 
 def _find(http: Client, name: str, id: str | None) -> Any:
     if id is not None:
         found = http.get(paths.rollout(id))
         if found["recommender"] != name:
-            raise Refused(f"rollout {id} belongs to '{found['recommender']}', not to '{name}'", 2)
+            raise Refused(f"rollout {id} belongs to '{found['recommender']}', not to '{name}'", Exit.WRONG)
         return found
     path = paths.recommender(name, "/rollouts")
     newest = http.get(path, limit=1, state=_UNDER_WAY)["items"] or http.get(path, limit=1)["items"]
     if not newest:
-        raise Refused(f"recommender '{name}' has no rollout yet: one starts when a run has registered a version", 2)
+        raise Refused(f"recommender '{name}' has no rollout yet: one starts when a run has registered a version", Exit.WRONG)
     return newest[0]

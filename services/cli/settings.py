@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from shared.contracts.families import OWN
 from shared.domain.errors import Invalid
 
 Settings = Annotated[
@@ -28,6 +27,8 @@ Allow = Annotated[
 
 def allowed(said: list[str] | None, *named: str | None) -> tuple[str, ...]:
     """`named`: families and presets of the command line."""
+    from shared.contracts.families import OWN
+
     return (*(said or ()), *(name.partition(":")[0] for name in named if name is not None and OWN.fullmatch(name)))
 
 

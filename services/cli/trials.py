@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from services.cli import paths
 from services.cli.datatools import asked
 from services.cli.runs import RunId
-from services.cli.session import AsJson, client, show_json, show_table
+from services.cli.session import client
 from services.cli.settings import Allow, Fewest, Settings, allowed, settings
-from shared.contracts.strict import read
-from shared.contracts.trials import PAGE, REPORT, Evaluated, EvaluateRequest, Spread
+from services.cli.shown import AsJson, say, show_json, show_table
+
+if TYPE_CHECKING:
+    from shared.contracts.trials import Spread
 from shared.domain.errors import Invalid
 
 
@@ -48,6 +50,9 @@ def evaluate(  # noqa: PLR0913, PLR0917  the options of a command
     as_json: AsJson = False,
 ) -> None:
     """Train models on a file, once by each seed, and judge them: sampled and full catalogue, slices, intervals, as JSON and as a page."""
+    from shared.contracts.strict import read
+    from shared.contracts.trials import Evaluated, EvaluateRequest
+
     request = {
         "train": _place(train),
         "test": _place(test),
@@ -79,8 +84,8 @@ def evaluate(  # noqa: PLR0913, PLR0917  the options of a command
     ]
     show_table(("MODEL", *map(str.upper, metrics), "MINUTES"), rows, "")
     for fault in found.faults:
-        typer.echo(f"note: {fault}")
-    typer.echo(f"{found.report}\n{found.page}")
+        say(f"note: {fault}")
+    say(f"{found.report}\n{found.page}")
 
 
 def evaluation(
@@ -90,6 +95,8 @@ def evaluation(
     as_json: AsJson = False,
 ) -> None:
     """Show how a run's model did on the holdout, beside popularity and the version that served."""
+    from shared.contracts.trials import PAGE, REPORT
+
     found = client(ctx).get(paths.run(id, "/evaluation"))
     if to is not None:
         _write(to, {REPORT: json.dumps(found["report"], indent=1) + "\n", PAGE: found["page"]})
@@ -106,7 +113,7 @@ def evaluation(
     ]
     show_table(("METRIC", *map(str.upper, models)), rows, "no metrics")
     if to is not None:
-        typer.echo(f"{to / REPORT}\n{to / PAGE}")
+        say(f"{to / REPORT}\n{to / PAGE}")
 
 
 def _write(folder: Path, texts: dict[str, str]) -> None:

@@ -6,20 +6,18 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from services.cli.datatools import asked
 from services.cli.recommenders import read_text
-from services.cli.session import AsJson, show_json, show_table
 from services.cli.settings import Allow, Fewest, Settings, allowed, settings, value
-from shared.contracts.models import Model
-from shared.contracts.presets import FRAMEWORK, named, place_of, with_settings
-from shared.contracts.ranges import Range
-from shared.contracts.spec import parse_spec
-from shared.contracts.strict import read
-from shared.contracts.tuning import TrainedAnswer, TrainRequest, TriedRow, TunedAnswer, TuneRequest
+from services.cli.shown import AsJson, say, show_json, show_table
+
+if TYPE_CHECKING:
+    from shared.contracts.ranges import Range
+    from shared.contracts.tuning import TriedRow, TunedAnswer
 from shared.domain.errors import Invalid
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
@@ -44,6 +42,9 @@ def train(  # noqa: PLR0913, PLR0917  the options of a command
     as_json: AsJson = False,
 ) -> None:
     """Train a model on all of a file, and write what a run would publish of it, the unit for Triton among it."""
+    from shared.contracts.strict import read
+    from shared.contracts.tuning import TrainedAnswer, TrainRequest
+
     name, document = _model(spec, model, set_)
     request = {
         "train": str(train.absolute()),
@@ -59,7 +60,7 @@ def train(  # noqa: PLR0913, PLR0917  the options of a command
         show_json(found.model_dump(mode="json"))
         return
     show_table(("WHAT", "VALUE"), [*found.metrics.items(), ("parity of the served unit", f"{found.parity:.2g}")], "")
-    typer.echo(f"{found.model}\n{found.served}\n{found.training}")
+    say(f"{found.model}\n{found.served}\n{found.training}")
 
 
 def tune(  # noqa: PLR0913, PLR0917  the options of a command
@@ -97,6 +98,9 @@ def tune(  # noqa: PLR0913, PLR0917  the options of a command
     as_json: AsJson = False,
 ) -> None:
     """Search a model's settings. Killed at any time, the same command goes on where it ended."""
+    from shared.contracts.strict import read
+    from shared.contracts.tuning import TunedAnswer, TuneRequest
+
     name, document = _model(spec, model, set_)
     own = [_range(one) for one in search or ()]
     if len({key for key, _ in own}) < len(own):
@@ -134,16 +138,16 @@ def _show(found: TunedAnswer) -> None:
     show_table(heads, [_row(row, names) for row in found.best], "")
     if found.default not in found.best:
         said = f"{found.default.value:.4f}" if found.default.value is not None else f"failed: {found.default.reason}"
-        typer.echo(f"settings as they are: {said}")
+        say(f"settings as they are: {said}")
     if found.failed:
-        typer.echo(f"{found.failed} of {found.failed + found.done} trials failed")
+        say(f"{found.failed} of {found.failed + found.done} trials failed")
     if found.gain is not None:
         gain = found.gain
-        typer.echo(f"on pairs that no trial has seen: {gain.metric} {gain.after:.4f}, {gain.before:.4f} with settings as they are")
+        say(f"on pairs that no trial has seen: {gain.metric} {gain.after:.4f}, {gain.before:.4f} with settings as they are")
     if found.stopped:
-        typer.echo("the time was over: the same command goes on")
+        say("the time was over: the same command goes on")
     for file in found.files:
-        typer.echo(file)
+        say(file)
 
 
 def _row(row: TriedRow, names: list[str]) -> tuple[Any, ...]:
@@ -154,6 +158,11 @@ def _row(row: TriedRow, names: list[str]) -> tuple[Any, ...]:
 
 def _model(spec: Path | None, name: str | None, said: list[str] | None) -> tuple[str, dict[str, Any]]:
     """What it is called, and a spec's `model`."""
+    from shared.contracts.models import Model
+    from shared.contracts.presets import named, with_settings
+    from shared.contracts.spec import parse_spec
+    from shared.contracts.strict import read
+
     if (spec is None) == (name is None):
         raise Invalid("say either a SPEC or --model NAME, such as --model mf")
     if spec is not None:
@@ -174,6 +183,10 @@ def _folder(out: Path | None) -> str:
 
 
 def _range(text: str) -> tuple[str, Range]:
+    from shared.contracts.presets import FRAMEWORK, place_of
+    from shared.contracts.ranges import Range
+    from shared.contracts.strict import read
+
     name, between, said = text.partition("=")
     if not between or not name or not said:
         raise Invalid(f"--search {text}: expected NAME=FROM..TO, NAME=FROM..TO:log or NAME=ONE,OTHER, such as width=32..256")

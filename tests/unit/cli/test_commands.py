@@ -9,8 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from services.cli.session import show_table
-
 RUN = {
     "id": "r1",
     "recommender": "m",
@@ -109,18 +107,6 @@ def test_no_dead_letter_is_not_called_no_run(platform, eyas):
 def test_no_line_ends_in_blanks_where_nobody_watches_the_width(platform, eyas):
     platform.says("GET /v1/recommenders/m/runs", {"items": [{**RUN, "reason": ""}, {**RUN, "reason": "why"}], "next": None})
     assert [line for line in eyas("runs", "m").stdout.splitlines() if line != line.rstrip()] == []
-
-
-def test_an_id_stays_in_one_piece_on_a_narrow_terminal(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    long = "etl: ratings.parquet: column 'userId' has 3 nulls: what to do about them stands here at some length"
-    row = ("r01m7z2yyn7qyezgy", "registered", "full", "2026-01-01 00:00:00", 12, "the spec changed", long)
-    show_table(("RUN", "STATE", "MODE", "CREATED", "VERSION", "CAUSE", "REASON"), [row], "")
-    shown = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
-    assert "r01m7z2yyn7qyezgy  registered  full" in shown
-    assert max(len(line) for line in shown.splitlines()) <= 80
-    assert "nulls" in shown
 
 
 def test_logs_follow_from_stage_to_stage_and_miss_nothing(platform, eyas):

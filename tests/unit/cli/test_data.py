@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from services.cli.exits import Exit
 from shared.contracts.datatools import Answer, Convert, Describe, Described, Download, Synth
 
 
@@ -58,7 +59,7 @@ def test_a_fault_is_one_line_with_its_code(eyas, tool):
     answers += [Answer(fault="a.csv: there is no such file", code=2), Answer(fault="no network", code=1)]
     said = eyas("data", "describe", "a.csv")
     assert (said.exit_code, said.stderr) == (2, "eyas: a.csv: there is no such file\n")
-    assert eyas("data", "download", "ml-1m", "--to", "x").exit_code == 1
+    assert eyas("data", "download", "ml-1m", "--to", "x").exit_code == Exit.AWAY
     said = eyas("data", "convert", "a", "b.tfrecord", "--short", "u")
     assert (said.exit_code, said.stderr) == (2, "eyas: --short u: expected COLUMN=FEATURE\n")
 
@@ -77,5 +78,5 @@ def test_a_twin_is_made_converted_and_described_without_a_platform(eyas, tmp_pat
 def test_a_tool_that_dies_is_told_from_one_that_answers(eyas, monkeypatch, tmp_path):
     monkeypatch.setattr("services.wiring.tools.MODULE", "pipelines.nothing")
     said = eyas("data", "describe", str(tmp_path))
-    assert said.exit_code == 1
+    assert said.exit_code == Exit.AWAY
     assert "eyas: python -m pipelines.nothing ended with code 1 and said nothing more" in said.stderr

@@ -7,6 +7,7 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from services.cli.exits import Exit
 from services.cli.main import app
 
 
@@ -21,16 +22,16 @@ def one_line(result, code):
 
 def test_a_platform_that_does_not_run_is_said_with_how_to_start_it(platform, eyas):
     platform.says("GET /v1/recommenders/m/runs", httpx.ConnectError("refused"))
-    said = one_line(eyas("runs", "m"), 1)
+    said = one_line(eyas("runs", "m"), Exit.AWAY)
     assert "nothing answers at http://127.0.0.1:8080" in said
     assert "eyas up" in said
 
 
-def test_the_users_fault_is_two_and_the_platforms_is_one(platform, eyas):
+def test_the_users_fault_is_two_and_the_platforms_is_three(platform, eyas):
     platform.refuses("GET /v1/recommenders/m/runs", 404, "not-found", "no recommender is called 'm'")
-    assert one_line(eyas("runs", "m"), 2) == "eyas: not-found: no recommender is called 'm'\n"
+    assert one_line(eyas("runs", "m"), 2) == "eyas: not-found: no recommender is called 'm': `eyas recommenders` lists them\n"
     platform.refuses("GET /v1/recommenders/m/runs", 503, "unavailable", "the store\nis away")
-    assert one_line(eyas("runs", "m"), 1) == "eyas: unavailable: the store is away\n"
+    assert one_line(eyas("runs", "m"), Exit.AWAY) == "eyas: unavailable: the store is away\n"
 
 
 def test_a_wrong_token_names_the_option_that_mends_it(platform, eyas):
@@ -54,9 +55,9 @@ def test_a_token_that_can_be_none_is_refused(home, eyas, token):
 @pytest.mark.parametrize("answer", [b"<html>", b"[]", b'"x"'])
 def test_something_else_on_that_port_is_recognised(platform, eyas, answer):
     platform.says("GET /v1/recommenders/m/runs", answer, status=500)
-    assert "is it an Eyas platform?" in one_line(eyas("runs", "m"), 1)
+    assert "is it an Eyas platform?" in one_line(eyas("runs", "m"), Exit.AWAY)
     platform.says("GET /v1/recommenders/m/runs", b"<html>")
-    assert "is it an Eyas platform?" in one_line(eyas("runs", "m"), 1)
+    assert "is it an Eyas platform?" in one_line(eyas("runs", "m"), Exit.AWAY)
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "nonsense", "http://[", "http://", "http://a b", "http://x:99999", "http://x:y"])
@@ -66,12 +67,12 @@ def test_an_address_that_is_none_is_refused(eyas, url):
 
 def test_no_answer_in_time_is_said_as_what_it_is(platform, eyas):
     platform.says("GET /v1/recommenders/m/runs", httpx.ReadTimeout("slow"))
-    assert "didn't answer" in one_line(eyas("runs", "m"), 1)
+    assert "didn't answer" in one_line(eyas("runs", "m"), Exit.AWAY)
 
 
 def test_an_answer_that_nobody_foresaw_is_no_traceback(platform, eyas):
     platform.says("GET /v1/recommenders/m/runs", {"surprise": True})
-    assert "KeyError" in one_line(eyas("runs", "m"), 1)
+    assert "KeyError" in one_line(eyas("runs", "m"), Exit.AWAY)
 
 
 def test_the_address_comes_from_the_option_the_environment_or_the_platforms_own_note(platform, eyas, home, monkeypatch):

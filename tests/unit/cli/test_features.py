@@ -32,7 +32,7 @@ def test_views_are_listed(platform, eyas):
     head, line = eyas("features", "list", "m").stdout.splitlines()
     assert head.split() == ["VIEW", "VERSION", "ROWS", "LOADED", "TTL", "COLUMNS"]
     assert line.split() == ["user", "3", "610", "yes", "30d", "age"]
-    assert json.loads(eyas("features", "list", "m", "--json").stdout) == [VIEW]
+    assert json.loads(eyas("features", "list", "m", "--json").stdout) == {"views": [VIEW]}
     platform.says("GET /v1/features/m", {"views": []})
     assert "read nothing out of the feature store" in eyas("features", "list", "m").stdout
 

@@ -76,13 +76,14 @@ def test_items_are_listed_page_after_page_and_shown(platform, eyas):
     assert [line.split()[:2] for line in lines] == [["ITEM", "AVAILABLE"], ["1", "yes"], ["2", "no"]]
     assert platform.asked[1].url.params["cursor"] == "c"
     platform.says("GET /v1/items/m/1", VIEW)
-    assert json.loads(eyas("items", "get", "m", 1).stdout) == VIEW
+    assert json.loads(eyas("items", "get", "m", 1, "--json").stdout) == VIEW
+    assert eyas("items", "get", "m", 1).stdout.startswith("item 1: available, changed 2026-01-01 00:00:00\nATTRIBUTE")
 
 
 def test_a_list_that_was_cut_says_so(platform, eyas):
     platform.says("GET /v1/items/m", {"items": [VIEW], "next": "c"})
     found = eyas("items", "list", "m", "--limit", 1, "--json")
-    assert json.loads(found.stdout) == [VIEW]
+    assert json.loads(found.stdout) == {"items": [VIEW], "next": "c"}
     found = eyas("items", "list", "m", "--limit", 1)
     assert "there are more" in found.stderr
 

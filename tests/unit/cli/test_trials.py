@@ -99,7 +99,7 @@ def test_an_answer_for_machines_and_a_refusal(eyas, tool, tmp_path):
 
 @pytest.mark.parametrize(
     ("more", "said"),
-    [(("--set", "width"), "--set width: expected NAME=VALUE"), (("--seeds", "0"), "--seeds"), ((), "Missing option '--train'")],
+    [(("--set", "width"), "--set width: expected NAME=VALUE"), (("--seeds", "0"), "--seeds"), ((), "missing option '--train'")],
 )
 def test_what_cannot_be_asked_is_said_at_once(eyas, tmp_path, more, said):
     begin = ("--train", str(tmp_path / "a")) if more else ()

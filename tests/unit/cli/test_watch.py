@@ -36,7 +36,7 @@ def told(monkeypatch):
             return httpx.Response(200, text=said, headers={"Content-Type": "text/event-stream"})
 
     made = Told()
-    monkeypatch.setattr("services.cli.session.Client", partial(Client, transport=httpx.MockTransport(made)))
+    monkeypatch.setattr("services.cli.client.Client", partial(Client, transport=httpx.MockTransport(made)))
     monkeypatch.setattr(runs, "_POLL", 0)
     return made
 
@@ -58,10 +58,18 @@ def test_a_run_that_registers_nothing_ends_the_command_with_one(told, eyas):
     assert eyas("--url", "http://127.0.0.1:1", "watch", "r1").exit_code == 1
 
 
+def test_json_is_a_line_for_each_event(told, eyas):
+    told += [change(3, "pending", "created") + event("log", {"lines": ["x"]}) + event("end", {"state": "failed", "reason": "x"})]
+    result = eyas("--url", "http://127.0.0.1:1", "watch", "r1", "--json")
+    first, last = map(json.loads, result.stdout.splitlines())
+    assert (first["event"], first["target"], first["reason"]) == ("state", "pending", "created")
+    assert (last, result.exit_code) == ({"event": "end", "state": "failed", "reason": "x"}, 1)
+
+
 def test_why_a_stream_ends_is_said(told, eyas):
     told += [event("problem", {"detail": "this token was revoked"})]
     result = eyas("--url", "http://127.0.0.1:1", "watch", "r1")
-    assert (result.exit_code, result.stderr) == (1, "eyas: this token was revoked\n")
+    assert (result.exit_code, result.stderr) == (3, "eyas: this token was revoked\n")
     problem = {"type": "https://eyas.dev/problems/crowded", "title": "", "status": 429, "detail": "100 streams are open already"}
     told += [httpx.Response(429, json=problem)]
     result = eyas("--url", "http://127.0.0.1:1", "watch", "r1")

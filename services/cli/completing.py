@@ -1,0 +1,105 @@
+"""What a shell is told when somebody presses Tab: names, ids and versions by asking the platform.
+
+Nothing of it may be seen when it doesn't work: whoever presses Tab gets words or none, soon, and never an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from services.cli.client import Client
+
+VARIABLE = "_EYAS_COMPLETE"
+SECONDS = 0.8
+"""After which a platform that doesn't answer is left alone."""
+_MOST = 200
+_STAGES = ("etl", "train", "evaluate", "export", "verify")
+_SCRIPTS = {
+    "bash": 'Put into ~/.bashrc: eval "$(eyas completion bash)"',
+    "zsh": 'Put into ~/.zshrc, after compinit: eval "$(eyas completion zsh)"',
+    "fish": "Put into ~/.config/fish/config.fish: eyas completion fish | source",
+}
+
+Words = list[tuple[str, str]]
+
+
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.", show_default=False)],
+) -> None:
+    """Print what makes a shell complete commands, options, names, ids and versions: eval "$(eyas completion bash)"."""
+    from typer._completion_shared import get_completion_script
+
+    typer.echo(f"# {_SCRIPTS[shell]}")
+    typer.echo(get_completion_script(prog_name="eyas", complete_var=VARIABLE, shell=shell))
+
+
+def names(ctx: typer.Context, incomplete: str) -> Words:
+    def ask(http: Client) -> Iterator[tuple[str, str]]:
+        for one in http.get("/v1/recommenders", limit=_MOST, prefix=incomplete or None)["items"]:
+            serving = one.get("serving")
+            yield one["name"], f"serves version {serving['stable']}" if serving else "serves nothing yet"
+
+    return _asked(ctx, ask, incomplete)
+
+
+def runs(ctx: typer.Context, incomplete: str) -> Words:
+    def ask(http: Client) -> Iterator[tuple[str, str]]:
+        for one in http.get("/v1/runs", limit=_MOST)["items"]:
+            yield one["id"], f"{one['recommender']}, {one['state']}"
+
+    return _asked(ctx, ask, incomplete)
+
+
+def rollouts(ctx: typer.Context, incomplete: str) -> Words:
+    def ask(http: Client) -> Iterator[tuple[str, str]]:
+        from services.cli import paths
+
+        for one in http.get(paths.recommender(_given(ctx, "name"), "/rollouts"), limit=_MOST)["items"]:
+            yield one["id"], f"version {one['version']}, {one['state']}"
+
+    return _asked(ctx, ask, incomplete)
+
+
+def versions(ctx: typer.Context, incomplete: str) -> Words:
+    return [one for one in called(ctx, incomplete) if one[0].isdecimal()]
+
+
+def called(ctx: typer.Context, incomplete: str) -> Words:
+    """Numbers, and the aliases and tags of those."""
+
+    def ask(http: Client) -> Iterator[tuple[str, str]]:
+        from services.cli import paths
+
+        for one in http.get(paths.recommender(_given(ctx, "name"), "/versions"), limit=_MOST)["items"]:
+            words = [*one["aliases"], *one["tags"]]
+            yield str(one["version"]), ", ".join(words) or f"of {one['run']}"
+            yield from ((word, f"version {one['version']}") for word in words)
+
+    return _asked(ctx, ask, incomplete)
+
+
+def stages(incomplete: str) -> list[str]:
+    return [one for one in _STAGES if one.startswith(incomplete)]
+
+
+def _asked(ctx: Any, ask: Any, incomplete: str) -> Words:
+    from services.cli.session import Session
+
+    root = ctx.find_root().params
+    try:
+        http = Session(root.get("url"), root.get("token_file"), root.get("token")).client(SECONDS)
+        try:
+            return [(word, about) for word, about in ask(http) if word.startswith(incomplete)]
+        finally:
+            http.close()
+    except Exception:  # whatever it is, nobody asked to be told
+        return []
+
+
+def _given(ctx: Any, name: str) -> str:
+    """An argument, also where an option before it still waits for its value: then the words aren't told apart yet."""
+    return str(ctx.params.get(name) or next(iter(ctx.args), ""))

@@ -1,0 +1,189 @@
+"""The command line's table of contents: where each command is, an example of it, and what its JSON is.
+
+A command's module is imported when it is asked for, and not before: nobody waits for what he doesn't use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.main import get_command
+
+from services.cli.faults import Guarded
+
+
+@dataclass(frozen=True)
+class Entry:
+    name: str
+    place: str
+    """module:function below services.cli; a group's module:app."""
+    example: str = ""
+    json: str = ""
+    """What `--json` prints: the question of the API whose own answer it is, or what else; none has no `--json`."""
+
+    def load(self) -> Any:
+        module, _, attribute = self.place.partition(":")
+        return getattr(import_module(f"services.cli.{module}"), attribute)
+
+    @property
+    def about(self) -> str:
+        """Its first line, in the list of commands."""
+        found = self.load()
+        text = found.info.help if isinstance(found, typer.Typer) else found.__doc__
+        return str(text or "").strip().split("\n")[0]
+
+    def command(self) -> Any:
+        found = self.load()
+        if isinstance(found, typer.Typer):
+            return get_command(found)
+        app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        app.command(self.name)(found)
+        return get_command(app)
+
+
+RECOMMENDER = "/v1/recommenders/{name}"
+ENTRIES = (
+    Entry("up", "platform:up", "eyas up --data-root data"),
+    Entry("serve", "platform:serve_role", "eyas serve --role gateway --host 0.0.0.0"),
+    Entry("migrate", "platform:migrate", "eyas migrate"),
+    Entry("apply", "recommenders:apply", "eyas apply movies.yaml", "POST /v1/recommenders"),
+    Entry("recommenders", "recommenders:recommenders", "eyas recommenders --watch", "GET /v1/recommenders"),
+    Entry("run", "runs:run", "eyas run movies --mode warm --watch", f"POST {RECOMMENDER}/runs"),
+    Entry("runs", "runs:runs", "eyas runs movies --limit 5", f"GET {RECOMMENDER}/runs"),
+    Entry("cancel", "runs:cancel", "eyas cancel r01m7z4vbw2yfz2a9 --reason 'wrong data'", "POST /v1/runs/{id}:cancel"),
+    Entry("retry", "runs:retry", "eyas retry r01m7z4vbw2yfz2a9 --from train", "POST /v1/runs/{id}:retry"),
+    Entry("prioritise", "runs:prioritise", "eyas prioritise r01m7z4vbw2yfz2a9 10", "POST /v1/runs/{id}:prioritise"),
+    Entry("plan", "runs:plan", "eyas plan movies", f"POST {RECOMMENDER}:plan"),
+    Entry("compare", "runs:compare", "eyas compare r01m7z4vbw2yfz2a9 r01m7z2yyn7qyezgy", "GET /v1/runs/{id}/compare"),
+    Entry("watch", "runs:watch", "eyas watch r01m7z4vbw2yfz2a9", "JSON Lines: the events `state` and `end` of `GET /v1/runs/{id}/stream`"),
+    Entry("logs", "runs:logs", "eyas logs r01m7z4vbw2yfz2a9 --follow", "JSON Lines: `stage`, `attempt` and `text` of each piece"),
+    Entry("validation", "report:validation", "eyas validation r01m7z4vbw2yfz2a9", "GET /v1/runs/{id}/validation"),
+    Entry(
+        "evaluation",
+        "trials:evaluation",
+        "eyas evaluation r01m7z4vbw2yfz2a9 --to report",
+        "the `report` of `GET /v1/runs/{id}/evaluation`, without its page",
+    ),
+    Entry("models", "models:models", "eyas models", "`families` and `presets`, as lists"),
+    Entry("versions", "registry:versions", "eyas versions movies", f"GET {RECOMMENDER}/versions"),
+    Entry("card", "registry:card", "eyas card movies serving", f"GET {RECOMMENDER}/versions/{{version}}/card"),
+    Entry("tag", "registry:tag", "eyas tag movies 7 champion", f"PUT {RECOMMENDER}/versions/{{version}}/tags/{{tag}}"),
+    Entry("untag", "registry:untag", "eyas untag movies 7 champion", "`recommender`, `version`, `untagged`"),
+    Entry("history", "registry:history", "eyas history movies --at 2026-01-01T12:00:00Z", f"GET {RECOMMENDER}/history"),
+    Entry("gc", "registry:gc", "eyas gc --dry-run", "POST /v1/gc"),
+    Entry("rollback", "recommenders:rollback", "eyas rollback movies --reason 'fewer clicks'", f"POST {RECOMMENDER}:rollback"),
+    Entry("delete", "recommenders:delete", "eyas delete movies --yes", "`recommender`, `deleted`"),
+    Entry("recommend", "online:recommend", "eyas recommend movies 42 -k 5 --explain", "POST /v1/recommend/{name}"),
+    Entry("similar", "online:similar", "eyas similar movies 318 -k 5", "POST /v1/similar/{name}"),
+    Entry("events", "online:events", "eyas events movies clicks.jsonl", "`accepted`, `duplicates` and `hits` of all requests together"),
+    Entry("serving", "online:serving", "eyas serving --watch", "GET /v1/serving"),
+    Entry("kpis", "kpis:kpis", "eyas kpis movies --window 1h --parts", f"GET {RECOMMENDER}/kpis"),
+    Entry("drift", "recommenders:drift", "eyas drift movies", f"GET {RECOMMENDER}/drift"),
+    Entry("triggers", "recommenders:triggers", "eyas triggers movies --history", f"GET {RECOMMENDER}/triggers"),
+    Entry("retrain", "recommenders:retrain", "eyas retrain movies --reason 'new catalogue'", f"POST {RECOMMENDER}:retrain"),
+    Entry("whoami", "access:whoami", "eyas whoami", "GET /v1/whoami"),
+    Entry("audit", "access:audit", "eyas audit --recommender movies --limit 20", "GET /v1/audit"),
+    Entry(
+        "evaluate", "trials:evaluate", "eyas evaluate --train ratings.csv --out report --model mf --model ease", "the figures of each model"
+    ),
+    Entry(
+        "train", "tuning:train", "eyas train --train ratings.csv --model mf --out model", "the metrics, the parity and where the files are"
+    ),
+    Entry(
+        "tune",
+        "tuning:tune",
+        "eyas tune --train ratings.csv --model mf --out search --trials 20",
+        "the best trials and where the files are",
+    ),
+    Entry("open", "opening:open_", "eyas open movies", "`url`"),
+    Entry("doctor", "doctor:doctor", "eyas doctor", "`able`, and `findings` as a list"),
+    Entry("completion", "completing:completion", "eyas completion bash"),
+    Entry("rollout", "rollouts:app"),
+    Entry("items", "items:app"),
+    Entry("features", "features:app"),
+    Entry("data", "data:app"),
+    Entry("tokens", "access:app"),
+)
+INNER = {
+    "rollout status": ("eyas rollout status movies --watch", "GET /v1/rollouts/{id}"),
+    **{f"rollout {verb}": (f"eyas rollout {verb} movies", "POST /v1/rollouts/{id}:{verb}") for verb in ("pause", "resume", "skip")},
+    "rollout promote": ("eyas rollout promote movies --reason 'enough seen'", "POST /v1/rollouts/{id}:{verb}"),
+    "rollout abort": ("eyas rollout abort movies --reason 'wrong items'", "POST /v1/rollouts/{id}:{verb}"),
+    "items put": ("eyas items put movies items.jsonl --partial", "`accepted` and `changed` of all requests together"),
+    "items get": ("eyas items get movies 318", "GET /v1/items/{name}/{item}"),
+    "items list": ("eyas items list movies --limit 500", "GET /v1/items/{name}, all pages as one"),
+    "items delete": ("eyas items delete movies 318 527", "POST /v1/items/{name}:delete"),
+    "features list": ("eyas features list movies", "GET /v1/features/{name}"),
+    "features get": ("eyas features get movies user 42", "GET /v1/features/{name}/{view}/{key}"),
+    "features put": ("eyas features put movies user users.jsonl", "`accepted` and `standing` of all requests together"),
+    "features materialise": ("eyas features materialise movies", "POST /v1/features/{name}:materialise"),
+    "features explain": ("eyas features explain movies.yaml --no-data", "the features, tables and inputs, and what reads them"),
+    "features convert": ("eyas features convert model.json", "`features` and `notes`"),
+    "features encode": (
+        "eyas features encode movies.csv --encoder clip.onnx --key movieId --column poster --out vectors.parquet",
+        "the counts, and the file's width",
+    ),
+    "data synth": ("eyas data synth ml-100k --to data --seed 1", "`rows`: of each file"),
+    "data download": ("eyas data download ml-100k --to data", "the folder, its size, its digest and its licence"),
+    "data describe": ("eyas data describe data/ml-100k/ratings.parquet", "`rows`, and `columns` as a list"),
+    "data convert": ("eyas data convert ratings.csv ratings.parquet", "`rows`: of each file"),
+    "data validate": ("eyas data validate movies.yaml --to report", "the report"),
+    "tokens list": ("eyas tokens list", "GET /v1/tokens"),
+    "tokens create": ("eyas tokens create ada --role viewer --expires-in 30d", "POST /v1/tokens"),
+    "tokens revoke": ("eyas tokens revoke t01m7z4vbw2yfz2a9", "DELETE /v1/tokens/{id}"),
+}
+
+
+class _Commands(MutableMapping[str, Any]):
+    """By name, each made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._entries = {one.name: one for one in ENTRIES}
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = self._entries[name].command()
+        return self._made[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError(f"the command '{name}' stays")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+class Contents(Guarded):
+    """`eyas` itself."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands: Any = _Commands()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """From the first lines alone: no command has to be made for it."""
+        widest = max(len(one.name) for one in ENTRIES)
+        room = formatter.width - widest - 6
+        with formatter.section("Commands"):
+            formatter.write_dl([(one.name, _short(one.about, room)) for one in ENTRIES])
+
+
+def _short(line: str, room: int) -> str:
+    """Its first sentence, or as many whole words of that as there is room for."""
+    sentence = line.split(". ", maxsplit=1)[0].rstrip(".")
+    if len(sentence) <= room:
+        return sentence
+    return sentence[: max(room - 3, 1)].rsplit(" ", 1)[0].rstrip(",:;") + "..."

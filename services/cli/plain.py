@@ -1,0 +1,37 @@
+"""Text of others, made safe for a terminal: no escape moves the cursor, changes a colour or turns the writing round."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+"""Colours and moves of terminals, titles of windows."""
+_BREAK = re.compile("\r\n|[\n\r\t\v\f\x85\u2028\u2029]")
+_HARMLESS = {"\n", "\t"}
+_TURNING = {*map(chr, (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)))}
+_WIDE = {"W", "F"}
+_UNSEEN = {"Mn", "Me", "Cf"}
+
+
+def plain(text: str) -> str:
+    """Without sequences; what else can't be printed is shown as a replacement."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(one if _printable(one) else "\ufffd" for one in _SEQUENCE.sub("", text))
+
+
+def cell(text: str) -> str:
+    """One line, and no tab in it: a column ends where the table says."""
+    return plain(_BREAK.sub(" ", text))
+
+
+def width(text: str) -> int:
+    """The columns of a terminal that it takes."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if unicodedata.east_asian_width(one) in _WIDE else unicodedata.category(one) not in _UNSEEN for one in text)
+
+
+def _printable(one: str) -> bool:
+    return one in _HARMLESS or (unicodedata.category(one) != "Cc" and one not in _TURNING)

@@ -1,0 +1,59 @@
+"""`up`, `serve`, `migrate`: the platform itself, or a part of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from services.cli.home import default_home
+from services.cli.shown import say
+
+Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Of the API; 8080, or a free one, when absent.")]
+MetricsPort = Annotated[int | None, typer.Option(min=0, max=65535, help="Of /metrics; 9090, or a free one, when absent.")]
+
+
+def up(
+    home: Annotated[
+        Path | None, typer.Option(help="The one folder that holds all state; $EYAS_HOME or var/eyas when absent.", show_default=False)
+    ] = None,
+    port: Port = None,
+    metrics_port: MetricsPort = None,
+    data_root: Annotated[
+        list[str] | None, typer.Option(help="A folder, or s3://BUCKET/PREFIX, that specs may read data from; repeatable.")
+    ] = None,
+    tritons: Annotated[int | None, typer.Option(min=1, max=16, help="How many Tritons serve; one when absent.")] = None,
+) -> None:
+    """Start the platform on this machine. It stays until it is interrupted."""
+    from services.wiring import serve
+
+    given = {
+        "role": "all",
+        "home": home or default_home(),
+        "port": port,
+        "metrics_port": metrics_port,
+        "data_roots": data_root or None,
+        "triton_replicas": tritons,
+    }
+    raise typer.Exit(serve(given))
+
+
+def serve_role(
+    role: Annotated[Literal["control", "gateway"], typer.Option(help="Which part.", show_default=False)],
+    host: Annotated[str | None, typer.Option(help="The address to listen at; 127.0.0.1 when absent.", show_default=False)] = None,
+    port: Port = None,
+    metrics_port: MetricsPort = None,
+) -> None:
+    """Start one part of a platform, as a cluster does. What else it needs stands in the environment (EYAS_...)."""
+    from services.wiring import serve
+
+    raise typer.Exit(serve({"role": role, "host": host, "port": port, "metrics_port": metrics_port}))
+
+
+def migrate() -> None:
+    """Bring the database that the environment names (EYAS_DATABASE_URL) up to date, and end."""
+    from services.wiring import migrate as begin
+
+    begin()
+    say("the database is up to date")

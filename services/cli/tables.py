@@ -1,0 +1,150 @@
+"""A table in the width that there is.
+
+Without a width (a pipe, a file) each row is one line, complete, its columns two blanks apart. On a terminal it is made narrower in this
+order until it fits: columns of sentences are folded at blanks, the widest first, to no less than 20 places; columns that the table names
+as least needed are left out, and a line says which; sentences are folded further; at last each row is written as a block of lines, one a
+column. No word is ever broken: a single one that is wider than the terminal is left to the terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from services.cli.plain import cell, width
+
+_GAP = 2
+_WORD = 20
+"""A cell of at most so many places isn't folded though it has blanks: a time stays in one piece."""
+_READABLE = 20
+HARD = "\u00a0"
+"""A blank at which nothing is folded: it stands between a name and its value, and is shown as any other."""
+
+
+@dataclass(frozen=True)
+class Table:
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    drop: tuple[str, ...] = ()
+    """Left out where there is no room, the first one first."""
+
+    @classmethod
+    def of(cls, columns: Sequence[str], rows: Sequence[Sequence[Any]], drop: Sequence[str] = ()) -> Table:
+        return cls(tuple(map(cell, columns)), tuple(tuple(map(_said, row)) for row in rows), tuple(drop))
+
+    def without(self, column: str) -> Table:
+        place = self.columns.index(column)
+        rows = tuple((*row[:place], *row[place + 1 :]) for row in self.rows)
+        return replace(self, columns=(*self.columns[:place], *self.columns[place + 1 :]), rows=rows)
+
+    def column(self, place: int) -> tuple[str, ...]:
+        return (self.columns[place], *(row[place] for row in self.rows))
+
+
+@dataclass(frozen=True)
+class Line:
+    """Cells, each padded to its column; `kind` is what to paint it as."""
+
+    cells: tuple[str, ...]
+    widths: tuple[int, ...]
+    kind: str = "row"
+    columns: tuple[str, ...] = ()
+    """Of a row: what its cells are of."""
+
+    def text(self, painted: Sequence[str] | None = None) -> str:
+        shown = painted or self.cells
+        padded = (show + " " * (wide - width(one)) for show, one, wide in zip(shown, self.cells, self.widths, strict=True))
+        return (" " * _GAP).join(padded).rstrip().replace(HARD, " ")
+
+
+def laid_out(table: Table, room: int | None) -> list[Line]:
+    if room is None:
+        return list(_grid(table, _natural(table)))
+    left_out: list[str] = []
+    fitted, widths = table, _folded(table, room, _READABLE)
+    for name in table.drop:
+        if widths is not None:
+            break
+        fitted = fitted.without(name)
+        left_out.append(name)
+        widths = _folded(fitted, room, _READABLE)
+    if widths is None:
+        widths = _folded(fitted, room, 0)
+    if widths is None:
+        return list(_blocks(table, room))
+    lines = list(_grid(fitted, widths))
+    if left_out:
+        said = f"without {', '.join(left_out)}: a wider terminal or --json shows them"
+        lines += [Line((one,), (0,), "note") for one in wrapped(said, room)]
+    return lines
+
+
+def wrapped(text: str, room: int) -> list[str]:
+    """Folded at blanks alone."""
+    lines: list[str] = []
+    for word in text.split(" "):
+        if lines and width(lines[-1]) + 1 + width(word) <= room:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return [line.strip(" ") for line in lines] or [""]
+
+
+def _natural(table: Table) -> tuple[int, ...]:
+    return tuple(max(map(width, table.column(place))) for place in range(len(table.columns)))
+
+
+def _folded(table: Table, room: int, least: int) -> tuple[int, ...] | None:
+    """The widths with which it fits; nothing where it doesn't."""
+    widths = list(_natural(table))
+    floors = [_floor(table, place, least) for place in range(len(widths))]
+    over = sum(widths) + _GAP * (len(widths) - 1) - room
+    while over > 0:
+        spare = [(widths[place], place) for place in range(len(widths)) if widths[place] > floors[place]]
+        if not spare:
+            return None
+        widest, place = max(spare)
+        step = min(over, widest - floors[place], max(1, widest - max((one for one, other in spare if other != place), default=0)))
+        widths[place] -= step
+        over -= step
+    return tuple(widths)
+
+
+def _floor(table: Table, place: int, least: int) -> int:
+    cells = table.column(place)
+    natural = max(map(width, cells))
+    if not any(width(one) > _WORD and " " in one for one in cells):
+        return natural
+    words = max(width(word) for one in cells for word in (one.split(" ") if width(one) > _WORD else [one]))
+    return max(words, min(natural, least))
+
+
+def _grid(table: Table, widths: tuple[int, ...]) -> Iterator[Line]:
+    yield Line(table.columns, widths, "head")
+    for row in table.rows:
+        parts = [wrapped(one, wide) if width(one) > wide else [one] for one, wide in zip(row, widths, strict=True)]
+        for number in range(max(map(len, parts))):
+            yield Line(tuple(part[number] if number < len(part) else "" for part in parts), widths, columns=table.columns)
+
+
+def _blocks(table: Table, room: int) -> Iterator[Line]:
+    """Each row as lines, named: what is left where no grid fits."""
+    names = max(map(width, table.columns))
+    beside = room - names - _GAP
+    for number, row in enumerate(table.rows):
+        if number:
+            yield Line(("",), (0,), "rest")
+        for name, value in zip(table.columns, row, strict=True):
+            parts = wrapped(value, max(beside, 1))
+            if max(map(width, parts)) <= beside:
+                yield from (Line(("" if later else name, part), (names, 0), "pair") for later, part in enumerate(parts))
+            else:
+                yield Line((name,), (0,), "head")
+                yield from (Line((part,), (0,), "rest") for part in wrapped(value, room))
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else cell(str(value))

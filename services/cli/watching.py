@@ -1,0 +1,163 @@
+"""`--watch`: one thing looked at again and again, until it ends or Ctrl-C.
+
+On a terminal the newest picture stands alone on the screen, and the last one stays when it ends. Into a pipe goes what has changed, a line
+each; with `--json` a line of JSON for each answer that differs from the one before. A platform that is away for a moment is waited for.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from services.cli import terminal
+from services.cli.exits import Exit
+from services.cli.faults import Refused
+from services.cli.shown import drawn, show, show_json_line
+
+EVERY = 1.0
+PATIENCE = 30.0
+"""So long may nothing answer before the command gives up."""
+
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Look again each second, until it ends or Ctrl-C; into a pipe, what changes.")]
+
+Ask = Callable[[], Any]
+Draw = Callable[[Any], None]
+Ended = Callable[[Any], Exit | None]
+
+
+def never(_: Any) -> Exit | None:
+    """A list has no end."""
+    return None
+
+
+def shown(ask: Ask, draw: Draw, as_json: bool, watch: bool, ended: Ended = never) -> None:
+    """What the platform says, once or for as long as it goes on; its end decides the exit code."""
+    if not watch:
+        show(ask(), as_json, draw)
+        return
+    code = _watched(ask, draw, as_json, ended)
+    if code is not Exit.DONE:
+        raise typer.Exit(code)
+
+
+def _watched(ask: Ask, draw: Draw, as_json: bool, ended: Ended) -> Exit:
+    picture: Picture = Lines(draw)
+    if as_json:
+        picture = Documents()
+    elif terminal.redraws():
+        picture = Screen(draw)
+    with picture:
+        value = ask()
+        while True:
+            picture.show(value)
+            code = ended(value)
+            if code is not None:
+                return code
+            value = _next(ask, picture)
+
+
+def _next(ask: Ask, picture: Picture) -> Any:
+    """The next look; one that brings nothing is tried again for a while."""
+    good = time.monotonic()
+    while True:
+        time.sleep(EVERY)
+        try:
+            return ask()
+        except Refused as error:
+            if error.code != Exit.AWAY or time.monotonic() - good > PATIENCE:
+                raise
+            picture.note(str(error))
+
+
+class Picture:
+    """Where looks are shown."""
+
+    def show(self, value: Any) -> None:
+        raise NotImplementedError
+
+    def note(self, why: str) -> None:
+        """The last look brought nothing."""
+
+    def __enter__(self) -> Picture:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+
+class Documents(Picture):
+    def __init__(self) -> None:
+        self._last: Any = None
+
+    def show(self, value: Any) -> None:
+        if value != self._last:
+            show_json_line(value)
+        self._last = value
+
+
+class Lines(Picture):
+    """Each line that wasn't there at the last look; blanks don't count, for a column may have become wider."""
+
+    def __init__(self, draw: Draw) -> None:
+        self._draw = draw
+        self._last: frozenset[str] = frozenset()
+        self._noted = False
+
+    def show(self, value: Any) -> None:
+        lines = drawn(lambda: self._draw(value))
+        for line in lines:
+            if line.strip() and _words(line) not in self._last:
+                typer.echo(line)
+        self._last, self._noted = frozenset(map(_words, lines)), False
+
+    def note(self, why: str) -> None:
+        if not self._noted:
+            typer.echo(f"eyas: {why}; trying again", err=True)
+        self._noted = True
+
+
+class Screen(Picture):
+    """The other screen of a terminal, so that what was written before is there again afterwards."""
+
+    def __init__(self, draw: Draw) -> None:
+        self._draw = draw
+        self._value: Any = None
+        self._seen = False
+
+    def show(self, value: Any) -> None:
+        self._value, self._seen = value, True
+        self._paint(terminal.painted("Ctrl-C ends it", "dim"))
+
+    def note(self, why: str) -> None:
+        self._paint(terminal.painted(f"{why}; trying again", "yellow"))
+
+    def __enter__(self) -> Picture:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: the screen is given back
+        _write("\x1b[?1049h\x1b[?25l\x1b[?7l")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _write("\x1b[?7h\x1b[?25h\x1b[?1049l")
+        if self._seen:
+            self._draw(self._value)
+
+    def _paint(self, last: str) -> None:
+        lines = drawn(lambda: self._draw(self._value))
+        room = max(terminal.height() - 2, 1)
+        if len(lines) > room:
+            lines = [*lines[: room - 1], terminal.painted(f"{len(lines) - room + 1} more lines: a higher terminal shows them", "dim")]
+        _write("\x1b[H" + "".join(f"{line}\x1b[K\r\n" for line in lines) + f"{last}\x1b[K\x1b[J")
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _words(line: str) -> str:
+    return " ".join(line.split())
