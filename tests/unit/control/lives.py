@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import select
@@ -86,10 +87,12 @@ def ending(world: World) -> dict[str, Any]:
 
 
 def timeless(value: Any) -> Any:
+    """Of looks at a rollout those that saw the same are one: who comes back looks once more."""
     if isinstance(value, dict):
-        return {
+        kept = {
             name: timeless(one) for name, one in value.items() if name not in TIMES and not (name == "attempt" and isinstance(one, str))
         }
+        return kept | {name: [one for one, _ in groupby(kept[name])] for name in kept.keys() & {"looks"}}
     return [timeless(one) for one in value] if isinstance(value, list) else value
 
 

@@ -293,7 +293,7 @@ def test_a_refused_request_is_in_the_history(second: World) -> None:
 def test_ends_weights_and_what_a_step_has_shown_are_exported(second: World) -> None:
     labels = {"recommender": NAME}
     before = REGISTRY.get_sample_value("eyas_rollouts_total", {**labels, "state": "promoted"}) or 0
-    gauges = RouteGauges(second.routes, second.rollouts)
+    gauges = RouteGauges(second.routes, second.rollouts, second.clock)
     plane = second.plane()
     second.until(plane, "canary", *SERVED)
     gauges.export()
@@ -302,6 +302,11 @@ def test_ends_weights_and_what_a_step_has_shown_are_exported(second: World) -> N
     moved = second.routes.get(NAME)
     assert moved is not None and moved.since is not None
     assert exported("route_since_seconds", stable="1", candidate="2") == moved.since.timestamp()
+    waited = exported("rollout_waits_seconds", state="canary")
+    assert waited is not None
+    second.clock.pass_by(seconds=2)
+    gauges.export()
+    assert exported("rollout_waits_seconds", state="canary") == waited + 2
     second.users = 40
     while not any(one.judgement.lift is not None for one in second.row().status.reports):
         second.round(plane, *SERVED)
@@ -319,7 +324,32 @@ def test_ends_weights_and_what_a_step_has_shown_are_exported(second: World) -> N
     assert (exported("candidate_weight"), exported("serving_version")) == (0, 2)
     assert exported("route_since_seconds", stable="1", candidate="2") is None
     assert exported("rollout_lift", bound="lower") is None, "it has ended"
+    assert exported("rollout_waits_seconds", state="canary") is None
     assert REGISTRY.get_sample_value("eyas_rollouts_total", {**labels, "state": "promoted"}) == before + 1
+
+
+@pytest.mark.requirement("C-06")
+def test_a_shadow_waits_from_the_end_of_its_time(second: World) -> None:
+    second.apply(rollout={"shadow": {"for": "10s", "min_answers": 5}, "steps": ["20%"]})
+    second.ask("abort")
+    plane, gauges = second.plane(), RouteGauges(second.routes, second.rollouts, second.clock)
+    second.until(plane, "aborted", *SERVED)
+    second.start_rollout(2, "again")
+    second.hero = ("rollout", "again")
+    second.start_rollout(2, "later")
+    second.until(plane, "shadow", *SERVED)
+    gauges.export()
+    assert exported("rollout_waits_seconds", state="shadow") == 0
+    assert exported("rollout_waits_seconds", state="pending") is None, "behind another one is no fault"
+    since = second.row().status.since
+    assert since is not None
+    second.clock.pass_by(seconds=15)
+    gauges.export()
+    assert exported("rollout_waits_seconds", state="shadow") == (second.clock.now() - since).total_seconds() - 10
+    second.ask("abort")
+    second.until(plane, "aborted", *SERVED)
+    gauges.export()
+    assert exported("rollout_waits_seconds", state="shadow") is None
 
 
 def exported(name: str, **labels: str) -> float | None:
