@@ -11,7 +11,8 @@ from services.api.asking import Because, ask
 from services.api.etags import NOT_MODIFIED, Expected, tagged
 from services.api.paging import Page, Pages
 from services.api.parts import With
-from services.api.views import EventView, LooksView, RolloutView
+from services.api.rollout_views import LooksView, RolloutView
+from services.api.views import EventView
 from shared.contracts.plans import rollout_plan
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
