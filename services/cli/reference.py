@@ -44,7 +44,7 @@ stay one line on stderr.
 **`--watch`** looks again each second, until the thing has ended or Ctrl-C. A terminal shows the newest picture alone, and keeps
 the last one; into a pipe goes a line for each that is new or other than before; with `--json` a line of JSON (JSON Lines) for
 each answer that differs from the one before. A run or a rollout that ends decides the exit code; a list doesn't end. A platform
-that is away for half a minute is waited for.
+that is away for half a minute is waited for; `eyas watch`, `run --wait` and `logs --follow` do the same.
 
 ## Completion
 

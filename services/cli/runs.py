@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -202,43 +203,43 @@ def logs(
 ) -> None:
     """Show what a stage has written. With --json one line of JSON for each piece: stage, text."""
     http = client(ctx)
+    get = http.get
     shown, offset = stage, 0
     while True:
-        over = http.get(paths.run(id))["state"] in ENDED  # before the text, so that none is missed after the end
-        shown, offset = _print_log(http, id, stage, shown, offset, as_json)
+        over = get(paths.run(id))["state"] in ENDED  # before the text, so that none is missed after the end
+        shown, offset = _print_log(get, id, stage, shown, offset, as_json)
         if not follow or over:
             return
         time.sleep(_POLL)
+        get = partial(watching.patiently, http)
 
 
 def watch(ctx: typer.Context, id: RunId, as_json: AsJson = False) -> None:
     """Show each change of a run's state as it comes, until the run has ended; exit code 1 unless it registered a version."""
-    http, last = client(ctx), None
-    while True:
-        for name, at, data in http.events(paths.run(id, "/stream"), last):
-            last = at or last
-            if as_json and name in {"state", "end"}:
-                show_json_line({"event": name} | data)
-            elif name == "state":
-                say(f"{when(data['at'])}  {data['target']}  {' '.join(data['reason'].split())}".rstrip(), data["target"])
-            if name == "problem":
-                raise Refused(data["detail"])
-            if name == "end":
-                if data["state"] != "registered":
-                    raise typer.Exit(Exit.NO)
-                return
-        time.sleep(_POLL)  # it ended without an end: the platform has stopped, and perhaps comes back
+    for name, data in watching.told(client(ctx), paths.run(id, "/stream")):
+        if as_json and name in {"state", "end"}:
+            show_json_line({"event": name} | data)
+        elif name == "state":
+            say(f"{when(data['at'])}  {data['target']}  {' '.join(data['reason'].split())}".rstrip(), data["target"])
+        if name == "problem":
+            raise Refused(data["detail"])
+        if name == "end":
+            if data["state"] != "registered":
+                raise typer.Exit(Exit.NO)
+            return
 
 
-def _print_log(http: Client, id: str, stage: str | None, shown: str | None, offset: int, as_json: bool) -> tuple[str | None, int]:
+def _print_log(
+    get: Callable[..., Any], id: str, stage: str | None, shown: str | None, offset: int, as_json: bool
+) -> tuple[str | None, int]:
     """Everything from the offset on; without a chosen stage, the rest of this one and then the next one's beginning."""
-    newest = http.get(paths.run(id, "/logs"), stage=stage, offset=0)["stage"] if stage is None else stage
+    newest = get(paths.run(id, "/logs"), stage=stage, offset=0)["stage"] if stage is None else stage
     wanted = [one for one in (shown, newest) if one is not None]
     for one in dict.fromkeys(wanted):
         if one != shown:
             offset = 0
         while True:
-            found = http.get(paths.run(id, "/logs"), stage=one, offset=offset)
+            found = get(paths.run(id, "/logs"), stage=one, offset=offset)
             if not as_json:
                 typer.echo(plain(found["text"]), nl=False)
             elif found["text"]:
@@ -275,4 +276,4 @@ def _until_ended(http: Client, found: Any, quiet: bool) -> Any:
         if found["state"] in ENDED:
             return found
         time.sleep(_POLL)
-        found = http.get(paths.run(found["id"]))
+        found = watching.patiently(http, paths.run(found["id"]))

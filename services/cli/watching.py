@@ -9,8 +9,8 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,9 @@ from services.cli import terminal
 from services.cli.exits import Exit
 from services.cli.faults import Refused
 from services.cli.shown import drawn, show, show_json_line
+
+if TYPE_CHECKING:
+    from services.cli.client import Client
 
 EVERY = 1.0
 PATIENCE = 30.0
@@ -58,20 +61,55 @@ def _watched(ask: Ask, draw: Draw, as_json: bool, ended: Ended) -> Exit:
             code = ended(value)
             if code is not None:
                 return code
-            value = _next(ask, picture)
+            time.sleep(EVERY)
+            value = again(ask, picture.note)
 
 
-def _next(ask: Ask, picture: Picture) -> Any:
-    """The next look; one that brings nothing is tried again for a while."""
+def again(ask: Ask, note: Callable[[str], None]) -> Any:
+    """Of a platform that has answered before: a look that brings nothing is tried again for a while."""
     good = time.monotonic()
     while True:
-        time.sleep(EVERY)
         try:
             return ask()
         except Refused as error:
             if error.code != Exit.AWAY or time.monotonic() - good > PATIENCE:
                 raise
-            picture.note(str(error))
+            note(str(error))
+        time.sleep(EVERY)
+
+
+class Away:
+    """Says on stderr that a platform is waited for, once."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def __call__(self, why: str) -> None:
+        if not self._said:
+            typer.echo(f"eyas: {why}; trying again", err=True)
+        self._said = True
+
+
+def patiently(http: Client, path: str, **query: Any) -> Any:
+    return again(lambda: http.get(path, **query), Away())
+
+
+def told(http: Client, path: str) -> Iterator[tuple[str, Any]]:
+    """Each event of a stream, once. One that ends without an end is of a platform that has stopped, and perhaps comes back."""
+    last: str | None = None
+    heard: float | None = None
+    away = Away()
+    while True:
+        try:
+            for name, at, data in http.events(path, last):
+                last, away = at or last, Away()
+                yield name, data
+            heard = time.monotonic()
+        except Refused as error:
+            if error.code != Exit.AWAY or heard is None or time.monotonic() - heard > PATIENCE:
+                raise
+            away(str(error))
+        time.sleep(EVERY)
 
 
 class Picture:
@@ -106,19 +144,17 @@ class Lines(Picture):
     def __init__(self, draw: Draw) -> None:
         self._draw = draw
         self._last: frozenset[str] = frozenset()
-        self._noted = False
+        self._away = Away()
 
     def show(self, value: Any) -> None:
         lines = drawn(lambda: self._draw(value))
         for line in lines:
             if line.strip() and _words(line) not in self._last:
                 typer.echo(line)
-        self._last, self._noted = frozenset(map(_words, lines)), False
+        self._last, self._away = frozenset(map(_words, lines)), Away()
 
     def note(self, why: str) -> None:
-        if not self._noted:
-            typer.echo(f"eyas: {why}; trying again", err=True)
-        self._noted = True
+        self._away(why)
 
 
 class Screen(Picture):

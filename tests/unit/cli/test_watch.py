@@ -8,7 +8,7 @@ from functools import partial
 import httpx
 import pytest
 
-from services.cli import runs
+from services.cli import watching
 from services.cli.client import Client
 
 
@@ -31,13 +31,15 @@ def told(monkeypatch):
             assert request.url.path == "/v1/runs/r1/stream"
             self.asked = (*self.asked, request.headers.get("last-event-id"))
             said = self.pop(0)
+            if isinstance(said, Exception):
+                raise said
             if isinstance(said, httpx.Response):
                 return said
             return httpx.Response(200, text=said, headers={"Content-Type": "text/event-stream"})
 
     made = Told()
     monkeypatch.setattr("services.cli.client.Client", partial(Client, transport=httpx.MockTransport(made)))
-    monkeypatch.setattr(runs, "_POLL", 0)
+    monkeypatch.setattr(watching, "EVERY", 0)
     return made
 
 
@@ -51,6 +53,19 @@ def test_each_change_is_shown_once_though_the_stream_breaks(told, eyas):
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == ["2026-01-01 00:00:00  pending  created", "2026-01-01 00:00:00  registered  all gates passed"]
     assert told.asked == (None, "3", "3")
+
+
+def test_a_platform_that_stops_in_between_is_waited_for_and_one_that_stays_away_is_told(told, eyas, monkeypatch):
+    away = httpx.ConnectError("refused")
+    told += [change(3, "pending"), away, away, change(7, "registered") + event("end", {"state": "registered", "reason": ""})]
+    result = eyas("--url", "http://127.0.0.1:1", "watch", "r1")
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 2), result.output
+    assert result.stderr.count("nothing answers at") == 1
+    monkeypatch.setattr(watching, "PATIENCE", 0)
+    told += [change(3, "pending"), away]
+    assert eyas("--url", "http://127.0.0.1:1", "watch", "r1").exit_code == 3
+    told += [away]
+    assert eyas("--url", "http://127.0.0.1:1", "watch", "r1").exit_code == 3
 
 
 def test_a_run_that_registers_nothing_ends_the_command_with_one(told, eyas):

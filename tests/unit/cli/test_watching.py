@@ -113,6 +113,32 @@ def test_a_platform_that_is_away_for_a_moment_is_waited_for_and_said_once(platfo
     assert "trying again" in found.stderr
 
 
+def test_who_waits_for_a_run_waits_for_its_platform_too(platform, eyas):
+    away = httpx.ConnectError("refused")
+    platform.says("POST /v1/recommenders/m/runs", RUN, status=202)
+    platform.says("GET /v1/runs/r1", away, away, RUN | {"state": "registered"})
+    found = eyas("run", "m", "--wait")
+    assert (found.exit_code, found.stderr.count("trying again")) == (Exit.DONE, 1)
+
+
+def test_a_log_is_followed_over_a_stop_of_the_platform(platform, eyas):
+    away = httpx.ConnectError("refused")
+    platform.says("GET /v1/runs/r1", RUN, away, RUN | {"state": "registered"})
+    pieces = {"0": "a\n", "2": "b\n"}
+
+    def log(request):
+        offset = request.url.params.get("offset", "0")
+        text = pieces.pop(offset, "") if request.url.params.get("stage") else ""
+        return {"stage": "train", "attempt": "r1-train-1", "text": text, "start": int(offset), "next": int(offset) + len(text)}
+
+    platform.says("GET /v1/runs/r1/logs", log)
+    found = eyas("logs", "r1", "--follow")
+    assert (found.exit_code, found.stdout) == (Exit.DONE, "a\nb\n"), found.output
+    assert found.stderr.count("trying again") == 1
+    platform.says("GET /v1/runs/r1", away)
+    assert eyas("logs", "r1", "--follow").exit_code == Exit.AWAY, "one that was never there isn't waited for"
+
+
 def test_one_that_stays_away_or_was_never_there_ends_it(platform, eyas, monkeypatch):
     away = httpx.ConnectError("refused")
     platform.says("GET /v1/recommenders/m/runs", away)
