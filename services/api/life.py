@@ -17,7 +17,8 @@ room = Room("monitoring")
 
 Since = Annotated[AwareDatetime | None, Query(description="Absent: when the recommender was created.")]
 Until = Annotated[
-    AwareDatetime | None, Query(description="Absent: when the newest answer of the version that serves was counted, or now without one.")
+    AwareDatetime | None,
+    Query(description="Absent: when the newest answer of the version that serves, or of those before it, was counted; now without one."),
 ]
 Window = Annotated[str | None, Query(max_length=20, examples=["1d"], description="Instead of `since`: so long before the end.")]
 

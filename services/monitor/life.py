@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from shared.domain.errors import Invalid
+from shared.domain.route import Route
 from shared.domain.verdict import Sample
 from shared.ports import Clock, RecommenderStore, RouteStore, Sightings
 
@@ -22,6 +23,7 @@ _KEPT = 256
 _STANDS = 60.0
 """Seconds that a stretch which is over is not counted again: events that come late change it."""
 _LOOK_BACK = 1000
+_BEFORE = 10
 _Z = 1.959963984540054
 
 
@@ -87,7 +89,8 @@ class Lives:
         serving = self._routes.get(name)
         seen = self._sightings.newest({name: serving.stable}).get(name) if serving else None
         newest = seen.answer if seen else None
-        last = now if newest is None else min(now, newest + attribution + timedelta(seconds=1))
+        asked_last = self._newest_of_any(name, serving, newest)
+        last = now if asked_last is None else min(now, asked_last + attribution + timedelta(seconds=1))
         ends = min(asked.until or last, now)
         begins = asked.since or (known.created_at if asked.window is None else max(known.created_at, ends - asked.window))
         if begins >= ends:
@@ -101,6 +104,16 @@ class Lives:
         found = {number: self._stretches(name, number, start, min(ends, now - attribution), every, attribution) for number in chosen}
         drawn = {number: line for number, line in found.items() if line}
         return Life(start, ends, every, newest, drawn, len(numbers) - len(chosen))
+
+    def _newest_of_any(self, name: str, serving: Route | None, newest: datetime | None) -> datetime | None:
+        """Of the version that serves, or, where nobody has asked it since it does, of those that were asked before: what a version earned
+        until it was taken back is told though nobody has come since."""
+        if serving is None or (newest is not None and serving.since is not None and newest >= serving.since):
+            return newest
+        past = (one.route for one in self._routes.history(name, _BEFORE))
+        others = {number for route in past for number in (route.stable, route.candidate)} - {None, serving.stable}
+        seen = [self._sightings.newest({name: number}).get(name) for number in others if number is not None]
+        return max((answer for answer in (newest, *(one.answer for one in seen if one)) if answer is not None), default=None)
 
     def _numbers(self, name: str, since: datetime, until: datetime) -> dict[int, datetime]:
         """The versions that were on the route in this time, and until when."""

@@ -76,6 +76,23 @@ def test_versions_that_served_at_other_times_are_not_asked_for(world: World, liv
     assert list(lives.of(NAME, Asked(10, NOW, NOW + timedelta(hours=1))).versions) == [1]
 
 
+def test_what_a_version_earned_until_it_was_taken_back_is_told_though_nobody_has_come_since(world: World, lives: Lives) -> None:
+    answered(world, 1, range(10), 4)
+    world.clock.pass_by(hours=1)
+    world.serve(world.version())
+    world.clock.pass_by(hours=1)
+    answered(world, 2, range(20), 2)
+    world.clock.pass_by(hours=1)
+    world.serve(1)
+    world.clock.pass_by(hours=5)
+    found = lives.of(NAME, Asked(10))
+    assert {number: sum(one.sample.users for one in line) for number, line in found.versions.items()} == {1: 10, 2: 20}
+    assert (found.newest, found.until) == (NOW, NOW + timedelta(hours=2, minutes=30, seconds=1))
+    answered(world, 1, range(10), 4)
+    world.clock.pass_by(hours=1)
+    assert lives.of(NAME, Asked(10)).until == NOW + timedelta(hours=8, minutes=30, seconds=1)
+
+
 def test_of_many_versions_the_last_ones_are_told(world: World, lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_VERSIONS", 2)
     for number in (1, 2, 3):
