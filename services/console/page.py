@@ -76,7 +76,7 @@ class Pages:
             async def endpoint(request: Request) -> Response:
                 async def taken(api: Api) -> Response:
                     try:
-                        form = await form_of(request, api.token)
+                        form = request.state.form = await form_of(request, api.token)
                     except Unacceptable as error:
                         return fault(request, Fault(403, "Not taken", str(error)))
                     return await done(request, api, form)
@@ -92,21 +92,32 @@ class Pages:
 async def _entered(request: Request, then: Callable[[Api], Awaitable[Response]]) -> Response:
     token = token_of(request)
     if token is None:
-        return _to_door(request)
+        return await _to_door(request)
     api = Api(request.state.api, token, request.state.online)
     try:
         request.state.who = Who.of(await api.get("/v1/whoami"))
         return await then(api)
     except Refused as refused:
         if refused.status == 401:
-            response = _to_door(request)
+            response = await _to_door(request)
             forget(request, response)
             return response
         return fault(request, Fault(refused.status, _TITLES.get(refused.status, "Refused"), refused.detail, refused.errors))
 
 
-def _to_door(request: Request) -> Response:
+async def _to_door(request: Request) -> Response:
     if request.method != "GET" or request.headers.get(LIVE) is not None:
-        return fault(request, Fault(401, "Signed out", "Sign in again; nothing was done."))
+        return fault(request, Fault(401, "Signed out", "Sign in again; nothing was done.", kept=await _typed(request)))
     path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return render.onwards("/login" if path == "/" else f"/login?next={quote(path, safe='/')}")
+
+
+async def _typed(request: Request) -> str:
+    """The text of a form that came too late: it took long to write."""
+    if request.method != "POST":
+        return ""
+    try:
+        form: Form = request.state.form if hasattr(request.state, "form") else await form_of(request, None)
+    except Unacceptable:
+        return ""
+    return form.values.get("spec", "")

@@ -29,6 +29,8 @@ class Fault:
     title: str
     detail: str
     errors: tuple[dict[str, Any], ...] = ()
+    kept: str = ""
+    """What somebody had typed, which is nowhere else any more."""
 
 
 @cache

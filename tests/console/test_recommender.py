@@ -81,6 +81,17 @@ def test_a_spec_is_changed_with_its_faults_and_its_plan_shown_first(visitor, sto
     story.client.delete("/v1/recommenders/drafted").raise_for_status()
 
 
+def test_an_open_page_says_when_what_it_shows_is_gone(visitor, story):
+    story.post("/v1/recommenders", spec(story.data, model={"family": "popularity"}) | {"name": "leaving"}, run=False)
+    someone = visitor()
+    someone.expected.append("404")
+    someone.go("/recommenders/leaving")
+    story.client.delete("/v1/recommenders/leaving").raise_for_status()
+    someone.page.evaluate("void look()")
+    until("it says so", lambda: "no recommender is called 'leaving'" in someone.page.get_by_role("main").inner_text())
+    assert not someone.page.locator("#lost").is_visible()
+
+
 def test_a_recommender_is_run_rolled_back_and_deleted_by_its_buttons(visitor, story):
     document = spec(story.data, model={"family": "popularity"}, gates=[{"parity": 1e-4}]) | {"name": "pressed"}
     story.post("/v1/recommenders", document, run=False)

@@ -49,7 +49,7 @@ async function look() {
   let answer;
   try {
     answer = await fetch(location.href, { headers: { "X-Eyas-Live": "1" }, signal: AbortSignal.timeout(15000), redirect: "error" });
-    if (answer.status === 401) return location.reload();
+    if ([401, 403, 404].includes(answer.status)) return location.reload();
     if (!answer.ok) throw new Error(String(answer.status));
   } catch {
     failures += 1;

@@ -93,6 +93,18 @@ def test_a_client_has_no_pages_and_is_told_so(world, site):
     assert "viewer" in answer.text
 
 
+def test_what_was_typed_is_not_lost_with_the_session(world, site, visitor):
+    """A spec takes long to write, and a session ends."""
+    evil = "name: m\n</textarea><script>alert(1)</script>\n"
+    for gone in (Visitor(site, None), Visitor(site, "et0000000000000009_gone")):
+        answer = gone.send("/recommenders/m/spec/check", HERE | {"Referer": "http://test/recommenders/m/spec"}, spec=evil, word="x")
+        assert answer.status_code == 401
+        assert "name: m\n&lt;/textarea&gt;&lt;script&gt;" in answer.text and "<script>alert" not in answer.text
+        assert 'href="/login?next=%2Frecommenders%2Fm%2Fspec"' in answer.text
+    elsewhere = Visitor(site, None).send("/recommenders/m/spec/check", HERE | {"Sec-Fetch-Site": "cross-site"}, spec=evil)
+    assert elsewhere.status_code == 401 and "name: m" not in elsewhere.text
+
+
 def test_what_is_signed_out_meanwhile_leads_to_the_door(world, site):
     someone = Visitor(site, "et0000000000000009_gone")
     answer = someone.get("/")
