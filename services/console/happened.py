@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from services.console.charts import Mark, Stretch
-from services.console.words import moment, percent, plain
+from services.console.words import moment, plain, share
 
 Json = dict[str, Any]
 
@@ -38,12 +38,18 @@ class Event:
 
 
 def happened(
-    place: str, served: Sequence[Json], runs: Sequence[Json], rollouts: Sequence[Json], fired: Sequence[Json], specs: Sequence[Json]
+    place: str,
+    served: Sequence[Json],
+    runs: Sequence[Json],
+    rollouts: Sequence[Json],
+    fired: Sequence[Json],
+    specs: Sequence[Json],
+    ends: Mapping[str, str] = {},
 ) -> list[Event]:
-    """`place` is the recommender's own address. The lists are as the API gives them: the newest first."""
+    """`place` is the recommender's own address. The lists are as the API gives them: the newest first. `ends`: by run, where known."""
     found = [
         *_of_routes(place, served, rollouts),
-        *_of_runs(runs),
+        *_of_runs(runs, ends),
         *_of_triggers(fired, {one["cause"] for one in runs}),
         *_of_specs(place, specs),
     ]
@@ -66,10 +72,10 @@ def _of_routes(place: str, served: Sequence[Json], rollouts: Sequence[Json]) -> 
                     at, f"Version {one['stable']} serves everybody, the first one", one["reason"], one["actor"], version, tone="good"
                 )
         elif one["rollout"] and one["rollout"] != before["rollout"]:
-            share = "in shadow" if one["shadow"] else f"at {percent(one['weight'], 0)}"
-            yield Event(at, f"Rollout of version {one['candidate']} begins, {share}", one["reason"], one["actor"], link, tone="busy")
+            where = "in shadow" if one["shadow"] else f"at {share(one['weight'])}"
+            yield Event(at, f"Rollout of version {one['candidate']} begins, {where}", one["reason"], one["actor"], link, tone="busy")
         elif one["rollout"]:
-            what = f"Version {one['candidate']} gets {percent(one['weight'], 0)} of the users"
+            what = f"Version {one['candidate']} gets {share(one['weight'])} of the users"
             yield Event(at, what, one["reason"], one["actor"], link, tone="")
         elif before["candidate"] is not None and one["stable"] == before["candidate"]:
             told.add(rollout)
@@ -90,7 +96,7 @@ def _of_routes(place: str, served: Sequence[Json], rollouts: Sequence[Json]) -> 
             yield Event(at, what, one["reason"], "", f"/rollouts/{quote(id, safe='')}", one["state"], _ROLLOUTS[one["state"]])
 
 
-def _of_runs(runs: Sequence[Json]) -> Iterable[Event]:
+def _of_runs(runs: Sequence[Json], ends: Mapping[str, str]) -> Iterable[Event]:
     for one in runs:
         at, by = moment(one["created_at"]), one["asked_by"] or ""
         link = f"/runs/{quote(one['id'], safe='')}"
@@ -98,7 +104,7 @@ def _of_runs(runs: Sequence[Json]) -> Iterable[Event]:
             continue
         what = "Retraining begins" if by == "eyas" else "Run begins"
         yield Event(at, f"{what} ({plain(one['mode'])})", one["cause"], by, link, "", "busy")
-        ended = moment(one["stages"][-1]["ended_at"]) if one["stages"] else at
+        ended = moment(ends.get(one["id"]) or (one["stages"][-1]["ended_at"] if one["stages"] else one["created_at"]))
         if one["state"] in _RUNS and ended is not None:
             what = f"Version {one['version']} is registered" if one["state"] == "registered" else f"Run is {plain(one['state'])}"
             yield Event(

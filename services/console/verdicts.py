@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from services.console.api import Json
-from services.console.words import moment, percent, span
+from services.console.words import moment, percent, share, span
 
 ENDED = frozenset({"promoted", "rolled_back", "aborted"})
 _NAMES = {"hit_rate": "hits", "conversion": "conversions"}
@@ -18,9 +18,10 @@ def name_of(goal: str) -> str:
 def sentence(one: Json) -> str:
     """Why it is where it is, with the numbers that decided."""
     if one["kind"] == "rollback":
-        return f"{_back(one['state'])} version {one['version']}: {one['reason']}."
-    said = _BY_STATE[one["state"]](one) if one["state"] in _BY_STATE else f"Version {one['version']}: {one['reason']}"
-    return said if said.endswith(".") else f"{said}."
+        said = f"{_back(one['state'])} version {one['version']}: {one['reason']}"
+    else:
+        said = _BY_STATE[one["state"]](one) if one["state"] in _BY_STATE else f"Version {one['version']}: {one['reason']}"
+    return f"{said.rstrip('. :')}."
 
 
 def _back(state: str) -> str:
@@ -49,18 +50,18 @@ def _promoted(one: Json) -> str:
         return f"Version {version} was promoted: {one['reason']}"
     if report["reason"] != one["reason"]:
         return f"Version {version} was promoted by hand, before the evidence was in: {one['reason']}"
-    harm = percent(one["plan"]["max_harm"], 0)
+    harm = share(one["plan"]["max_harm"])
     earned = "" if report["lift"] is None else f"earned {_lift(report['lift'], one)} than {_other(one)}, and "
     return f"Version {version} {earned}surely doesn't lose more than {harm}: promoted after {_users(report['candidate']['users'])}"
 
 
 def _canary(one: Json) -> str:
-    share = percent(one["steps"][one["step"]], 0)
-    return f"Version {one['version']} answers {share} of the users beside {_other(one)}; {one['reason'] or 'nothing is known of it yet'}"
+    weight = share(one["steps"][one["step"]])
+    return f"Version {one['version']} answers {weight} of the users beside {_other(one)}; {one['reason'] or 'nothing is known of it yet'}"
 
 
 def _paused(one: Json) -> str:
-    place = f" at {percent(one['steps'][one['step']], 0)}" if one["step"] >= 0 else ""
+    place = f" at {share(one['steps'][one['step']])}" if one["step"] >= 0 else ""
     return f"Version {one['version']} waits{place} for somebody to decide: {one['reason']}"
 
 
@@ -107,7 +108,7 @@ def _unsure(report: Json, one: Json) -> list[str]:
     found = []
     last = one["step"] == len(one["steps"]) - 1
     if last and report["lower"] is not None and report["lower"] <= -one["plan"]["max_harm"]:
-        harm = percent(one["plan"]["max_harm"], 0)
+        harm = share(one["plan"]["max_harm"])
         found.append(f"certainty that it doesn't lose more than {harm}: it could still be {percent(-report['lower'])} (lower bound)")
     checks = [check for check in report["checks"] if check["name"] not in ("goal", "split") and check["verdict"] == "inconclusive"]
     return found + [f"the guardrail of {check['name'].replace('_', ' ')}: {check['reason']}" for check in checks]
@@ -132,4 +133,4 @@ def _users(count: int) -> str:
 
 
 def _at(report: Json) -> str:
-    return f"{report['weight'] * 100:g} %"
+    return share(report["weight"])

@@ -87,6 +87,16 @@ def percent(given: float | None, digits: int = 1) -> str:
     return DASH if given is None else f"{given * 100:.{digits}f} %"
 
 
+def share(given: float | None) -> str:
+    """Of what a spec says: no digit of it is lost, half a percent stays half a percent."""
+    return DASH if given is None else f"{given * 100:g} %"
+
+
+def roughly(given: float) -> str:
+    """Two digits that count: what is little isn't nothing."""
+    return f"{given * 100:.0f} %" if given == 0 or abs(given) >= 0.095 else f"{given * 100:.2g} %"
+
+
 def number(given: float | None, digits: int = 4) -> str:
     if given is None:
         return DASH
@@ -129,6 +139,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "past": past,
     "query": query,
     "percent": percent,
+    "share": share,
+    "roughly": roughly,
     "number": number,
     "size": size,
     "tone": tone,

@@ -16,6 +16,7 @@ from services.console.door import Form
 from services.console.lights import drawn, earns, light, under_way
 from services.console.page import Pages
 from services.console.render import Fault, fault, onwards, page
+from services.console.tales import ENDED
 from services.console.words import moment
 
 pages = Pages()
@@ -23,6 +24,7 @@ pages = Pages()
 WINDOWS = {"hour": "1h", "day": "1d", "week": "7d", "all": None}
 _POINTS = 60
 _LINES = 40
+_EVENTS = 200
 
 
 @pages.page("/recommenders/{name}")
@@ -42,8 +44,8 @@ async def recommender(request: Request, api: Api) -> Response:
         api.get(at("recommenders", name, "triggers")),
     )
     place = f"/recommenders/{quote(name, safe='')}"
-    lists = [found["items"] for found in (served, runs, rollouts, fired, specs)]
-    events = happened.happened(place, *lists)
+    ends = await _ends(api, runs["items"])
+    events = happened.happened(place, served["items"], runs["items"], rollouts["items"], fired["items"], specs["items"], ends)
     since, until = _shown(life, events)
     events = happened.lettered(events, since, until)
     active = under_way(runs, rollouts)
@@ -105,6 +107,14 @@ async def delete(request: Request, api: Api, form: Form) -> Response:
         return fault(request, Fault(422, "Not deleted", "What was typed isn't its name, so nothing was done."))
     await api.ask("DELETE", at("recommenders", name), {})
     return onwards("/", f"{name} is deleted.")
+
+
+async def _ends(api: Api, runs: list[Json]) -> dict[str, str]:
+    """Of runs that ended inside a stage: only their history tells when."""
+    inside = [one["id"] for one in runs if one["state"] in ("failed", "cancelled")]
+    told = await api.all(*(api.get(at("runs", id, "events"), limit=_EVENTS) for id in inside))
+    last = {id: found["items"][-1] for id, found in zip(inside, told, strict=True) if found["items"]}
+    return {id: one["at"] for id, one in last.items() if one["target"] in ENDED}
 
 
 def _at(name: str) -> str:

@@ -16,7 +16,7 @@ from services.console.door import Form
 from services.console.page import Pages
 from services.console.render import onwards, page
 from services.console.verdicts import ENDED, name_of, needs, sentence
-from services.console.words import DASH, moment, percent
+from services.console.words import DASH, moment, share
 
 pages = Pages()
 
@@ -97,7 +97,7 @@ async def _can_go_back(api: Api, one: Json) -> bool:
 def _where(one: Json) -> str:
     if one["kind"] == "rollback":
         return "back to it"
-    return f"{one['steps'][one['step']] * 100:g} %" if 0 <= one["step"] < len(one["steps"]) else DASH
+    return share(one["steps"][one["step"]]) if 0 <= one["step"] < len(one["steps"]) else DASH
 
 
 def _steps(one: Json) -> list[Json]:
@@ -154,7 +154,7 @@ def picture(looks: Json, one: Json) -> Markup:
     most = _widest(seen, looks["max_harm"])
     lines = [
         Line(
-            f"step at {percent(weight, 0)}",
+            f"step at {share(weight)}",
             [Point(_x(look["at"]), look["lift"], max(look["lower"], -most), min(look["upper"], most)) for look in these],
         )
         for weight, these in _by_step(seen)
@@ -165,8 +165,7 @@ def picture(looks: Json, one: Json) -> Markup:
         f"surely between {newest['lower']:+.1%} and {newest['upper']:+.1%}"
     )
     marks = [
-        Mark(_x(these[0]["at"]), f"{percent(weight, 0)} of the users from here on", "busy", percent(weight, 0))
-        for weight, these in _by_step(seen)
+        Mark(_x(these[0]["at"]), f"{share(weight)} of the users from here on", "busy", share(weight)) for weight, these in _by_step(seen)
     ]
     levels = [
         (0.0, "no difference: rolled back once the band is wholly below"),

@@ -67,6 +67,13 @@ def test_it_says_what_serves_since_when_and_by_whose_decision(told, visitor):
     assert re.search(r"canary version 3 gets 10 % of the users", said)
 
 
+def test_a_run_that_failed_is_told_when_it_failed(told, visitor):
+    told.add_run("r4", "failed", reason="etl: its file is gone")
+    told.runs.past = [HistoryEntry(NOW, "", "pending", "x", "owner"), HistoryEntry(minute(9), "etl", "failed", "x", "eyas")]
+    rows = re.findall(r"<tr>.*?</tr>", visitor.get(PAGE).text, re.DOTALL)
+    assert "Jan 01 00:09:00" in next(row for row in rows if "Run is failed" in row)
+
+
 def test_it_says_what_that_earns_and_how_sure_it_is(told, visitor):
     said = text_of(visitor.get(PAGE))
     assert "30.0 % between 18.1 % and 45.4 % (95 %): 40 users in 1 min" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,7 +12,7 @@ from shared.domain.analysis import Answered, Check, StepReport
 from shared.domain.gate import Verdict
 from shared.domain.looks import Looked
 from shared.domain.verdict import Judgement, Sample
-from tests.unit.api.conftest import NOW
+from tests.unit.api.conftest import NOW, document
 from tests.unit.console.conftest import Visitor
 
 pytestmark = pytest.mark.requirement("C-01")
@@ -72,6 +73,22 @@ def test_a_guardrail_that_broke_is_named(world, visitor):
 def test_one_that_never_answered_says_why(world, visitor):
     add(world, reason="version 3 can't be loaded: no such file", reports=(), looks=(), step=-1)
     assert "Version 3 was rolled back: version 3 can&#39;t be loaded: no such file." in visitor.get("/rollouts/o1").text
+
+
+def test_a_fraction_of_a_percent_is_said_as_it_was_asked_for(world, visitor):
+    asked = {"steps": ["0.5%", "2.5%"], "analysis": {"max_harm": "0.4%"}}
+    world.add_recommender()
+    record = world.add_rollout("o1", "canary", version=3, reason="not yet", step=0)
+    world.rollouts.rows["o1"] = replace(record, spec=record.spec | {"document": document(rollout=asked)})
+    text = visitor.get("/rollouts/o1").text
+    assert "Version 3 answers 0.5 % of the users" in text
+    assert "2.5 %" in text and " 0 %" not in text
+
+
+def test_a_reason_that_ends_in_a_full_stop_ends_the_sentence_once():
+    assert sentence({"kind": "rollback", "state": "promoted", "version": 2, "reason": "wrong films."}) == (
+        "Everybody went back to version 2: wrong films."
+    )
 
 
 def test_what_a_step_waits_for(world, visitor):

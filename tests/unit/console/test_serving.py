@@ -48,7 +48,7 @@ def test_replicas_and_gateways_stand_with_their_states(world, visitor, monkeypat
         "in step",
         "silent",
         "behind",
-        "version 2, 5.0 % of users",
+        "version 2, 5 % of users",
         'href="/rollouts/r1-rollout"',
     ):
         assert said in " ".join(text.split())
