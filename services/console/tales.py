@@ -124,7 +124,8 @@ def sentence(run: Json, rows: Sequence[Row], gates: Sequence[Json], took: float 
         return f"Rejected{_refused(gates)}: {reason}."
     if state == "failed":
         more = " It gave up, and waits for somebody to retry it." if run["dead_letter"] else ""
-        return f"Failed{_where(rows)}: {reason or 'no reason was given'}.{more}"
+        said = next((reason.removeprefix(f"{row.name}: ") for row in rows if row.state == "failed"), reason)
+        return f"Failed{_where(rows)}: {said or 'no reason was given'}.{more}"
     if state == "cancelled":
         return f"Cancelled{_where(rows)}: {reason or 'no reason was given'}."
     time = _time(left(run, rows), rows)

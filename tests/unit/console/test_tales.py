@@ -83,7 +83,7 @@ def test_one_that_was_rejected_says_by_how_many_gates_and_why():
 
 def test_one_that_failed_says_where_and_whether_it_gave_up():
     one = run("failed", [stage("etl", 0, 1)], reason="train: killed: raise resources.train.memory", dead_letter=True)
-    assert tell(one) == "Failed in train: train: killed: raise resources.train.memory. It gave up, and waits for somebody to retry it."
+    assert tell(one) == "Failed in train: killed: raise resources.train.memory. It gave up, and waits for somebody to retry it."
     assert (possible(one), retried_from(one)) == (["etl", "train"], "train")
     assert [row.state for row in stages(one, {}, NOW)] == ["done", "failed", "not reached", "not reached", "not reached"]
 
