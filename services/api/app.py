@@ -16,6 +16,7 @@ from services.api import (
     items,
     kpis,
     life,
+    overview,
     planning,
     problems,
     recommend,
@@ -41,6 +42,7 @@ from services.gateway import Gateway
 from shared import __version__
 
 CONTROL: tuple[Room, ...] = (
+    overview.room,
     recommenders.room,
     versions.room,
     gc.room,

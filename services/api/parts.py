@@ -11,7 +11,7 @@ from fastapi import Depends, Request
 
 from services.gateway import Gateway
 from services.monitor.earnings import Point, VersionEarning
-from services.monitor.life import Asked, Life
+from services.monitor.life import Asked, Lately, Life
 from shared.contracts.online import OnlineView
 from shared.contracts.sources import Place
 from shared.domain.drift.reading import Look
@@ -101,6 +101,8 @@ class Parts:
     """By version, the same in windows of a width that end a step apart; so many of them."""
     life: Callable[[str, Asked], Life]
     """What each version earned over a time, in stretches of it."""
+    lately: Callable[[Sequence[Recommender], int, timedelta], Mapping[str, Lately]]
+    """What serves of each, and earned in the last such time, in about so many stretches."""
     collect: Callable[[bool], Sweep]
     """Collects garbage; or, if true, only says what would go."""
     turns: Callable[[], Mapping[str, Turn]]

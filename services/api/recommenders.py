@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ from services.api.access import Caller, Room, Who
 from services.api.asking import Why, ask
 from services.api.bodies import SPEC_BODY, SpecBody
 from services.api.etags import NOT_MODIFIED, ExpectedOrNew, tagged
-from services.api.paging import Page, Pages
+from services.api.paging import Page, Pages, Paging
 from services.api.parts import Parts, With
 from services.api.places import check_places, faults_of_places
 from services.api.runs import start_run
@@ -32,6 +32,7 @@ from shared.ports import Recommender
 room = Room("recommenders")
 
 Generation = Annotated[int, Path(ge=1, le=2**31 - 1, description="Of the spec.")]
+Prefix = Annotated[str | None, Query(max_length=60, description="Of names that begin so.")]
 Run = Annotated[bool, Query(description="Start a run if the spec is new or changed.")]
 
 
@@ -100,25 +101,29 @@ def list_recommenders(
     parts: With,
     who: Who,
     pages: Pages,
-    prefix: Annotated[str | None, Query(max_length=60, description="Of names that begin so.")] = None,
+    prefix: Prefix = None,
     serving: Annotated[bool | None, Query(description="Only those that serve (true), or that don't yet (false).")] = None,
 ) -> Page[ServingRecommender]:
     """By name."""
-    routes, after = parts.routes.all(), pages.text
-    names = (
-        name
-        for name in sorted(parts.recommenders.heads())
-        if who.sees(name)
-        and (after is None or name > after)
-        and name.startswith(prefix or "")
-        and (serving is None or serving == (name in routes))
-    )
-    found = list(itertools.islice(_readable(parts, names), pages.more))
+    routes = parts.routes.all()
+    found = readable(parts, who, pages, prefix, lambda name: serving is None or serving == (name in routes))
     return pages.page(found, lambda one: one.name, lambda one: _view(one, routes.get(one.name)))
 
 
-def _readable(parts: Parts, names: Iterable[str]) -> Iterator[Recommender]:
+def readable(
+    parts: Parts, who: Caller, pages: Paging, prefix: str | None, keep: Callable[[str], bool] = lambda name: True
+) -> Sequence[Recommender]:
     """A page's specs are read, and no others; one that can't be hides no other."""
+    after = pages.text
+    names = (
+        name
+        for name in sorted(parts.recommenders.heads())
+        if who.sees(name) and (after is None or name > after) and name.startswith(prefix or "") and keep(name)
+    )
+    return list(itertools.islice(_read(parts, names), pages.more))
+
+
+def _read(parts: Parts, names: Iterable[str]) -> Iterator[Recommender]:
     for name in names:
         with suppress(NotFound, Invalid, Unreadable):
             yield parts.recommenders.get(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
@@ -17,6 +18,7 @@ from shared.domain.drift.standing import Memory
 from shared.domain.errors import Conflict, NotFound, Unavailable
 from shared.domain.retrainer import ANSWERS
 from shared.domain.triggers import RetrainerStatus
+from shared.ports import Recommender
 
 room = Room("monitoring")
 
@@ -83,7 +85,11 @@ class ReadingView(BaseModel):
         )
 
 
+DriftState = Literal["unknown", "steady", "drifting"]
+
+
 class Drift(BaseModel):
+    state: DriftState = Field(description="Whether any reading stands; unknown while there are too few likes.")
     version: int | None = Field(description="Which version's first days the newest likes are held against.")
     at: datetime | None = Field(description="The newest like of the newest look; null while there are too few.")
     psi: dict[str, float] = Field(description="Population stability index by feature, less its bias; empty while there are too few events.")
@@ -108,14 +114,20 @@ def retrain(parts: With, who: Who, name: str, why: Because = None) -> RetrainerV
 @room.get("/v1/recommenders/{name}/drift", Role.VIEWER)
 def get_drift(parts: With, name: str) -> Drift:
     """Which features have moved since the version's first days, how, since when, and how sure that is."""
-    trigger = parts.recommenders.get(name).spec.retrain.drift
+    return drift_of(parts, parts.recommenders.get(name))
+
+
+def drift_of(parts: Parts, recommender: Recommender) -> Drift:
+    name, trigger = recommender.name, recommender.spec.retrain.drift
     look, retrainer = parts.drift(name), _retrainer(parts, name)
     memory = retrainer.drift if retrainer and look and retrainer.drift.version == look.version else Memory()
     thresholds = (trigger or DriftTrigger()).thresholds()
     found = [ReadingView.of(one, thresholds, memory) for one in look.readings] if look else []
     found.sort(key=lambda one: (not one.stands, one.chance, -one.size, one.detector, one.feature))
     liked = parts.liked(name) if look is None else None
+    known: DriftState = "drifting" if any(one.stands for one in found) else "steady"
     return Drift(
+        state=known if look else "unknown",
         version=look.version if look else None,
         at=look.at if look else None,
         psi={one.feature: one.size for one in found if one.detector == "psi"},

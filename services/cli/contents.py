@@ -52,6 +52,7 @@ ENTRIES = (
     Entry("migrate", "platform:migrate", "eyas migrate"),
     Entry("apply", "recommenders:apply", "eyas apply movies.yaml", "POST /v1/recommenders"),
     Entry("recommenders", "recommenders:recommenders", "eyas recommenders --watch", "GET /v1/recommenders"),
+    Entry("overview", "overview:overview", "eyas overview --watch", "GET /v1/overview"),
     Entry("run", "runs:run", "eyas run movies --mode warm --watch", f"POST {RECOMMENDER}/runs"),
     Entry("runs", "runs:runs", "eyas runs movies --limit 5", f"GET {RECOMMENDER}/runs"),
     Entry("cancel", "runs:cancel", "eyas cancel r01m7z4vbw2yfz2a9 --reason 'wrong data'", "POST /v1/runs/{id}:cancel"),

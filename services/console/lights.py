@@ -22,9 +22,8 @@ def drawn(points: Sequence[Json], known: Sequence[Json] | None = None) -> list[J
     return [point for point in points if point["users"] >= fewest]
 
 
-def earns(life: Json, version: int | None) -> Json | None:
-    """The newest stretch of a version in which enough users answered to say something; without one, the stretch with most of them."""
-    points = points_of(life, version)
+def earns(points: Sequence[Json]) -> Json | None:
+    """The newest stretch in which enough users answered to say something; without one, the stretch with most of them."""
     telling = [point for point in points if point["users"] >= TELLING]
     return telling[-1] if telling else max(points, key=lambda point: point["users"], default=None)
 
@@ -33,22 +32,19 @@ def points_of(life: Json, version: int | None) -> list[Json]:
     return next((found["points"] for found in life["versions"] if found["version"] == version), [])
 
 
-def under_way(runs: Json, rollouts: Json) -> list[Json]:
-    """What hasn't ended, each with its page."""
+def under_way(kind: str, found: Sequence[Json]) -> list[Json]:
+    """What hasn't ended of runs, or of rollouts, each with its page."""
     return [
-        {"what": what, "at": f"/{kind}/{quote(found['id'], safe='')}", "state": found["state"], "reason": found["reason"]}
-        for kind, what, lists in (("rollouts", "Rollout", rollouts), ("runs", "Run", runs))
-        for found in lists["items"]
-        if found["state"] not in ENDED
+        {"what": kind.capitalize(), "at": f"/{kind}s/{quote(one['id'], safe='')}", "state": one["state"], "reason": one["reason"]}
+        for one in found
+        if one["state"] not in ENDED
     ]
 
 
 def light(drift: Json) -> Json:
     """What the newest look came to, in a word, and why in sentences."""
-    if drift["at"] is None:
-        said, tone = "not known yet", "plain"
-    elif any(one["stands"] for one in drift["readings"]):
-        said, tone = "drifting", "bad"
-    else:
-        said, tone = "steady", "good"
+    said, tone = _LIGHTS[drift["state"]]
     return {"said": said, "tone": tone, "why": "; ".join(drift["said"])}
+
+
+_LIGHTS = {"unknown": ("not known yet", "plain"), "steady": ("steady", "good"), "drifting": ("drifting", "bad")}

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from shared.domain.errors import Invalid
 from shared.domain.route import Route
 from shared.domain.verdict import Sample
-from shared.ports import Clock, RecommenderStore, RouteStore, Sightings
+from shared.ports import Clock, Newest, Recommender, RecommenderStore, RouteStore, Sightings
 
 MOST_STRETCHES = 200
 MOST_VERSIONS = 12
@@ -22,6 +22,8 @@ _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 
 _KEPT = 256
 _STANDS = 60.0
 """Seconds that a stretch which is over is not counted again: events that come late change it."""
+_SHARE = 100
+"""Nor for so many times what the count took: an open page takes a hundredth of a core at most."""
 _LOOK_BACK = 1000
 _BEFORE = 10
 _Z = 1.959963984540054
@@ -47,6 +49,14 @@ class Asked:
     until: datetime | None = None
     window: timedelta | None = None
     """Where `since` isn't said: so long before the end, and no longer than it has been there."""
+
+
+@dataclass(frozen=True)
+class Lately:
+    """Of the version that serves."""
+
+    newest: datetime | None
+    stretches: Sequence[Stretch]
 
 
 @dataclass(frozen=True)
@@ -78,8 +88,7 @@ class Lives:
         self._routes = routes
         self._sightings = sightings
         self._clock = clock
-        self._kept: OrderedDict[tuple[str, int, timedelta, datetime, timedelta], tuple[float, datetime, Mapping[int, Sample]]]
-        self._kept = OrderedDict()
+        self._kept: OrderedDict[tuple[str, int, timedelta, datetime, timedelta], _Counted] = OrderedDict()
 
     def of(self, name: str, asked: Asked) -> Life:
         """In about so many stretches of equal and round length. Answers whose attribution hasn't closed are left out. It ends, unless
@@ -89,16 +98,13 @@ class Lives:
         serving = self._routes.get(name)
         seen = self._sightings.newest({name: serving.stable}).get(name) if serving else None
         newest = seen.answer if seen else None
-        asked_last = self._newest_of_any(name, serving, newest)
-        last = now if asked_last is None else min(now, asked_last + attribution + timedelta(seconds=1))
-        ends = min(asked.until or last, now)
+        ends = min(asked.until or _last(self._newest_of_any(name, serving, newest), attribution, now), now)
         begins = asked.since or (known.created_at if asked.window is None else max(known.created_at, ends - asked.window))
         if begins >= ends:
             if asked.since or asked.until:
                 raise Invalid("since: expected a time before `until`, and before now")
             ends = begins + timedelta(seconds=1)
-        every = _round((ends - begins) / asked.points)
-        start = _BEGAN + (begins - _BEGAN) // every * every
+        start, every = _stepped(begins, ends, asked.points)
         numbers = self._numbers(name, begins, ends)
         chosen = sorted(sorted(numbers, key=lambda number: numbers[number])[-MOST_VERSIONS:])
         found = {number: self._stretches(name, number, start, min(ends, now - attribution), every, attribution) for number in chosen}
@@ -114,6 +120,24 @@ class Lives:
         others = {number for route in past for number in (route.stable, route.candidate)} - {None, serving.stable}
         seen = [self._sightings.newest({name: number}).get(name) for number in others if number is not None]
         return max((answer for answer in (newest, *(one.answer for one in seen if one)) if answer is not None), default=None)
+
+    def lately(self, known: Sequence[Recommender], points: int, window: timedelta) -> Mapping[str, Lately]:
+        """Of each that serves, what its version earned in the last `window` that it was asked in, or in all of its life if that is
+        shorter."""
+        now, routes = self._clock.now(), self._routes.all()
+        serving = {one.name: routes[one.name].stable for one in known if one.name in routes}
+        seen = self._sightings.newest(serving)
+        return {
+            one.name: self._lately(one, serving[one.name], seen.get(one.name), points, window, now) for one in known if one.name in serving
+        }
+
+    def _lately(self, one: Recommender, version: int, seen: Newest | None, points: int, window: timedelta, now: datetime) -> Lately:
+        if seen is None or seen.answer is None:
+            return Lately(None, ())
+        attribution = one.spec.rollout.analysis.attribution
+        ends = _last(seen.answer, attribution, now)
+        start, every = _stepped(max(one.created_at, ends - window), ends, points)
+        return Lately(seen.answer, self._stretches(one.name, version, start, min(ends, now - attribution), every, attribution))
 
     def _numbers(self, name: str, since: datetime, until: datetime) -> dict[int, datetime]:
         """The versions that were on the route in this time, and until when."""
@@ -135,18 +159,43 @@ class Lives:
         if until <= start:
             return ()
         key = (name, number, every, start, attribution)
-        kept = self._kept.get(key)
-        fresh = kept is not None and time.monotonic() - kept[0] < _STANDS and kept[1] <= until
-        counted_at, upto, known = kept if kept is not None and fresh else (time.monotonic(), start, {})
-        done = (upto - start) // every
-        latest = self._sightings.blocks(name, number, upto, until, every, attribution) if upto < until else {}
-        found = {**known, **{done + index: sample for index, sample in latest.items()}}
-        over = (until - start) // every
-        self._kept[key] = (counted_at, start + over * every, {index: one for index, one in found.items() if index < over})
+        kept, began = self._kept.get(key), time.monotonic()
+        if kept is None or began >= kept.stands or kept.until > until:
+            kept = _Counted(start, {}, 0.0)
+        if kept.until < until:
+            over = (kept.until - start) // every
+            known = {index: one for index, one in kept.samples.items() if index < over}
+            latest = self._sightings.blocks(name, number, start + over * every, until, every, attribution)
+            took = time.monotonic() - began
+            stands = kept.stands if known else began + max(_STANDS, _SHARE * took)
+            kept = _Counted(until, {**known, **{over + index: sample for index, sample in latest.items()}}, stands)
+            self._kept[key] = kept
         self._kept.move_to_end(key)
         while len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
-        return [Stretch(start + at * every, min(until, start + (at + 1) * every), one) for at, one in sorted(found.items()) if one.users]
+        return [
+            Stretch(start + at * every, min(until, start + (at + 1) * every), one) for at, one in sorted(kept.samples.items()) if one.users
+        ]
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """What was counted of a version, up to a moment; `stands` until so much of the machine's clock."""
+
+    until: datetime
+    samples: Mapping[int, Sample]
+    stands: float
+
+
+def _last(newest: datetime | None, attribution: timedelta, now: datetime) -> datetime:
+    """When the newest answer was counted."""
+    return now if newest is None else min(now, newest + attribution + timedelta(seconds=1))
+
+
+def _stepped(begins: datetime, ends: datetime, points: int) -> tuple[datetime, timedelta]:
+    """Where the first of about so many stretches begins, and how long each is."""
+    every = _round((ends - begins) / points)
+    return _BEGAN + (begins - _BEGAN) // every * every, every
 
 
 def _round(wanted: timedelta) -> timedelta:

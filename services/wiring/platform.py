@@ -31,7 +31,7 @@ from services.index.opening import OpenIndexes
 from services.monitor.activity import Sighted
 from services.monitor.earnings import Earnings
 from services.monitor.gauges import EarningsGauges
-from services.monitor.life import Asked, Life, Lives
+from services.monitor.life import Lives
 from services.monitor.routes import RouteGauges
 from services.monitor.signals import Monitor
 from services.settings import Settings
@@ -49,7 +49,7 @@ class _Watch:
     """Who tells how the recommenders fare."""
 
     earnings: Earnings
-    life: Callable[[str, Asked], Life]
+    lives: Lives
     monitor: Monitor
     exports: tuple[Callable[[], object], ...]
 
@@ -148,7 +148,8 @@ class Platform:
             liked=watch.monitor.liked,
             kpis=watch.earnings.of,
             series=watch.earnings.series,
-            life=watch.life,
+            life=watch.lives.of,
+            lately=watch.lives.lately,
             collect=lambda dry: collector.preview() if dry else collector.sweep(),
             turns=planner.turns,
             plan=planner.plan,
@@ -211,9 +212,9 @@ def _watch(state: State) -> _Watch:
     seen = (state.events, state.sightings, state.artifacts)
     monitor = Monitor(state.recommenders, state.routes, state.registry, *seen, state.clock, activity)
     gauges = EarningsGauges(state.recommenders, state.routes, earnings, state.clock, activity)
-    life = Lives(state.recommenders, state.routes, state.sightings, state.clock).of
+    lives = Lives(state.recommenders, state.routes, state.sightings, state.clock)
     routes = RouteGauges(state.routes, state.rollouts, state.clock)
-    return _Watch(earnings, life, monitor, (routes.export, monitor.export, gauges.export))
+    return _Watch(earnings, lives, monitor, (routes.export, monitor.export, gauges.export))
 
 
 def _by_one(replica: Replica | None, name: str, *steps: Callable[[], object]) -> tuple[Callable[[], object], ...]:

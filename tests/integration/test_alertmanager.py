@@ -140,6 +140,7 @@ def parts(world: World, tokens: SqlTokens) -> Parts:
         kpis=unused,
         series=unused,
         life=unused,
+        lately=unused,
         collect=unused,
         turns=unused,
         features=unused,

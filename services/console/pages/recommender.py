@@ -13,7 +13,7 @@ from services.console import happened
 from services.console.api import Api, Json, at
 from services.console.charts import Axis, Line, Point, timeline
 from services.console.door import Form
-from services.console.lights import drawn, earns, light, under_way
+from services.console.lights import drawn, earns, light, points_of, under_way
 from services.console.page import Pages
 from services.console.render import Fault, fault, onwards, page
 from services.console.tales import ENDED
@@ -48,7 +48,7 @@ async def recommender(request: Request, api: Api) -> Response:
     events = happened.happened(place, served["items"], runs["items"], rollouts["items"], fired["items"], specs["items"], ends)
     since, until = _shown(life, events)
     events = happened.lettered(events, since, until)
-    active = under_way(runs, rollouts)
+    active = under_way("rollout", rollouts["items"]) + under_way("run", runs["items"])
     return page(
         request,
         "recommender.html",
@@ -62,7 +62,7 @@ async def recommender(request: Request, api: Api) -> Response:
         picture=_picture(name, life, events, served["items"], since, until),
         rows=_rows(life, served["items"]),
         now_serving=_serving(one, served["items"]),
-        earns=earns(life, one["serving"]["stable"] if one["serving"] else None),
+        earns=earns(points_of(life, one["serving"]["stable"] if one["serving"] else None)),
         events=events[:_LINES],
         active=active,
         newest_run=runs["items"][0] if runs["items"] else None,

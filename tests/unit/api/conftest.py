@@ -20,7 +20,7 @@ from services.gateway.asides import Scores, Similar
 from services.gateway.feedback import Refusal
 from services.gateway.scoring import Told
 from services.monitor.earnings import Earning, Point, Spread, VersionEarning, check_series
-from services.monitor.life import Life
+from services.monitor.life import Lately, Life
 from shared.contracts.online import OnlineColumn, OnlineView
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest
@@ -393,7 +393,8 @@ class World:
                 2: [Point(NOW, Earning(EARNED, 0.5))] * (points - check_series(window, step, points))
             },
             life=lambda name, asked: self.life,
-            drift=lambda name: self.look,
+            lately=self.lately,
+            drift=self.drift,
             liked=lambda name: (312, 2000),
             collect=self.collect,
             turns=lambda: admit(self.runs.queued(), 1),
@@ -404,6 +405,15 @@ class World:
             place_fault=DataFiles(("/nowhere/data",)).fault,
             wake=wake,
         )
+
+    def drift(self, name):
+        if isinstance(self.look, Exception):
+            raise self.look
+        return self.look
+
+    def lately(self, known, points, window):
+        serving = {name: route.stable for name, route in self.routes.all().items()}
+        return {one.name: Lately(self.life.newest, self.life.versions.get(serving[one.name], ())) for one in known if one.name in serving}
 
     def holder(self, role, recommenders=None, **changes):
         """A client with a token of its own."""

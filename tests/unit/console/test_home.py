@@ -6,6 +6,7 @@ import html
 import re
 from datetime import timedelta
 
+from services.console.api import Api
 from services.console.lights import light
 from services.monitor.life import Life, Stretch
 from shared.contracts.spec import RecommenderSpec
@@ -78,12 +79,31 @@ def test_a_line_shows_what_the_serving_version_earned_last(world, visitor):
 
 
 def test_the_light_says_what_is_known_of_drift_and_why():
-    def seen(at, *stands):
-        return {"at": at, "readings": [{"stands": one} for one in stands], "said": ["because", "of this"]}
+    assert light({"state": "unknown", "said": ["because"]})["said"] == "not known yet"
+    assert light({"state": "steady", "said": ["because"]})["said"] == "steady"
+    assert light({"state": "drifting", "said": ["because", "of this"]}) == {"said": "drifting", "tone": "bad", "why": "because; of this"}
 
-    assert light(seen(None))["said"] == "not known yet"
-    assert light(seen("2026-01-01T00:00:00Z", False))["said"] == "steady"
-    assert light(seen("2026-01-01T00:00:00Z", False, True)) == {"said": "drifting", "tone": "bad", "why": "because; of this"}
+
+def test_what_is_under_way_is_a_link_each(world, visitor):
+    world.add_recommender()
+    world.add_run(state="train")
+    world.add_run("r2", state="failed")
+    text = visitor.get("/").text
+    assert 'href="/runs/r1"' in text and 'href="/runs/r2"' not in text
+
+
+def test_one_page_is_one_question(world, visitor, monkeypatch):
+    asked, ask = [], Api.ask
+
+    async def counted(self, method, path, *more, **words):
+        asked.append(path)
+        return await ask(self, method, path, *more, **words)
+
+    monkeypatch.setattr(Api, "ask", counted)
+    for number in range(15):
+        world.recommenders.put(RecommenderSpec.model_validate(document(name=f"films-{number:02d}")), NOW, "ada")
+    visitor.get("/")
+    assert asked.count("/v1/overview") == 1 and len(asked) <= 3
 
 
 def test_one_users_luck_is_no_hit_rate(world, visitor):

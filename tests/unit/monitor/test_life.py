@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from services.monitor import life as module
-from services.monitor.life import Asked, Lives, bounds
+from services.monitor.life import Asked, Lately, Lives, bounds
 from shared.contracts.events import Impression, Interaction
 from shared.domain.errors import Invalid
 from tests.unit.monitor.conftest import ATTRIBUTION, NAME, NOW, World
@@ -123,6 +124,42 @@ def test_of_one_that_nobody_asks_any_more_the_time_of_its_life_is_told(world: Wo
     assert sum(one.sample.users for one in found.versions[1]) == 10
     assert lives.of(NAME, Asked(10, window=timedelta(minutes=35))).since == NOW + timedelta(minutes=15)
     assert lives.of(NAME, Asked(10, window=timedelta(days=9))).since == NOW, "it wasn't there before"
+
+
+def test_of_many_what_serves_is_told_as_it_is_told_of_one(world: World, lives: Lives) -> None:
+    world.clock.pass_by(minutes=20)
+    answered(world, 1, range(10), 4)
+    world.serve(world.version())
+    world.clock.pass_by(minutes=20)
+    answered(world, 2, range(20), 5)
+    world.clock.pass_by(days=1)
+    known, week = [world.recommenders.get(NAME)], timedelta(days=7)
+    (told,) = lives.lately(known, 24, week).values()
+    alone = lives.of(NAME, Asked(24, window=week))
+    assert (told.newest, list(told.stretches)) == (alone.newest, list(alone.versions[2]))
+    assert sum(one.sample.users for one in told.stretches) == 20
+
+
+def test_what_serves_and_was_never_asked_has_earned_nothing(world: World, lives: Lives) -> None:
+    assert lives.lately([world.recommenders.get(NAME)], 24, timedelta(days=7)) == {NAME: Lately(None, ())}
+
+
+def test_what_was_counted_stands_the_longer_the_more_it_took(world: World, lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks, counts, blocks = [0.0], [], world.sightings.blocks
+
+    def slow(*asked: Any) -> Any:
+        counts.append(asked)
+        ticks[0] += 3.0
+        return blocks(*asked)
+
+    monkeypatch.setattr(module.time, "monotonic", lambda: ticks[0])
+    monkeypatch.setattr(world.sightings, "blocks", slow)
+    answered(world, 1, range(10), 4)
+    world.clock.pass_by(hours=2)
+    for at, times in ((0, 1), (100, 1), (299, 1), (301, 2)):
+        ticks[0] = max(ticks[0], float(at))
+        assert sum(one.sample.users for one in lives.of(NAME, Asked(10)).versions[1]) == 10
+        assert len(counts) == times
 
 
 def test_a_time_that_ends_before_it_begins_is_refused(world: World, lives: Lives) -> None:
