@@ -209,10 +209,7 @@ class Collector:
 
     def _read(self) -> _Known:
         active = {one.id: one for one in self._runs.list(active=True, limit=_ALL)}
-        versions = self._registry.everything()
-        names = sorted({one.recommender for one in versions})
-        collected = {name: self._registry.collected(name) for name in names}
-        return _Known(versions, collected, active, self._leftovers.reusable())
+        return _Known(self._registry.everything(), self._registry.all_collected(), active, self._leftovers.reusable())
 
     def _versions(self, known: _Known, now: datetime) -> dict[str, tuple[int, ...]]:
         of: dict[str, list[Version]] = {}
@@ -220,10 +217,12 @@ class Collector:
             of.setdefault(one.recommender, []).append(one)
         closed = self._routes.closed()
         deleted = replace(self._wish, versions=0, served=timedelta(0))
-        return {
-            name: versions_to_go(self._facts(name, versions, known), deleted if name in closed else self._wish, now)
-            for name, versions in of.items()
-        }
+        going = {}
+        for name, versions in of.items():
+            wish = deleted if name in closed else self._wish
+            if versions_to_go([VersionFacts(one.number, one.created_at) for one in versions], wish, now):  # if nobody needed any
+                going[name] = versions_to_go(self._facts(name, versions, known), wish, now)
+        return going
 
     def _facts(self, name: str, versions: Sequence[Version], known: _Known) -> list[VersionFacts]:
         holders: dict[int, list[str]] = {}

@@ -69,14 +69,15 @@ class Monitor:
         rule = spec.retrain.kpi
         kpi = self._hits.newest(served, rule, spec.rollout.analysis.attribution, self._clock.now()) if rule else None
         snapshot, events = self._arrived(recommender, spec, served.version)
-        return Signals(self.drift(recommender), kpi, snapshot, events)
+        return Signals(self._look(served, spec), kpi, snapshot, events)
 
     def drift(self, recommender: str) -> Look | None:
         """The newest look; None while there are too few likes for two separate samples."""
         served = self._served(recommender)
-        if served is None:
-            return None
-        return self._drift.newest(served, self._recommenders.get(recommender).spec.retrain.drift or DriftTrigger())
+        return None if served is None else self._look(served, self._recommenders.get(recommender).spec)
+
+    def _look(self, served: Served, spec: RecommenderSpec) -> Look | None:
+        return self._drift.newest(served, spec.retrain.drift or DriftTrigger())
 
     def liked(self, recommender: str) -> tuple[int, int] | None:
         """How many likes have come since the version serves, and how many two windows take; None where that isn't worth counting."""

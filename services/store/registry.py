@@ -107,6 +107,14 @@ class SqlRegistry:
         with self._reads.connect() as connection:
             return {row.number: row.at for row in connection.execute(query.order_by(collected_versions.c.number))}
 
+    def all_collected(self) -> Mapping[str, Mapping[int, datetime]]:
+        found: dict[str, dict[int, datetime]] = {}
+        query = select(collected_versions).order_by(collected_versions.c.recommender, collected_versions.c.number)
+        with self._reads.connect() as connection:
+            for row in connection.execute(query):
+                found.setdefault(row.recommender, {})[row.number] = row.at
+        return found
+
     def _sound(self, row: Row[Any]) -> Version | None:
         """None where the row was tampered with, which is said once."""
         try:

@@ -106,6 +106,9 @@ class Registry(Protocol):
     def collected(self, recommender: str) -> Mapping[int, datetime]:
         """The versions whose files were given up, and when."""
 
+    def all_collected(self) -> Mapping[str, Mapping[int, datetime]]:
+        """The same of every recommender that has such versions."""
+
 
 @dataclass(frozen=True)
 class RouteEntry:

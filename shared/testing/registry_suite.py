@@ -100,10 +100,11 @@ class RegistrySuite:
     @pytest.mark.requirement("G-11")
     def test_a_version_whose_files_were_given_up_stays_and_takes_no_tag(self, registry: Registry) -> None:
         made = registry.register(version())
-        assert registry.collected("films") == {}
+        assert registry.collected("films") == registry.all_collected() == {}
         assert registry.collect("films", 1, NOW)
         assert registry.collect("films", 1, NOW + SECOND)
         assert registry.collected("films") == {1: NOW}
+        assert registry.all_collected() == {"films": {1: NOW}}
         assert registry.get("films", 1) == made
         with pytest.raises(Conflict, match="collected"):
             registry.tag("films", 1, "champion", NOW, "ada")

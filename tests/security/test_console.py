@@ -111,7 +111,7 @@ def test_what_the_platform_tells_is_shown_as_text_by_every_page(someone, api, si
         someone.visit(filled(path), api.places)
     sys.stdout.write(f"{what}: {someone.looks} pages, {len(api.places)} places in what they asked for, {len(someone.seen)} of them shown\n")
     if what == "markup":
-        assert {"whoami", "list_recommenders.items[].name"} <= someone.seen
+        assert {"whoami", "get_overview.items[].name"} <= someone.seen
         assert {"list_tokens.items[].name", "list_audit.items[].actor", "list_audit.items[].detail"} <= someone.seen
         assert {"get_serving.routes.key", "get_serving.gateways[].name", "get_serving.server.replicas[].fault"} <= someone.seen
 

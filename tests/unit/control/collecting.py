@@ -76,6 +76,9 @@ class Rows:
     def collected(self, recommender: str) -> Mapping[int, datetime]:
         return dict(self.marks)
 
+    def all_collected(self) -> Mapping[str, Mapping[int, datetime]]:
+        return {name: dict(self.marks) for name in {one.recommender for one in self.versions}}
+
     def tags(self, recommender: str) -> Mapping[str, int]:
         return dict(self.tagged)
 
