@@ -155,7 +155,7 @@ class Lives:
     def _stretches(
         self, name: str, number: int, start: datetime, until: datetime, every: timedelta, attribution: timedelta
     ) -> Sequence[Stretch]:
-        """What is over is counted once a minute, and what is still under way each time."""
+        """What is over is counted once a minute at most, and what is still under way whenever there is more of it."""
         if until <= start:
             return ()
         key = (name, number, every, start, attribution)
