@@ -1,7 +1,8 @@
-"""How a run begins, and a rollout that goes back: the rows that the API and the retrainer make."""
+"""How a run begins, and a rollout that somebody asks for: the rows that the API and the retrainer make."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,7 +17,7 @@ from shared.domain.machine import Request
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import MACHINE, STAGES, RunStatus, StageDone
 from shared.domain.warmth import Mode
-from shared.ports import Recommender, Record
+from shared.ports import Recommender, Record, Version
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,13 @@ def rollout_id(run: str) -> str:
     return f"{run}-rollout"
 
 
+def asked_rollout(recommender: Recommender, version: int, id: str, asked: Request, now: datetime) -> Record[RolloutStatus]:
+    """Of a version that was registered before, by the spec as it stands: from there on like one that a run starts."""
+    spec = {"version": version, "document": recommender.spec.document(), "start": encode(Request, asked)}
+    status = RolloutStatus(reason=asked.said())
+    return Record(id=id, recommender=recommender.name, spec=spec, status=status, created_at=now, due_at=now)
+
+
 def back_rollout(recommender: Recommender, version: int, id: str, asked: Request, now: datetime) -> Record[RolloutStatus]:
     """Loads a version that isn't loaded any more, and sends everybody to it: no shadow, no canary."""
     spec = {"version": version, "document": recommender.spec.document(), "back": encode(Request, asked)}
@@ -126,3 +134,14 @@ def goes_back(record: Record[RolloutStatus]) -> Request | None:
     """Who asked for a rollout that goes back; None of any other."""
     asked = record.spec.get("back")
     return None if asked is None else decode(Request, asked)
+
+
+def asked_for(record: Record[RolloutStatus]) -> Request | None:
+    """Who asked for a rollout, to go forward or back; None of one that a run started."""
+    asked = record.spec.get("start")
+    return goes_back(record) if asked is None else decode(Request, asked)
+
+
+def proven(version: Version) -> bool:
+    """It was held against its training on a real server."""
+    return math.isfinite(version.metrics.get("parity", math.nan))

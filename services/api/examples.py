@@ -133,6 +133,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             ],
         }
     },
+    "start_rollout": {"body": {"version": 2, "reason": "it was the network"}},
     "steer_rollout": {"body": _WHY},
     "retrain": {"body": {"reason": "a new catalogue"}},
     "get_kpis": {"answer": {"window": "1h", "versions": [_EARNED]}},
@@ -283,6 +284,18 @@ EXAMPLES["get_features"] = {
 EXAMPLES["materialise_features"] = {"answer": {"views": 2}}
 
 _SAID: dict[str, Any] = json.loads((Path(__file__).parent / "answers.json").read_text(encoding="utf-8"))
+_STARTED = {
+    "id": "o01m7z9x3k0qd5rwen",
+    "version": 2,
+    "state": "pending",
+    "reason": "start by owner: it was the network",
+    "since": None,
+    "created_at": "2026-11-21T15:02:11.730415Z",
+    "asked_by": "owner",
+    "cause": "it was the network",
+    "answers_to": ["abort"],
+}
+_SAID["start_rollout"] = _SAID["get_rollout"] | _STARTED
 _LISTS = {
     "list_recommenders": "get_recommender",
     "list_versions": "get_version",

@@ -12,7 +12,7 @@ from shared.domain.looks import MOST
 from shared.domain.rollout import ANSWERS, RolloutStatus, deadline, refusal
 from shared.domain.steps import RolloutPlan
 from shared.domain.verdict import Sample
-from shared.launch import goes_back
+from shared.launch import asked_for, goes_back
 from shared.ports import Record
 
 VERBS = ("pause", "resume", "skip", "promote", "abort")
@@ -182,6 +182,10 @@ class RolloutView(BaseModel):
     since: datetime | None
     looked_at: datetime | None = Field(description="When the data of this step was last looked at; null before the first look.")
     created_at: datetime
+    asked_by: str | None = Field(
+        description="Who started it, or asked to go back; null where a run did when it had registered the version."
+    )
+    cause: str = Field(description="The reason that they gave; empty without one.")
     asked: str | None = Field(description="What was asked of it and isn't answered yet.")
     shadow: ShadowView | None = Field(description="What the shadow has shown; null without one, and before it was first looked at.")
     reports: list[ReportView]
@@ -193,6 +197,7 @@ class RolloutView(BaseModel):
     @classmethod
     def of(cls, record: Record[RolloutStatus], plan: RolloutPlan) -> RolloutView:
         status, version = record.status, int(record.spec["version"])
+        started = asked_for(record)
         verbs = [verb for verb in VERBS if verb in ANSWERS.get(status.state, ()) and refusal(verb, version, status, plan) is None]
         return cls(
             id=record.id,
@@ -206,6 +211,8 @@ class RolloutView(BaseModel):
             since=status.since,
             looked_at=status.looked_at,
             created_at=record.created_at,
+            asked_by=started.actor if started else None,
+            cause=started.reason if started else "",
             asked=record.asked.verb if record.asked else None,
             shadow=ShadowView.of(status.shadow) if status.shadow else None,
             reports=[ReportView.of(one) for one in status.reports],

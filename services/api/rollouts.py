@@ -1,16 +1,19 @@
-"""Rollouts: looked at and steered."""
+"""Rollouts: looked at, started by hand, and steered."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Literal
 
-from fastapi import Query, Request, Response
+from fastapi import Query, Response
+from fastapi import Request as HttpRequest
+from pydantic import Field
 
-from services.api.access import Room, Who
-from services.api.asking import Because, ask
+from services.api.access import Caller, Room, Who
+from services.api.asking import Because, Why, ask
 from services.api.etags import NOT_MODIFIED, Expected, tagged
 from services.api.paging import Page, Pages
-from services.api.parts import With
+from services.api.parts import Parts, With
 from services.api.rollout_views import LooksView, RolloutView
 from services.api.views import EventView
 from shared.contracts.plans import rollout_plan
@@ -18,14 +21,70 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
 from shared.domain.access import Role
 from shared.domain.errors import Conflict, Malformed, NotFound
-from shared.domain.rollout import ANSWERS, RolloutStatus, refusal
+from shared.domain.machine import Request
+from shared.domain.rollout import ANSWERS, RolloutStatus, refusal, unproven
 from shared.domain.steps import RolloutPlan
+from shared.launch import asked_rollout, proven
 from shared.ports import Record
 
 room = Room("rollouts")
 
 State = Literal["pending", "loading", "shadow", "canary", "paused", "promoted", "rolled_back", "aborted"]
 Verb = Literal["pause", "resume", "skip", "promote", "abort"]
+
+
+class StartRollout(Why):
+    version: int = Field(ge=1, le=2**31 - 1, description="Its number: a registered version whose files are still there.")
+
+
+@room.create("/v1/recommenders/{name}/rollouts", Role.OPERATOR, status_code=201)
+def start_rollout(parts: With, who: Who, name: str, wish: StartRollout) -> RolloutView:
+    """A registered version on its way to the users, once more: by the `rollout` of the spec as it stands, like one that a run starts.
+
+    It waits until the rollouts before it have ended. Where nothing serves yet, everybody gets the version as soon as it answers.
+    """
+    who.says(wish.reason)
+    one = parts.recommenders.get(name)
+    now = parts.clock.now()
+    id = who.fresh_id("o", now)
+    begun = _begun_before(parts, who, id)
+    if begun is None:
+        _check_start(parts, name, wish.version)
+        begun = parts.rollouts.create(asked_rollout(one, wish.version, id, Request("start", who.name, wish.reason), now), who.name)
+        parts.wake()
+    return _view(begun)
+
+
+def _begun_before(parts: Parts, who: Caller, id: str) -> Record[RolloutStatus] | None:
+    """By the process that died before it could say so."""
+    if who.once is None or not who.once.again:
+        return None
+    with suppress(NotFound):
+        return parts.rollouts.get(id)
+    return None
+
+
+def _check_start(parts: Parts, name: str, number: int) -> None:
+    try:
+        version = parts.registry.get(name, number)
+    except NotFound as error:
+        raise NotFound(f"{error}: only what a run has registered can be rolled out") from None
+    gone = parts.registry.collected(name)
+    if number in gone:
+        raise Conflict(
+            f"version {number} of '{name}' was collected on {gone[number]:%Y-%m-%d}: its files are gone; choose another, or start a run"
+        )
+    route = parts.routes.get(name)
+    if route is not None and route.stable == number:
+        raise Conflict(f"version {number} of '{name}' is the stable version already, so there is nothing to roll out; choose another")
+    active = parts.rollouts.list(name, active=True)
+    for found in active:
+        if int(found.spec["version"]) == number:
+            able = ", ".join(sorted(ANSWERS[found.status.state]))
+            said = f"rollout {found.id} of version {number} is {found.status.state} already"
+            raise Conflict(f"{said}: wait until it has ended, or steer that one ({able})")
+    if route is None and not active and not proven(version):
+        raise Conflict(f"recommender '{name}' serves nothing yet, and {unproven(number)}")
 
 
 @room.get("/v1/recommenders/{name}/rollouts", Role.VIEWER)
@@ -42,7 +101,7 @@ def list_rollouts(
 
 
 @room.get("/v1/rollouts/{id}", Role.VIEWER, response_model=RolloutView, responses=NOT_MODIFIED)
-def get_rollout(parts: With, who: Who, id: str, request: Request, response: Response) -> RolloutView | Response:
+def get_rollout(parts: With, who: Who, id: str, request: HttpRequest, response: Response) -> RolloutView | Response:
     """Where it stands, and what was measured."""
     record = who.row("rollout", parts.rollouts, id)
     return tagged(request, response, record.revision, _view(record))

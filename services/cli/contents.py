@@ -110,6 +110,7 @@ ENTRIES = (
     Entry("tokens", "access:app"),
 )
 INNER = {
+    "rollout start": ("eyas rollout start movies 7 --reason 'it was the network'", f"POST {RECOMMENDER}/rollouts"),
     "rollout status": ("eyas rollout status movies --watch", "GET /v1/rollouts/{id}"),
     **{f"rollout {verb}": (f"eyas rollout {verb} movies", "POST /v1/rollouts/{id}:{verb}") for verb in ("pause", "resume", "skip")},
     "rollout promote": ("eyas rollout promote movies --reason 'enough seen'", "POST /v1/rollouts/{id}:{verb}"),

@@ -1,4 +1,4 @@
-"""`rollout`: where a new version stands on its way to the users, and how a person steers it."""
+"""`rollout`: where a version stands on its way to the users, how a person starts that way once more, and steers it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 from services.cli import completing, paths, watching
 from services.cli.exits import Exit
 from services.cli.faults import Guarded, Refused
+from services.cli.registry import Version
 from services.cli.session import Name, Reason, client
 from services.cli.shown import AsJson, say, show, show_table
 from shared.domain.steps import percent
@@ -32,6 +33,23 @@ Which = Annotated[
         show_default=False,
     ),
 ]
+
+
+@app.command()
+def start(ctx: typer.Context, name: Name, version: Version, reason: Reason = "", as_json: AsJson = False) -> None:
+    """Roll a registered version out once more, by the spec as it stands."""
+    http = client(ctx)
+    path = paths.recommender(name, "/rollouts")
+    found = http.post(path, {"version": version, "reason": reason})
+    show(found, as_json, lambda _: _draw_start(found, http.get(path, limit=1, state=_UNDER_WAY)["items"]))
+
+
+def _draw_start(found: Any, under_way: list[Any]) -> None:
+    name, id = found["recommender"], found["id"]
+    say(f"{id}: version {found['version']} of {name} is {found['state'].replace('_', ' ')}: eyas rollout status {name} --id {id} --watch")
+    for one in under_way:
+        if one["id"] != id:
+            say(f"it waits until rollout {one['id']} of version {one['version']} has ended, which is {one['state']}")
 
 
 @app.command()

@@ -58,6 +58,7 @@ def happened(
 
 def _of_routes(place: str, served: Sequence[Json], rollouts: Sequence[Json]) -> Iterable[Event]:
     ended = {one["id"]: one for one in rollouts if one["state"] in _ROLLOUTS}
+    by_hand = {one["id"]: one for one in rollouts if one["asked_by"] is not None}
     told = set()
     for one, before in zip_longest(served, served[1:]):
         at = moment(one["since"])
@@ -73,7 +74,9 @@ def _of_routes(place: str, served: Sequence[Json], rollouts: Sequence[Json]) -> 
                 )
         elif one["rollout"] and one["rollout"] != before["rollout"]:
             where = "in shadow" if one["shadow"] else f"at {share(one['weight'])}"
-            yield Event(at, f"Rollout of version {one['candidate']} begins, {where}", one["reason"], one["actor"], link, tone="busy")
+            begun = by_hand.get(one["rollout"], {"asked_by": one["actor"], "cause": ""})
+            why = "; ".join(said for said in (begun["cause"], one["reason"]) if said)
+            yield Event(at, f"Rollout of version {one['candidate']} begins, {where}", why, begun["asked_by"], link, tone="busy")
         elif one["rollout"]:
             what = f"Version {one['candidate']} gets {share(one['weight'])} of the users"
             yield Event(at, what, one["reason"], one["actor"], link, tone="")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,7 +19,7 @@ from shared.domain.route import Route
 from shared.domain.steps import RolloutPlan
 from shared.domain.traffic import Traffic
 from shared.domain.verdict import Sample
-from shared.launch import goes_back
+from shared.launch import goes_back, proven
 from shared.ports import Clock, KpiSource, Mirrors, ModelServer, Record, Registry, RolloutStore, RouteStore
 from shared.telemetry import metrics
 
@@ -110,7 +109,7 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         return None if oldest == record.id else oldest
 
     def _is_proven(self, recommender: str, version: int) -> bool:
-        return math.isfinite(self._registry.get(recommender, version).metrics.get("parity", math.nan))
+        return proven(self._registry.get(recommender, version))
 
     def _at_a_step(self, record: Record[RolloutStatus], seen: RolloutObservation, route: Route) -> RolloutObservation:
         """Gateways are asked until the step has begun, the data only when a look at it is due."""

@@ -144,7 +144,7 @@ class _Case:
         return self.status.since is not None and self.now - self.status.since > self.plan.progress
 
     def unproven(self) -> str:
-        return f"version {self.version} was never held against its training on a real server: start a run anew"
+        return unproven(self.version)
 
     def route(self, number: int, actor: str, reason: str) -> SetRoute:
         """Of a step; of the shadow where there is no step yet."""
@@ -221,6 +221,11 @@ def refusal(verb: str, version: int, status: RolloutStatus, plan: RolloutPlan) -
     if status.step == len(plan.steps) - 1:
         return f"this is the last step; promote sends all users to version {version}, abort sends them back"
     return None
+
+
+def unproven(version: int) -> str:
+    """Why it can't be the first one to serve, and what to do instead."""
+    return f"version {version} was never held against its training on a real server: start a run anew"
 
 
 def _asked(case: _Case, request: Request) -> RolloutDecision:

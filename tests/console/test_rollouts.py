@@ -176,7 +176,8 @@ def test_a_rollout_is_steered_by_each_of_its_buttons(visitor, pace):
     assert page.locator("#deeds .deed").count() == 0
 
 
-def test_a_rollout_is_aborted(visitor, pace):
+@pytest.mark.requirement("C-05")
+def test_a_rollout_is_aborted_and_its_version_is_rolled_out_again_from_its_own_page(visitor, pace):
     rollout = canary(pace, 5, "20%")
     someone = visitor()
     someone.go(f"/rollouts/{rollout}")
@@ -184,6 +185,24 @@ def test_a_rollout_is_aborted(visitor, pace):
     until("it is aborted", lambda: "aborted" in someone.page.locator("#state").inner_text())
     until("the history says so", lambda: "no longer wanted" in someone.page.locator("#decisions").inner_text())
     assert someone.page.locator("#deeds .deed").count() == 0
+
+    page = someone.page
+    someone.go("/recommenders/pace/versions/5")
+    page.get_by_text("Roll it out…", exact=True).click()
+    assert someone.hurdles() == []
+    page.locator("#roll-out").get_by_label("Why").fill("it is wanted after all")
+    page.get_by_role("button", name="Start the rollout", exact=True).click()
+    assert "Version 5 is on its way" in page.get_by_role("status").filter(has_text="on its way").inner_text()
+    again = page.url.rsplit("/", 1)[1]
+    pace.wait_for_rollout(again, "canary")
+    one = pace.get(f"/v1/rollouts/{again}")
+    assert (one["version"], one["asked_by"], one["cause"], again != rollout) == (5, "owner", "it is wanted after all", True)
+    until("the open page shows its canary", lambda: "Version 5 answers 20 % of the users" in page.locator("#why").inner_text())
+    assert "start by owner: it is wanted after all" in page.locator("#decisions").inner_text()
+    someone.go("/recommenders/pace/versions/5")
+    assert page.locator("#roll-out").count() == 0
+    pace.post(f"/v1/rollouts/{again}:abort")
+    until("the open page offers it again", lambda: page.locator("#roll-out").count() == 1)
 
 
 def test_rollouts_can_be_read_without_scripts(visitor, pace):

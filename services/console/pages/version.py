@@ -18,6 +18,7 @@ from shared.domain.naming import check_tag
 pages = Pages()
 
 _LOOKED = 50
+_UNDER_WAY = ("pending", "loading", "shadow", "canary", "paused")
 _SERVED = {
     "latency_p50": "median latency, ms",
     "latency_p99": "latency of 99 % of the answers, ms",
@@ -33,13 +34,16 @@ _SERVED = {
 async def version(request: Request, api: Api) -> Response:
     name, number = request.path_params["name"], request.path_params["version"]
     found = await api.get(at("recommenders", name, "versions", number))
-    run, card, rollouts, served = await api.all(
+    run, card, rollouts, served, known, active = await api.all(
         api.maybe(at("runs", found["run"])),
         api.maybe(at("recommenders", name, "versions", found["version"], "card")),
         api.get(at("recommenders", name, "rollouts"), limit=_LOOKED),
         api.get(at("recommenders", name, "history"), limit=_LOOKED),
+        api.get(at("recommenders", name)),
+        api.get(at("recommenders", name, "rollouts"), state=_UNDER_WAY),
     )
     metrics = _metrics(card, found)
+    ahead = sorted(active["items"], key=lambda one: (one["created_at"], one["id"]))
     return page(
         request,
         "version.html",
@@ -57,8 +61,28 @@ async def version(request: Request, api: Api) -> Response:
         measured=[(_SERVED.get(what, what), value) for what, value in sorted(card["serving"].items())] if card else [],
         files=sorted((file, said["size"], said["sha256"]) for file, said in found["files"].items()),
         rollouts=[one for one in rollouts["items"] if one["version"] == found["version"]],
+        rolls_out=_may_roll_out(found, known["serving"], ahead),
+        serves_nothing=known["serving"] is None,
+        ahead=ahead,
         served=[one for one in served["items"] if found["version"] in (one["stable"], one["candidate"])],
     )
+
+
+def _may_roll_out(one: Json, serving: Json | None, ahead: list[Json]) -> bool:
+    """What the API would refuse isn't offered."""
+    known = one["collected_at"] is None and all(rollout["version"] != one["version"] for rollout in ahead)
+    if serving is None:
+        return known and (bool(ahead) or one["metrics"].get("parity") is not None)
+    return known and bool(serving["stable"] != one["version"])
+
+
+@pages.action("/recommenders/{name}/versions/{version}/rollout")
+async def roll_out(request: Request, api: Api, form: Form) -> Response:
+    name, number = request.path_params["name"], request.path_params["version"]
+    if not (number.isascii() and number.isdecimal() and len(number) <= 10):
+        return fault(request, Fault(422, "Not valid", "Say the version's number."))
+    made = await api.post(at("recommenders", name, "rollouts"), {"version": int(number), "reason": form["reason"]}, form["once"])
+    return onwards(f"/rollouts/{quote(made['id'], safe='')}", f"Version {number} is on its way.")
 
 
 @pages.action("/recommenders/{name}/versions/{version}/tag")

@@ -44,6 +44,7 @@ BODIES = {
     ("PUT", "/v1/features/{name}/{view}"): {"rows": [{"key": 17, "values": {"age": 34}}]},
     ("POST", "/v1/tokens"): {"name": "new", "role": "client", "recommenders": ["m"]},
     ("POST", "/v1/runs/{id}:prioritise"): {"priority": 1},
+    ("POST", "/v1/recommenders/{name}/rollouts"): {"version": 1},
     ("POST", "/v1/alerts"): {
         "version": "4",
         "alerts": [

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from services.cli.exits import Exit
+
 RUN = {
     "id": "r1",
     "recommender": "m",
@@ -158,6 +160,37 @@ def test_a_rollout_that_waits_does_not_hide_the_one_that_has_users(platform, eya
     platform.says("POST /v1/rollouts/r1-rollout:abort", ROLLOUT, status=202)
     assert eyas("rollout", "abort", "m").stdout == "r1-rollout: abort asked for\n"
     assert eyas("rollout", "status", "m").stdout.startswith("r1-rollout: version 2 is canary")
+
+
+@pytest.mark.requirement("C-05")
+def test_a_rollout_is_started_by_hand(platform, eyas):
+    made = {**ROLLOUT, "id": "o1", "version": 7, "state": "pending"}
+    platform.says("POST /v1/recommenders/m/rollouts", made, status=201)
+    platform.says("GET /v1/recommenders/m/rollouts", {"items": [], "next": None})
+    result = eyas("rollout", "start", "m", "7", "--reason", "it was the network")
+    assert json.loads(platform.asked[0].content) == {"version": 7, "reason": "it was the network"}
+    assert (result.exit_code, result.stdout) == (0, "o1: version 7 of m is pending: eyas rollout status m --id o1 --watch\n")
+    asked = len(platform.asked)
+    assert json.loads(eyas("rollout", "start", "m", "7", "--json").stdout) == made
+    assert len(platform.asked) == asked + 1, "for its JSON nothing else is asked"
+
+
+@pytest.mark.requirement("C-05")
+def test_a_rollout_that_is_started_says_behind_which_one_it_waits(platform, eyas):
+    platform.says("POST /v1/recommenders/m/rollouts", {**ROLLOUT, "id": "o1", "version": 7, "state": "pending"}, status=201)
+    platform.says("GET /v1/recommenders/m/rollouts", {"items": [{**ROLLOUT, "state": "paused"}], "next": None})
+    assert "it waits until rollout r1-rollout of version 2 has ended, which is paused" in eyas("rollout", "start", "m", "7").stdout
+
+
+@pytest.mark.requirement("C-05")
+def test_a_rollout_that_cannot_be_started_says_why(platform, eyas):
+    said = "rollout r1-rollout of version 2 is canary already: wait until it has ended, or steer that one (abort, pause)"
+    platform.refuses("POST /v1/recommenders/m/rollouts", 409, "conflict", said)
+    result = eyas("rollout", "start", "m", "2")
+    assert (result.exit_code, result.stdout) == (Exit.WRONG, "")
+    assert said in result.stderr
+    for wrong in ("0", "-1", "serving"):
+        assert eyas("rollout", "start", "m", wrong).exit_code == 2
 
 
 def test_a_rollout_of_another_recommender_is_not_touched(platform, eyas):

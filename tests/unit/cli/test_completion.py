@@ -73,6 +73,9 @@ def offered(command, url, line, **more):
         ("eyas logs r01", ["r01a", "r01b"]),
         ("eyas card movies ", ["12", "serving", "champion", "11"]),
         ("eyas rollback movies --to ", ["12", "11"]),
+        ("eyas rollout st", ["start", "status"]),
+        ("eyas rollout start mo", ["movies"]),
+        ("eyas rollout start movies ", ["12", "11"]),
         ("eyas retry r01a --from e", ["etl", "evaluate", "export"]),
         ("eyas run movies --mode w", ["warm"]),
     ],
@@ -105,7 +108,7 @@ def test_tab_in_a_real_interactive_bash_completes_the_line(command, served):
         seen.until("ready> ")
         seen.types('eval "$(eyas completion bash)"; echo sour""ced\n')
         seen.until("sourced")
-        seen.types("eyas rollout sta\t")
+        seen.types("eyas rollout stat\t")
         seen.until("rollout status ")
         seen.types("mov\t")
         seen.until("movies ")
@@ -146,7 +149,7 @@ def test_tab_in_a_real_zsh_completes_the_line(command, served):
     with terminal(served.url, command=(there("zsh"), "-f", "-i"), columns=200, **env) as seen:
         seen.types('autoload -Uz compinit; compinit -u -D; eval "$(eyas completion zsh)"; echo sour""ced\n')
         seen.until("sourced")
-        seen.types("eyas rollout sta\t")
+        seen.types("eyas rollout stat\t")
         seen.until("rollout status ")
         seen.types("mov\t")
         seen.until("movies ")

@@ -136,6 +136,7 @@ NAMED = [
     ["features", "get", "m", "*", "1"],
     ["features", "put", "*", "user", "/dev/null"],
     ["features", "materialise", "*"],
+    ["rollout", "start", "*", "1"],
     *(["rollout", verb, "*"] for verb in ("status", "pause", "resume", "skip", "promote", "abort")),
     *(["rollout", verb, "m", "--id", "*"] for verb in ("status", "pause", "resume", "skip", "promote", "abort")),
 ]

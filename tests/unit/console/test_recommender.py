@@ -12,8 +12,10 @@ import pytest
 from services.console.happened import happened, lettered
 from services.monitor.life import Life, Stretch
 from shared.domain.access import Role
+from shared.domain.machine import Request
 from shared.domain.route import Route
 from shared.domain.verdict import Sample
+from shared.launch import asked_rollout
 from shared.ports import HistoryEntry, RouteEntry
 from tests.unit.api.conftest import NOW
 from tests.unit.console.conftest import Visitor
@@ -100,6 +102,15 @@ def test_what_happened_is_told_with_reasons_links_and_letters(told, visitor):
     letters = re.findall(r'text-anchor="middle">([A-Z])</text>', answer.text)
     assert letters == sorted(letters) and len(letters) == len(set(letters)) > 4
     assert set(letters) == set(re.findall(r'<td><b class="\w* text">([A-Z])</b>', answer.text))
+
+
+@pytest.mark.requirement("C-05")
+def test_of_a_rollout_that_was_started_by_hand_it_is_told_by_whom_and_why(told, visitor):
+    asked = Request("start", "ada", "the outage is over")
+    told.rollouts.rows["r3-rollout"] = replace(
+        asked_rollout(told.recommenders.get("m"), 3, "r3-rollout", asked, NOW), status=told.rollouts.get("r3-rollout").status
+    )
+    assert "Rollout of version 3 begins, at 10 % the outage is over; because ada" in text_of(visitor.get(PAGE))
 
 
 def test_the_window_is_chosen_by_links_and_nothing_else_is_taken(told, visitor):

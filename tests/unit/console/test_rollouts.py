@@ -154,6 +154,19 @@ def test_the_version_that_serves_can_be_rolled_back(world, visitor):
     assert ">Roll back…<" not in visitor.get("/rollouts/o1").text
 
 
+@pytest.mark.requirement("C-05")
+def test_it_says_who_started_it_and_why(world, visitor):
+    add(world)
+    assert "by the run that registered the version" in visitor.get("/rollouts/o1").text
+    world.add_version(4, "r4")
+    world.route(2)
+    asked = world.holder("operator").post("/v1/recommenders/m/rollouts", json={"version": 4, "reason": "the outage is over"}).json()
+    assert "by holder-1: the outage is over" in visitor.get(f"/rollouts/{asked['id']}").text
+    world.server.versions = frozenset({2})
+    back = world.client.post("/v1/recommenders/m:rollback", json={"to": 4}).json()["rollout"]
+    assert "by owner</dd>" in visitor.get(f"/rollouts/{back}").text
+
+
 def test_what_people_and_data_say_stays_text(world, visitor):
     add(world, "aborted", f"abort by x: {EVIL}")
     for path in ("/rollouts/o1", "/recommenders/m/rollouts"):

@@ -88,10 +88,59 @@ def test_everybody_is_moved_to_it_by_the_recommenders_own_button(made, visitor):
     assert "/rollback" not in visitor.get(PAGE).text
 
 
+@pytest.mark.requirement("C-05")
+def test_it_is_rolled_out_by_a_button_that_asks_why(made, visitor):
+    assert f'action="{PAGE}/rollout"' in visitor.get(PAGE).text
+    assert "It is tried against the evidence, by the spec as it stands" in text_of(visitor.get(PAGE))
+    answer = visitor.press(f"{PAGE}/rollout", reason=f"it was the {EVIL}", once="v" * 24)
+    [(id, record)] = [(id, one) for id, one in made.rollouts.rows.items() if id != "r1-rollout"]
+    assert (answer.status_code, answer.headers["location"], record.spec["version"]) == (303, f"/rollouts/{id}", 1)
+    assert visitor.press(f"{PAGE}/rollout", reason=f"it was the {EVIL}", once="v" * 24).headers["location"] == f"/rollouts/{id}"
+    assert len(made.rollouts.rows) == 2, "the same form, sent twice"
+    shown = visitor.get(f"/rollouts/{id}")
+    assert f"by owner: it was the {EVIL}" in text_of(shown) and "<script>alert" not in shown.text
+    served = visitor.get(PAGE)
+    assert f'href="/rollouts/{id}"' in served.text and "start by owner" in text_of(served)
+    assert f"{PAGE}/rollout" not in served.text, "one of it is under way"
+
+
+@pytest.mark.requirement("C-05")
+def test_beside_another_rollout_it_says_behind_which_it_waits(made, visitor):
+    made.add_version(3, "r3")
+    made.add_rollout("r3-rollout", "paused", 3)
+    shown = visitor.get(PAGE)
+    assert "when the rollout of version 3 has ended" in text_of(shown) and 'href="/rollouts/r3-rollout"' in shown.text
+    assert f"{PAGE}/rollout" in shown.text
+    assert "/versions/3/rollout" not in visitor.get("/recommenders/m/versions/3").text
+
+
+@pytest.mark.requirement("C-05")
+def test_what_the_api_would_refuse_is_not_offered(made, visitor):
+    assert "/versions/2/rollout" not in visitor.get("/recommenders/m/versions/2").text, "it serves"
+    made.registry.gone[1] = NOW
+    assert f"{PAGE}/rollout" not in visitor.get(PAGE).text
+    made.registry.gone.clear()
+    del made.routes.rows["m"]
+    assert f"{PAGE}/rollout" not in visitor.get(PAGE).text, "it was never proven, and nothing serves"
+    made.registry.rows[0] = replace(made.registry.rows[0], metrics={"parity": 1e-7})
+    assert "everybody gets it as soon as it answers, without a canary" in text_of(visitor.get(PAGE))
+    assert "/rollback" not in visitor.get(PAGE).text
+
+
+@pytest.mark.requirement("C-05")
+def test_what_is_asked_all_the_same_is_refused_in_the_apis_words(made, visitor):
+    refused = visitor.press("/recommenders/m/versions/2/rollout", once="w" * 24)
+    assert refused.status_code == 409 and "is the stable version already" in text_of(refused)
+    for wrong in ("serving", "0", "٢", "9" * 10, "9" * 5000):
+        assert visitor.press(f"/recommenders/m/versions/{wrong}/rollout", once="x" * 24).status_code == 422
+    assert list(made.rollouts.rows) == ["r1-rollout"]
+
+
 def test_who_may_only_look_has_no_buttons(made, site):
     viewer = Visitor(site, made.holder(Role.VIEWER)._headers["Authorization"].removeprefix("Bearer "))
     assert f'action="{PAGE}' not in viewer.get(PAGE).text
     assert viewer.press(f"{PAGE}/tag", tag="good").status_code == 403
+    assert viewer.press(f"{PAGE}/rollout", once="v" * 24).status_code == 403
     assert made.registry.given == {}
 
 

@@ -237,6 +237,12 @@ def asked(verb: str) -> Act:
     return lambda world: world.ask(verb)
 
 
+def again(world: World) -> None:
+    """Nobody sees the first try; as many as are wanted come to the second."""
+    world.users = 40
+    world.start_again(2)
+
+
 def silent(*versions: int) -> Act:
     return lambda world: world.fake_server.silent.update((NAME, version) for version in versions)
 
@@ -354,6 +360,13 @@ ROLLOUTS = [
     Life("promoted by a person", "rollout", rollout(("canary", asked("promote")), before=few), (*CANARY, "promoted"), SERVED),
     Life("aborted at once", "rollout", rollout(("pending", asked("abort"))), ("pending", "aborted"), SERVED),
     Life("aborted while loading", "rollout", rollout(("loading", asked("abort")), before=deaf), ("pending", "loading", "aborted"), SERVED),
+    Life(
+        "tried again",
+        "rollout",
+        rollout(("canary", asked("abort")), ("aborted", again), before=few),
+        (*CANARY, "canary", "promoted"),
+        SERVED,
+    ),
     Life("aborted under way", "rollout", rollout(("canary", asked("abort")), before=few), (*CANARY, "aborted"), SERVED),
 ]
 

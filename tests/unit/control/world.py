@@ -50,7 +50,7 @@ from shared.domain.route import Route
 from shared.domain.run import Job, RunStatus
 from shared.domain.traffic import Mirror
 from shared.domain.triggers import RetrainerStatus
-from shared.launch import Terms, new_run, retry_run
+from shared.launch import Terms, asked_rollout, new_run, retry_run
 from shared.ports import Activity, HistoryEntry, ModelServer, Record, Signals, Version
 from shared.testing.fake_features import FakeFeatureHistory
 from shared.testing.fakes import FakeExecutor, FakeModelServer
@@ -389,6 +389,13 @@ class World:
         document = {"version": version, "document": self.spec.document()}
         self.hero = self.hero if self.hero[1] else ("rollout", id)
         return self.rollouts.create(Record(id, NAME, document, RolloutStatus(), self.clock.now(), self.clock.now()), "ada")
+
+    def start_again(self, version: int, id: str = "again", reason: str = "it was the network") -> Record[RolloutStatus]:
+        """By hand, as the API does it."""
+        self.recommenders.put(self.spec, self.clock.now(), "ada")
+        self.hero = ("rollout", id)
+        asked = Request("start", "ada", reason)
+        return self.rollouts.create(asked_rollout(self.recommenders.get(NAME), version, id, asked, self.clock.now()), "ada")
 
     def version(self, run: str = "", **changes: Any) -> int:
         """Registers a version without a run."""
