@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.console.api import Api, at
+from services.console.api import Api, Refused, at
 from services.console.page import Pages
 from services.console.render import page
 from services.console.tales import ENDED, STAGES
@@ -63,8 +63,8 @@ async def _list(request: Request, api: Api, name: str | None) -> Response:
 
 
 def _day(text: str) -> str:
-    """Of the form's date field; what is none is left out."""
+    """Of the form's date field, which may be empty."""
     try:
-        return f"{datetime.strptime(text, '%Y-%m-%d').date()}"
+        return f"{datetime.strptime(text, '%Y-%m-%d').date()}" if text else ""
     except ValueError:
-        return ""
+        raise Refused(422, f"since: {text[:40]!r} is no day: write it as 2026-01-31") from None
