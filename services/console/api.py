@@ -50,7 +50,7 @@ class Api:
 
     async def post(self, path: str, body: Any = None, once: str | None = None, **query: Any) -> Any:
         """`once`: the same text does it once, however often it is sent."""
-        return await self.ask("POST", path, query, body, {"Idempotency-Key": once} if once else {})
+        return await self.ask("POST", path, query, body, {"Idempotency-Key": quote(once)} if once else {})
 
     async def send(self, method: str, path: str, text: str, headers: Mapping[str, str] | None = None, **query: Any) -> Any:
         """A spec, as it was written."""
@@ -92,7 +92,10 @@ class Api:
             raise Refused(503, f"the gateway at {self.online} (EYAS_GATEWAY_URL) doesn't answer: {type(error).__name__}") from None
         if answer.status_code != 200:
             raise _refused(answer)
-        return answer.json()
+        try:
+            return answer.json()
+        except ValueError:
+            raise Refused(503, f"what answers at {self.online} (EYAS_GATEWAY_URL) is no gateway") from None
 
     async def all(self, *asked: Awaitable[T]) -> list[T]:
         """At once."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-LONGEST = 4096
+_LONGEST = 4096
 """Of a token."""
 BODY = 1 << 20
 _HOURS = 12
@@ -40,7 +41,11 @@ def cookie(request: Request) -> str:
 
 def token_of(request: Request) -> str | None:
     text = unquote(request.cookies.get(cookie(request), ""))
-    return text if text and len(text) <= LONGEST and text.isascii() and text.isprintable() else None
+    return text if can_be_token(text) else None
+
+
+def can_be_token(text: str) -> bool:
+    return 0 < len(text) <= _LONGEST and text.isascii() and text.isprintable()
 
 
 def keep(request: Request, response: Response, token: str) -> None:
@@ -83,11 +88,24 @@ def _from_here(request: Request) -> bool:
     fetched = request.headers.get("sec-fetch-site")
     if fetched is not None:
         return fetched == "same-origin"
-    return urlsplit(request.headers.get("origin", "")).netloc == request.headers.get("host")
+    return split(request.headers.get("origin", "")).netloc == request.headers.get("host")
 
 
 def inside(path: str) -> str:
     """Where to go after a form: a path of this site, or home."""
-    parts = urlsplit(path)
+    parts = split(path)
     fine = not parts.scheme and not parts.netloc and path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if fine else "/"
+
+
+def split(address: str) -> SplitResult:
+    """Of what can be no address, no parts: it comes from outside."""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        return urlsplit("")
+
+
+def integer(text: str) -> int | None:
+    """A number as a field of ours sends it; None of all else, such as digits of other scripts, or thousands of them."""
+    return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else None

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import Response
 
 from services.console import assets, charts, words
-from services.console.door import inside, token_of, word
+from services.console.door import inside, split, token_of, word
 
 SAID = "eyas-said"
 THEME = "eyas-theme"
@@ -88,6 +88,6 @@ def onwards(path: str, said: str = "") -> Response:
 def _here(request: Request) -> str:
     """What can be asked for again: of a form's answer, the page that the form was on."""
     if request.method == "POST":
-        return inside(urlsplit(request.headers.get("referer", "")).path)
+        return inside(split(request.headers.get("referer", "")).path)
     query = request.url.query
     return request.url.path + (f"?{query}" if query else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -75,6 +75,8 @@ class Site:
             return
         try:
             await self._pages(scope, receive, watched)
+        except ClientDisconnect:
+            return
         except Exception:
             log.exception("a page failed: %s", scope["path"])
             if begun:

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from services.console.api import Api, Refused
-from services.console.door import LONGEST, Form, Unacceptable, forget, form_of, inside, keep
+from services.console.door import Form, Unacceptable, can_be_token, forget, form_of, inside, keep
 from services.console.page import Pages
 from services.console.render import THEME, THEMES, Fault, fault, onwards, page
 
@@ -23,7 +23,7 @@ async def login(request: Request) -> Response:
         return fault(request, Fault(403, "Not taken", str(error)))
     token, where = form["token"], inside(form["next"] or "/")
     wrong = ""
-    if not token or len(token) > LONGEST or not token.isascii() or not token.isprintable():
+    if not can_be_token(token):
         wrong = "This is no token: it is one line of letters and digits."
     else:
         try:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from services.console import happened
 from services.console.api import Api, Json, at
 from services.console.charts import Axis, Line, Point, timeline
-from services.console.door import Form
+from services.console.door import Form, integer
 from services.console.lights import drawn, earns, light, points_of, under_way
 from services.console.page import Pages
 from services.console.render import Fault, fault, onwards, page
@@ -85,12 +85,10 @@ async def start(request: Request, api: Api, form: Form) -> Response:
 
 @pages.action("/recommenders/{name}/rollback")
 async def roll_back(request: Request, api: Api, form: Form) -> Response:
-    name, to = request.path_params["name"], form["to"]
-    if to and not to.isdecimal():
+    name, to = request.path_params["name"], integer(form["to"])
+    if form["to"] and to is None:
         return fault(request, Fault(422, "Not valid", "Say the version's number."))
-    done = await api.post(
-        at("recommenders", name, verb="rollback"), {"to": int(to) if to else None, "reason": form["reason"]}, form["once"]
-    )
+    done = await api.post(at("recommenders", name, verb="rollback"), {"to": to, "reason": form["reason"]}, form["once"])
     if done["rollout"]:
         said = f"Rollout {done['rollout']} loads the version and then moves everybody to it."
     else:

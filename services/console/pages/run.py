@@ -12,7 +12,7 @@ from starlette.responses import Response
 from services.console import tales
 from services.console.api import Api, Json, Refused, at
 from services.console.charts import Axis, Line, Point, timeline
-from services.console.door import Form
+from services.console.door import Form, integer
 from services.console.page import Pages
 from services.console.render import onwards, page
 from services.console.through import Through
@@ -33,7 +33,7 @@ async def run(request: Request, api: Api) -> Response:
     found = await api.get(at("runs", id))
     stage = request.query_params.get("stage") or None
     stage = stage if stage in tales.STAGES else None
-    offset = _number(request.query_params.get("offset"))
+    offset = integer(request.query_params.get("offset", ""))
     ended = found["state"] in tales.ENDED
     recent, gates, events, validation, features, evaluation, text = await api.all(
         api.get(at("recommenders", found["recommender"], "runs"), state="registered", limit=_EARLIER),
@@ -100,10 +100,6 @@ async def _log(api: Api, id: str, stage: str | None, offset: int | None) -> Json
     except Refused as refused:
         return {"text": "", "start": 0, "next": 0, "stage": stage, "attempt": None, "fault": str(refused)}
     return found | {"fault": ""}
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
 def _bare(gate: Json) -> Json:
@@ -182,7 +178,7 @@ async def retry(request: Request, api: Api, form: Form) -> Response:
 
 @pages.action("/runs/{id}/prioritise")
 async def prioritise(request: Request, api: Api, form: Form) -> Response:
-    id, priority = request.path_params["id"], form["priority"]
-    number: int | str = int(priority) if priority.removeprefix("-").isdecimal() and priority.isascii() and len(priority) < 9 else priority
-    made = await api.post(at("runs", id, verb="prioritise"), {"priority": number, "reason": form["reason"]}, once=form["once"])
+    id, priority = request.path_params["id"], integer(form["priority"])
+    wanted = {"priority": form["priority"] if priority is None else priority, "reason": form["reason"]}
+    made = await api.post(at("runs", id, verb="prioritise"), wanted, once=form["once"])
     return onwards(f"/runs/{quote(id, safe='')}", f"Its priority is {made['priority']} now.")

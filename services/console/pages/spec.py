@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from services.console.api import Api, Json, Refused, at
-from services.console.door import Form
+from services.console.door import Form, integer
 from services.console.page import Pages
 from services.console.render import onwards, page
 from services.console.specs import changes, placed, short, whole
@@ -47,7 +47,7 @@ async def check(request: Request, api: Api, form: Form) -> Response:
 @pages.action("/recommenders/{name}/spec/apply")
 async def apply(request: Request, api: Api, form: Form) -> Response:
     name = request.path_params["name"]
-    seen = form["generation"] if form["generation"].isdecimal() else "0"
+    seen = integer(form["generation"]) or 0
     run = form["run"] == "yes"
     try:
         made = await api.send("PUT", at("recommenders", name), _text(form), {"If-Match": f'"{seen}"'}, run=str(run).lower())
@@ -57,7 +57,7 @@ async def apply(request: Request, api: Api, form: Form) -> Response:
         return await _checked(request, api, name, form)
     if made["run"]:
         return onwards(f"/runs/{quote(made['run'], safe='')}", f"Spec {made['generation']} of {name} is applied; its run is on its way.")
-    same = str(made["generation"]) == seen
+    same = made["generation"] == seen
     said = "Nothing was changed: the spec is the same." if same else f"Spec {made['generation']} is applied; no run was started."
     return onwards(f"{_place(name)}/spec", said)
 
@@ -99,9 +99,9 @@ async def _checked(request: Request, api: Api, name: str, form: Form) -> Respons
 
 
 async def _compared(api: Api, name: str, before: str, after: str) -> Json | None:
-    if not (before.isdecimal() and after.isdecimal()):
+    if integer(before) is None or integer(after) is None:
         return None
-    one, other = await api.all(*(api.get(at("recommenders", name, "specs", number)) for number in (before, after)))
+    one, other = await api.all(*(api.get(at("recommenders", name, "specs", one)) for one in (before, after)))
     return {"from": one, "to": other, "lines": changes(whole(one["spec"]), whole(other["spec"]))}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
@@ -110,3 +111,26 @@ def test_what_is_signed_out_meanwhile_leads_to_the_door(world, site):
     answer = someone.get("/")
     assert answer.headers["location"] == "/login"
     assert someone.get("/", {"X-Eyas-Live": "1"}).status_code == 401
+
+
+@pytest.mark.parametrize("address", ["//[", "http://[", "http://[::1"])
+def test_what_can_be_no_address_makes_no_page_fail(stranger, address):
+    """In the same words as any other that leads elsewhere; who isn't signed in sends it as well."""
+    form = {"Content-Type": HERE["Content-Type"]}
+    assert stranger.get(f"/login?next={address}").status_code == 200
+    assert stranger.send("/login", token=TOKEN, next=address).headers["location"] == "/"
+    assert stranger.send("/theme", theme="dark", next=address).headers["location"] == "/"
+    assert stranger.send("/theme", form | {"Origin": address}, theme="dark").status_code == 403
+    assert stranger.send("/theme", form | {"Origin": "null", "Referer": address}, theme="dark").status_code == 403
+
+
+def test_who_goes_away_while_sending_a_form_is_no_failure(site, caplog):
+    async def gone():
+        return {"type": "http.disconnect"}
+
+    async def nobody(message):
+        pytest.fail(f"told to nobody: {message}")
+
+    headers = [(name.lower().encode(), value.encode()) for name, value in HERE.items()]
+    asyncio.run(site({"type": "http", "method": "POST", "path": "/login", "query_string": b"", "headers": headers}, gone, nobody))
+    assert not caplog.records

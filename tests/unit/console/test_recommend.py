@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -107,17 +108,16 @@ def test_without_a_gateway_it_says_what_is_missing(apart):
     assert "EYAS_GATEWAY_URL" in Visitor(Site(apart, None)).get(f"{TRY}?user=7").text
 
 
-def test_a_gateway_elsewhere_is_asked_with_the_visitors_token(world, apart):
-    asked = []
+@contextmanager
+def elsewhere(answers):
+    """What answers there, and at which address."""
 
     class Elsewhere(BaseHTTPRequestHandler):
         def do_POST(self):
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            answer = world.client.post(self.path, content=body, headers={"Content-Type": "application/json"})
-            asked.append((self.path, self.headers["Authorization"]))
-            self.send_response(answer.status_code)
+            content = answers(self.path, self.headers, self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
             self.end_headers()
-            self.wfile.write(answer.content)
+            self.wfile.write(content)
 
         def log_message(self, *_):
             pass
@@ -125,12 +125,29 @@ def test_a_gateway_elsewhere_is_asked_with_the_visitors_token(world, apart):
     with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        visitor = Visitor(Site(apart, f"http://127.0.0.1:{server.server_port}"))
-        text = visitor.get(f"{TRY}?user=7&gateway=http://evil.example").text
+        yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
+
+
+def test_a_gateway_elsewhere_is_asked_with_the_visitors_token(world, apart):
+    asked = []
+
+    def gateway(path, headers, body):
+        asked.append((path, headers["Authorization"]))
+        return world.client.post(path, content=body, headers={"Content-Type": "application/json"}).content
+
+    with elsewhere(gateway) as url:
+        text = Visitor(Site(apart, url)).get(f"{TRY}?user=7&gateway=http://evil.example").text
     assert "User 7 gets 2 items" in text
     assert asked == [("/v1/recommend/m?explain=true&trial=true", "Bearer a-token")]
+
+
+def test_what_answers_there_and_is_no_gateway_is_told_beside_the_form(apart):
+    with elsewhere(lambda *_: b"<h1>Welcome to nginx!</h1>") as url:
+        answer = Visitor(Site(apart, url)).get(f"{TRY}?user=7")
+    assert answer.status_code == 200
+    assert f"what answers at {url} (EYAS_GATEWAY_URL) is no gateway" in answer.text and 'value="7"' in answer.text
 
 
 def test_a_gateway_that_does_not_answer_is_named(apart):

@@ -116,6 +116,8 @@ def test_a_change_without_a_run_starts_none(written, visitor):
 
 
 def test_what_somebody_else_changed_meanwhile_is_not_written_over(written, visitor):
+    for seen in ("", "\u0662", "2" * 5000):
+        assert visitor.press(f"{PAGE}/apply", spec=yaml_of(), generation=seen, run="yes").status_code == 412
     answer = visitor.press(f"{PAGE}/apply", spec=yaml_of(), generation="1", run="yes")
     assert (answer.status_code, "Changed meanwhile" in answer.text) == (412, True)
     assert written.recommenders.get("m").generation == 2
