@@ -62,18 +62,19 @@ class Client:
         return self._ask("POST", path, content=text.encode(), headers={"Content-Type": media}, params=query)
 
     def events(self, path: str, last: str | None) -> Iterator[tuple[str, str | None, Any]]:
-        """Server-sent events from one on: name, id, data. Ends where the stream ends, also by a connection that broke."""
+        """Server-sent events from one on: name, id, data. Ends where the stream ends, also by a connection that breaks later on."""
         headers = {"Last-Event-ID": last} if last else {}
+        begun = False
         try:
             with self._http.stream("GET", path, headers=headers) as answer:
                 if not answer.is_success:
                     answer.read()
                     raise self._refused(answer, path)
+                begun = True
                 yield from _events(answer.iter_lines())
-        except (httpx.ConnectError, httpx.ConnectTimeout):
-            raise Refused(f"nothing answers at {self.url}: start the platform with `eyas up`, or say where it is by --url") from None
-        except (httpx.ReadError, httpx.RemoteProtocolError, httpx.TimeoutException):
-            return
+        except httpx.HTTPError as error:
+            if not begun:
+                raise self._unanswered("GET", path, error) from None
 
     def close(self) -> None:
         self._http.close()
@@ -81,23 +82,22 @@ class Client:
     def _ask(self, method: str, path: str, **request: Any) -> Any:
         try:
             answer = self._http.request(method, path, **request)
-        except (httpx.ConnectError, httpx.ConnectTimeout):
-            raise Refused(
-                f"nothing answers at {self.url}: start the platform with `eyas up`, or give the address of a running one by --url"
-            ) from None
-        except httpx.UnsupportedProtocol:
-            raise Refused(f"'{self.url}' is no address: it must begin with http:// or https://", Exit.WRONG) from None
-        except httpx.TimeoutException:
-            raise Refused(f"{self.url} didn't answer {method} {path} in time; it may still do what was asked") from None
         except UnicodeEncodeError:  # of an argument in another encoding than the machine's
             raise Refused("what was given is not UTF-8 text, so nothing was sent", Exit.WRONG) from None
         except httpx.HTTPError as error:
-            raise Refused(f"{method} {self.url}{path}: {error or type(error).__name__}") from None
+            raise self._unanswered(method, path, error) from None
         if answer.status_code == 204:
             return None
         if answer.is_success:
             return _json(answer, self.url)
         raise self._refused(answer, path)
+
+    def _unanswered(self, method: str, path: str, error: httpx.HTTPError) -> Refused:
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+            return Refused(f"nothing answers at {self.url}: start the platform with `eyas up`, or say where it is by --url")
+        if isinstance(error, httpx.TimeoutException):
+            return Refused(f"{self.url} didn't answer {method} {path} in time; it may still do what was asked")
+        return Refused(f"{method} {self.url}{path}: {str(error) or type(error).__name__}")
 
     def _refused(self, answer: httpx.Response, path: str) -> Refused:
         line = _line(answer, self.url)

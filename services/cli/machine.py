@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -35,8 +36,8 @@ def examine(home: Path) -> Sequence[Finding]:
         cores(),
         *folder(home),
         pipelines(),
-        torch(),
-        jax(),
+        framework("PyTorch", "torch", "the loader then gives batches to PyTorch, too"),
+        framework("JAX", "jax", "models can then be trained on it (model.framework: jax)"),
         *triton(),
         shared_memory(),
         *(port(part, number) for part, number in _PORTS),
@@ -86,20 +87,14 @@ def pipelines() -> Finding:
     return Finding("training", not absent, found, "pip install 'eyas[pipelines]'")
 
 
-def torch() -> Finding:
-    from importlib.metadata import version
-
-    there = find_spec("torch") is not None
-    mend = "make setup-torch, or pip install 'eyas[torch]': the loader then gives batches to PyTorch, too"
-    return Finding("PyTorch", there, version("torch") if there else "not installed", mend, needed=False)
-
-
-def jax() -> Finding:
-    from importlib.metadata import version
-
-    there = find_spec("jax") is not None
-    mend = "make setup-jax, or pip install 'eyas[jax]': models can then be trained on it (model.framework: jax)"
-    return Finding("JAX", there, version("jax") if there else "not installed", mend, needed=False)
+def framework(part: str, name: str, use: str) -> Finding:
+    mend = f"make setup-{name}, or pip install 'eyas[{name}]': {use}"
+    if find_spec(name) is None:
+        return Finding(part, False, "not installed", mend, needed=False)
+    try:
+        return Finding(part, True, version(name), mend, needed=False)
+    except PackageNotFoundError:  # a build of one's own
+        return Finding(part, True, "of a version that isn't known", mend, needed=False)
 
 
 def triton() -> Sequence[Finding]:

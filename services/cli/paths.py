@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import quote
 
 from services.cli.exits import Exit
 from services.cli.faults import Refused
 from shared.domain.naming import NAME
+from shared.domain.segments import segment
 from shared.domain.stored import VIEW
 
 _ID = re.compile(r"[a-z0-9-]{1,80}")
@@ -36,41 +36,41 @@ def checked_id_or_none(id: str | None) -> str | None:
 
 
 def recommender(name: str, rest: str = "") -> str:
-    return f"/v1/recommenders/{quote(checked_name(name), safe='')}{rest}"
+    return f"/v1/recommenders/{checked_name(name)}{rest}"
 
 
 def recommend(name: str) -> str:
-    return f"/v1/recommend/{quote(checked_name(name), safe='')}"
+    return f"/v1/recommend/{checked_name(name)}"
 
 
 def similar(name: str) -> str:
-    return f"/v1/similar/{quote(checked_name(name), safe='')}"
+    return f"/v1/similar/{checked_name(name)}"
 
 
 def items(name: str, item: int | None = None) -> str:
-    return f"/v1/items/{quote(checked_name(name), safe='')}" + ("" if item is None else f"/{item}")
+    return f"/v1/items/{checked_name(name)}" + ("" if item is None else f"/{item}")
 
 
 def features(name: str, view: str | None = None, key: int | None = None) -> str:
     inner = "" if view is None else f"/{checked_view(view)}" + ("" if key is None else f"/{key}")
-    return f"/v1/features/{quote(checked_name(name), safe='')}{inner}"
+    return f"/v1/features/{checked_name(name)}{inner}"
 
 
 def run(id: str, rest: str = "") -> str:
-    return f"/v1/runs/{quote(checked_id(id), safe='')}{rest}"
+    return f"/v1/runs/{checked_id(id)}{rest}"
 
 
 def token(id: str) -> str:
-    return f"/v1/tokens/{quote(checked_id(id), safe='')}"
+    return f"/v1/tokens/{checked_id(id)}"
 
 
 def rollout(id: str, rest: str = "") -> str:
-    return f"/v1/rollouts/{quote(checked_id(id), safe='')}{rest}"
+    return f"/v1/rollouts/{checked_id(id)}{rest}"
 
 
 def tag(name: str, version: int, tag: str) -> str:
-    return recommender(name, f"/versions/{version}/tags/{quote(tag, safe='')}")
+    return recommender(name, f"/versions/{version}/tags/{segment(tag)}")
 
 
 def card(name: str, version: str) -> str:
-    return recommender(name, f"/versions/{quote(version, safe='')}/card")
+    return recommender(name, f"/versions/{segment(version)}/card")

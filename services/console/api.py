@@ -11,6 +11,8 @@ from urllib.parse import quote
 import httpx
 from starlette.types import ASGIApp
 
+from shared.domain.segments import joined, segment
+
 Json = dict[str, Any]
 T = TypeVar("T")
 
@@ -112,13 +114,8 @@ class Api:
 
 def at(*parts: object, verb: str | None = None) -> str:
     """A path of the API: what comes from outside stays one segment of it."""
-    path = "/v1/" + "/".join(_segment(str(part)) for part in parts)
-    return path if verb is None else f"{path}:{_segment(verb)}"
-
-
-def _segment(text: str) -> str:
-    quoted = quote(text, safe="")
-    return quoted.replace(".", "%2E") if set(text) == {"."} else quoted
+    path = joined("v1", *parts)
+    return path if verb is None else f"{path}:{segment(verb)}"
 
 
 def _refused(answer: httpx.Response) -> Refused:

@@ -58,14 +58,19 @@ def test_a_missing_extra_is_found_without_importing_it(monkeypatch):
     assert (only.good, only.mend) == (False, "pip install 'eyas[triton]'")
 
 
-def test_without_pytorch_the_platform_runs_and_is_told_how_to_get_it(monkeypatch):
+@pytest.mark.parametrize("name", ["torch", "jax"])
+def test_without_a_framework_the_platform_runs_and_is_told_how_to_get_it(monkeypatch, name):
     monkeypatch.setattr(machine, "find_spec", lambda name: None)
-    found = machine.torch()
+    found = machine.framework("A framework", name, "more")
     assert (found.good, found.needed, found.found) == (False, False, "not installed")
-    assert "make setup-torch" in found.mend
-    found = machine.jax()
-    assert (found.good, found.needed, found.found) == (False, False, "not installed")
-    assert "make setup-jax" in found.mend
+    assert f"make setup-{name}" in found.mend
+
+
+def test_a_framework_that_was_built_here_has_no_version_and_is_there(monkeypatch, tmp_path):
+    (tmp_path / "homebuilt.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = machine.framework("A framework", "homebuilt", "more")
+    assert (found.good, found.found) == (True, "of a version that isn't known")
 
 
 def test_a_port_that_is_taken_is_said():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import pytest
 from typer.testing import CliRunner
 
+from services.cli.exits import Exit
 from services.cli.main import app
 
 pytestmark = pytest.mark.requirement("G-11")
@@ -51,6 +54,15 @@ def test_a_card_is_shown_by_whatever_the_version_is_called(platform, eyas):
         ["model.onnx", "1.0", "MiB"],
     ):
         assert words in [line.split() for line in said.splitlines()]
+
+
+@pytest.mark.parametrize("dots", [".", ".."])
+def test_dots_are_a_tag_or_a_version_and_lead_to_nothing_else(platform, eyas, dots):
+    for command, word in (("tag", "tags/"), ("untag", "tags/"), ("card", "versions/")):
+        version = (3,) if word == "tags/" else ()
+        platform.answers = defaultdict(lambda: [(404, {"type": "x/not-found", "detail": "no such thing"})])
+        assert eyas(command, "m", *version, dots).exit_code == Exit.WRONG
+        assert f"{word}{'%2E' * len(dots)}" in platform.asked[-1].url.raw_path.decode()
 
 
 def test_a_tag_is_put_and_taken_away(platform, eyas):

@@ -68,6 +68,18 @@ def test_a_platform_that_stops_in_between_is_waited_for_and_one_that_stays_away_
     assert eyas("--url", "http://127.0.0.1:1", "watch", "r1").exit_code == 3
 
 
+def test_a_connection_that_breaks_before_it_says_anything_is_no_stream_that_ended(told, eyas, monkeypatch):
+    """Else whatever takes connections and says nothing would be listened to for ever."""
+    for number, kind in enumerate((httpx.ReadError, httpx.RemoteProtocolError, httpx.ReadTimeout, httpx.WriteError), 1):
+        told += [kind("broken")]
+        result = eyas("--url", "http://127.0.0.1:1", "watch", "r1")
+        assert (result.exit_code, len(told.asked), "/v1/runs/r1/stream" in result.stderr) == (3, number, True), result.output
+    monkeypatch.setattr(watching, "PATIENCE", 0)
+    told += [change(3, "pending"), httpx.ReadError("broken")]
+    result = eyas("--url", "http://127.0.0.1:1", "watch", "r1")
+    assert (result.exit_code, "broken" in result.stderr) == (3, True), result.output
+
+
 def test_a_run_that_registers_nothing_ends_the_command_with_one(told, eyas):
     told += [change(3, "failed") + event("end", {"state": "failed", "reason": "x"})]
     assert eyas("--url", "http://127.0.0.1:1", "watch", "r1").exit_code == 1
