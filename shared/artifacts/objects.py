@@ -12,7 +12,7 @@ import io
 import os
 import xml.etree.ElementTree as xml
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -166,7 +166,8 @@ class S3Files:
             whole = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
             self._said("POST", path, {"uploadId": upload}, body=whole)
         except BaseException:
-            self._done("DELETE", path, {"uploadId": upload})
+            with suppress(Exception):  # why it failed is what is told, and not that it can't be taken back
+                self._done("DELETE", path, {"uploadId": upload})
             raise
 
     def _said(

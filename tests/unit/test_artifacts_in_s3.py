@@ -268,3 +268,22 @@ def test_the_stores_own_variables_stand_before_those_of_data(
 def test_a_url_without_a_bucket_is_refused() -> None:
     with pytest.raises(Invalid, match="expected s3://BUCKET"):
         FsspecArtifacts("s3://")
+
+
+class Away(S3):
+    """Takes the first part of an upload; then somebody presses Ctrl-C, and nothing can be taken back."""
+
+    def ask(self, method: str, bucket: str, key: str, query: Any = None, headers: Any = None, body: bytes = b"") -> Any:
+        if method == "DELETE":
+            raise Unavailable("the object store doesn't answer")
+        if (query or {}).get("partNumber") == "2":
+            raise KeyboardInterrupt
+        return super().ask(method, bucket, key, query, headers, body)
+
+
+def test_why_an_upload_failed_is_told_though_it_cannot_be_taken_back(server: S3Server, tmp_path: Path) -> None:
+    here, part = tmp_path / "large", 5 << 20
+    here.write_bytes(bytes(part + 1))
+    with pytest.raises(KeyboardInterrupt):
+        S3Files(Away.from_environment(server.environment, tries=1), part=part).put_file(str(here), f"{BUCKET}/interrupted")
+    assert not files(server).exists(f"{BUCKET}/interrupted")
