@@ -102,11 +102,17 @@ def test_a_platform_that_does_not_answer_is_not_waited_for(command):
     assert found == ([], "")
 
 
-def test_tab_in_a_real_interactive_bash_completes_the_line(command, served):
-    env = {"PATH": f"{command}:{os.environ['PATH']}", "PS1": "ready> ", "INPUTRC": "/dev/null"}
-    with terminal(served.url, command=("bash", "--norc", "--noprofile", "-i"), columns=200, **env) as seen:
+@pytest.mark.parametrize(
+    ("shell", "first"),
+    [(("bash", "--norc", "--noprofile", "-i"), ""), (("zsh", "-f", "-i"), "autoload -Uz compinit; compinit -u -D; ")],
+    ids=["bash", "zsh"],
+)
+def test_tab_in_a_real_interactive_shell_completes_the_line(command, served, shell, first):
+    kept = {name: os.environ[name] for name in ("FPATH",) if name in os.environ}
+    env = kept | {"PATH": f"{command}:{os.environ['PATH']}", "PS1": "ready> ", "INPUTRC": "/dev/null"}
+    with terminal(served.url, command=(there(shell[0]), *shell[1:]), columns=200, **env) as seen:
         seen.until("ready> ")
-        seen.types('eval "$(eyas completion bash)"; echo sour""ced\n')
+        seen.types(f'{first}eval "$(eyas completion {shell[0]})"; echo sour""ced\n')
         seen.until("sourced")
         seen.types("eyas rollout stat\t")
         seen.until("rollout status ")
@@ -140,22 +146,6 @@ def test_a_real_fish_offers_the_same(command, served, line, words):
     script = f'eyas completion fish | source; complete -C "{line}"'
     done = subprocess.run([there("fish"), "--no-config", "-c", script], env=env, capture_output=True, text=True, timeout=MOST, check=False)
     assert ([one.split("\t")[0] for one in done.stdout.splitlines()], done.stderr) == (words, "")
-
-
-def test_tab_in_a_real_zsh_completes_the_line(command, served):
-    env = {"PATH": f"{command}:{os.environ['PATH']}", "PS1": "ready> "} | {
-        name: os.environ[name] for name in ("FPATH",) if name in os.environ
-    }
-    with terminal(served.url, command=(there("zsh"), "-f", "-i"), columns=200, **env) as seen:
-        seen.types('autoload -Uz compinit; compinit -u -D; eval "$(eyas completion zsh)"; echo sour""ced\n')
-        seen.until("sourced")
-        seen.types("eyas rollout stat\t")
-        seen.until("rollout status ")
-        seen.types("mov\t")
-        seen.until("movies ")
-        seen.types("\x15exit\n")
-        seen.ends()
-    assert "Traceback" not in seen.text
 
 
 def there(shell):
