@@ -9,7 +9,7 @@ import typer
 
 from services.cli.datatools import asked
 from services.cli.drawing import dot, mermaid
-from services.cli.recommenders import read_text
+from services.cli.files import read_text
 from services.cli.settings import Allow, allowed
 from services.cli.shown import AsJson, say, show_json, show_table, show_text
 

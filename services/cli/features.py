@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +14,7 @@ from services.cli.encoding import encode
 from services.cli.exits import Exit
 from services.cli.explaining import explain
 from services.cli.faults import Guarded, Refused
+from services.cli.files import AT_ONCE, batches, json_lines
 from services.cli.session import Name, client
 from services.cli.shown import AsJson, say, show, show_json, show_table, when
 
@@ -24,10 +24,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="The features of a spec, and the feature store: what versions are told of users.",
 )
-
-_AT_ONCE = 5_000
-_BYTES = 900_000
-"""Of one request at most: the platform reads no more than a MiB."""
 
 View = Annotated[
     str, typer.Argument(metavar="VIEW", callback=paths.checked_view, help="The view's name, such as user.", show_default=False)
@@ -87,7 +83,7 @@ def put(
     """Write rows; of each key the newest counts, in whatever order they come. Every line is read before the first one is sent."""
     http = client(ctx)
     accepted = standing = 0
-    for batch in _batches(list(_lines(file))):
+    for batch in batches(json_lines(file, _row), AT_ONCE):
         try:
             answer = http.put(paths.features(name, view), {"rows": batch})
         except Refused as error:
@@ -106,41 +102,10 @@ def materialise(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None
     show(found, as_json, lambda found: say(f"{name}: {found['views']} views are loaded anew; {follow}"))
 
 
-def _lines(file: Path) -> Iterator[dict[str, Any]]:
-    try:
-        with file.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield _row(line, f"{file}:{number}")
-    except OSError as error:
-        raise Refused(f"{file}: {error.strerror or error}", Exit.WRONG) from None
-    except UnicodeDecodeError:
-        raise Refused(f"{file} is not UTF-8 text", Exit.WRONG) from None
-
-
-def _row(line: str, place: str) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"{place}: not JSON: {error}", Exit.WRONG) from None
-    if not isinstance(found, dict) or not {"key", "values"} <= found.keys():
+def _row(place: str, value: Any, _: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or not {"key", "values"} <= value.keys():
         raise Refused(f'{place}: expected a row such as {{"key": 42, "values": {{"age": 30}}}}', Exit.WRONG)
-    if len(line.encode()) > _BYTES:
-        raise Refused(f"{place}: one row of more than {_BYTES} bytes", Exit.WRONG)
-    return found
-
-
-def _batches(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    batch: list[dict[str, Any]] = []
-    size = 0
-    for row in rows:
-        length = len(json.dumps(row).encode()) + 2
-        if batch and (len(batch) == _AT_ONCE or size + length > _BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(row)
-        size += length
-    yield batch
+    return value
 
 
 for _command in (explain, convert, encode):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 from services.cli import paths
 from services.cli.exits import Exit
 from services.cli.faults import Guarded, Refused
+from services.cli.files import AT_ONCE, batches, json_lines
 from services.cli.session import Name, client
 from services.cli.shown import AsJson, say, show, show_json, show_table, when
 from shared.domain.catalogue import read_write
@@ -19,9 +19,6 @@ from shared.domain.errors import Invalid
 
 app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help="The catalogue: what filters know of items.")
 
-_AT_ONCE = 5_000
-_BYTES = 900_000
-"""Of one request at most: the platform reads no more than a MiB."""
 _SHOWN = 100
 
 Item = Annotated[int, typer.Argument(metavar="ITEM", min=-(2**63), max=2**63 - 1, help="The item's key.", show_default=False)]
@@ -39,9 +36,8 @@ def put(
 ) -> None:
     """Write items. Every line is checked before the first one is sent."""
     http = client(ctx)
-    found = list(_lines(file))
     accepted = changed = 0
-    for batch in _batches(found) if found else [[]]:
+    for batch in batches(json_lines(file, _checked), AT_ONCE):
         try:
             answer = http.lines("POST" if partial else "PUT", paths.items(name), batch)
         except Refused as error:
@@ -110,39 +106,10 @@ def _short(attributes: dict[str, Any]) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
-def _lines(file: Path) -> Iterator[str]:
-    try:
-        with file.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield _checked(line.strip(), f"{file}:{number}")
-    except OSError as error:
-        raise Refused(f"{file}: {error.strerror or error}", Exit.WRONG) from None
-    except UnicodeDecodeError:
-        raise Refused(f"{file} is not UTF-8 text", Exit.WRONG) from None
-
-
-def _checked(line: str, place: str) -> str:
+def _checked(place: str, value: Any, line: str) -> str:
     """What the recommender's spec declares, the platform alone knows."""
     try:
-        read_write(json.loads(line), {})
+        read_write(value, {})
     except Invalid as error:
         raise Refused(f"{place}: {error}", Exit.WRONG) from None
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"{place}: not JSON: {error}", Exit.WRONG) from None
-    if len(line.encode()) > _BYTES:
-        raise Refused(f"{place}: one item of more than {_BYTES} bytes", Exit.WRONG)
     return line
-
-
-def _batches(lines: list[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    size = 0
-    for line in lines:
-        length = len(line.encode()) + 1
-        if batch and (len(batch) == _AT_ONCE or size + length > _BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(line)
-        size += length
-    yield batch

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 from services.cli import paths, watching
 from services.cli.exits import Exit
 from services.cli.faults import Refused
+from services.cli.files import batches, json_lines
 from services.cli.session import Name, client
 from services.cli.shown import AsJson, say, show_json, show_table
 
@@ -75,14 +75,14 @@ def events(
 ) -> None:
     """Send what users did. Every line is checked before the first one is sent."""
     http = client(ctx)
-    found = list(_interactions(file, name))
+    found = json_lines(file, partial(_interaction, name))
     if not found:
         http.get(paths.recommender(name))  # a wrong name is said, though there is nothing to send
     accepted, hits, known = 0, 0, 0
     later = False
-    for start in range(0, len(found), _BATCH):
+    for batch in batches(found, _BATCH) if found else ():
         try:
-            answer = http.post("/v1/events", {"events": found[start : start + _BATCH]})
+            answer = http.post("/v1/events", {"events": batch})
         except Refused as error:
             raise Refused(f"{error} (lines of {file} that were sent before: {accepted})", error.code) from None
         accepted += answer["accepted"]
@@ -114,26 +114,10 @@ def _versions(versions: dict[str, list[int]]) -> str:
     return ", ".join(f"{name} {' '.join(map(str, numbers))}" for name, numbers in versions.items())
 
 
-def _interactions(file: Path, name: str) -> Iterator[dict[str, Any]]:
-    try:
-        with file.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield _interaction(line, f"{file}:{number}", name)
-    except OSError as error:
-        raise Refused(f"{file}: {error.strerror or error}", Exit.WRONG) from None
-    except UnicodeDecodeError:
-        raise Refused(f"{file} is not UTF-8 text", Exit.WRONG) from None
-
-
-def _interaction(line: str, place: str, name: str) -> dict[str, Any]:
+def _interaction(name: str, place: str, value: Any, _: str) -> dict[str, Any]:
     from shared.contracts.events import event_model
     from shared.contracts.strict import read
 
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"{place}: not JSON: {error}", Exit.WRONG) from None
     if not isinstance(value, dict):
         raise Refused(f'{place}: expected an object such as {{"user": 1, "item": 2}}', Exit.WRONG)
     if value.setdefault("recommender", name) != name:

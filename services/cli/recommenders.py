@@ -9,12 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from services.cli import completing, paths, watching
-from services.cli.exits import Exit
-from services.cli.faults import Refused
+from services.cli.files import read_text
 from services.cli.session import Name, Reason, client
 from services.cli.shown import AsJson, say, show, show_json, show_table, when
-
-_KEPT_SMALL = 1 << 20
 
 
 def apply(
@@ -169,14 +166,3 @@ def _show_retrainer(found: dict[str, Any]) -> None:
     say(f"retrainer: {found['state']}  {found['reason']}")
     for one in found["held"]:
         say(f"{'let go' if one['dropped'] else 'held back'}: {one['trigger']} since {when(one['since'])}: {one['by']}")
-
-
-def read_text(file: Path) -> str:
-    try:
-        if file.is_file() and file.stat().st_size > _KEPT_SMALL:
-            raise Refused(f"{file} is larger than 1 MiB: is it a spec?", Exit.WRONG)
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise Refused(f"{file}: {error.strerror or error}", Exit.WRONG) from None
-    except UnicodeDecodeError:
-        raise Refused(f"{file} is not UTF-8 text", Exit.WRONG) from None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from services.cli.datatools import asked
-from services.cli.recommenders import read_text
+from services.cli.files import read_text
 from services.cli.settings import Allow, Fewest, Settings, allowed, settings, value
 from services.cli.shown import AsJson, say, show_json, show_table
 

@@ -1,0 +1,71 @@
+"""Files that a command is given: read whole and checked before anything is sent, then sent in requests that the platform takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from services.cli.exits import Exit
+from services.cli.faults import Refused
+
+T = TypeVar("T")
+
+_SPEC = 1 << 20
+AT_ONCE = 5_000
+"""Items, or rows of features."""
+BYTES = 900_000
+"""Of one request at most: the platform reads no more than a MiB."""
+
+
+def read_text(file: Path) -> str:
+    """Of a spec."""
+    with _reading(file):
+        if file.is_file() and file.stat().st_size > _SPEC:
+            raise Refused(f"{file} is larger than 1 MiB: is it a spec?", Exit.WRONG)
+        return file.read_text(encoding="utf-8")
+
+
+def json_lines(file: Path, made: Callable[[str, Any, str], T]) -> list[T]:
+    """What `made` makes of each line that isn't blank: of its place, its value and its text."""
+
+    def one(place: str, line: str) -> T:
+        return made(place, _value(place, line), line)
+
+    with _reading(file), file.open(encoding="utf-8") as lines:
+        return [one(f"{file}:{number}", line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def batches(found: Sequence[T], most: int) -> Iterator[list[T]]:
+    """At least one, if empty: a wrong name is told of though there is nothing to send."""
+    batch: list[T] = []
+    size = 0
+    for one in found:
+        length = len((one if isinstance(one, str) else json.dumps(one)).encode()) + 2
+        if batch and (len(batch) == most or size + length > BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(one)
+        size += length
+    yield batch
+
+
+def _value(place: str, line: str) -> Any:
+    if len(line.encode()) > BYTES:
+        raise Refused(f"{place}: a line of more than {BYTES} bytes", Exit.WRONG)
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"{place}: not JSON: {error}", Exit.WRONG) from None
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Refused(f"{file}: {error.strerror or error}", Exit.WRONG) from None
+    except UnicodeDecodeError:
+        raise Refused(f"{file} is not UTF-8 text", Exit.WRONG) from None
