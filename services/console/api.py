@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 from starlette.types import ASGIApp
 
-from shared.domain.segments import joined, segment
+from shared.domain.segments import segment, way
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -114,7 +114,7 @@ class Api:
 
 def at(*parts: object, verb: str | None = None) -> str:
     """A path of the API: what comes from outside stays one segment of it."""
-    path = joined("v1", *parts)
+    path = way("v1", *parts)
     return path if verb is None else f"{path}:{segment(verb)}"
 
 

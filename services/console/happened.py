@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Any
-from urllib.parse import quote
 
 from services.console.charts import Mark, Stretch
 from services.console.words import moment, plain, share
+from shared.domain.segments import way
 
 Json = dict[str, Any]
 
@@ -65,7 +65,7 @@ def _of_routes(place: str, served: Sequence[Json], rollouts: Sequence[Json]) -> 
         if at is None:
             continue
         rollout = one["rollout"] or (before or {}).get("rollout")
-        link = f"/rollouts/{quote(rollout, safe='')}" if rollout else None
+        link = way("rollouts", rollout) if rollout else None
         version = f"{place}/versions/{one['stable']}"
         if before is None or before.get("until") != one["since"]:
             if one["generation"] == 1 or before is not None:  # else it is only the oldest one that was read
@@ -96,13 +96,13 @@ def _of_routes(place: str, served: Sequence[Json], rollouts: Sequence[Json]) -> 
         at = moment(one["since"])
         if id not in known | told and at is not None and one["state"] != "promoted":  # it ended before any user saw it
             what = f"Rollout of version {one['version']} ended before it began"
-            yield Event(at, what, one["reason"], "", f"/rollouts/{quote(id, safe='')}", one["state"], _ROLLOUTS[one["state"]])
+            yield Event(at, what, one["reason"], "", way("rollouts", id), one["state"], _ROLLOUTS[one["state"]])
 
 
 def _of_runs(runs: Sequence[Json], ends: Mapping[str, str]) -> Iterable[Event]:
     for one in runs:
         at, by = moment(one["created_at"]), one["asked_by"] or ""
-        link = f"/runs/{quote(one['id'], safe='')}"
+        link = way("runs", one["id"])
         if at is None:
             continue
         what = "Retraining begins" if by == "eyas" else "Run begins"

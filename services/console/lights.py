@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from urllib.parse import quote
 
 from services.console import tales, verdicts
 from services.console.api import Json
+from shared.domain.segments import way
 
 ENDED = tales.ENDED | verdicts.ENDED
 """States of runs and rollouts in which nothing more happens."""
@@ -35,7 +35,7 @@ def points_of(life: Json, version: int | None) -> list[Json]:
 def under_way(kind: str, found: Sequence[Json]) -> list[Json]:
     """What hasn't ended of runs, or of rollouts, each with its page."""
     return [
-        {"what": kind.capitalize(), "at": f"/{kind}s/{quote(one['id'], safe='')}", "state": one["state"], "reason": one["reason"]}
+        {"what": kind.capitalize(), "at": way(f"{kind}s", one["id"]), "state": one["state"], "reason": one["reason"]}
         for one in found
         if one["state"] not in ENDED
     ]

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from services.console import assets, charts, words
 from services.console.door import inside, split, token_of, word
+from shared.domain.segments import way
 
 SAID = "eyas-said"
 THEME = "eyas-theme"
@@ -39,7 +40,7 @@ def _environment() -> Environment:
         loader=PackageLoader("services.console"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     made.filters.update(words.FILTERS)
-    made.globals.update(asset=assets.address, charts=charts, quote=lambda text: quote(str(text), safe=""))
+    made.globals.update(asset=assets.address, charts=charts, quote=lambda text: quote(str(text), safe=""), way=way)
     return made
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from urllib.parse import quote
 
 
-def joined(*parts: object) -> str:
+def way(*parts: object) -> str:
+    """From the root on: `way("runs", id)`."""
     return "".join(f"/{segment(str(part))}" for part in parts)
 
 

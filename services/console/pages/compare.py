@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,6 +11,7 @@ from starlette.responses import Response
 from services.console.api import Api, Json, at
 from services.console.page import Pages
 from services.console.render import page
+from shared.domain.segments import way
 
 pages = Pages()
 
@@ -26,7 +26,7 @@ async def compare(request: Request, api: Api) -> Response:
         run = await api.get(at("runs", id))
         recent = await api.get(at("recommenders", run["recommender"], "runs"), limit=_CHOICE)
         known = {"found": None, "recommender": run["recommender"], "recent": [one for one in recent["items"] if one["id"] != id]}
-        return page(request, "compare.html", id=id, at=f"/runs/{quote(id, safe='')}", **known)
+        return page(request, "compare.html", id=id, at=way("runs", id), **known)
     found = await api.get(at("runs", id, "compare"), with_=other)
     metrics = [one for one in found["metrics"] if not one["metric"].endswith(".se") and ".se_to." not in one["metric"]]
     first = [one for one in metrics if one["metric"].startswith(_MAIN) and "{" not in one["metric"]]
@@ -34,7 +34,7 @@ async def compare(request: Request, api: Api) -> Response:
         request,
         "compare.html",
         id=id,
-        at=f"/runs/{quote(id, safe='')}",
+        at=way("runs", id),
         found=found,
         recommender=found["left"]["recommender"],
         recent=[],

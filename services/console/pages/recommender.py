@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,6 +17,7 @@ from services.console.page import Pages
 from services.console.render import Fault, fault, onwards, page
 from services.console.tales import ENDED
 from services.console.words import moment
+from shared.domain.segments import way
 
 pages = Pages()
 
@@ -43,7 +43,7 @@ async def recommender(request: Request, api: Api) -> Response:
         api.get(at("recommenders", name, "drift")),
         api.get(at("recommenders", name, "triggers")),
     )
-    place = f"/recommenders/{quote(name, safe='')}"
+    place = way("recommenders", name)
     ends = await _ends(api, runs["items"])
     events = happened.happened(place, served["items"], runs["items"], rollouts["items"], fired["items"], specs["items"], ends)
     since, until = _shown(life, events)
@@ -77,10 +77,10 @@ async def start(request: Request, api: Api, form: Form) -> Response:
     name = request.path_params["name"]
     if form["mode"] == "retrain":
         await api.post(at("recommenders", name, verb="retrain"), {"reason": form["reason"]}, form["once"])
-        return onwards(_at(name), "A retraining is asked for: it begins as soon as nothing else is under way.")
+        return onwards(way("recommenders", name), "A retraining is asked for: it begins as soon as nothing else is under way.")
     wish = {"mode": form["mode"] or "full", "reason": form["reason"], "fresh": form["fresh"] == "yes"}
     made = await api.post(at("recommenders", name, "runs"), wish, form["once"])
-    return onwards(f"/runs/{quote(made['id'], safe='')}", f"Run {made['id']} of {name} is on its way.")
+    return onwards(way("runs", made["id"]), f"Run {made['id']} of {name} is on its way.")
 
 
 @pages.action("/recommenders/{name}/rollback")
@@ -95,7 +95,7 @@ async def roll_back(request: Request, api: Api, form: Form) -> Response:
         said = f"Version {done['stable']} serves everybody." + (
             f" Asked to abort: {', '.join(done['aborted'])}." if done["aborted"] else ""
         )
-    return onwards(_at(name), said)
+    return onwards(way("recommenders", name), said)
 
 
 @pages.action("/recommenders/{name}/delete")
@@ -113,10 +113,6 @@ async def _ends(api: Api, runs: list[Json]) -> dict[str, str]:
     told = await api.all(*(api.get(at("runs", id, "events"), limit=_EVENTS) for id in inside))
     last = {id: found["items"][-1] for id, found in zip(inside, told, strict=True) if found["items"]}
     return {id: one["at"] for id, one in last.items() if one["target"] in ENDED}
-
-
-def _at(name: str) -> str:
-    return f"/recommenders/{quote(name, safe='')}"
 
 
 def _window(asked: str, one: Json) -> str:

@@ -17,6 +17,7 @@ from services.console.page import Pages
 from services.console.render import onwards, page
 from services.console.verdicts import ENDED, name_of, needs, sentence
 from services.console.words import DASH, moment, share
+from shared.domain.segments import way
 
 pages = Pages()
 
@@ -74,15 +75,15 @@ async def steer(request: Request, api: Api, form: Form) -> Response:
     if verb == "rollback":
         return await _rolled_back(api, id, form)
     await api.post(at("rollouts", id, verb=verb), {"reason": form["reason"]}, once=form["once"])
-    return onwards(f"/rollouts/{id}", f"Asked for: it is {_DONE.get(verb, verb)} as soon as the platform has done it.")
+    return onwards(way("rollouts", id), f"Asked for: it is {_DONE.get(verb, verb)} as soon as the platform has done it.")
 
 
 async def _rolled_back(api: Api, id: str, form: Form) -> Response:
     name = (await api.get(at("rollouts", id)))["recommender"]
     done = await api.post(at("recommenders", name, verb="rollback"), {"reason": form["reason"]}, once=form["once"])
     if done["rollout"] is not None:
-        return onwards(f"/rollouts/{done['rollout']}", "The version before is being loaded; everybody moves to it then.")
-    return onwards(f"/rollouts/{id}", f"Version {done['stable']} serves everybody again.")
+        return onwards(way("rollouts", done["rollout"]), "The version before is being loaded; everybody moves to it then.")
+    return onwards(way("rollouts", id), f"Version {done['stable']} serves everybody again.")
 
 
 async def _can_go_back(api: Api, one: Json) -> bool:

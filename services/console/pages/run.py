@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,6 +17,7 @@ from services.console.page import Pages
 from services.console.render import onwards, page
 from services.console.through import Through
 from services.console.words import moment
+from shared.domain.segments import way
 
 pages = Pages()
 
@@ -56,7 +57,7 @@ async def run(request: Request, api: Api) -> Response:
         every=None if ended else 2,
         run=found,
         lineage=_lineage(found),
-        at=f"/runs/{quote(id, safe='')}",
+        at=way("runs", id),
         said_of_it=tales.sentence(found, rows, asked, took),
         ended=ended,
         took=took,
@@ -76,7 +77,7 @@ async def run(request: Request, api: Api) -> Response:
         chosen=stage,
         offset=offset,
         follows=not ended and offset is None,
-        stream=f"/runs/{quote(id, safe='')}/log" + (f"?{urlencode({'stage': stage})}" if stage else ""),
+        stream=way("runs", id, "log") + (f"?{urlencode({'stage': stage})}" if stage else ""),
         possible=tales.possible(found),
         from_stage=tales.retried_from(found),
         earlier=[one for one in earlier if one["id"] != id],
@@ -163,7 +164,7 @@ async def log(request: Request, api: Api) -> Response:
 async def cancel(request: Request, api: Api, form: Form) -> Response:
     id = request.path_params["id"]
     await api.post(at("runs", id, verb="cancel"), {"reason": form["reason"]}, once=form["once"])
-    return onwards(f"/runs/{quote(id, safe='')}", f"Run {id} was asked to end.")
+    return onwards(way("runs", id), f"Run {id} was asked to end.")
 
 
 @pages.action("/runs/{id}/retry")
@@ -173,7 +174,7 @@ async def retry(request: Request, api: Api, form: Form) -> Response:
     if form["from"]:
         wanted["from"] = form["from"]
     made = await api.post(at("runs", id, verb="retry"), wanted, once=form["once"])
-    return onwards(f"/runs/{quote(made['id'], safe='')}", f"This run goes on from where run {id} ended.")
+    return onwards(way("runs", made["id"]), f"This run goes on from where run {id} ended.")
 
 
 @pages.action("/runs/{id}/prioritise")
@@ -181,4 +182,4 @@ async def prioritise(request: Request, api: Api, form: Form) -> Response:
     id, priority = request.path_params["id"], integer(form["priority"])
     wanted = {"priority": form["priority"] if priority is None else priority, "reason": form["reason"]}
     made = await api.post(at("runs", id, verb="prioritise"), wanted, once=form["once"])
-    return onwards(f"/runs/{quote(id, safe='')}", f"Its priority is {made['priority']} now.")
+    return onwards(way("runs", id), f"Its priority is {made['priority']} now.")

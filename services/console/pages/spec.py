@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,6 +10,7 @@ from services.console.door import Form, integer
 from services.console.page import Pages
 from services.console.render import onwards, page
 from services.console.specs import changes, placed, short, whole
+from shared.domain.segments import way
 
 pages = Pages()
 
@@ -29,7 +28,7 @@ async def spec(request: Request, api: Api) -> Response:
         request,
         "spec.html",
         name=name,
-        place=_place(name),
+        place=way("recommenders", name),
         one=one,
         text=short(one["spec"]),
         whole=whole(one["spec"]),
@@ -56,10 +55,10 @@ async def apply(request: Request, api: Api, form: Form) -> Response:
             raise
         return await _checked(request, api, name, form)
     if made["run"]:
-        return onwards(f"/runs/{quote(made['run'], safe='')}", f"Spec {made['generation']} of {name} is applied; its run is on its way.")
+        return onwards(way("runs", made["run"]), f"Spec {made['generation']} of {name} is applied; its run is on its way.")
     same = made["generation"] == seen
     said = "Nothing was changed: the spec is the same." if same else f"Spec {made['generation']} is applied; no run was started."
-    return onwards(f"{_place(name)}/spec", said)
+    return onwards(way("recommenders", name, "spec"), said)
 
 
 async def _checked(request: Request, api: Api, name: str, form: Form) -> Response:
@@ -87,7 +86,7 @@ async def _checked(request: Request, api: Api, name: str, form: Form) -> Respons
         "spec_check.html",
         status=200 if valid else 422,
         name=name,
-        place=_place(name),
+        place=way("recommenders", name),
         generation=one["generation"],
         text=text,
         detail=detail,
@@ -107,7 +106,3 @@ async def _compared(api: Api, name: str, before: str, after: str) -> Json | None
 
 def _text(form: Form) -> str:
     return form.values.get("spec", "").replace("\r\n", "\n").rstrip() + "\n"
-
-
-def _place(name: str) -> str:
-    return f"/recommenders/{quote(name, safe='')}"
