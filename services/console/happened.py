@@ -15,7 +15,7 @@ from shared.domain.segments import way
 
 Json = dict[str, Any]
 
-_RUNS = {"registered": "good", "rejected": "bad", "failed": "bad", "cancelled": "plain"}
+_RUNS = {"registered": "", "rejected": "bad", "failed": "bad", "cancelled": "plain"}
 _ROLLOUTS = {"promoted": "good", "rolled_back": "bad", "aborted": "plain"}
 
 
@@ -101,35 +101,31 @@ def _of_routes(place: str, served: Sequence[Json], rollouts: Sequence[Json]) -> 
 
 def _of_runs(runs: Sequence[Json], ends: Mapping[str, str]) -> Iterable[Event]:
     for one in runs:
-        at, by = moment(one["created_at"]), one["asked_by"] or ""
+        at, by, state = moment(one["created_at"]), one["asked_by"] or "", one["state"]
         link = way("runs", one["id"])
-        if at is None:
-            continue
         what = "Retraining begins" if by == "eyas" else "Run begins"
         yield Event(at, f"{what} ({plain(one['mode'])})", one["cause"], by, link, "", "busy")
-        ended = moment(ends.get(one["id"]) or (one["stages"][-1]["ended_at"] if one["stages"] else one["created_at"]))
-        if one["state"] in _RUNS and ended is not None:
-            what = f"Version {one['version']} is registered" if one["state"] == "registered" else f"Run is {plain(one['state'])}"
-            yield Event(
-                max(at, ended), what, one["reason"], "", link, one["state"], _RUNS[one["state"]] if one["state"] != "registered" else ""
-            )
+        if state in _RUNS:
+            ended = moment(ends.get(one["id"]) or (one["stages"][-1]["ended_at"] if one["stages"] else one["created_at"]))
+            what = f"Version {one['version']} is registered" if state == "registered" else f"Run is {plain(state)}"
+            yield Event(max(at, ended), what, one["reason"], "", link, state, _RUNS[state])
 
 
 def _of_triggers(fired: Sequence[Json], causes: set[str]) -> Iterable[Event]:
     for one in fired:
         at = moment(one["at"])
-        if at is not None and one["target"] == "retraining" and one["source"] != "retraining" and one["reason"] not in causes:
+        if one["target"] == "retraining" and one["source"] != "retraining" and one["reason"] not in causes:
             yield Event(at, "A trigger fires", one["reason"], one["actor"], tone="busy")
-        elif at is not None and one["source"] == one["target"]:
+        elif one["source"] == one["target"]:
             yield Event(at, f"Retraining is {plain(one['target'])}", one["reason"], one["actor"], tone="")
 
 
 def _of_specs(place: str, specs: Sequence[Json]) -> Iterable[Event]:
     for one in specs:
-        at, number = moment(one["at"]), one["generation"]
-        if at is not None:
-            link = f"{place}/spec?from={number - 1}&to={number}" if number > 1 else f"{place}/spec"
-            yield Event(at, f"Spec {number} is applied" if number > 1 else "The first spec is applied", "", one["actor"], link, tone="")
+        number = one["generation"]
+        link = f"{place}/spec?from={number - 1}&to={number}" if number > 1 else f"{place}/spec"
+        what = f"Spec {number} is applied" if number > 1 else "The first spec is applied"
+        yield Event(moment(one["at"]), what, "", one["actor"], link, tone="")
 
 
 def lettered(events: Sequence[Event], since: datetime, until: datetime) -> list[Event]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 from urllib.parse import quote, unquote
@@ -55,7 +54,6 @@ def page(request: Request, template: str, every: float | None = None, status: in
         .get_template(template)
         .render(
             frame="live.html" if live else "base.html",
-            now=datetime.now(UTC),
             every=every,
             path=request.url.path,
             here=_here(request),

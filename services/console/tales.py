@@ -5,15 +5,17 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from services.console.words import moment, plain, span
+from shared.domain.run import MACHINE, STAGES
 
 Json = dict[str, Any]
 
-STAGES = ("etl", "train", "evaluate", "export", "verify")
-ENDED = frozenset({"registered", "rejected", "failed", "cancelled"})
+ENDED = MACHINE.ends
+_CONTENDERS = ("candidate", "serving", "baseline", "popularity")
+_THEIRS = tuple(f"{one}." for one in _CONTENDERS)
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,8 @@ def usual(runs: Sequence[Json], mode: str) -> dict[str, Usual]:
 
 
 def seconds_of(stage: Json) -> float:
-    began, ended = moment(stage["started_at"]), moment(stage["ended_at"])
-    assert began is not None
-    assert ended is not None
-    return (ended - began).total_seconds()
+    took: timedelta = moment(stage["ended_at"]) - moment(stage["started_at"])
+    return took.total_seconds()
 
 
 def stages(run: Json, known: dict[str, Usual], now: datetime) -> list[Row]:
@@ -170,18 +170,20 @@ def _time(seconds: float | None, rows: Sequence[Row]) -> str:
 
 def contenders(metrics: dict[str, float]) -> tuple[list[str], list[tuple[str, list[float | None]]], list[tuple[str, list[float | None]]]]:
     """Whose metrics there are, and rows of them: whole, and by slices. How sure they are stands elsewhere."""
-    names = [one for one in ("candidate", "serving", "baseline", "popularity") if any(key.startswith(f"{one}.") for key in metrics)]
-    keys = dict.fromkeys(
-        key.split(".", 1)[1] for key in metrics if key.split(".", 1)[0] in names and not key.endswith(".se") and ".se_to." not in key
-    )
+    names = [one for one in _CONTENDERS if any(key.startswith(f"{one}.") for key in metrics)]
+    keys = dict.fromkeys(key.split(".", 1)[1] for key in metrics if key.startswith(_THEIRS) and not tells_how_sure(key))
     rows = [(key, [metrics.get(f"{name}.{key}") for name in names]) for key in keys]
     return names, [row for row in rows if "{" not in row[0]], [row for row in rows if "{" in row[0]]
 
 
 def others(metrics: dict[str, float]) -> list[tuple[str, float]]:
     """What is no contender's: rows, seconds, sizes."""
-    theirs = ("candidate.", "serving.", "baseline.", "popularity.")
-    return [(key, value) for key, value in metrics.items() if not key.startswith(theirs)]
+    return [(key, value) for key, value in metrics.items() if not key.startswith(_THEIRS)]
+
+
+def tells_how_sure(metric: str) -> bool:
+    """Whether it is of another metric: its standard error, alone or against somebody's."""
+    return metric.endswith(".se") or ".se_to." in metric
 
 
 def possible(run: Json) -> list[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from services.console.api import Json
-from services.console.words import moment, percent, share, span
+from services.console.words import moment, percent, share, span, users
+from shared.domain.rollout import MACHINE
 
-ENDED = frozenset({"promoted", "rolled_back", "aborted"})
+ENDED = MACHINE.ends
 _NAMES = {"hit_rate": "hits", "conversion": "conversions"}
 
 
@@ -34,13 +35,13 @@ def _rolled_back(one: Json) -> str:
     version, report = one["version"], _newest(one)
     if report is None or report["reason"] != one["reason"]:  # it wasn't the users who decided
         return f"Version {version} was rolled back: {one['reason']}"
-    users = f"rolled back after {_users(report['candidate']['users'])}"
+    after = f"rolled back after {users(report['candidate']['users'])}"
     goal = next(check for check in report["checks"] if check["name"] == "goal")
     broken = [check["name"].replace("_", " ") for check in report["checks"] if check["verdict"] == "fail" and check["name"] != "goal"]
     if broken:
-        return f"Version {version} broke its guardrail of {' and '.join(broken)} in its canary at {_at(report)}: {users}"
+        return f"Version {version} broke its guardrail of {' and '.join(broken)} in its canary at {_at(report)}: {after}"
     if goal["verdict"] == "fail" and report["lift"] is not None:
-        return f"Version {version} earned {_lift(report['lift'], one)} than {_other(one)} in its canary at {_at(report)}: {users}"
+        return f"Version {version} earned {_lift(report['lift'], one)} than {_other(one)} in its canary at {_at(report)}: {after}"
     return f"Version {version} was rolled back: {one['reason']}"
 
 
@@ -52,7 +53,7 @@ def _promoted(one: Json) -> str:
         return f"Version {version} was promoted by hand, before the evidence was in: {one['reason']}"
     harm = share(one["plan"]["max_harm"])
     earned = "" if report["lift"] is None else f"earned {_lift(report['lift'], one)} than {_other(one)}, and "
-    return f"Version {version} {earned}surely doesn't lose more than {harm}: promoted after {_users(report['candidate']['users'])}"
+    return f"Version {version} {earned}surely doesn't lose more than {harm}: promoted after {users(report['candidate']['users'])}"
 
 
 def _canary(one: Json) -> str:
@@ -126,10 +127,6 @@ def _lift(lift: float, one: Json) -> str:
 
 def _other(one: Json) -> str:
     return f"version {one['against']}" if one["against"] is not None else "the stable version"
-
-
-def _users(count: int) -> str:
-    return f"{count:,} user" if count == 1 else f"{count:,} users"
 
 
 def _at(report: Json) -> str:

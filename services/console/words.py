@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, overload
 from urllib.parse import urlencode
 
 from markupsafe import Markup
@@ -21,6 +21,10 @@ _TONES = {
 TONES = {state: tone for tone, states in _TONES.items() for state in states}
 
 
+@overload
+def moment(given: str | datetime) -> datetime: ...
+@overload
+def moment(given: None) -> None: ...
 def moment(given: str | datetime | None) -> datetime | None:
     if given is None:
         return None
@@ -32,12 +36,12 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def ago(given: str | datetime | None, now: datetime | None = None) -> Markup | str:
+def ago(given: str | datetime | None) -> Markup | str:
     """How long since, or until; the moment itself stands in the element."""
     at = moment(given)
     if at is None:
         return DASH
-    apart = (now or datetime.now(UTC)) - at
+    apart = now() - at
     text = f"{span(apart)} ago" if apart >= timedelta(0) else f"in {span(-apart)}"
     if abs(apart) < timedelta(seconds=1):
         text = "just now"
@@ -130,20 +134,9 @@ def pretty(given: Any) -> str:
     return json.dumps(given, indent=2, ensure_ascii=False, sort_keys=False)
 
 
-FILTERS: dict[str, Callable[..., Any]] = {
-    "ago": ago,
-    "clock": clock,
-    "moment": moment,
-    "span": span,
-    "span_small": span_small,
-    "past": past,
-    "query": query,
-    "percent": percent,
-    "share": share,
-    "roughly": roughly,
-    "number": number,
-    "size": size,
-    "tone": tone,
-    "plain": plain,
-    "pretty": pretty,
-}
+def users(count: int) -> str:
+    return f"{count:,} user" if count == 1 else f"{count:,} users"
+
+
+_FILTERS = (ago, clock, moment, span, span_small, past, query, percent, share, roughly, number, size, tone, plain, users, pretty)
+FILTERS: dict[str, Callable[..., Any]] = {one.__name__: one for one in _FILTERS}

@@ -37,6 +37,10 @@ class Machine:
     def terminal(self, state: str) -> bool:
         return not any(edge.source == state for edge in self.edges)
 
+    @property
+    def ends(self) -> frozenset[str]:
+        return frozenset(filter(self.terminal, self.states))
+
     def check(self, source: str, target: str) -> None:
         """Staying is always legal; moving needs an edge."""
         if source != target and not any(edge.source == source and edge.target == target for edge in self.edges):

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from services.console.api import Api, Json, at
 from services.console.page import Pages
 from services.console.render import page
+from services.console.tales import tells_how_sure
 from shared.domain.segments import way
 
 pages = Pages()
@@ -28,7 +29,7 @@ async def compare(request: Request, api: Api) -> Response:
         known = {"found": None, "recommender": run["recommender"], "recent": [one for one in recent["items"] if one["id"] != id]}
         return page(request, "compare.html", id=id, at=way("runs", id), **known)
     found = await api.get(at("runs", id, "compare"), with_=other)
-    metrics = [one for one in found["metrics"] if not one["metric"].endswith(".se") and ".se_to." not in one["metric"]]
+    metrics = [one for one in found["metrics"] if not tells_how_sure(one["metric"])]
     first = [one for one in metrics if one["metric"].startswith(_MAIN) and "{" not in one["metric"]]
     return page(
         request,
@@ -45,16 +46,13 @@ async def compare(request: Request, api: Api) -> Response:
     )
 
 
-_SIDES = ("left", "right")
-
-
 def _flat(one: Json) -> dict[str, Any]:
     """Of lists what only one side has, an entry a line; mappings as JSON."""
     left, right = one["left"], one["right"]
     if isinstance(left, list) and isinstance(right, list):
         alone = {"left": [entry for entry in left if entry not in right], "right": [entry for entry in right if entry not in left]}
         if any(alone.values()):
-            lines = {side: [json.dumps(_said(entry), ensure_ascii=False) for entry in alone[side]] for side in _SIDES}
+            lines = {side: [json.dumps(_said(entry), ensure_ascii=False) for entry in entries] for side, entries in alone.items()}
             return {"path": one["path"], **lines, "kind": "lines", "same": len(left) - len(alone["left"])}
     return {"path": one["path"], "left": left, "right": right, "kind": "json" if _nested(left) or _nested(right) else "plain", "same": 0}
 

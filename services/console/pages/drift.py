@@ -18,7 +18,7 @@ pages = Pages()
 async def drift(request: Request, api: Api) -> Response:
     name = request.path_params["name"]
     found, triggers = await api.all(api.get(at("recommenders", name, "drift")), api.get(at("recommenders", name, "triggers")))
-    rows = sorted(found["readings"], key=_rank)
+    rows = [one | {"state": _state(one)} for one in sorted(found["readings"], key=_rank)]
     drawn = [one | {"picture": _picture(one)} for one in rows if one["shares"]]
     missing = found["wanted"] - found["likes"] if found["wanted"] is not None and found["likes"] is not None else None
     return page(
@@ -47,14 +47,19 @@ def _answer(found: Json) -> tuple[str, str]:
     standing = [one["feature"] for one in found["readings"] if one["stands"]]
     if standing:
         return f"What users like has moved since version {found['version']} began to serve: {', '.join(standing)}.", "wrong"
-    coming = [one["feature"] for one in found["readings"] if beyond(one)]
+    coming = [one["feature"] for one in found["readings"] if _state(one) == "waiting"]
     if coming:
         return f"Perhaps: {', '.join(coming)} moved beyond the threshold, but not yet for as many looks in a row as it takes.", "hint"
     return f"Users like what they liked when version {found['version']} began to serve.", "said"
 
 
-def beyond(one: Json) -> bool:
-    return one["threshold"] is not None and one["size"] >= one["threshold"] and one["chance"] <= one["limit"]
+def _state(one: Json) -> str:
+    """`waiting`: beyond its threshold, and not yet for as many looks in a row as it takes."""
+    if one["stands"]:
+        return "drifted"
+    if one["threshold"] is None:
+        return "watched"
+    return "waiting" if one["size"] >= one["threshold"] and one["chance"] <= one["limit"] else "steady"
 
 
 def _picture(one: Json) -> Markup:

@@ -16,7 +16,7 @@ from services.console.lights import drawn, earns, light, points_of, under_way
 from services.console.page import Pages
 from services.console.render import Fault, fault, onwards, page
 from services.console.tales import ENDED
-from services.console.words import moment
+from services.console.words import moment, now
 from shared.domain.segments import way
 
 pages = Pages()
@@ -55,7 +55,6 @@ async def recommender(request: Request, api: Api) -> Response:
         every=2 if active else 10,
         name=name,
         place=place,
-        one=one,
         window=window,
         windows=list(WINDOWS),
         life=life,
@@ -119,14 +118,12 @@ def _window(asked: str, one: Json) -> str:
     """What was chosen; else all of a young life, and the last week of an old one."""
     if asked in WINDOWS:
         return asked
-    created = moment(one["created_at"])
-    return "all" if created is None or datetime.now(created.tzinfo) - created < timedelta(days=8) else "week"
+    return "all" if now() - moment(one["created_at"]) < timedelta(days=8) else "week"
 
 
 def _shown(life: Json, events: list[happened.Event]) -> tuple[datetime, datetime]:
     """What the picture spans: the time of the answers, and what happened shortly after it."""
     since, until = moment(life["since"]), moment(life["until"])
-    assert since is not None and until is not None
     shortly = until + (until - since) / 4
     return since, max([until, *(one.at for one in events if one.at <= shortly)])
 
@@ -150,9 +147,7 @@ def _picture(name: str, life: Json, events: list[happened.Event], served: list[J
 
 
 def _middle(point: Json) -> float:
-    since, until = moment(point["since"]), moment(point["until"])
-    assert since is not None and until is not None
-    return (since.timestamp() + until.timestamp()) / 2
+    return float(moment(point["since"]).timestamp() + moment(point["until"]).timestamp()) / 2
 
 
 def _rows(life: Json, served: list[Json]) -> list[Json]:

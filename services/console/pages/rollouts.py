@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 from starlette.requests import Request
@@ -16,21 +16,29 @@ from services.console.door import Form
 from services.console.page import Pages
 from services.console.render import onwards, page
 from services.console.verdicts import ENDED, name_of, needs, sentence
-from services.console.words import DASH, moment, share
+from services.console.words import DASH, moment, now, share
 from shared.domain.segments import way
 
 pages = Pages()
 
 _ROWS = 25
 _EVENTS = 100
+
+
+class _Verb(NamedTuple):
+    button: str
+    told: str
+    done: str
+    tone: str = ""
+
+
 _VERBS = {
-    "pause": ("Pause", "Everybody keeps the version that they have; nothing moves until it is resumed.", ""),
-    "resume": ("Resume", "It goes on where it was; a step begins anew.", ""),
-    "skip": ("Skip to the next step", "Without a verdict of this one.", ""),
-    "promote": ("Promote", "Everybody gets this version now, whatever the evidence says.", ""),
-    "abort": ("Abort", "Everybody gets the stable version again, and the rollout ends.", "bad"),
+    "pause": _Verb("Pause", "Everybody keeps the version that they have; nothing moves until it is resumed.", "paused"),
+    "resume": _Verb("Resume", "It goes on where it was; a step begins anew.", "resumed"),
+    "skip": _Verb("Skip to the next step", "Without a verdict of this one.", "moved on by a step"),
+    "promote": _Verb("Promote", "Everybody gets this version now, whatever the evidence says.", "promoted"),
+    "abort": _Verb("Abort", "Everybody gets the stable version again, and the rollout ends.", "aborted", "bad"),
 }
-_DONE = {"pause": "paused", "resume": "resumed", "skip": "moved on by a step", "promote": "promoted", "abort": "aborted"}
 
 
 @pages.page("/recommenders/{name}/rollouts")
@@ -54,7 +62,7 @@ async def rollout(request: Request, api: Api) -> Response:
         "ended": ended,
         "explained": sentence(one),
         "tone": {"promoted": "said", "rolled_back": "wrong", "paused": "hint"}.get(one["state"], "hint"),
-        "needs": needs(one, datetime.now(UTC)),
+        "needs": needs(one, now()),
         "steps": _steps(one),
         "report": one["reports"][-1] if one["reports"] else None,
         "variants": _variants(one),
@@ -62,7 +70,7 @@ async def rollout(request: Request, api: Api) -> Response:
         "picture": picture(looks, one),
         "events": list(reversed(events["items"])),
         "more": events["next"],
-        "verbs": [(verb, *_VERBS[verb]) for verb in one["answers_to"] if verb in _VERBS],
+        "verbs": {verb: _VERBS[verb] for verb in one["answers_to"] if verb in _VERBS},
         "back": await _can_go_back(api, one),
         "goal": name_of(one["plan"]["goal"]),
     }
@@ -75,7 +83,8 @@ async def steer(request: Request, api: Api, form: Form) -> Response:
     if verb == "rollback":
         return await _rolled_back(api, id, form)
     await api.post(at("rollouts", id, verb=verb), {"reason": form["reason"]}, once=form["once"])
-    return onwards(way("rollouts", id), f"Asked for: it is {_DONE.get(verb, verb)} as soon as the platform has done it.")
+    done = _VERBS[verb].done if verb in _VERBS else verb
+    return onwards(way("rollouts", id), f"Asked for: it is {done} as soon as the platform has done it.")
 
 
 async def _rolled_back(api: Api, id: str, form: Form) -> Response:
@@ -156,7 +165,7 @@ def picture(looks: Json, one: Json) -> Markup:
     lines = [
         Line(
             f"step at {share(weight)}",
-            [Point(_x(look["at"]), look["lift"], max(look["lower"], -most), min(look["upper"], most)) for look in these],
+            [Point(_x(look), look["lift"], max(look["lower"], -most), min(look["upper"], most)) for look in these],
         )
         for weight, these in _by_step(seen)
     ]
@@ -165,9 +174,7 @@ def picture(looks: Json, one: Json) -> Markup:
         f"Lift of version {one['version']} after each of {len(seen)} looks: at the last one {newest['lift']:+.1%}, "
         f"surely between {newest['lower']:+.1%} and {newest['upper']:+.1%}"
     )
-    marks = [
-        Mark(_x(these[0]["at"]), f"{share(weight)} of the users from here on", "busy", share(weight)) for weight, these in _by_step(seen)
-    ]
+    marks = [Mark(_x(these[0]), f"{share(weight)} of the users from here on", "busy", share(weight)) for weight, these in _by_step(seen)]
     levels = [
         (0.0, "no difference: rolled back once the band is wholly below"),
         (-looks["max_harm"], "the most harm: promoted once the band is wholly above"),
@@ -191,7 +198,6 @@ def _by_step(seen: Sequence[Json]) -> list[tuple[float, list[Json]]]:
     return found
 
 
-def _x(given: str) -> float:
-    known = moment(given)
-    assert known is not None
-    return known.timestamp()
+def _x(look: Json) -> float:
+    at: datetime = moment(look["at"])
+    return at.timestamp()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,7 +15,8 @@ from services.console.door import Form, integer
 from services.console.page import Pages
 from services.console.render import onwards, page
 from services.console.through import Through
-from services.console.words import moment
+from services.console.words import moment, now
+from shared.domain.run import STAGES
 from shared.domain.segments import way
 
 pages = Pages()
@@ -33,7 +33,7 @@ async def run(request: Request, api: Api) -> Response:
     id = request.path_params["id"]
     found = await api.get(at("runs", id))
     stage = request.query_params.get("stage") or None
-    stage = stage if stage in tales.STAGES else None
+    stage = stage if stage in STAGES else None
     offset = integer(request.query_params.get("offset", ""))
     ended = found["state"] in tales.ENDED
     recent, gates, events, validation, features, evaluation, text = await api.all(
@@ -45,9 +45,8 @@ async def run(request: Request, api: Api) -> Response:
         api.maybe(at("runs", id, "evaluation")),
         _log(api, id, stage, offset),
     )
-    now = datetime.now(UTC)
     earlier = [one for one in recent["items"] if one["id"] != id]
-    rows = tales.stages(found, tales.usual(earlier, found["mode"]), now)
+    rows = tales.stages(found, tales.usual(earlier, found["mode"]), now())
     asked = gates["gates"] if gates else [_bare(one) for one in found["gates"]]
     took = _took(found, events["items"])
     names, whole, sliced = tales.contenders(found["metrics"])
@@ -65,7 +64,6 @@ async def run(request: Request, api: Api) -> Response:
         gates=asked,
         epochs=_epochs(found["progress"]),
         events=events,
-        validation=validation,
         sections=[validation, *validation["sections"]] if validation else [],
         features=features,
         contenders=names,
@@ -80,7 +78,6 @@ async def run(request: Request, api: Api) -> Response:
         stream=way("runs", id, "log") + (f"?{urlencode({'stage': stage})}" if stage else ""),
         possible=tales.possible(found),
         from_stage=tales.retried_from(found),
-        earlier=[one for one in earlier if one["id"] != id],
     )
 
 
@@ -110,7 +107,7 @@ def _bare(gate: Json) -> Json:
 
 def _took(found: Json, events: list[Json]) -> float | None:
     """From where it left the queue until it ended."""
-    began = next((moment(one["at"]) for one in events if one["target"] in tales.STAGES), None)
+    began = next((moment(one["at"]) for one in events if one["target"] in STAGES), None)
     ended = next((moment(one["at"]) for one in events if one["target"] in tales.ENDED), None)
     return (ended - began).total_seconds() if began and ended and found["state"] in tales.ENDED else None
 

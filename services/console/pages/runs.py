@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,13 +10,14 @@ from starlette.responses import Response
 from services.console.api import Api, Refused, at
 from services.console.page import Pages
 from services.console.render import page
-from services.console.tales import ENDED, STAGES
+from services.console.tales import ENDED
+from shared.domain.run import STAGES
 
 pages = Pages()
 
 _ROWS = 25
-_STATES = ("pending", *STAGES, "registered", "rejected", "failed", "cancelled")
 _UNDER_WAY = ("pending", *STAGES)
+_STATES = (*_UNDER_WAY, "registered", "rejected", "failed", "cancelled")
 
 
 @pages.page("/runs")
@@ -58,7 +58,6 @@ async def _list(request: Request, api: Api, name: str | None) -> Response:
         states=_STATES,
         kept=kept,
         narrowed=any(kept.values()),
-        asked=urlencode({field: value for field, value in kept.items() if value}),
     )
 
 

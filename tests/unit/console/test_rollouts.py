@@ -99,6 +99,10 @@ def test_what_a_step_waits_for(world, visitor):
     least = one["plan"]["steps"][0]["min_users"]
     assert said[0].startswith(f"{least - 12:,} more users in the smaller variant")
     assert "are left; without a verdict it pauses then" in said[-1]
+    one["plan"]["steps"][0]["min"] = 60
+    assert "1 min more, which this step lasts at least" in needs(one, NOW)
+    one["reports"][0]["since"] = None  # of an older report, as the API has it
+    assert not any("which this step lasts at least" in found for found in needs(one, NOW))
     assert "What it waits for" in visitor.get("/rollouts/o1").text
     assert 'data-every="2"' in visitor.get("/rollouts/o1").text
 
