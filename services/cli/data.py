@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from services.cli.datatools import asked
+from services.cli.datatools import asked, placed
 from services.cli.exits import Exit
 from services.cli.faults import Guarded, Refused
 from services.cli.report import show_report
@@ -116,8 +116,8 @@ def validate(
         "roots": [*(data_root or ()), *_roots(source)],
         "columns": dict(_pair(one) for one in column or ()),
         "positive": positive,
-        "against": None if against is None else str(against.absolute()),
-        "folder": None if to is None else str(to.absolute()),
+        "against": placed(against),
+        "folder": placed(to),
     }
     from shared.contracts.datatools import Validated, ValidateRequest
     from shared.contracts.strict import read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from services.cli.exits import Exit
@@ -11,6 +12,11 @@ if TYPE_CHECKING:
     from shared.contracts.strict import Strict
 
 S = TypeVar("S", bound="Strict")
+
+
+def placed(path: Path | None) -> str | None:
+    """The tool works elsewhere."""
+    return None if path is None else str(path.absolute())
 
 
 def asked(tool: str, request: Strict, answer: type[S]) -> S:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.datatools import asked
+from services.cli.datatools import asked, placed
 from services.cli.exits import Exit
 from services.cli.faults import Refused
 from services.cli.shown import AsJson, say, show_json
@@ -42,7 +42,7 @@ def encode(
         "key": key,
         "column": column,
         "out": str(out.absolute()),
-        "images": None if images is None else str(images.absolute()),
+        "images": placed(images),
         **dict(_chosen(one) for one in option or ()),
     }
     found = asked("encode", read(EncodeRequest, request, "eyas features encode"), Encoded)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from services.cli import watching
+from services.cli.recommenders import none_begins
 from services.cli.session import client
 from services.cli.shown import AsJson, say, show_table, when
 
@@ -36,9 +37,8 @@ def overview(
             )
             for one in found["items"]
         ]
-        begins = f" that begins with '{prefix}'" if prefix else " yet: eyas apply FILE creates one"
         columns = ("NAME", "SERVES", "HIT RATE", "NEWEST ANSWER", "TASTES", "UNDER WAY")
-        show_table(columns, rows, f"there is no recommender{begins}", drop=("NEWEST ANSWER", "TASTES"))
+        show_table(columns, rows, none_begins(prefix), drop=("NEWEST ANSWER", "TASTES"))
         if found["next"]:
             say(f"there are more than {limit}: ask for them with --limit or --prefix")
 

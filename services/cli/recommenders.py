@@ -49,12 +49,16 @@ def recommenders(
             for one in found["items"]
         ]
         columns = ("NAME", "SERVES", "CANDIDATE", "GENERATION", "CREATED", "SPEC CHANGED")
-        begins = f" that begins with '{prefix}'" if prefix else " yet: eyas apply FILE creates one"
-        show_table(columns, rows, f"there is no recommender{begins}", drop=("CREATED", "GENERATION", "SPEC CHANGED", "CANDIDATE"))
+        show_table(columns, rows, none_begins(prefix), drop=("CREATED", "GENERATION", "SPEC CHANGED", "CANDIDATE"))
         if found["next"]:
             say(f"there are more than {limit}: ask for them with --limit or --prefix")
 
     watching.shown(lambda: http.get("/v1/recommenders", prefix=prefix, limit=limit), draw, as_json, watch)
+
+
+def none_begins(prefix: str | None) -> str:
+    begins = f" that begins with '{prefix}'" if prefix else " yet: eyas apply FILE creates one"
+    return f"there is no recommender{begins}"
 
 
 def _served(route: Any) -> tuple[str, str]:

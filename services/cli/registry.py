@@ -120,7 +120,7 @@ def gc(
     as_json: AsJson = False,
 ) -> None:
     """Collect garbage now: versions beyond those to keep, what old runs published, files that nothing names."""
-    found = client(ctx).post(f"/v1/gc?dry_run={str(dry_run).lower()}")
+    found = client(ctx).post("/v1/gc", dry_run=str(dry_run).lower())
     if as_json:
         show_json(found)
         return

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(cls=Guarded, no_args_is_help=True, rich_markup_mode=None, help="A version's way to the users.")
 
-_ENDS = {"promoted": Exit.DONE, "rolled_back": Exit.NO, "aborted": Exit.NO}
+ENDS = {"promoted": Exit.DONE, "rolled_back": Exit.NO, "aborted": Exit.NO}
 _UNDER_WAY = ("loading", "shadow", "canary", "paused")
 """At most one of a recommender's: the others wait in line behind it, and are newer."""
 
@@ -68,7 +68,7 @@ def status(ctx: typer.Context, name: Name, id: Which = None, watch: watching.Wat
 
 def ended(found: Any) -> Exit | None:
     """Of a rollout: whether it is over, and how."""
-    return _ENDS.get(found["state"])
+    return ENDS.get(found["state"])
 
 
 def _draw(found: Any) -> None:

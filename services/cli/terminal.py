@@ -25,7 +25,7 @@ def height() -> int:
 
 def redraws() -> bool:
     """Understands a cursor that moves."""
-    return watched() and _clever()
+    return watched() and os.environ.get("TERM", "") not in {"", "dumb", "unknown"}
 
 
 def colourful() -> bool:
@@ -39,7 +39,3 @@ def colourful() -> bool:
 
 def painted(text: str, colour: str) -> str:
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if text and colourful() else text
-
-
-def _clever() -> bool:
-    return os.environ.get("TERM", "") not in {"", "dumb", "unknown"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from services.cli import paths
-from services.cli.datatools import asked
+from services.cli.datatools import asked, placed
 from services.cli.runs import RunId
 from services.cli.session import client
 from services.cli.settings import Allow, Fewest, Settings, allowed, settings
@@ -54,22 +54,22 @@ def evaluate(  # noqa: PLR0913, PLR0917  the options of a command
     from shared.contracts.trials import Evaluated, EvaluateRequest
 
     request = {
-        "train": _place(train),
-        "test": _place(test),
-        "negatives": _place(negatives),
+        "train": placed(train),
+        "test": placed(test),
+        "negatives": placed(negatives),
         "models": tuple(model or ()),
-        "saved": tuple(_place(one) for one in saved or ()),
+        "saved": tuple(placed(one) for one in saved or ()),
         "allow": allowed(allow, *model or ()),
         "keep": keep,
         "settings": settings(set_),
         "seeds": seeds,
-        "out": _place(out),
+        "out": placed(out),
         "sampled": sampled,
         "holdout": holdout,
         "seed": seed,
         "min_interactions": min_interactions,
-        "users": _place(users),
-        "items": _place(items),
+        "users": placed(users),
+        "items": placed(items),
         "slices": tuple(slice_ or ()),
         "strict": strict,
     }
@@ -136,7 +136,3 @@ def _said(figure: Spread | None) -> str:
     if figure is None:
         return "-"
     return f"{figure.mean:.4f}" + (f" ±{figure.std:.4f}" if figure.seeds > 1 else "")
-
-
-def _place(path: Path | None) -> str | None:
-    return None if path is None else str(path.absolute())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from services.cli.datatools import asked
+from services.cli.datatools import asked, placed
 from services.cli.files import read_text
 from services.cli.settings import Allow, Fewest, Settings, allowed, settings, value
 from services.cli.shown import AsJson, say, show_json, show_table
@@ -115,7 +115,7 @@ def tune(  # noqa: PLR0913, PLR0917  the options of a command
         "model": {key: value for key, value in document.items() if key != "tune"},
         "allow": allowed(allow, model),
         "ranges": ranges | dict(own),
-        "test": None if test is None else str(test.absolute()),
+        "test": placed(test),
         "on_test": on_test,
         "trials": trials,
         "minutes": minutes,

@@ -12,6 +12,12 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
+from services.console.words import DASH
+
+_LANE = 13
+"""Between letters that are close, upwards as sideways."""
+_MOST_LANES = 6
+
 
 @dataclass(frozen=True)
 class Point:
@@ -75,11 +81,12 @@ class Scale:
         return self.start + share * (self.end - self.start)
 
 
-def spark(values: Sequence[float | None], label: str, width: int = 120, height: int = 28) -> Markup:
+def spark(values: Sequence[float | None], label: str) -> Markup:
     """A row's small line; where nothing is known it breaks."""
+    width, height = 120, 28
     known = [value for value in values if value is not None]
     if not known:
-        return element("span", "\u2013", class_="quiet")
+        return element("span", DASH, class_="quiet")
     across, up = Scale(0, max(1, len(values) - 1), 2, width - 2), Scale(min(known), max(known), height - 3, 3)
     shapes = [
         element("polyline", points=_path(run, across, up))
@@ -109,7 +116,7 @@ def timeline(
     left, right = 56, axis.width - 24
     across = Scale(first, last, left, right)
     lanes = _lanes([across(mark.x) for mark in marks])
-    top, bottom = 22 + 13 * max(lanes, default=0), axis.height - 26
+    top, bottom = 22 + _LANE * max(lanes, default=0), axis.height - 26
     up = Scale(ticks[0], ticks[-1], bottom, top)
     shapes: list[Markup] = []
     for one in stretches:
@@ -125,18 +132,19 @@ def timeline(
     for line in lines:
         shapes += _drawn(line, across, up, axis.unit)
     for mark, lane in zip(marks, lanes, strict=True):
-        x, above = across(mark.x), top - 13 * lane
+        x, above = across(mark.x), top - _LANE * lane
         upright = element("line", x1=x, x2=x, y1=above, y2=bottom)
         letter = element("text", mark.letter, x=x, y=above - 6, text_anchor="middle")
         shapes.append(element("g", element("title", mark.text), upright, letter, class_=f"mark {mark.tone}"))
     return _picture("chart", label, axis.width, axis.height, shapes)
 
 
-def bars(rows: Sequence[tuple[str, float, float]], label: str, names: tuple[str, str], height: int = 160) -> Markup:
+def bars(rows: Sequence[tuple[str, float, float]], label: str, names: tuple[str, str]) -> Markup:
     """Two shares a group side by side: then and now."""
     if not rows:
         return Markup("")
-    width, top, bottom = max(240, 44 * len(rows) + 20), 8, height - 22
+    width, height = max(240, 44 * len(rows) + 20), 160
+    top, bottom = 8, height - 22
     up = Scale(0, max(max(one, other) for _, one, other in rows) or 1.0, bottom, top)
     shapes = []
     for index, (name, *shares) in enumerate(rows):
@@ -190,13 +198,13 @@ def _drawn(line: Line, across: Scale, up: Scale, unit: str) -> list[Markup]:
     return shapes
 
 
-def _lanes(xs: Sequence[float], apart: float = 13, most: int = 6) -> list[int]:
+def _lanes(xs: Sequence[float]) -> list[int]:
     """How high each letter stands, so that those which are close don't cover each other."""
     ends: list[float] = []
     lanes = []
     for x in xs:
-        lane = next((lane for lane, end in enumerate(ends) if x - end >= apart), len(ends))
-        lane = min(lane, most - 1)
+        lane = next((lane for lane, end in enumerate(ends) if x - end >= _LANE), len(ends))
+        lane = min(lane, _MOST_LANES - 1)
         ends[lane : lane + 1] = [x]
         lanes.append(lane)
     return lanes
@@ -228,8 +236,8 @@ def _ticks(low: float, high: float) -> list[float]:
 _STEPS = (1, 5, 15, 30, 60, 300, 900, 1800, 3600, 10800, 21600, 86400, 172800, 604800, 2419200, 7862400, 31536000)
 
 
-def _moments(low: float, high: float, most: int = 7) -> list[tuple[float, str]]:
-    step = next((one for one in _STEPS if (high - low) / one <= most), _STEPS[-1])
+def _moments(low: float, high: float) -> list[tuple[float, str]]:
+    step = next((one for one in _STEPS if (high - low) / one <= 7), _STEPS[-1])
     shape = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86400 else "%b %d" if step < 31536000 else "%Y"
     found = [(float(x), datetime.fromtimestamp(x, UTC).strftime(shape)) for x in range(math.ceil(low / step) * step, int(high) + 1, step)]
     return found or [(low, datetime.fromtimestamp(low, UTC).strftime("%H:%M:%S"))]

@@ -12,9 +12,11 @@ import pytest
 import typer
 from typer.main import get_command
 
+from services.cli import completing, rollouts, runs
 from services.cli.contents import ENTRIES, INNER
 from services.cli.main import app
 from services.cli.reference import reference
+from shared.domain import rollout, run
 from tests.unit.cli.live import ROOT, environment
 
 HEAVY = (
@@ -53,6 +55,12 @@ def test_help_imports_no_client_no_contract_and_no_part_of_the_platform(words):
 
 def test_a_question_imports_a_client_and_no_contract():
     assert imported("runs", "m") & {"pydantic", "yaml", "shared.contracts.spec", "psutil", "uvicorn"} == set()
+
+
+def test_stages_and_ends_that_are_said_without_the_domain_are_those_of_the_domain():
+    assert tuple(completing.stages("")) == run.STAGES
+    assert run.MACHINE.ends == runs.ENDED
+    assert rollouts.ENDS.keys() == rollout.MACHINE.ends
 
 
 def every_command():

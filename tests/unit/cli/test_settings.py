@@ -148,33 +148,32 @@ def test_what_others_read_is_not_strange():
     assert strange({"EYAS_QQQQQQQQ": "1"}) == ["EYAS_QQQQQQQQ: there is no such setting, so it changes nothing"]
 
 
-@pytest.mark.parametrize("value", ["kafka://h", "nats://", "sql,nats://h:1", "nats://eyas:hunter2@h:4222 x"])
-def test_where_events_go_is_checked_and_its_password_is_not_said(monkeypatch, value):
-    monkeypatch.setenv("EYAS_EVENTS", value)
-    with pytest.raises(Invalid, match=r"^EYAS_EVENTS: 'sql' or nats://") as caught:
+STORES = {"events": "'sql' or nats://", "features": "'sql' or redis://"}
+
+
+@pytest.mark.parametrize(
+    ("what", "value"),
+    [
+        *(("events", one) for one in ("kafka://h", "nats://", "sql,nats://h:1", "nats://eyas:hunter2@h:4222 x")),
+        *(("features", one) for one in ("memcached://h", "redis://", "sql,redis://h", "redis://:hunter2@h:6379/x", "redis://h/0 x")),
+    ],
+)
+def test_where_something_is_kept_is_checked_and_its_password_is_not_said(monkeypatch, what, value):
+    monkeypatch.setenv(f"EYAS_{what.upper()}", value)
+    with pytest.raises(Invalid, match=f"^EYAS_{what.upper()}: {STORES[what]}") as caught:
         Settings.read({})
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("value", ["sql", "nats://h:4222", "tls://eyas:hunter2@h:4222, nats://i"])
-def test_events_may_go_to_a_stream(monkeypatch, value):
-    monkeypatch.setenv("EYAS_EVENTS", value)
+@pytest.mark.parametrize(
+    ("what", "value"),
+    [
+        *(("events", one) for one in ("sql", "nats://h:4222", "tls://eyas:hunter2@h:4222, nats://i")),
+        *(("features", one) for one in ("sql", "redis://h:6379/0", "rediss://:hunter2@h:6379")),
+    ],
+)
+def test_events_may_go_to_a_stream_and_features_to_redis(monkeypatch, what, value):
+    monkeypatch.setenv(f"EYAS_{what.upper()}", value)
     found = Settings.read({})
-    assert found.events.get_secret_value() == value
-    assert "hunter2" not in repr(found)
-
-
-@pytest.mark.parametrize("value", ["memcached://h", "redis://", "sql,redis://h", "redis://:hunter2@h:6379/x", "redis://h/0 x"])
-def test_where_features_are_is_checked_and_its_password_is_not_said(monkeypatch, value):
-    monkeypatch.setenv("EYAS_FEATURES", value)
-    with pytest.raises(Invalid, match=r"^EYAS_FEATURES: 'sql' or redis://") as caught:
-        Settings.read({})
-    assert "hunter2" not in str(caught.value)
-
-
-@pytest.mark.parametrize("value", ["sql", "redis://h:6379/0", "rediss://:hunter2@h:6379"])
-def test_features_may_be_in_redis(monkeypatch, value):
-    monkeypatch.setenv("EYAS_FEATURES", value)
-    found = Settings.read({})
-    assert found.features.get_secret_value() == value
+    assert getattr(found, what).get_secret_value() == value
     assert "hunter2" not in repr(found)
