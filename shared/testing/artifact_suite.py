@@ -53,9 +53,9 @@ class ArtifactSuite:
     ) -> None:
         file = store.put(source)
         place(blob(file)).write_bytes(b"a modem")
-        with pytest.raises(Damaged):
+        with pytest.raises(Damaged, match="damaged"):
             store.read(file)
-        with pytest.raises(Damaged):
+        with pytest.raises(Damaged, match="damaged"):
             store.fetch(file, tmp_path / "copy")
         assert not (tmp_path / "copy").exists()
         assert store.put(source) == file

@@ -23,11 +23,14 @@ class TestFolder(ArtifactSuite):
 
     @pytest.mark.parametrize("damage", [b"a mod", b""])
     def test_what_lost_its_end_is_noticed_as_well(
-        self, store: FsspecArtifacts, place: Callable[[str], Path], source: Path, damage: bytes
+        self, store: FsspecArtifacts, place: Callable[[str], Path], source: Path, tmp_path: Path, damage: bytes
     ) -> None:
         file = store.put(source)
         place(blob(file)).write_bytes(damage)
-        with pytest.raises(Damaged):
+        with pytest.raises(Damaged, match="damaged"):
             store.read(file)
-        store.put(source)
+        with pytest.raises(Damaged, match="damaged"):
+            store.fetch(file, tmp_path / "copy")
+        assert not (tmp_path / "copy").exists()
+        assert store.put(source) == file
         assert store.read(file) == b"a model"
