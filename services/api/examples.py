@@ -305,24 +305,24 @@ _LISTS = {
 }
 for _list, _one in _LISTS.items():
     _SAID[_list] = {"items": [_SAID[_one]], "next": None}
+_STRETCH = {
+    "since": "2026-01-08T05:00:00Z",
+    "until": "2026-01-08T10:00:00Z",
+    "users": 412,
+    "answers": 1260,
+    "hits": 188,
+    "hit_rate": 0.149,
+    "low": 0.118,
+    "high": 0.187,
+}
 _SAID["get_overview"] = {
     "items": [
         {
             "name": "movies",
             "serving": _SAID["get_recommender"]["serving"],
             "newest": "2026-01-08T10:15:00Z",
-            "points": [
-                {
-                    "since": "2026-01-08T05:00:00Z",
-                    "until": "2026-01-08T10:00:00Z",
-                    "users": 412,
-                    "answers": 1260,
-                    "hits": 188,
-                    "hit_rate": 0.149,
-                    "low": 0.118,
-                    "high": 0.187,
-                }
-            ],
+            "points": [_STRETCH],
+            "last": _STRETCH,
             "drift": {"state": "steady", "said": ["nothing has moved: the least likely of 7 readings is genres, psi 0.04"]},
             "under_way": [{"kind": "run", "id": "r01m7z4vbw2yfz2a9", "state": "train", "reason": "etl published r01m7z4vbw2yfz2a9-etl-1"}],
         }

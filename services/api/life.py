@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Self
 
 from fastapi import Query
@@ -10,7 +11,7 @@ from pydantic import AwareDatetime, BaseModel, Field
 from services.api.access import Room
 from services.api.kpis import span
 from services.api.parts import With
-from services.monitor.life import MOST_STRETCHES, MOST_VERSIONS, Asked, Life, Stretch
+from services.monitor.life import MOST_STRETCHES, MOST_VERSIONS, Asked, Life, Stretch, telling
 from shared.domain.access import Role
 
 room = Room("monitoring")
@@ -21,6 +22,9 @@ Until = Annotated[
     Query(description="Absent: when the newest answer of the version that serves, or of those before it, was counted; now without one."),
 ]
 Window = Annotated[str | None, Query(max_length=20, examples=["1d"], description="Instead of `since`: so long before the end.")]
+
+
+LAST = "What is said in one figure: the newest of them in which users enough answered; without such a one, that with most users."
 
 
 class LifePoint(BaseModel):
@@ -43,6 +47,16 @@ class LifePoint(BaseModel):
 class VersionLife(BaseModel):
     version: int
     points: list[LifePoint] = Field(description="The oldest first; stretches without an answer are left out.")
+    last: LifePoint | None = Field(description=LAST)
+
+    @classmethod
+    def of(cls, version: int, line: Sequence[Stretch]) -> Self:
+        return cls(version=version, points=[LifePoint.of(one) for one in line], last=last_of(line))
+
+
+def last_of(line: Sequence[Stretch]) -> LifePoint | None:
+    found = telling(line)
+    return LifePoint.of(found) if found else None
 
 
 class LifeView(BaseModel):
@@ -55,7 +69,7 @@ class LifeView(BaseModel):
 
     @classmethod
     def of(cls, one: Life) -> Self:
-        versions = [VersionLife(version=number, points=[LifePoint.of(at) for at in line]) for number, line in one.versions.items()]
+        versions = [VersionLife.of(number, line) for number, line in one.versions.items()]
         seconds = one.every.total_seconds()
         return cls(since=one.since, until=one.until, every=seconds, newest=one.newest, versions=versions, left_out=one.left_out)
 

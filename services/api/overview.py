@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, BaseModel, Field
 
 from services.api.access import Room, Who
 from services.api.kpis import span
-from services.api.life import LifePoint
+from services.api.life import LAST, LifePoint, last_of
 from services.api.paging import Page, Pages
 from services.api.parts import Parts, With
 from services.api.recommenders import Prefix, readable
@@ -45,6 +45,7 @@ class Overview(BaseModel):
     serving: RouteView | None = Field(description="What serves; null while nothing does.")
     newest: AwareDatetime | None = Field(description="The newest answer of the version that serves.")
     points: list[LifePoint] = Field(description="What that version earned, the oldest stretch first; those without an answer are left out.")
+    last: LifePoint | None = Field(description=LAST)
     drift: DriftSaid = Field(description="Whether tastes have moved since the serving version's first days.")
     under_way: list[UnderWay] = Field(description=f"Rollouts and runs that haven't ended, the newest first, {_MOST} of each at most.")
 
@@ -74,6 +75,7 @@ def _faring(parts: Parts, one: Recommender, route: Route | None, life: Lately | 
         serving=RouteView.of(route) if route else None,
         newest=life.newest if life else None,
         points=[LifePoint.of(at) for at in life.stretches] if life else [],
+        last=last_of(life.stretches) if life else None,
         drift=_drift(parts, one),
         under_way=list(busy.get(one.name, ())),
     )

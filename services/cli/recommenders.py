@@ -1,4 +1,4 @@
-"""`apply`, `recommenders`, `rollback`, `delete`, `drift`, `retrain`: what is done with a recommender as a whole."""
+"""`apply`, `rollback`, `delete`, `drift`, `retrain`: what is done with a recommender as a whole."""
 
 from __future__ import annotations
 
@@ -31,42 +31,6 @@ def apply(
         return
     started = f"run {found['run']} started" if found["run"] else "no run started"
     say(f"{found['name']}: generation {found['generation']}, {started}")
-
-
-def recommenders(
-    ctx: typer.Context,
-    prefix: Annotated[str | None, typer.Option(help="Of names that begin so.", show_default=False)] = None,
-    limit: Annotated[int, typer.Option(min=1, max=200, help="How many at most.")] = 50,
-    watch: watching.Watch = False,
-    as_json: AsJson = False,
-) -> None:
-    """List recommenders by name, and which version of each serves."""
-    http = client(ctx)
-
-    def draw(found: Any) -> None:
-        rows = [
-            (one["name"], *_served(one["serving"]), one["generation"], when(one["created_at"]), when(one["updated_at"]))
-            for one in found["items"]
-        ]
-        columns = ("NAME", "SERVES", "CANDIDATE", "GENERATION", "CREATED", "SPEC CHANGED")
-        show_table(columns, rows, none_begins(prefix), drop=("CREATED", "GENERATION", "SPEC CHANGED", "CANDIDATE"))
-        if found["next"]:
-            say(f"there are more than {limit}: ask for them with --limit or --prefix")
-
-    watching.shown(lambda: http.get("/v1/recommenders", prefix=prefix, limit=limit), draw, as_json, watch)
-
-
-def none_begins(prefix: str | None) -> str:
-    begins = f" that begins with '{prefix}'" if prefix else " yet: eyas apply FILE creates one"
-    return f"there is no recommender{begins}"
-
-
-def _served(route: Any) -> tuple[str, str]:
-    """The stable version, and the candidate with its weight."""
-    if route is None:
-        return "nothing yet", ""
-    candidate = f"{route['candidate']} at {route['weight']:.4g}" if route["candidate"] else ""
-    return f"version {route['stable']}", candidate
 
 
 def rollback(

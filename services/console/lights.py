@@ -12,24 +12,12 @@ ENDED = tales.ENDED | verdicts.ENDED
 """States of runs and rollouts in which nothing more happens."""
 DRAWN = 10
 """Users of a stretch of a version's life, from which on it is a point of a picture: one user's luck isn't a fall of the hit rate."""
-TELLING = 30
-"""The same for what is said in a figure."""
 
 
 def drawn(points: Sequence[Json], known: Sequence[Json] | None = None) -> list[Json]:
     """The stretches with users enough; all of them where none of `known` (these themselves, if not said) has."""
     fewest = DRAWN if any(point["users"] >= DRAWN for point in (points if known is None else known)) else 0
     return [point for point in points if point["users"] >= fewest]
-
-
-def earns(points: Sequence[Json]) -> Json | None:
-    """The newest stretch in which enough users answered to say something; without one, the stretch with most of them."""
-    telling = [point for point in points if point["users"] >= TELLING]
-    return telling[-1] if telling else max(points, key=lambda point: point["users"], default=None)
-
-
-def points_of(life: Json, version: int | None) -> list[Json]:
-    return next((found["points"] for found in life["versions"] if found["version"] == version), [])
 
 
 def under_way(kind: str, found: Sequence[Json]) -> list[Json]:

@@ -24,6 +24,8 @@ _STANDS = 60.0
 """Seconds that a stretch which is over is not counted again: events that come late change it."""
 _SHARE = 100
 """Nor for so many times what the count took: an open page takes a hundredth of a core at most."""
+_TELLING = 30
+"""Users of a stretch, from which on it says something: a few users' luck is no hit rate."""
 _LOOK_BACK = 1000
 _BEFORE = 10
 _Z = 1.959963984540054
@@ -80,6 +82,12 @@ def bounds(mean: float, users: int) -> tuple[float, float]:
     middle = (mean + room / 2) / (1 + room)
     half = _Z / (1 + room) * math.sqrt(max(0.0, mean * (1 - mean)) / users + room / users / 4)
     return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def telling(line: Sequence[Stretch]) -> Stretch | None:
+    """The newest stretch in which users enough answered; without one, the stretch with most of them."""
+    enough = [one for one in line if one.sample.users >= _TELLING]
+    return enough[-1] if enough else max(line, key=lambda one: one.sample.users, default=None)
 
 
 class Lives:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from services.console.api import Api, Json
-from services.console.lights import drawn, earns, light, under_way
+from services.console.lights import drawn, light, under_way
 from services.console.page import Pages
 from services.console.render import page
 
@@ -36,7 +36,7 @@ def _row(one: Json) -> Json:
         "name": one["name"],
         "version": one["serving"]["stable"] if one["serving"] else None,
         "rates": [point["hit_rate"] for point in drawn(one["points"])],
-        "last": earns(one["points"]),
+        "last": one["last"],
         "newest": one["newest"],
         "drift": light(one["drift"]),
         "under_way": [shown for busy in one["under_way"] for shown in under_way(busy["kind"], [busy])],

@@ -12,7 +12,7 @@ from services.console import happened
 from services.console.api import Api, Json, at
 from services.console.charts import Axis, Line, Point, timeline
 from services.console.door import Form, integer
-from services.console.lights import drawn, earns, light, points_of, under_way
+from services.console.lights import drawn, light, under_way
 from services.console.page import Pages
 from services.console.render import Fault, fault, onwards, page
 from services.console.tales import ENDED
@@ -61,7 +61,7 @@ async def recommender(request: Request, api: Api) -> Response:
         picture=_picture(name, life, events, served["items"], since, until),
         rows=_rows(life, served["items"]),
         now_serving=_serving(one, served["items"]),
-        earns=earns(points_of(life, one["serving"]["stable"] if one["serving"] else None)),
+        earns=next((line["last"] for line in life["versions"] if one["serving"] and line["version"] == one["serving"]["stable"]), None),
         events=events[:_LINES],
         active=active,
         newest_run=runs["items"][0] if runs["items"] else None,

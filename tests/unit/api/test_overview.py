@@ -28,6 +28,7 @@ def test_it_tells_what_serves_what_it_earns_and_what_is_under_way(world, client)
     (found,) = client.get("/v1/overview").json()["items"]
     assert (found["name"], found["serving"]["stable"]) == ("m", 2)
     assert [(one["users"], one["hit_rate"]) for one in found["points"]] == [(8, 0.25)]
+    assert found["last"] == found["points"][-1]
     assert [(one["kind"], one["id"], one["state"], one["reason"]) for one in found["under_way"]] == [
         ("rollout", "r1-rollout", "canary", ""),
         ("run", "r1", "train", "it goes on"),
@@ -40,7 +41,7 @@ def test_what_serves_nothing_yet_is_there_too(world, client):
     world.add_recommender()
     world.look = None
     (found,) = client.get("/v1/overview").json()["items"]
-    assert (found["serving"], found["newest"], found["points"], found["under_way"]) == (None, None, [], [])
+    assert (found["serving"], found["newest"], found["points"], found["last"], found["under_way"]) == (None, None, [], None, [])
     assert found["drift"]["state"] == "unknown" and "too few" in found["drift"]["said"][0]
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from services.monitor import life as module
-from services.monitor.life import Asked, Lately, Lives, bounds
+from services.monitor.life import Asked, Lately, Lives, Stretch, bounds, telling
 from shared.contracts.events import Impression, Interaction
 from shared.domain.errors import Invalid
+from shared.domain.verdict import Sample
 from tests.unit.monitor.conftest import ATTRIBUTION, NAME, NOW, World
 
 pytestmark = pytest.mark.requirement("C-09")
@@ -181,6 +182,12 @@ def test_the_interval_holds_what_is_true_of_users_however_many_answers_they_get(
         low, high = bounds(sum(values) / users, users)
         held += low <= rate <= high
     assert held / rounds >= 0.93
+
+
+@pytest.mark.parametrize("users, index", [((), None), ((3,), 0), ((3, 9, 2), 1), ((40, 31, 2), 1), ((29, 30), 1), ((30, 29), 0)])
+def test_what_is_said_in_one_figure_is_the_newest_stretch_with_users_enough(users: tuple[int, ...], index: int | None) -> None:
+    line = [Stretch(NOW + n * timedelta(hours=1), NOW, Sample(count, 0.0, 0.0, count, 0, 0)) for n, count in enumerate(users)]
+    assert telling(line) == (None if index is None else line[index])
 
 
 def test_bounds_are_shares_and_hold_the_mean() -> None:

@@ -1,0 +1,75 @@
+"""`recommenders`, `overview`: lists of all recommenders, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from services.cli import watching
+from services.cli.session import client
+from services.cli.shown import AsJson, say, show_table, when
+
+Prefix = Annotated[str | None, typer.Option(help="Of names that begin so.", show_default=False)]
+Limit = Annotated[int, typer.Option(min=1, max=200, help="How many at most.")]
+
+
+def recommenders(
+    ctx: typer.Context, prefix: Prefix = None, limit: Limit = 50, watch: watching.Watch = False, as_json: AsJson = False
+) -> None:
+    """List recommenders by name, and which version of each serves."""
+    _APPLIED.show(ctx, prefix, limit, watch, as_json)
+
+
+def overview(ctx: typer.Context, prefix: Prefix = None, limit: Limit = 50, watch: watching.Watch = False, as_json: AsJson = False) -> None:
+    """Show what serves, what it earns, whether tastes drift and what is under way, of every recommender."""
+    _FARING.show(ctx, prefix, limit, watch, as_json)
+
+
+@dataclass(frozen=True)
+class _List:
+    path: str
+    columns: Sequence[str]
+    row: Callable[[Any], Sequence[Any]]
+    drop: Sequence[str]
+
+    def show(self, ctx: typer.Context, prefix: str | None, limit: int, watch: bool, as_json: bool) -> None:
+        http = client(ctx)
+
+        def draw(found: Any) -> None:
+            begins = f" that begins with '{prefix}'" if prefix else " yet: eyas apply FILE creates one"
+            show_table(self.columns, [self.row(one) for one in found["items"]], f"there is no recommender{begins}", drop=self.drop)
+            if found["next"]:
+                say(f"there are more than {limit}: ask for them with --limit or --prefix")
+
+        watching.shown(lambda: http.get(self.path, prefix=prefix, limit=limit), draw, as_json, watch)
+
+
+def _applied(one: Any) -> Sequence[Any]:
+    route = one["serving"]
+    candidate = f"{route['candidate']} at {route['weight']:.4g}" if route and route["candidate"] else ""
+    return one["name"], _served(route), candidate, one["generation"], when(one["created_at"]), when(one["updated_at"])
+
+
+def _faring(one: Any) -> Sequence[Any]:
+    last, busy = one["last"], one["under_way"]
+    earned = f"{last['hit_rate']:.1%} ({last['low']:.1%} to {last['high']:.1%})" if last else ""
+    under_way = ", ".join(f"{what['kind']} {what['id']}: {what['state'].replace('_', ' ')}" for what in busy)
+    return one["name"], _served(one["serving"]), earned, when(one["newest"]), one["drift"]["state"], under_way
+
+
+def _served(route: Any) -> str:
+    return f"version {route['stable']}" if route else "nothing yet"
+
+
+_APPLIED = _List(
+    "/v1/recommenders",
+    ("NAME", "SERVES", "CANDIDATE", "GENERATION", "CREATED", "SPEC CHANGED"),
+    _applied,
+    drop=("CREATED", "GENERATION", "SPEC CHANGED", "CANDIDATE"),
+)
+_FARING = _List(
+    "/v1/overview", ("NAME", "SERVES", "HIT RATE", "NEWEST ANSWER", "TASTES", "UNDER WAY"), _faring, drop=("NEWEST ANSWER", "TASTES")
+)
