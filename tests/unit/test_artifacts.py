@@ -21,7 +21,7 @@ class TestFolder(ArtifactSuite):
     def place(self, store: FsspecArtifacts) -> Callable[[str], Path]:
         return Path(store.url).joinpath
 
-    @pytest.mark.parametrize("damage", [b"a mod", b""])
+    @pytest.mark.parametrize("damage", [b"a mod", b""])  # an object in a bucket can only be replaced whole
     def test_what_lost_its_end_is_noticed_as_well(
         self, store: FsspecArtifacts, place: Callable[[str], Path], source: Path, tmp_path: Path, damage: bytes
     ) -> None:
