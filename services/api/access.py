@@ -258,7 +258,7 @@ class Room:
     """
 
     def __init__(self, tag: str) -> None:
-        self.router = APIRouter(tags=[tag], route_class=Guarded)
+        self.router = APIRouter(tags=[tag], route_class=Guarded, generate_unique_id_function=lambda route: route.name)
 
     def get(self, path: str, need: Need, scoped: bool = True, **rest: Any) -> Callable[[F], F]:
         return self._route("GET", path, need, (True, scoped), rest)

@@ -69,12 +69,12 @@ ROOMS: tuple[Room, ...] = (health.room, *CONTROL, *ONLINE)
 
 def create_app(door: Door, parts: Parts | None, gateway: Gateway | None) -> FastAPI:
     """The rooms of what the process has: the control plane's, the online ones, or both."""
-    app = FastAPI(title="Eyas", version=__version__, generate_unique_id_function=lambda route: route.name, redirect_slashes=False)
+    app = FastAPI(title="Eyas", version=__version__, redirect_slashes=False)
     app.state.door, app.state.parts, app.state.gateway = door, parts, gateway
     app.state.listeners, app.state.closing = Listeners(), lambda: False
     problems.install(app)
     for room in (health.room, *(CONTROL if parts else ()), *(ONLINE if gateway else ())):
-        app.include_router(room.router)
+        app.router.routes.extend(room.router.routes)  # not included: that would build each route again, for each app
     app.add_middleware(BodyLimit)
     if gateway:
         app.add_middleware(Express)
