@@ -5,6 +5,7 @@ UV_VERSION := 0.13.8
 ROLE ?= control triton pipelines
 REGISTRY ?=
 TAG ?= 0.1.0
+WORKERS ?= 2
 IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
 # What the lock doesn't have. uv would take what an index has; pip takes a build for this CPU where PIP_FIND_LINKS names a folder that has one.
@@ -67,8 +68,8 @@ setup-browser: .venv/.browser ## Playwright and axe into .venv, to look at the c
 demo: setup ## the whole life of a model, embedded, with a real Triton; writes var/demo/summary.json
 	@$(BIN)/python -m demo
 
-test: setup ## the tests
-	@$(BIN)/python -m pytest -q
+test: setup ## the tests, in WORKERS processes side by side
+	@$(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile
 
 up: setup ## the embedded platform, until Ctrl-C; HOME_OF=var/demo: the one that the demo left, with its story
 	@$(BIN)/eyas up $(if $(HOME_OF),--home $(HOME_OF)/home --data-root $(HOME_OF)/data)
@@ -123,6 +124,7 @@ test-cluster: setup ## the tests on a real cluster (KUBECONFIG says which, its n
 crash: setup ## kill -9 at every point of every transition of runs and rollouts, races, restarts of the database, at full size; writes var/crash/matrix.json
 	@$(BIN)/python -m tests.crash.matrix --mutants --to var/crash/matrix.json
 	@EYAS_SCALE=$${EYAS_SCALE:-1} $(BIN)/python -m pytest -q --timeout=1800 tests/crash --ignore=tests/crash/test_matrix.py
+	@$(BIN)/python -m pytest -q --whole tests/unit/control/test_crash_points.py tests/unit/control/test_collect_interleaved.py
 
 bench-start: setup ## start-up time, and resident memory by process
 	@$(BIN)/python -m benchmarks.start

@@ -12,6 +12,7 @@ from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
 from tests.postgres import Server, postgres_server
 
+pytest_plugins = ["tests.sampling"]
 pytest.register_assert_rewrite("shared.testing")
 # How long an example takes is the machine's affair.
 hypothesis.settings.register_profile("eyas", deadline=None)

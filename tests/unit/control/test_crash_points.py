@@ -76,6 +76,7 @@ def test_the_lives_take_every_edge_of_every_machine() -> None:
 
 
 @pytest.mark.requirement("G-11", "C-05")
+@pytest.mark.matrix(0.2)
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("life", LIVES, ids=str)
 def test_a_death_at_any_transition_changes_nothing_about_the_end(new_world: NewWorld, life: Life, point: str) -> None:
@@ -96,6 +97,7 @@ def test_nor_does_one_on_postgresql(new_postgres_world: NewWorld, life: Life) ->
         deeds.disturbed(life, rivalled(life, number, move.points[-1 - number % len(move.points)]), expected)
 
 
+@pytest.mark.matrix(0.25)
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("life", [REGISTERED, PROMOTED, *RETRAINERS], ids=str)
 def test_a_second_controller_in_the_middle_of_any_transition_changes_nothing(new_world: NewWorld, life: Life, point: str) -> None:
