@@ -17,7 +17,7 @@ import pytest
 
 T = TypeVar("T")
 Seldom = Callable[[Iterable[Any], float], list[Any]]
-ALL = "make crash"
+ALL = "make matrices"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
