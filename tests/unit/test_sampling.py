@@ -1,4 +1,4 @@
-"""A sample of a matrix is a share of it, the same for an equal seed and in every worker; `--whole` is all of it."""
+"""A sample is a share, the same for an equal seed and in every worker; without it everything is run."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ def test_beside(seldom): assert len(seldom(range(100), 0.1)) == SHARE
 
 @pytest.fixture
 def matrix(tmp_path: Path) -> Path:
+    suite = tmp_path / "tests/console"
+    suite.mkdir(parents=True)
+    for name in ("one", "two", "three", "four"):
+        (suite / f"test_{name}.py").write_text("def test_this(): pass\ndef test_that(): pass\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    matrix(share)\n")
     (tmp_path / "test_matrix.py").write_text(MATRIX.replace("SHARE", "10"))
     (tmp_path / "test_whole.py").write_text(MATRIX.replace("SHARE", "100"))
@@ -41,7 +45,7 @@ def run(folder: Path, *options: str) -> tuple[list[str], str]:
 
 
 def test_a_share_is_run_and_told_and_its_seed_makes_the_same_again(matrix: Path) -> None:
-    ran, said = run(matrix, "test_matrix.py")
+    ran, said = run(matrix, "test_matrix.py", "--sample")
     assert len([case for case in ran if "test_a_case" in case]) == 10
     assert len([case for case in ran if "test_one_of_few" in case]) == 1
     assert "31 deselected" in said
@@ -60,8 +64,13 @@ def test_workers_draw_the_same(matrix: Path) -> None:
         assert case in said
 
 
+def test_of_a_suite_a_share_of_the_files_is_run(matrix: Path) -> None:
+    _, said = run(matrix, "tests", "--sample", "--import-mode=importlib")
+    assert "4 passed, 4 deselected" in said
+
+
 def test_the_whole_is_everything(matrix: Path) -> None:
-    ran, said = run(matrix, "test_whole.py", "--whole")
+    ran, said = run(matrix, "test_whole.py")
     assert len(ran) == 43
     assert "deselected" not in said
     assert "--sample-seed" not in said
