@@ -5,7 +5,6 @@ UV_VERSION := 0.13.8
 ROLE ?= control triton pipelines
 REGISTRY ?=
 TAG ?= 0.1.0
-WORKERS ?= 2
 IMAGE_BUILD ?= docker build --tag
 export PYTHONUTF8 := 1
 # What the lock doesn't have. uv would take what an index has; pip takes a build for this CPU where PIP_FIND_LINKS names a folder that has one.
@@ -68,11 +67,11 @@ setup-browser: .venv/.browser ## Playwright and axe into .venv, to look at the c
 demo: setup ## the whole life of a model, embedded, with a real Triton; writes var/demo/summary.json
 	@$(BIN)/python -m demo
 
-test: setup ## the tests, of the slowest a sample, in WORKERS processes side by side
-	@$(BIN)/python -m pytest -q --sample --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+test: setup ## the tests, of the slowest a sample
+	@$(BIN)/python -m pytest -q --sample
 
 test-whole: setup ## the tests, and all that `make test` draws a sample of: matrices, kills, the console in a browser, probes
-	@$(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -q
 
 up: setup ## the embedded platform, until Ctrl-C; HOME_OF=var/demo: the one that the demo left, with its story
 	@$(BIN)/eyas up $(if $(HOME_OF),--home $(HOME_OF)/home --data-root $(HOME_OF)/data)

@@ -130,7 +130,7 @@ def test_who_lacks_the_key_may_ask_but_neither_load_nor_unload(tmp_path: Path) -
 def test_a_dead_stub_is_healed_and_its_neighbour_never_notices(stand: Stand) -> None:
     stand.server.place("movies", [stand.unit(1), stand.unit(2)])
     os.kill(stand.stubs()["1"], signal.SIGKILL)
-    assert stand.server.answering("movies") == {2}
+    wait_for(lambda: stand.server.answering("movies") == {2})
     with Askers(stand.server, "movies", 2) as traffic:
         assert stand.server.ensure_running() is False
     assert stand.server.answering("movies") == {1, 2}
@@ -141,7 +141,7 @@ def test_a_dead_stub_is_healed_and_its_neighbour_never_notices(stand: Stand) -> 
 def test_the_only_stub_of_a_model_is_healed_too(stand: Stand) -> None:
     stand.server.place("movies", [stand.unit(1)])
     os.kill(stand.stubs()["1"], signal.SIGKILL)
-    assert stand.server.answering("movies") == frozenset()
+    wait_for(lambda: stand.server.answering("movies") == frozenset())
     stand.server.ensure_running()
     assert stand.server.score("movies", 1, FEED).tolist() == scores(1)
 

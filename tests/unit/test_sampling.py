@@ -1,4 +1,4 @@
-"""A sample is a share, the same for an equal seed and in every worker; without it everything is run."""
+"""A sample is a share, the same for an equal seed; without it everything is run."""
 
 from __future__ import annotations
 
@@ -53,15 +53,6 @@ def test_a_share_is_run_and_told_and_its_seed_makes_the_same_again(matrix: Path)
     assert seed is not None
     assert run(matrix, "test_matrix.py", seed[0])[0] == ran
     assert run(matrix, "test_matrix.py", f"--sample-seed={int(seed[1]) + 1}")[0] != ran
-
-
-def test_workers_draw_the_same(matrix: Path) -> None:
-    _, said = run(matrix, "test_matrix.py", "--numprocesses=2", "--sample-seed=7")
-    assert "12 passed" in said
-    assert re.findall(r"PASSED .*(test_a_case\[\d+\])", said)
-    alone, _ = run(matrix, "test_matrix.py", "--sample-seed=7")
-    for case in alone:
-        assert case in said
 
 
 def test_of_a_suite_a_share_of_the_files_is_run(matrix: Path) -> None:

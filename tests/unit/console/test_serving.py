@@ -63,8 +63,8 @@ def test_a_model_server_that_does_not_answer_is_told_first(world, visitor):
 
 
 def test_times_are_shown_with_where_they_come_from(world, visitor):
-    world.route(1)
-    assert "Nothing has been answered yet for m" in visitor.get("/serving?recommender=m").text
+    world.routes.rows["unasked"] = Route(1, generation=1, since=NOW)
+    assert "Nothing has been answered yet for unasked" in visitor.get("/serving?recommender=unasked").text
     metrics.ANSWER_STAGE_SECONDS.labels("timed", "score").observe(0.004)
     metrics.REQUEST_SECONDS.labels("timed", "stable").observe(0.006)
     world.routes.rows["timed"] = Route(1, generation=1, since=NOW)
