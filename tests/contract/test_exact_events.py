@@ -138,6 +138,7 @@ def stream_of(shows: list[Impression], done: list[Interaction], doubled: float, 
     return stream
 
 
+@pytest.mark.matrix(0.5)
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
 @settings(max_examples=150, deadline=None, suppress_health_check=QUIET)
 @streams

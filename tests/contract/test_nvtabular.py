@@ -157,7 +157,7 @@ def test_every_operator_fits_the_same_state_and_makes_the_same_features(
 
 
 @pytest.mark.requirement("C-10")
-@pytest.mark.matrix(0.5)
+@pytest.mark.matrix(0.25)
 @pytest.mark.parametrize("case", runtimes.CASES)
 def test_each_operator_by_the_rules_of_the_other_runtimes(case: str, tmp_path_factory: pytest.TempPathFactory, nvtabular: Worker) -> None:
     entries = TypeAdapter(tuple[Operator, ...]).validate_python([runtimes.KEYS, *runtimes.CASES[case]])

@@ -155,7 +155,7 @@ def test_every_operator_is_tried() -> None:
 
 
 @pytest.mark.requirement("G-14", "G-15", "T-04", "T-05", "T-06")
-@pytest.mark.matrix(0.5)
+@pytest.mark.matrix(0.25)
 @pytest.mark.parametrize("case", CASES)
 def test_onnx_makes_of_rows_what_polars_makes_of_them(case: str) -> None:
     entries = _ENTRIES.validate_python([KEYS, *CASES[case]])

@@ -190,7 +190,7 @@ def test_two_towers_learn_who_goes_with_what(made: Made, how: dict[str, bool]) -
 
 
 @pytest.mark.requirement("L-02")
-@pytest.mark.matrix(0.5)
+@pytest.mark.matrix(0.25)
 @pytest.mark.parametrize("how", [{"half": True}, {"jit": True}, {"half": True, "jit": True}])
 @pytest.mark.parametrize("architecture", [neural.mlp(), neural.dlrm(), neural.wide_deep(), neural.everything()])
 def test_half_precision_and_a_compiler_change_the_losses_by_rounding_alone(

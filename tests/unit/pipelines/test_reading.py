@@ -126,7 +126,7 @@ _WILD = st.one_of(st.none(), st.just(math.nan), st.floats(width=32, allow_nan=Fa
 
 
 @pytest.mark.requirement("G-06")
-@pytest.mark.matrix(0.5)
+@pytest.mark.matrix(0.25)
 @pytest.mark.parametrize("entries", PRICES, ids=lambda entries: " ".join(next(iter(one)) for one in entries))
 @pytest.mark.parametrize("values", [_PLAIN, _WILD], ids=["whole numbers", "any number"])
 def test_without_the_steps_that_are_left_out_a_tree_splits_rows_in_the_same_places(
