@@ -14,7 +14,7 @@ JAX = $(BESIDE) $$(sed -n 's/^ *"\(jax\(lib\)*==[^"]*\)",*$$/\1/p' pyproject.tom
 BROWSER = $(BESIDE) $$(sed -n '/^browser = \[/,/^\]/s/^ *"\(.*\)",*$$/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help docs setup setup-nvtabular setup-torch setup-jax setup-browser setup-helm demo test test-whole up lint format install-check image chart test-console screens test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-alerting lock doctor clean lint-api security bench-console
+.PHONY: help docs setup setup-nvtabular setup-torch setup-jax setup-browser setup-helm demo test up lint format install-check image chart test-console screens test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-alerting lock doctor clean lint-api security bench-console
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -67,11 +67,8 @@ setup-browser: .venv/.browser ## Playwright and axe into .venv, to look at the c
 demo: setup ## the whole life of a model, embedded, with a real Triton; writes var/demo/summary.json
 	@$(BIN)/python -m demo
 
-test: setup ## the tests, of the slowest a sample
-	@$(BIN)/python -m pytest -q --sample
-
-test-whole: setup ## the tests, and all that `make test` draws a sample of: matrices, kills, the console in a browser, probes
-	@$(BIN)/python -m pytest -q
+test: setup ## the tests; SAMPLE=1: of the slowest a share, drawn by a seed that is told
+	@$(BIN)/python -m pytest -q $(if $(SAMPLE),--sample)
 
 up: setup ## the embedded platform, until Ctrl-C; HOME_OF=var/demo: the one that the demo left, with its story
 	@$(BIN)/eyas up $(if $(HOME_OF),--home $(HOME_OF)/home --data-root $(HOME_OF)/data)

@@ -19,7 +19,7 @@ import pytest
 
 T = TypeVar("T")
 Seldom = Callable[[Iterable[Any], float], list[Any]]
-ALL = "make test-whole"
+ALL = "make test"
 SUITES = {
     "tests/console/": 0.34,
     "tests/crash/": 0.34,

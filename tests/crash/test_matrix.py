@@ -35,8 +35,10 @@ def report(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     """In a process of its own: it forks, and nothing else may live in what forks. Its progress is shown as it goes."""
     file = tmp_path_factory.mktemp("matrix") / "matrix.json"
     command = [sys.executable, "-m", "tests.crash.matrix", "--mutants", f"--sample={SAMPLE}", f"--seed={SEED}", f"--to={file}"]
-    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        print(f"\nkill matrix, a sample; the same again: {AGAIN}; all of it: make crash", flush=True)  # noqa: T201
+    plugins = request.config.pluginmanager
+    with plugins.getplugin("capturemanager").global_and_fixture_disabled():
+        terminal = plugins.getplugin("terminalreporter")
+        terminal.write_line(f"\nkill matrix, a sample; the same again: {AGAIN}; all of it: make crash")
         status = subprocess.run(command, cwd=ROOT, check=False).returncode
     assert file.exists(), f"the matrix came to no end: it exited with {status}"
     found: Report = json.loads(file.read_text())

@@ -158,7 +158,6 @@ def unsound(make: Callable[[], Case], tried: Iterable[Order], dies: bool) -> Ite
             yield places
 
 
-@pytest.mark.matrix(1)  # each of them goes through a share of the orders
 @pytest.mark.parametrize(
     ("publisher", "discarded", "dies"),
     [(as_it_is, False, False), (as_it_is, False, True), (puts_first, True, False)],
