@@ -97,7 +97,7 @@ format: setup ## formats, and makes the generated documents anew
 install-check: setup ## the control side alone, in an environment of its own: no TensorFlow, torch, polars or pandas
 	@rm -rf var/install-check && $(BIN)/uv venv --quiet --python $(BIN)/python var/install-check
 	@$(BIN)/uv pip install --quiet --python var/install-check/bin/python .
-	@cd var && install-check/bin/python ../tests/control_side.py
+	@cd var && install-check/bin/python ../tests/tools/install_check.py
 
 image: ## the images, one a role: ROLE (those for CPUs if not said), REGISTRY, TAG, BASE and PYTHON_BASE they are built on, IMAGE_BUILD the builder
 	@rm -rf var/image && mkdir -p var/image/images && cp .dockerignore pyproject.toml README.md LICENSE var/image/
@@ -115,7 +115,7 @@ test-console: setup-browser ## the console's pages in a real Chromium (CHROMIUM 
 	@$(BIN)/python -m pytest -q tests/console tests/unit/console
 
 screens: setup-browser ## pictures of the console's every page in both themes, of what make demo left, into var/screens
-	@$(BIN)/python -m tests.screens
+	@$(BIN)/python -m tests.tools.screenshots
 
 test-cluster: setup ## the tests on a real cluster (KUBECONFIG says which, its node is this machine; HELM; EYAS_TEST_PLATFORM_IMAGES)
 	@EYAS_TEST_CLUSTER=1 $(BIN)/python -m pytest -q tests/cluster

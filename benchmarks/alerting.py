@@ -27,9 +27,9 @@ from benchmarks.report import Row, publish
 from benchmarks.rollout_world import NAME, World
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.route import Route
-from tests.alerting import RULES, Alertmanager, Prometheus, faster
-from tests.support import PlatformProcess, until
-from tests.worlds import USERS, spec, write_world
+from tests.servers.alerting import RULES, Alertmanager, Prometheus, faster
+from tests.servers.platform_process import PlatformProcess, until
+from tests.support.platform_world import USERS, spec, write_world
 
 ALERT = "EyasHitRateFell"
 DAY = 86_400_000

@@ -24,9 +24,9 @@ from prometheus_client import REGISTRY, Counter, Gauge, Histogram, generate_late
 
 from benchmarks.report import Row, publish
 from shared.telemetry import metrics
-from tests.alerting import Prometheus
-from tests.daemons import program
-from tests.support import until
+from tests.servers.alerting import Prometheus
+from tests.servers.platform_process import until
+from tests.servers.prometheus_process import program
 
 VALUES = {
     "variant": ("stable",),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.postgres import postgres_server
+from tests.servers.postgres_server import postgres_server
 
 
 @contextmanager

@@ -46,7 +46,7 @@ from shared.contracts.events import Event, Impression, Interaction, Shown
 from shared.contracts.spec import RecommenderSpec
 from shared.ports import EventLog
 from shared.testing.event_oracle import Oracle
-from tests.nats import NatsServer
+from tests.servers.nats_server import NatsServer
 
 _PARTS = ["rate", "http", "days", "exact"]
 _SENDERS, _BATCH, _AT_ONCE = 4, 500, 1000

@@ -22,9 +22,9 @@ import psutil
 from benchmarks.report import Row
 from services.eventlog.kpis import SqlKpis
 from services.store.engine import open_engine, sqlite_url
-from tests.nats import NatsServer
-from tests.support import PlatformProcess, until
-from tests.worlds import spec, write_world
+from tests.servers.nats_server import NatsServer
+from tests.servers.platform_process import PlatformProcess, until
+from tests.support.platform_world import spec, write_world
 
 SENDERS, LINES = 4, 500
 _NAME, _VERSION = "movies", 1

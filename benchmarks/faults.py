@@ -34,8 +34,8 @@ from benchmarks.rollout_load import Asked, Load
 from benchmarks.rollout_world import NAME, World
 from services.eventlog.tables import impressions
 from shared.domain.route import Route
-from tests.postgres import Server, postgres_server
-from tests.support import PlatformProcess, until
+from tests.servers.platform_process import PlatformProcess, until
+from tests.servers.postgres_server import Server, postgres_server
 
 QUIET, CALM = 3.0, 2.0
 _PATIENCE = 120.0

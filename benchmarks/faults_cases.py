@@ -15,9 +15,9 @@ from benchmarks.faults_world import VECTORS, put_spec, register, slow
 from benchmarks.rollout_world import NAME, World
 from shared.domain.route import Route
 from shared.serving.signature import INDEX
-from tests.broken import not_a_number_of_real_items
-from tests.postgres import Server
-from tests.support import PlatformProcess, until
+from tests.servers.platform_process import PlatformProcess, until
+from tests.servers.postgres_server import Server
+from tests.support.broken_models import not_a_number_of_real_items
 
 LASTS = 10.0
 _LOCK = """

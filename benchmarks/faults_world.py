@@ -19,7 +19,7 @@ from shared.contracts.stage import digest_of
 from shared.ports import Version
 from shared.serving.signature import INDEX
 from shared.testing.model_server_suite import tiny_model
-from tests.broken import content, node, to_float
+from tests.support.broken_models import content, node, to_float
 
 USERS = 5_000
 ITEMS = 5_000

@@ -35,8 +35,8 @@ from shared.domain.stored import StoredRow, instant
 from shared.ports import FeatureStore
 from shared.serving.values_file import Values, write_values
 from shared.testing.fake_features import FakeFeatureHistory
-from tests.postgres import postgres_server
-from tests.redis import RedisServer
+from tests.servers.postgres_server import postgres_server
+from tests.servers.redis_server import RedisServer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TTL = timedelta(days=30)

@@ -37,8 +37,8 @@ from shared.contracts.serving import Serve
 from shared.domain.attributes import Value
 from shared.domain.catalogue import ItemWrite
 from shared.ports import CatalogueItem
-from tests.postgres import postgres_server
 from tests.security.platform import NAME, TOKEN
+from tests.servers.postgres_server import postgres_server
 
 FILTER = ("age_rating <= user.age", "user.region in regions", "price < 40 and not genres contains 'Horror'")
 CONTEXT: Mapping[str, Value] = {"age": 14, "region": "de"}

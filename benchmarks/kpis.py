@@ -29,7 +29,7 @@ from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
 from shared.domain.earned import sliding, total
 from shared.domain.spread import LIKES, LOOKED
-from tests.postgres import postgres_server
+from tests.servers.postgres_server import postgres_server
 
 NAME = "films"
 ITEMS = 20_000

@@ -20,8 +20,8 @@ from rich.console import Console
 
 from benchmarks.report import Row, publish
 from shared.testing.askers import Askers
-from tests.cycles import Cycles, Point, cycle
-from tests.stand import Stand
+from tests.servers.triton_fixture import Stand
+from tests.support.version_cycles import Cycles, Point, cycle
 
 _THREADS = 32
 _PATIENCE = 30.0

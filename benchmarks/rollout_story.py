@@ -19,7 +19,7 @@ from benchmarks.rollout_load import Asked, Load
 from benchmarks.rollout_split import WEIGHTS
 from benchmarks.rollout_world import NAME, World
 from shared.domain.route import Route
-from tests.support import PlatformProcess
+from tests.servers.platform_process import PlatformProcess
 
 _QUIET = 10.0
 _BEFORE, _AFTER = 1.0, 3.0

@@ -35,7 +35,7 @@ from benchmarks.report import Row, publish
 from benchmarks.rollout_world import World
 from services.listening import bind
 from shared.domain.route import Route
-from tests.support import PlatformProcess, until
+from tests.servers.platform_process import PlatformProcess, until
 
 CANDIDATES = 500
 K = 10

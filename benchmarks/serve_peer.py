@@ -14,7 +14,7 @@ import httpx
 import psutil
 
 from services.listening import bind
-from tests.support import until
+from tests.servers.platform_process import until
 
 NAME = "BentoML"
 _PINS = ("bentoml==1.4.*", "onnxruntime==1.20.*", "numpy==1.26.*")

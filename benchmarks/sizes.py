@@ -20,7 +20,7 @@ from services.eventlog.tables import impressions, interactions
 from services.featurestore.tables import feature_values
 from services.store.engine import open_engine
 from services.store.migrate import upgrade
-from tests.postgres import postgres_server
+from tests.servers.postgres_server import postgres_server
 
 _SHOWN = 10
 _PIECE = 5_000

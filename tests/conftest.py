@@ -10,7 +10,7 @@ import pytest
 
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
-from tests.postgres import Server, postgres_server
+from tests.servers.postgres_server import Server, postgres_server
 
 pytest_plugins = ["tests.sampling"]
 pytest.register_assert_rewrite("shared.testing")

@@ -16,9 +16,9 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from dashboards.board import DOCS
 from dashboards.boards import BOARDS, FILES
-from tests.boards import FOLDER, Asked, asked, panels, read
 from tests.chart.helm import template
-from tests.promql import faults, known, selectors, unit
+from tests.support.dashboards import FOLDER, Asked, asked, panels, read
+from tests.support.promql import faults, known, selectors, unit
 
 HOW_TO = Path(__file__).parents[2] / "docs/how-to"
 ALLOWED: dict[str, list[dict[str, int]]] = {

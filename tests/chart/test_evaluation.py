@@ -19,9 +19,9 @@ from shared.artifacts import FsspecArtifacts
 from shared.datafiles.s3 import S3
 from tests.chart.cases import CASES, EVERYTHING, jobs_settings, kinds, stage, workloads
 from tests.chart.helm import CHART, run, template, values
-from tests.daemons import free_port
-from tests.nats import nats_server
-from tests.support import until
+from tests.servers.nats_server import nats_server
+from tests.servers.platform_process import until
+from tests.servers.prometheus_process import free_port
 
 
 def secret(objects: list[dict[str, Any]], name: str) -> dict[str, str]:

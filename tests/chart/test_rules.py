@@ -23,9 +23,9 @@ from shared.contracts.events import NO_SCORES
 from shared.contracts.online import AWAY
 from shared.domain import rollout, run
 from shared.telemetry import metrics
-from tests.alerting import faster
 from tests.chart.helm import CHART, template
-from tests.daemons import program
+from tests.servers.alerting import faster
+from tests.servers.prometheus_process import program
 
 RULES = CHART / "files/prometheus-rules.yaml"
 GUIDE = CHART.parents[1] / "docs/how-to/operate.md"

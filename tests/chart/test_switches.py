@@ -11,7 +11,7 @@ import yaml
 
 from tests.chart.cases import EVERYTHING, jobs_settings, kinds, pods, stage
 from tests.chart.helm import CHART, run, template, values
-from tests.daemons import program
+from tests.servers.prometheus_process import program
 
 SWITCHED = (
     ("PodDisruptionBudget", {"disruptionBudgets": {"enabled": False}}),

@@ -31,9 +31,9 @@ from shared.testing.threads import Threads
 from tests.cluster import objects
 from tests.cluster.objects import Right
 from tests.cluster.traffic import Traffic
-from tests.s3 import S3Server
-from tests.support import checked, until
-from tests.worlds import spec, write_world
+from tests.servers.platform_process import checked, until
+from tests.servers.s3_server import S3Server
+from tests.support.platform_world import spec, write_world
 
 ROOT = Path(__file__).parents[2]
 USER = 65532

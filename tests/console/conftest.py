@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.browser import Watched, browser, chromium
-from tests.support import PlatformProcess, until
-from tests.worlds import Crowd, spec, write_world
+from tests.servers.browser import Watched, browser, chromium
+from tests.servers.platform_process import PlatformProcess, until
+from tests.support.platform_world import Crowd, spec, write_world
 
 
 @pytest.fixture(scope="module")

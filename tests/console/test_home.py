@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support import until
+from tests.servers.platform_process import until
 
 pytestmark = pytest.mark.requirement("C-01", "C-09")
 

@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
-from tests.support import until
-from tests.worlds import spec
+from tests.servers.platform_process import until
+from tests.support.platform_world import spec
 
 pytestmark = pytest.mark.requirement("C-01", "C-09")
 

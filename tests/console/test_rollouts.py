@@ -12,8 +12,8 @@ import pytest
 
 from pipelines.data.synthetic import World, write_ratings
 from shared.domain.route import Route, choose
-from tests.support import until
-from tests.worlds import spec
+from tests.servers.platform_process import until
+from tests.support.platform_world import spec
 
 pytestmark = pytest.mark.requirement("C-01", "C-09")
 

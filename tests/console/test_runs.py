@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support import until
-from tests.worlds import spec
+from tests.servers.platform_process import until
+from tests.support.platform_world import spec
 
 pytestmark = pytest.mark.requirement("C-01", "C-09")
 

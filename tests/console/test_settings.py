@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from tests.support import until
+from tests.servers.platform_process import until
 
 pytestmark = pytest.mark.requirement("C-01", "C-09")
 

@@ -16,7 +16,7 @@ from services.store.engine import open_engine
 from shared.domain.errors import Unavailable
 from shared.testing.fake_features import FakeFeatureHistory, FakeFeatureStore
 from shared.testing.feature_suite import DAY, NOW, FeatureHistorySuite, FeatureStoreSuite, row
-from tests.redis import RedisServer
+from tests.servers.redis_server import RedisServer
 
 PASSWORD = "correct-horse"
 

@@ -36,7 +36,7 @@ from shared.ports import HitRate, Taken
 from shared.testing.event_oracle import Oracle
 from shared.testing.event_suite import ATTRIBUTION, LATER, T0, EventLogSuite, KpiSourceSuite, did, minute, shown, take
 from tests.contract.test_exact_events import check, send
-from tests.nats import NatsServer
+from tests.servers.nats_server import NatsServer
 
 ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("EYAS_TEST_KILLS", "6"))

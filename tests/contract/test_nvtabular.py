@@ -24,7 +24,7 @@ from pipelines.features.graph import Graph, Tables, compile_graph, joined, load_
 from pipelines.features.operators.base import Mode
 from shared.contracts.features import Operator
 from tests.contract import test_runtimes as runtimes
-from tests.nvtabular import Worker, environment, python, worker
+from tests.support.nvtabular_process import Worker, environment, python, worker
 
 EXAMPLES = int(os.environ.get("EYAS_CASES", "8"))
 EACH = max(2, EXAMPLES // 4)

@@ -19,8 +19,8 @@ from pipelines.data.tfrecord.layout import beside
 from pipelines.data.tfrecord.writer import write_tfrecord
 from shared.contracts.sources import Place
 from shared.domain.errors import BadData
-from tests.postgres import Server
-from tests.s3 import S3Server
+from tests.servers.postgres_server import Server
+from tests.servers.s3_server import S3Server
 from tests.unit.pipelines.recommender import spec
 
 ROWS = 140_000

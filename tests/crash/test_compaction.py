@@ -18,8 +18,8 @@ from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
 from shared.domain.archive import start_of
 from shared.testing.event_suite import ATTRIBUTION, did, shown
-from tests.compacting import EVERY, Place
-from tests.support import until
+from tests.servers.platform_process import until
+from tests.support.compaction import EVERY, Place
 
 DAYS, ROWS, MOST = 12, 6_000, 10
 """`MOST`: so often there are new events for one that is killed."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import PlatformProcess, until
-from tests.worlds import Crowd, spec, write_world
+from tests.servers.platform_process import PlatformProcess, until
+from tests.support.platform_world import Crowd, spec, write_world
 
 STAGES = ["etl", "train", "evaluate", "export", "verify"]
 

@@ -26,9 +26,9 @@ from services.eventlog.kpis import SqlKpis
 from services.store.engine import open_engine, sqlite_url
 from shared.contracts.events import Impression, Interaction
 from shared.testing.event_oracle import Oracle
-from tests.online import NAME, FrontEnd, Remembered
-from tests.support import PlatformProcess, until
-from tests.worlds import spec, write_world
+from tests.servers.platform_process import PlatformProcess, until
+from tests.support.front_ends import NAME, FrontEnd, Remembered
+from tests.support.platform_world import spec, write_world
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from tests.fleet import SCALE, Fleet, scaled
-from tests.postgres import postgres_server
+from tests.servers.postgres_server import postgres_server
+from tests.support.control_planes import SCALE, Fleet, scaled
 
 PLANES = 2
 PAUSE = 3.0 if SCALE >= 1 else 0.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from tests.fleet import Fleet, scaled
+from tests.support.control_planes import Fleet, scaled
 
 PLANES = 8
 

@@ -21,7 +21,7 @@ from shared.artifacts import FsspecArtifacts
 from shared.contracts.stage import Manifest, StageSpec
 from shared.domain.ids import attempt_name
 from tests.crash.test_etl_kills import write_world
-from tests.fleet import SCALE
+from tests.support.control_planes import SCALE
 from tests.unit.pipelines.recommender import spec
 
 KILLS, SEED = max(2, round(10 * SCALE)), 11

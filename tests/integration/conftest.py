@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support import PlatformProcess
-from tests.worlds import write_world
+from tests.servers.platform_process import PlatformProcess
+from tests.support.platform_world import write_world
 
 
 @pytest.fixture(scope="module")

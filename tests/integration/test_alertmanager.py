@@ -33,10 +33,10 @@ from services.store.tokens import SqlTokens
 from shared.domain.access import Role, Token, digest, token_text
 from shared.domain.run import RunStatus
 from shared.ports import Record
-from tests.alerting import EXAMPLE, Alertmanager
 from tests.chart.test_rules import rules
-from tests.daemons import program
-from tests.support import until
+from tests.servers.alerting import EXAMPLE, Alertmanager
+from tests.servers.platform_process import until
+from tests.servers.prometheus_process import program
 from tests.unit.control.world import NAME, NOW, Plane, World
 
 pytestmark = pytest.mark.requirement("C-03")

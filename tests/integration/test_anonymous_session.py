@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.support import PlatformProcess, until
+from tests.servers.platform_process import PlatformProcess, until
 
 USERS, FILMS, STEPS, NAME, STRANGER = 60, 30, 12, "walks", 987_654
 SPEC: dict[str, Any] = {

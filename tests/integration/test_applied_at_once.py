@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from tests.support import PlatformProcess
-from tests.worlds import spec
+from tests.servers.platform_process import PlatformProcess
+from tests.support.platform_world import spec
 
 
 def test_one_spec_that_is_applied_by_many_at_once_starts_one_run(platform: PlatformProcess) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.support import PlatformProcess
-from tests.worlds import spec
+from tests.servers.platform_process import PlatformProcess
+from tests.support.platform_world import spec
 
 Break = Callable[[pl.DataFrame], pl.DataFrame]
 

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.rollout_world import NAME, World
 from shared.domain.route import Route
-from tests.support import PlatformProcess, until
+from tests.servers.platform_process import PlatformProcess, until
 
 JSON, NDJSON = "application/json", "application/x-ndjson"
 RECOMMEND, EVENTS, ITEMS, SPECS = f"/v1/recommend/{NAME}", "/v1/events", f"/v1/items/{NAME}", "/v1/recommenders"

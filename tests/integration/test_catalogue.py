@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.security.platform import NAME, TOKEN, spec
-from tests.support import checked, until
+from tests.servers.platform_process import checked, until
 
 FILTERED = {"filter": [{"available": True}, "age_rating <= user.age"], "attributes": {"age_rating": "number"}}
 

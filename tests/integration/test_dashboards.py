@@ -17,12 +17,12 @@ import pytest
 from benchmarks.rollout_world import NAME as BROKEN
 from benchmarks.rollout_world import World
 from shared.domain.route import Route
-from tests.boards import Asked, asked, choices
-from tests.broken import not_a_number_of_real_items
-from tests.daemons import Daemon, program
-from tests.promql import TRITON
-from tests.support import PlatformProcess, until
-from tests.worlds import USERS, spec, write_world
+from tests.servers.platform_process import PlatformProcess, until
+from tests.servers.prometheus_process import Daemon, program
+from tests.support.broken_models import not_a_number_of_real_items
+from tests.support.dashboards import Asked, asked, choices
+from tests.support.platform_world import USERS, spec, write_world
+from tests.support.promql import TRITON
 
 EMPTY: Mapping[str, str] = {
     "pipelines: Dead letters (A)": "no run gives up: that takes three attempts with pauses between them",

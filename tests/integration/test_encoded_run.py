@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.encoders import WORDS, write_colours, write_words
-from tests.support import PlatformProcess, until
+from tests.servers.platform_process import PlatformProcess, until
+from tests.support.onnx_encoders import WORDS, write_colours, write_words
 
 USERS, FILMS, NAME = 120, 40, "encoded"
 KINDS = ["a ship between stars", "two people in love", "soldiers at war", "the chef cooks"]

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import PlatformProcess
-from tests.worlds import spec
+from tests.servers.platform_process import PlatformProcess
+from tests.support.platform_world import spec
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "generated_eyas_client"

@@ -17,8 +17,8 @@ from services.triton.tensors import dummy, tensors
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.serving import Serve
 from shared.ports import ServedUnit
-from tests import served
-from tests.served import Small, small
+from tests.support import exported_units
+from tests.support.exported_units import Small, small
 
 LISTS = ["genres", "title_hashtags", "movieId_vector"]
 
@@ -57,7 +57,7 @@ def parity(world: Small, triton: EmbeddedTriton, family: str) -> Parity:
         client.close()
 
 
-def files(world: Small, triton: EmbeddedTriton, family: str, skew: served.Skew | None = None) -> ServedUnit:
+def files(world: Small, triton: EmbeddedTriton, family: str, skew: exported_units.Skew | None = None) -> ServedUnit:
     model = world.train(family)
     store = FsspecArtifacts(str(triton.home / "artifacts"))
     return ServedUnit("films", 1, world.export(store, model, world.unit(model, skew, "genres" if skew else "")))
@@ -93,6 +93,6 @@ def test_rows_without_one_value_are_answered_beside_padded_ones(world: Small, tr
 
 @pytest.mark.requirement("C-04")
 def test_a_skewed_list_is_caught_and_named(world: Small, triton: EmbeddedTriton, server: TritonServer) -> None:
-    assert server.place("films", [files(world, triton, "popularity", served.reversed_order)]) == {}
+    assert server.place("films", [files(world, triton, "popularity", exported_units.reversed_order)]) == {}
     found = parity(world, triton, "popularity")
     assert [one.column for one in found.skewed] == ["genres"]

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.support import PlatformProcess, until
+from tests.servers.platform_process import PlatformProcess, until
 
 USERS, FILMS, NAME = 200, 60, "listed"
 GENRES = ["Drama", "Comedy", "Kids", "科幻"]

@@ -19,7 +19,7 @@ from pipelines.loaders.doors.layout import Dense, Padded, Ragged
 from pipelines.loaders.doors.opened import opened
 from pipelines.loaders.loader import Loader, open_loader
 from shared.domain.errors import Invalid
-from tests.pytorch import torch
+from tests.support.torch_available import torch
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/how-to/loading.md").read_text()

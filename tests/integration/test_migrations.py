@@ -30,7 +30,7 @@ from shared.domain.errors import Invalid, Unavailable, Unsupported
 from shared.domain.run import RunStatus
 from shared.domain.traffic import Mirror, Traffic
 from tests.conftest import DATABASES
-from tests.postgres import Server
+from tests.servers.postgres_server import Server
 
 ROOT = Path(__file__).parents[2]
 

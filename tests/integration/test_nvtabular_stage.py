@@ -11,9 +11,9 @@ from polars.testing import assert_frame_equal
 from services.executors.local import LocalExecutor
 from shared.artifacts.store import FsspecArtifacts
 from shared.contracts.stage import Manifest, StageSpec
-from tests.encoders import WORDS, write_words
-from tests.nvtabular import ROOT, python
-from tests.support import until
+from tests.servers.platform_process import until
+from tests.support.nvtabular_process import ROOT, python
+from tests.support.onnx_encoders import WORDS, write_words
 from tests.unit.pipelines.recommender import spec, write
 
 FEATURES = [

@@ -9,9 +9,9 @@ import jsonschema
 import yaml
 
 from shared.contracts.spec import RecommenderSpec
-from tests.postgres import GUARDED, PASSWORD, Server
-from tests.snippets import ROOT, Reader, blocks, copy
-from tests.worlds import spec
+from tests.servers.postgres_server import GUARDED, PASSWORD, Server
+from tests.support.document_runner import ROOT, Reader, blocks, copy
+from tests.support.platform_world import spec
 
 
 def test_the_platform_comes_up_on_postgresql_as_the_guide_says(postgres: Server, tmp_path: Path) -> None:

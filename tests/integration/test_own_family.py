@@ -18,7 +18,7 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, Manifest, StageSpec
 from shared.domain.errors import Invalid
 from tests.integration.test_stages import Platform
-from tests.likes import likes
+from tests.support.taste_table import likes
 
 TEXT = (Path(__file__).parents[2] / "docs/how-to/own-family.md").read_text()
 NAME = "acme.fading:Fading"

@@ -21,8 +21,8 @@ from shared.artifacts import FsspecArtifacts
 from shared.contracts import features as features_module
 from shared.domain.errors import BadData
 from shared.ports import ServedUnit
-from tests import served
-from tests.served import OPERATORS, Skew, Small, small
+from tests.support import exported_units
+from tests.support.exported_units import OPERATORS, Skew, Small, small
 
 COLUMNS = ["userId", "movieId", "year", "genres"]
 FEATURES = [
@@ -103,7 +103,7 @@ def test_a_unit_with_its_weights_beside_it_answers_on_the_real_server_as_in_trai
 def test_a_skewed_feature_is_caught_and_named(
     world: Small, trained: Callable[[str], Trained], verify: Verify, family: str, column: str
 ) -> None:
-    found = verify(world.unit(trained(family), served.shifted, column), trained(family))
+    found = verify(world.unit(trained(family), exported_units.shifted, column), trained(family))
     assert [one.column for one in found.skewed] == [column]
     assert found.skewed[0].rows == found.rows
     with pytest.raises(BadData, match=f"feature '{column}' differs in {found.rows:,} rows, first row 0: .* in training, .* served"):
@@ -114,13 +114,13 @@ def test_a_skewed_feature_is_caught_and_named(
 @pytest.mark.parametrize(
     ("skew", "column"),
     [
-        (served.swapped, "userId"),
-        (served.swapped, "movieId"),
-        (served.swapped, "genres"),
-        (served.one_too_few, "userId"),
-        (served.one_too_few, "year"),
-        (served.one_too_few, "genres"),
-        (served.reversed_order, "genres"),
+        (exported_units.swapped, "userId"),
+        (exported_units.swapped, "movieId"),
+        (exported_units.swapped, "genres"),
+        (exported_units.one_too_few, "userId"),
+        (exported_units.one_too_few, "year"),
+        (exported_units.one_too_few, "genres"),
+        (exported_units.reversed_order, "genres"),
     ],
     ids=lambda one: getattr(one, "__name__", one),
 )

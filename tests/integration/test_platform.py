@@ -16,9 +16,9 @@ import httpx
 import psutil
 import pytest
 
-from tests.pytorch import torchrec
-from tests.support import PlatformProcess, leftovers, until
-from tests.worlds import spec, write_world
+from tests.servers.platform_process import PlatformProcess, leftovers, until
+from tests.support.platform_world import spec, write_world
+from tests.support.torch_available import torchrec
 
 
 def up(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -22,7 +22,7 @@ from shared.domain.errors import Invalid, Unavailable, Unsupported
 from shared.domain.rollout import RolloutStatus
 from shared.testing.resource_suite import NOW, rollout
 from shared.testing.waiting import wait_for
-from tests.postgres import GUARDED, PASSWORD, Server, postgres_server
+from tests.servers.postgres_server import GUARDED, PASSWORD, Server, postgres_server
 
 ROOT = Path(__file__).parents[2]
 
@@ -205,7 +205,7 @@ def test_a_bug_stays_a_bug(engine: Engine) -> None:
 def test_the_test_server_dies_with_its_parent() -> None:
     code = (
         "import sys, time\n"
-        "from tests.postgres import postgres_server\n"
+        "from tests.servers.postgres_server import postgres_server\n"
         "with postgres_server() as server:\n"
         "    print(server._process.pid, server.folder, flush=True)\n"
         "    time.sleep(600)"

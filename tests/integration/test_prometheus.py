@@ -9,10 +9,10 @@ import pytest
 
 from benchmarks.rollout_world import NAME, World
 from shared.domain.route import Route
-from tests.alerting import RULES, Prometheus
-from tests.broken import not_a_number_of_real_items
 from tests.chart.test_rules import rules
-from tests.support import PlatformProcess, until
+from tests.servers.alerting import RULES, Prometheus
+from tests.servers.platform_process import PlatformProcess, until
+from tests.support.broken_models import not_a_number_of_real_items
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.pytorch import torch as installed
+from tests.support.torch_available import torch as installed
 
 installed()
 

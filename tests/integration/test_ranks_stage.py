@@ -16,7 +16,7 @@ import pytest
 from shared.contracts.stage import Manifest
 from tests.crash.test_etl_kills import write_world
 from tests.crash.test_train_kills import Stages, numbers
-from tests.pytorch import torch, torchrec
+from tests.support.torch_available import torch, torchrec
 from tests.unit.pipelines.recommender import spec
 
 torch()

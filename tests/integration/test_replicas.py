@@ -26,7 +26,7 @@ from shared.testing.model_server_suite import tiny_unit
 from shared.testing.threads import Threads
 from tests.integration.test_roles import TOKEN, Part, Parts
 from tests.integration.test_triton import BROKEN
-from tests.support import checked, until
+from tests.servers.platform_process import checked, until
 
 PEOPLE = 400
 

@@ -15,9 +15,9 @@ import httpx
 import psutil
 import pytest
 
-from tests.postgres import GUARDED, PASSWORD, Server
-from tests.support import checked, leftovers, until
-from tests.worlds import spec, write_world
+from tests.servers.platform_process import checked, leftovers, until
+from tests.servers.postgres_server import GUARDED, PASSWORD, Server
+from tests.support.platform_world import spec, write_world
 
 TOKEN = "a-token-of-the-test-that-is-long-enough"
 

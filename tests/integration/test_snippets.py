@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.snippets import ROOT, Broken, Reader, blocks, copy, says
+from tests.support.document_runner import ROOT, Broken, Reader, blocks, copy, says
 
 SECONDS = 240
 UNRUN = {

@@ -14,8 +14,8 @@ from services.wiring.parts import _of_sources
 from shared.artifacts.store import FsspecArtifacts
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest, StageSpec
-from tests.s3 import SECRET, S3Server
-from tests.support import until
+from tests.servers.platform_process import until
+from tests.servers.s3_server import SECRET, S3Server
 from tests.unit.pipelines.recommender import films, ratings, spec
 
 QUERY = "SELECT user AS userId, item AS movieId, rating, at FROM did"

@@ -26,8 +26,8 @@ from shared.contracts.stage import Files, Manifest, StageSpec
 from shared.domain.gate import Verdict, judge
 from shared.serving.index_file import unpack
 from shared.serving.signature import INDEX, Signature
-from tests.pages import Page
-from tests.pytorch import torch
+from tests.support.html_pages import Page
+from tests.support.torch_available import torch
 
 USERS, ITEMS, ROWS = 300, 80, 12_000
 GENRES = np.array(["Drama", "Comedy", "Horror", "Kids"])

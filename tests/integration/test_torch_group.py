@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.pytorch import torch as installed
-from tests.torch_rows import write
+from tests.support.tensor_rows import write
+from tests.support.torch_available import torch as installed
 
 installed()
 

@@ -21,7 +21,7 @@ from shared.contracts.models import Model
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, StageSpec
 from shared.serving.signature import Signature
-from tests import trees
+from tests.support import stump_family
 from tests.unit.pipelines.recommender import films, spec, write
 
 STAGES: dict[str, Callable[[Context], Outcome]] = {"etl": etl.run, "train": train.run, "evaluate": evaluate.run, "export": export.run}
@@ -80,7 +80,7 @@ class Platform:
 def test_a_family_of_trees_is_trained_judged_exported_and_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: dict[str, Any]
 ) -> None:
-    monkeypatch.setitem(families.FAMILIES, "stumps", trees.Family())  # type: ignore[arg-type]
+    monkeypatch.setitem(families.FAMILIES, "stumps", stump_family.Family())  # type: ignore[arg-type]
     monkeypatch.setitem(Model.FAMILIES, "stumps", PopularityParams)  # type: ignore[attr-defined]  # nothing can be chosen
     random = np.random.default_rng(5)
     user, item = random.integers(1, 40, 6000), random.integers(1, 21, 6000)

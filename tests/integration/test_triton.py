@@ -33,7 +33,7 @@ from shared.domain.errors import EyasError, Unavailable
 from shared.testing.askers import FEED, Askers, scores
 from shared.testing.model_server_suite import tiny_model, tiny_unit
 from shared.testing.waiting import wait_for
-from tests.stand import Stand, left_of
+from tests.servers.triton_fixture import Stand, left_of
 
 OWNER = """
 import pathlib, sys, threading

@@ -15,10 +15,10 @@ from services.triton import residue, wheel
 from shared.domain.errors import Unavailable
 from shared.testing.askers import FEED, Askers, scores
 from shared.testing.waiting import wait_for
-from tests.broken import BROKEN, POISON, poisoned, slow_to_load
-from tests.cycles import cycle
-from tests.fleet import SCALE
-from tests.stand import Stand, left_of
+from tests.servers.triton_fixture import Stand, left_of
+from tests.support.broken_models import BROKEN, POISON, poisoned, slow_to_load
+from tests.support.control_planes import SCALE
+from tests.support.version_cycles import cycle
 
 PATIENCE = 30.0
 """A machine that is busy with other things answers late; that isn't what is tested."""

@@ -16,7 +16,7 @@ from pipelines.trials.files import Pairs
 from pipelines.trials.holdout import cut
 from shared.contracts.models import Model
 from shared.contracts.strict import read
-from tests.likes import likes
+from tests.support.taste_table import likes
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/how-to/tuning.md").read_text()

@@ -12,8 +12,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.redis import RedisServer
-from tests.support import PlatformProcess, until
+from tests.servers.platform_process import PlatformProcess, until
+from tests.servers.redis_server import RedisServer
 
 USERS, FILMS, NAME = 300, 60, "towns"
 START = datetime.now(UTC) - timedelta(days=60)

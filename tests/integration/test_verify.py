@@ -23,8 +23,8 @@ from shared.serving.signature import WEIGHTS
 from shared.testing.executor_suite import small_spec, stage_spec
 from shared.testing.model_server_suite import tiny_model, tiny_unit
 from shared.testing.waiting import wait_for
-from tests import beside, served
-from tests.broken import not_a_number_of_real_items
+from tests.support import exported_units, external_weights
+from tests.support.broken_models import not_a_number_of_real_items
 
 ATTEMPT = "r1-verify-1"
 ROWS = 600
@@ -118,7 +118,7 @@ def test_each_gate_of_speed_and_memory_is_measured_at_its_own_batch(stage: Stage
 
 @pytest.mark.requirement("G-24")
 def test_weights_beside_the_graph_count_in_size_and_memory_and_are_served(stage: Stage) -> None:
-    files = stage.export() | dict(beside.unit(stage.store, "movies", 3, tags=True).files)
+    files = stage.export() | dict(external_weights.unit(stage.store, "movies", 3, tags=True).files)
     code, said, manifest = stage.run(files)
     assert code == 0, said
     assert manifest is not None
@@ -128,15 +128,15 @@ def test_weights_beside_the_graph_count_in_size_and_memory_and_are_served(stage:
 
 @pytest.mark.requirement("G-24")
 def test_a_unit_that_takes_weights_from_elsewhere_is_refused_and_never_loaded(stage: Stage) -> None:
-    files = stage.export() | dict(beside.unit(stage.store, "movies", 3, "/etc/passwd", tags=True).files)
+    files = stage.export() | dict(external_weights.unit(stage.store, "movies", 3, "/etc/passwd", tags=True).files)
     assert refused(stage, files).endswith("it takes weights from the file '/etc/passwd'; a unit's lie in weights.bin beside it alone")
 
 
 @pytest.mark.requirement("C-04")
 def test_a_unit_with_a_skewed_feature_is_refused_by_the_features_name(stage: Stage, tmp_path: Path) -> None:
-    world = served.small(tmp_path)
+    world = exported_units.small(tmp_path)
     model = world.train("popularity")
-    files = world.export(stage.store, model, world.unit(model, served.swapped, "genres"))
+    files = world.export(stage.store, model, world.unit(model, exported_units.swapped, "genres"))
     message = refused(stage, files)
     assert "feature 'genres' differs in" in message
     assert message.endswith("the exported features aren't those that the model was trained on")

@@ -31,9 +31,9 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import events, from_schema
 
 from services.api.auth import OPEN
-from tests.postgres import postgres_server
 from tests.security.platform import TOKEN
-from tests.support import until
+from tests.servers.platform_process import until
+from tests.servers.postgres_server import postgres_server
 
 TOKENS = ("admin", "viewer", "client", "none")
 DATABASES = ("sqlite", "postgresql")

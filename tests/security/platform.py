@@ -38,7 +38,7 @@ from shared.contracts.stage import File, Manifest, StageSpec
 from shared.domain.run import Job
 from shared.telemetry import logs
 from shared.testing.fakes import FakeExecutor, FakeModelServer
-from tests.support import checked
+from tests.servers.platform_process import checked
 
 NAME = "films"
 TOKEN = "the-first-token-of-a-platform-that-is-fuzzed"

@@ -11,10 +11,10 @@ import pytest
 
 from services.console import Site
 from services.console.site import HEADERS
-from tests.browser import Watched, browser, chromium
 from tests.security.hostile import ADDRESS, CALCULATED, MARKUP, HostileApi, Places, listening
 from tests.security.surface import WORDLESS, fields, filled, queries, shown, taken
-from tests.support import until
+from tests.servers.browser import Watched, browser, chromium
+from tests.servers.platform_process import until
 from tests.unit.api.conftest import World
 
 pytestmark = pytest.mark.requirement("C-01")

@@ -19,9 +19,9 @@ from starlette.routing import Route
 from services.console import Site, render
 from services.console.door import word
 from services.console.site import HEADERS
-from tests.browser import browser
 from tests.security.hostile import listening
 from tests.security.surface import SOURCES, TEMPLATES, WORDLESS, fields, filled, shown, taken
+from tests.servers.browser import browser
 from tests.unit.api.conftest import TOKEN, World
 from tests.unit.console.conftest import HERE, Visitor
 

@@ -16,8 +16,8 @@ from shared.artifacts.objects import S3Files
 from shared.datafiles.s3 import S3
 from shared.domain.errors import Invalid, NotFound, Unavailable
 from shared.testing.artifact_suite import NOW, ArtifactSuite
-from tests.s3 import Between, S3Server
-from tests.support import until
+from tests.servers.platform_process import until
+from tests.servers.s3_server import Between, S3Server
 
 BUCKET = "films"
 

@@ -40,7 +40,7 @@ from pipelines.features.raw import item_columns
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
 from shared.serving.signature import Input, Signature
-from tests.compacting import SPEC
+from tests.support.compaction import SPEC
 
 
 def test_a_round_of_trivial_runs_ends(tmp_path: Path) -> None:

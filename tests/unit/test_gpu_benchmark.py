@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.pytorch import torch as installed
+from tests.support.torch_available import torch as installed
 
 torch = installed()
 

@@ -16,7 +16,7 @@ from benchmarks.loader_processes import Run, prepare
 from benchmarks.loader_records import example, write_batches, write_single
 from benchmarks.loader_rows import GROUP, piece, write_rows
 from benchmarks.peers.loader_run import Asked
-from tests.pytorch import torch
+from tests.support.torch_available import torch
 
 ROWS = 20_000
 HAD = Run(1_000, 2.0, 1.0, 0.5, 250, 0.4, whole=True, imports=10.0, peak=30.0, anonymous=15.0, sums={"user": 5})

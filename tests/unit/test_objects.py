@@ -16,7 +16,7 @@ from shared.datafiles import DataFiles, data_objects
 from shared.datafiles.objects import allowed_key
 from shared.datafiles.s3 import S3
 from shared.domain.errors import BadData, EyasError, Invalid, Unavailable, Unsupported
-from tests.s3 import Between, S3Server
+from tests.servers.s3_server import Between, S3Server
 
 ROOTS = ("/srv/data", "s3://lake/films")
 

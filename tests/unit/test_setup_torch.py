@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from tests import jax, pytorch
+from tests.support import jax_available, torch_available
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,7 +72,10 @@ def test_jax_is_set_up_likewise(clone: Path) -> None:
     assert _asked(clone, "setup")[-1] == "python -m pip jaxlib==0.6.2"
 
 
-@pytest.mark.parametrize(("module", "asked", "missing"), [(jax, jax.there, jax.MISSING), (pytorch, pytorch.torch, pytorch.MISSING)])
+@pytest.mark.parametrize(
+    ("module", "asked", "missing"),
+    [(jax_available, jax_available.there, jax_available.MISSING), (torch_available, torch_available.torch, torch_available.MISSING)],
+)
 def test_where_one_is_missing_tests_are_skipped_and_those_of_ci_fail(
     module: ModuleType, asked: Callable[[], object], missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

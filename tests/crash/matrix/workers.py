@@ -15,7 +15,7 @@ from tests.crash.matrix.cells import ALONE, Cell, Database, Expected, Stage, Ver
 from tests.crash.matrix.databases import Postgres, Sqlite, Templates
 from tests.crash.matrix.subject import Subject
 from tests.crash.matrix.wire import Wire, pair
-from tests.postgres import postgres_server
+from tests.servers.postgres_server import postgres_server
 
 Stages = Mapping[tuple[str, str], Stage]
 """By subject and database."""

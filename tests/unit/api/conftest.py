@@ -40,7 +40,7 @@ from shared.ports import HistoryEntry, Recommender, Record, ServerInfo, Version,
 from shared.testing.access_suite import FakeAnswers, FakeAudit, FakeTokens
 from shared.testing.fake_catalogue import FakeCatalogue
 from shared.testing.fake_features import FakeFeatureHistory, FakeFeatureStore
-from tests.drifting import look
+from tests.support.drift_readings import look
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TOKEN = "a-token"

@@ -14,7 +14,7 @@ from shared.domain.errors import Overloaded, Unavailable
 from shared.domain.route import Route
 from shared.ports import GatewayReport, ServerReplica
 from shared.telemetry import metrics
-from tests.drifting import AT, LIMIT, look
+from tests.support.drift_readings import AT, LIMIT, look
 from tests.unit.api.conftest import NOW
 
 

@@ -16,7 +16,7 @@ from services.api.streams import Listeners
 from shared.domain.errors import Unavailable
 from shared.domain.run import StageDone
 from shared.ports import HistoryEntry
-from tests.support import until
+from tests.servers.platform_process import until
 from tests.unit.api.conftest import NOW, TOKEN
 
 

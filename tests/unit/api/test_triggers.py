@@ -14,7 +14,7 @@ from shared.domain.machine import Request
 from shared.domain.triggers import Firing, Held, RetrainerObservation
 from shared.domain.warmth import Link, Past
 from shared.ports import HistoryEntry
-from tests.drifting import look
+from tests.support.drift_readings import look
 from tests.unit.api.conftest import NOW
 
 # Version 4 of the payload, as Alertmanager sends it: with all that isn't read, and nanoseconds.

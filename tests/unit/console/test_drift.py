@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shared.domain.drift.reading import Moved
-from tests.drifting import look
+from tests.support.drift_readings import look
 
 pytestmark = pytest.mark.requirement("C-01")
 

@@ -10,7 +10,7 @@ import pytest
 
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
-from tests.postgres import Server
+from tests.servers.postgres_server import Server
 from tests.unit.control.world import Parts, World
 
 NewWorld = Callable[..., World]

@@ -17,7 +17,7 @@ from shared.domain.machine import Request
 from shared.domain.route import Route
 from shared.domain.traffic import Mirror
 from shared.ports import Signals
-from tests.drifting import look
+from tests.support.drift_readings import look
 from tests.unit.control.world import NAME, ROUNDS, Death, Fate, Plane, World, but_the_card
 
 TIMES = {

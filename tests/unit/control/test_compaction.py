@@ -18,7 +18,7 @@ from shared.domain.errors import Damaged, NotFound
 from shared.testing.event_suite import ATTRIBUTION, did, shown
 from shared.testing.fake_days import FakeDays
 from shared.testing.fake_events import FakeEvents
-from tests.compacting import EVERY, NOW, Place
+from tests.support.compaction import EVERY, NOW, Place
 from tests.unit.control.world import Death
 
 FIRST = start_of(date(2026, 3, 16))

@@ -11,7 +11,7 @@ import pytest
 
 from shared.domain.run import MACHINE, STAGES
 from shared.ports import Signals
-from tests.drifting import look
+from tests.support.drift_readings import look
 from tests.unit.control.world import NAME, World
 
 

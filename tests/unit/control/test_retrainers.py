@@ -11,7 +11,7 @@ from shared.domain.machine import Request
 from shared.domain.route import Route
 from shared.domain.triggers import RetrainerStatus
 from shared.ports import Newest, Signals
-from tests.drifting import fell, look
+from tests.support.drift_readings import fell, look
 from tests.unit.control.world import NAME, Death, Fate, Plane, World, spec
 
 FIRST = f"{NAME}-retrain-1"

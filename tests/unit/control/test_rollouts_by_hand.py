@@ -6,7 +6,7 @@ import pytest
 
 from shared.domain.rollout import unproven
 from shared.ports import Signals
-from tests.drifting import look
+from tests.support.drift_readings import look
 from tests.unit.control.test_rollouts import SERVED, route
 from tests.unit.control.world import NAME, Plane, World
 

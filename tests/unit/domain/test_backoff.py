@@ -11,7 +11,7 @@ from shared.domain import retrainer
 from shared.domain.backoff import counted, pause
 from shared.domain.machine import Request
 from shared.domain.triggers import RetrainerObservation, RetrainerStatus, RetrainPlan
-from tests.drifting import look
+from tests.support.drift_readings import look
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

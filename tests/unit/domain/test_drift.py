@@ -17,7 +17,7 @@ from shared.domain.drift.reading import Column, Look, Reading, Value, rarely
 from shared.domain.drift.shares import FEWEST
 from shared.domain.drift.standing import NOTHING_YET, Memory, remember
 from shared.domain.verdict import Sample
-from tests.drifting import AT, look
+from tests.support.drift_readings import AT, look
 
 GENRES = ("drama", "comedy", "western", "noir", "musical", "war")
 EVEN = (1.0,) * 6

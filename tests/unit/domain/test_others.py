@@ -13,7 +13,7 @@ from shared.domain.machine import Request
 from shared.domain.retrainer import StartRun
 from shared.domain.route import Route, choose
 from shared.domain.triggers import RetrainerObservation, RetrainerStatus, RetrainPlan
-from tests.drifting import fell, look
+from tests.support.drift_readings import fell, look
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PLAN = RetrainPlan("warm", timedelta(minutes=5), drift={"psi": 0.2}, looks=1, hit_rate=-0.1)

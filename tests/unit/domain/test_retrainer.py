@@ -17,7 +17,7 @@ from shared.domain.cron import Cron
 from shared.domain.machine import Request
 from shared.domain.retrainer import RetrainerDecision
 from shared.domain.triggers import Firing, RetrainerObservation, RetrainerStatus, RetrainPlan, Schedule
-from tests.drifting import fell, look
+from tests.support.drift_readings import fell, look
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)

@@ -19,7 +19,7 @@ from services.store.mirrors import SqlMirrors
 from services.store.routes import SqlRoutes
 from shared.domain.route import Route
 from shared.testing.waiting import PATIENCE, wait_for
-from tests.postgres import postgres_server
+from tests.servers.postgres_server import postgres_server
 
 
 @pytest.fixture

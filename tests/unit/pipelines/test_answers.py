@@ -19,7 +19,7 @@ from shared.domain.errors import BadData
 from shared.testing.event_suite import ATTRIBUTION, did, shown
 from shared.testing.fake_days import FakeDays
 from shared.testing.fake_events import FakeEvents
-from tests.compacting import NOW, Place
+from tests.support.compaction import NOW, Place
 
 START = datetime(2026, 3, 17, 22, tzinfo=NOW.tzinfo)
 

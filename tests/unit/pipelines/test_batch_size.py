@@ -10,7 +10,7 @@ import pytest
 from pipelines.training.batch_size import batch_size
 from pipelines.training.course import Wants, run
 from shared.domain.errors import Invalid
-from tests.trained import Factors, task, write_rows
+from tests.support.training_tasks import Factors, task, write_rows
 
 MANY = 10**9
 

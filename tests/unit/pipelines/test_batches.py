@@ -15,7 +15,7 @@ from pipelines.features.prepared import graph_of, prepare
 from pipelines.inputs.batches import Batch, Batches, cut
 from pipelines.inputs.liked import Liked
 from pipelines.inputs.tables import Catalogue, read_table
-from tests.featured import of_keys
+from tests.support.feature_graphs import of_keys
 from tests.unit.pipelines.recommender import films, ratings, spec
 
 ROWS, ITEMS = 10_000, 50

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from pipelines.features.convert import Converted, from_document, from_feature_columns, from_keras
 from pipelines.features.raw import item_columns, signature
 from shared.domain.errors import Invalid
-from tests.featured import fitted
+from tests.support.feature_graphs import fitted
 from tests.unit.pipelines.recommender import spec
 
 keras = pytest.importorskip("keras")

@@ -27,7 +27,7 @@ from pipelines.data.sets.archives import ARCHIVES, Archive, fetch_archive
 from pipelines.data.sets.written import write_twin
 from shared.contracts.datatools import Answer, Convert, Described, Downloaded
 from shared.domain.errors import BadData, Conflict, Damaged, EyasError, Invalid, Unavailable
-from tests.s3 import S3Server
+from tests.servers.s3_server import S3Server
 
 
 def frame() -> pl.DataFrame:

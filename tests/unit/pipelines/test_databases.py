@@ -14,7 +14,7 @@ import pytest
 from pipelines.data.databases import query_rows
 from pipelines.data.laid import lay
 from shared.domain.errors import BadData, EyasError, Invalid, Unavailable
-from tests.postgres import GUARDED, Server
+from tests.servers.postgres_server import GUARDED, Server
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ from pipelines.models.tables import Table
 from shared.contracts.families import DlrmParams
 from shared.contracts.models import Model
 from shared.domain.errors import Invalid
-from tests.featured import of_keys
-from tests.liking import pairs, recall, task
-from tests.neural import any_weights
-from tests.served import Small, small
+from tests.support.exported_units import Small, small
+from tests.support.feature_graphs import of_keys
+from tests.support.neural_model import any_weights
+from tests.support.taste_data import pairs, recall, task
 
 SMALL = {"width": 4, "layers": (6, 5), "bottom": (3,)}
 TABLES = (Table("user", 9, 4, None), Table("item", 7, 4, None), Table("genres", 5, 4, 3))

@@ -21,8 +21,8 @@ from pipelines.training.ease import solve
 from pipelines.training.likes import Pairs
 from shared.contracts.models import Model
 from shared.domain.errors import Invalid
-from tests.featured import of_keys
-from tests.liking import ITEMS, USERS, ones, pairs, recall, task
+from tests.support.feature_graphs import of_keys
+from tests.support.taste_data import ITEMS, USERS, ones, pairs, recall, task
 
 
 def trained(folder: Path, liked: Pairs, **params: object) -> EaseModel:

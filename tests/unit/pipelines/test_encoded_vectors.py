@@ -27,8 +27,8 @@ from shared.contracts.encoding import EARLIER, ENCODED
 from shared.contracts.plans import stage_parts
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.errors import EyasError
-from tests.encoders import WORDS, write_colours, write_words
-from tests.s3 import S3Server
+from tests.servers.s3_server import S3Server
+from tests.support.onnx_encoders import WORDS, write_colours, write_words
 from tests.unit.pipelines.conftest import Etl
 from tests.unit.pipelines.recommender import films, ratings, spec, write
 

@@ -14,7 +14,7 @@ from pipelines.features.graph import Graph, Tables, compile_graph
 from pipelines.inputs.tables import read_table
 from shared.contracts.features import Categorify, TargetEncode
 from shared.contracts.spec import RecommenderSpec
-from tests.featured import fitted
+from tests.support.feature_graphs import fitted
 from tests.unit.pipelines.recommender import films, spec
 
 FOLDS, SMOOTHING = 5, 7.0

@@ -12,7 +12,7 @@ import pytest
 from pipelines.data.tfrecord.writer import write_tfrecord
 from pipelines.stages.runner import Outcome
 from shared.domain.errors import Invalid
-from tests.s3 import S3Server
+from tests.servers.s3_server import S3Server
 from tests.unit.pipelines.recommender import films, ratings, spec, write
 
 Etl = Callable[..., Outcome]

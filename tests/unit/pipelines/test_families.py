@@ -17,7 +17,7 @@ from pipelines.models.family import MODEL
 from pipelines.models.popularity import fit_popularity
 from shared.contracts.models import Model
 from shared.domain.errors import Invalid
-from tests.served import Small, small
+from tests.support.exported_units import Small, small
 
 
 @pytest.fixture(scope="module")

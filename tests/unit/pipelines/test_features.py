@@ -16,7 +16,7 @@ from pipelines.features.prepared import EXTRA, Prepared, extra_columns, graph_of
 from pipelines.features.raw import item_columns, signature
 from pipelines.inputs.tables import Users
 from shared.domain.errors import Invalid
-from tests.featured import fitted, unfitted
+from tests.support.feature_graphs import fitted, unfitted
 from tests.unit.pipelines.recommender import films, spec
 
 USERS = pl.LazyFrame({"user": [7, 7, 7, -3, -3, 9], "item": [1, 2, 2, 2, 3, 3], "time": [0.0] * 6, "label": [1] * 6})

@@ -20,7 +20,7 @@ from shared.contracts.plans import run_plan
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, LoggedAnswers, StageSpec
 from shared.domain.gate import Silence, Verdict, judge
-from tests.compacting import NOW
+from tests.support.compaction import NOW
 
 SHOP = Shop.planted(200, 80, k=5, rate=0.2, among=20, seed=3)
 SERVING, CANDIDATES = SHOP.orders(0)

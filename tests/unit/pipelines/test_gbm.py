@@ -28,8 +28,8 @@ from shared.artifacts import FsspecLive
 from shared.contracts.families import GbmParams
 from shared.contracts.models import Model
 from shared.domain.errors import BadData, Invalid
-from tests.liking import ITEMS, LOG, USERS, pairs, recall, task
-from tests.served import Small, small
+from tests.support.exported_units import Small, small
+from tests.support.taste_data import ITEMS, LOG, USERS, pairs, recall, task
 
 LIBRARIES = ("xgboost", "lightgbm", "forest")
 SMALL: dict[str, Any] = {"trees": 12, "depth": 4, "width": 8, "folds": 3}

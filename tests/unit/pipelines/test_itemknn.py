@@ -16,8 +16,8 @@ from pipelines.training import sparse
 from pipelines.training.itemknn import Nearness, find_neighbours
 from pipelines.training.likes import Pairs
 from shared.domain.errors import Invalid
-from tests.featured import of_keys
-from tests.liking import ITEMS, USERS, ones, pairs, recall, task
+from tests.support.feature_graphs import of_keys
+from tests.support.taste_data import ITEMS, USERS, ones, pairs, recall, task
 
 
 def plainly(liked: Pairs, how: Nearness) -> np.ndarray:

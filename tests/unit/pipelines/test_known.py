@@ -20,7 +20,7 @@ from pipelines.models.itemknn import ItemKnn, ItemKnnModel
 from pipelines.models.known import known_likes
 from pipelines.training.likes import Pairs
 from shared.domain.errors import Invalid
-from tests.liking import ITEMS, USERS, pairs, task
+from tests.support.taste_data import ITEMS, USERS, pairs, task
 
 Model = EaseModel | ItemKnnModel
 SUMS = ("ease", "itemknn")

@@ -17,9 +17,9 @@ from pipelines.models.neural.weights import begin
 from pipelines.models.tables import Table
 from shared.contracts.families import DlrmParams, MlpParams, TwoTowerParams, WideDeepParams
 from shared.domain.errors import Invalid
-from tests.featured import of_keys
-from tests.neural import any_weights
-from tests.served import Small, small
+from tests.support.exported_units import Small, small
+from tests.support.feature_graphs import of_keys
+from tests.support.neural_model import any_weights
 
 FAMILIES: dict[str, tuple[Any, Any]] = {
     "mlp": (mlp.plan, MlpParams),

@@ -15,7 +15,7 @@ from pipelines.features.prepared import Prepared
 from pipelines.features.raw import item_columns, signature
 from shared.contracts.features import Categorify, MultiHot
 from shared.domain.errors import Invalid
-from tests.featured import fitted, unfitted
+from tests.support.feature_graphs import fitted, unfitted
 from tests.unit.pipelines.recommender import films, spec
 
 ROWS = pl.LazyFrame({"user": [7, 7, 9], "item": [1, 2, 3], "time": [0.0] * 3, "label": [1] * 3})

@@ -20,7 +20,7 @@ from pipelines.loaders.loader import open_loader
 from pipelines.loaders.plan import Shard
 from shared.datafiles.s3 import S3
 from shared.domain.errors import BadData, EyasError, Invalid, Unavailable
-from tests.s3 import Between, S3Server
+from tests.servers.s3_server import Between, S3Server
 
 
 def write(path: Path, first: int = 0, rows: int = 60, group: int = 20, **more: Any) -> Path:

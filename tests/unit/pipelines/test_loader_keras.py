@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests import kerasfit
-from tests.pytorch import torch
+from tests.support import keras_fit
+from tests.support.torch_available import torch
 
 ROWS = 1_000
 
@@ -26,14 +26,14 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         torch()
     random = np.random.default_rng(0)
     item = random.integers(0, 20, ROWS).astype(np.int32)
-    genres = [random.integers(1, kerasfit.GENRES, count).tolist() for count in random.integers(0, 5, ROWS)]
+    genres = [random.integers(1, keras_fit.GENRES, count).tolist() for count in random.integers(0, 5, ROWS)]
     path = tmp_path_factory.mktemp("rows") / "rows.parquet"
     table = pa.table(
         {"id": np.arange(ROWS, dtype=np.uint32), "item": item, "genres": pa.array(genres, pa.list_(pa.int32())), "label": item % 2}
     )
     pq.write_table(table, path, row_group_size=170)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.kerasfit", str(path)],
+        [sys.executable, "-m", "tests.support.keras_fit", str(path)],
         env=os.environ | {"KERAS_BACKEND": request.param, "TF_CPP_MIN_LOG_LEVEL": "2"},
         cwd=Path(__file__).parents[3],
         capture_output=True,

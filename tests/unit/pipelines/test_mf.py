@@ -25,16 +25,16 @@ from pipelines.training.contrast import Contrast
 from pipelines.training.likes import Pairs
 from shared.contracts.families import MfParams
 from shared.domain.errors import Invalid
-from tests import liking
-from tests.featured import of_keys
-from tests.liking import ITEMS, LOG, USERS, pairs, recall
+from tests.support import taste_data
+from tests.support.feature_graphs import of_keys
+from tests.support.taste_data import ITEMS, LOG, USERS, pairs, recall
 
 LOSSES = pytest.mark.parametrize("loss", ["als", "softmax", "logistic"])
 
 
 def task(folder: Path, liked: Pairs, parent: object = None, **params: object) -> Task:
     slow = {"regularisation": 0.002, "learning_rate": 0.05, "blend": False} if params.get("loss") == "logistic" else {}
-    return liking.task(folder, liked, "mf", parent, **{"width": 8, "regularisation": 0.01} | slow | params)
+    return taste_data.task(folder, liked, "mf", parent, **{"width": 8, "regularisation": 0.01} | slow | params)
 
 
 def trained(given: Task) -> MfModel:

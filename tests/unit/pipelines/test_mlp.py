@@ -18,7 +18,7 @@ from pipelines.models.neural.weights import begin, grow
 from pipelines.models.tables import Table, padded, plan_tables, width_by_rule
 from shared.contracts.families import MlpParams
 from shared.domain.errors import Invalid
-from tests.featured import of_keys
+from tests.support.feature_graphs import of_keys
 
 
 def _tables(users: int = 6, width: int = 4) -> tuple[Table, ...]:

@@ -22,7 +22,7 @@ from pipelines.inputs.meetings import read_meetings, read_raw
 from pipelines.stages.written import by_moments
 from shared.contracts.online import OnlineColumn, View
 from shared.domain.stored import StoredRow, instant, is_over, moment
-from tests.featured import unfitted
+from tests.support.feature_graphs import unfitted
 from tests.unit.pipelines.recommender import films, spec
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -18,7 +18,7 @@ from pipelines.models.tables import Table
 from shared.contracts.families import NeumfParams
 from shared.contracts.models import Model
 from shared.domain.errors import Invalid
-from tests.liking import ITEMS, USERS, pairs, recall, task
+from tests.support.taste_data import ITEMS, USERS, pairs, recall, task
 
 SMALL = {"width": 8, "layers": [8, 4]}
 

@@ -16,13 +16,13 @@ import pytest
 from pipelines.models import runtime
 from pipelines.models.neural import frameworks
 from shared.domain.errors import Invalid
-from tests import jax, neural
-from tests.apart import made_apart
-from tests.pytorch import torch
+from tests.support import jax_available, neural_model
+from tests.support.framework_process import made_apart
+from tests.support.torch_available import torch
 
 Found = Callable[[str], Mapping[str, Any]]
 """Of a framework, of every variant."""
-THERE = {"tensorflow": lambda: None, "torch": torch, "jax": jax.there}
+THERE = {"tensorflow": lambda: None, "torch": torch, "jax": jax_available.there}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 
 def _steps(name: str, out: Path) -> Mapping[str, Any]:
-    return made_apart("tests.neural", name, str(out), out=out)
+    return made_apart("tests.support.neural_model", name, str(out), out=out)
 
 
 @pytest.mark.requirement("L-04", "T-08")
@@ -52,7 +52,7 @@ def test_the_first_steps_are_those_on_tensorflow(found: Found, variant: str, oth
             np.testing.assert_allclose(theirs[name], ours[name], atol=2e-3)
 
 
-@pytest.mark.parametrize("variant", neural.VARIANTS)
+@pytest.mark.parametrize("variant", neural_model.VARIANTS)
 @pytest.mark.parametrize("framework", frameworks.NAMES)
 def test_on_each_the_arrays_score_as_the_framework_does_and_what_is_kept_goes_on(found: Found, framework: str, variant: str) -> None:
     one = found(framework)

@@ -11,19 +11,19 @@ from pipelines.models.neural.fused import fuse
 from pipelines.models.neural.lookup import BEYOND, Reader, steady
 from pipelines.models.tables import Table
 from shared.domain.errors import BadData
-from tests import neural
+from tests.support import neural_model
 
 
 @pytest.mark.requirement("G-23")
 def test_tables_of_one_width_lie_in_one_with_offsets() -> None:
-    wide, narrow = fuse(neural.tables())
+    wide, narrow = fuse(neural_model.tables())
     assert [one.column for one in wide.tables] == ["user", "item", "genres"] and wide.starts == (0, 40, 70)
     assert (wide.rows, wide.width, narrow.rows, narrow.width) == (77, 8, 14, 4)
-    assert [len(one.tables) for one in fuse(neural.tables(), apart=True)] == [1] * 5
+    assert [len(one.tables) for one in fuse(neural_model.tables(), apart=True)] == [1] * 5
 
 
 def test_joined_rows_are_parted_again() -> None:
-    fused = fuse(neural.tables())[0]
+    fused = fuse(neural_model.tables())[0]
     arrays = {f"table_{one.column}/embeddings": np.full((one.cardinality, 8), at, np.float32) for at, one in enumerate(fused.tables)}
     parted = fused.parted(fused.joined(arrays))
     assert all((parted[path] == one).all() and parted[path].shape == one.shape for path, one in arrays.items())
@@ -33,8 +33,8 @@ def test_joined_rows_are_parted_again() -> None:
 @given(seed=st.integers(0, 10_000), rows=st.integers(1, 80))
 @settings(max_examples=50, deadline=None)
 def test_a_batch_reads_each_row_once_and_finds_every_code_again(seed: int, rows: int) -> None:
-    columns = neural.batch(seed, rows).columns
-    for fused in fuse(neural.tables()):
+    columns = neural_model.batch(seed, rows).columns
+    for fused in fuse(neural_model.tables()):
         reader = Reader(fused)
         for _ in range(2):  # what the first time left behind is of no meaning to the second
             found = reader(columns)
@@ -63,8 +63,8 @@ def test_a_code_beyond_its_vocabulary_is_named(odd: int) -> None:
 @given(seed=st.integers(0, 1000), rows=st.integers(1, 3000))
 @settings(max_examples=30, deadline=None)
 def test_what_differs_from_batch_to_batch_is_filled_up_by_a_quarter_at_most(seed: int, rows: int) -> None:
-    for fused in fuse(neural.tables()):
-        found = Reader(fused)(neural.batch(seed, rows).columns)
+    for fused in fuse(neural_model.tables()):
+        found = Reader(fused)(neural_model.batch(seed, rows).columns)
         filled = steady(found)
         pairs = [(found.rows, filled.rows)]
         for one, other in zip(found.lists, filled.lists, strict=True):

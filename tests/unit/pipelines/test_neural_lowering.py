@@ -19,7 +19,7 @@ from pipelines.models.neural.plain import sigmoid
 from pipelines.models.neural.weights import Weights, begin
 from pipelines.models.tables import Table
 from shared.domain.errors import Invalid
-from tests import neural
+from tests.support import neural_model
 
 
 def _trained(architecture: Architecture) -> Weights:
@@ -40,26 +40,26 @@ def _by_onnx(model: NeuralModel, columns: Codes) -> Any:
 @pytest.mark.parametrize(
     "architecture",
     [
-        neural.mlp(),
-        neural.mlp(batch_norm=True, dropout=0.3),
-        neural.dlrm(),
-        neural.dlrm(itself=True),
-        neural.wide_deep(),
-        neural.towers(),
-        neural.everything(0.5),
+        neural_model.mlp(),
+        neural_model.mlp(batch_norm=True, dropout=0.3),
+        neural_model.dlrm(),
+        neural_model.dlrm(itself=True),
+        neural_model.wide_deep(),
+        neural_model.towers(),
+        neural_model.everything(0.5),
     ],
 )
 @pytest.mark.parametrize("rows", [1, 300])
 def test_a_lowered_network_scores_as_its_arrays_do(architecture: Architecture, rows: int) -> None:
-    model, columns = NeuralModel(architecture, _trained(architecture)), neural.batch(3, rows).columns
+    model, columns = NeuralModel(architecture, _trained(architecture)), neural_model.batch(3, rows).columns
     found = _by_onnx(model, columns)
     assert found.shape == (rows,) and found.dtype == np.float32 and (rows == 1 or np.ptp(found) > 1e-3)
     np.testing.assert_allclose(found, model.score(columns), atol=2e-6)
 
 
 def test_every_kind_of_node_is_in_the_network_that_is_tried() -> None:
-    assert {one.kind for one in neural.everything().network.nodes} == set(KINDS)
-    assert read_network(neural.everything(0.5).network.document()) == neural.everything(0.5).network
+    assert {one.kind for one in neural_model.everything().network.nodes} == set(KINDS)
+    assert read_network(neural_model.everything(0.5).network.document()) == neural_model.everything(0.5).network
 
 
 def test_a_feature_may_be_called_as_a_score_is() -> None:
@@ -91,9 +91,9 @@ import sys
 from pipelines.models.families import load_model
 from pipelines.models.neural.model import NeuralModel
 from pipelines.models.neural.weights import begin
-from tests import neural
-model = NeuralModel(neural.everything(), begin(neural.everything(), 1))
-model.score(neural.batch(1).columns), model.lower()
+from tests.support import neural_model
+model = NeuralModel(neural_model.everything(), begin(neural_model.everything(), 1))
+model.score(neural_model.batch(1).columns), model.lower()
 print(sorted({"keras", "tensorflow", "torch", "tf2onnx"} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -19,9 +19,9 @@ from pipelines.models.neural.network import Dense, Join, Network, Part
 from pipelines.models.neural.on_torch import tiles_of
 from pipelines.training.on_device import PlacedCases, keep
 from shared.domain.errors import Invalid
-from tests.apart import made_apart
-from tests.featured import of_keys
-from tests.pytorch import torch as installed
+from tests.support.feature_graphs import of_keys
+from tests.support.framework_process import made_apart
+from tests.support.torch_available import torch as installed
 
 torch = installed()
 
@@ -37,19 +37,19 @@ VARIANTS = ("adam", "adagrad", "sgd", "everything", "dlrm", "wide_deep", "half",
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     out = tmp_path_factory.mktemp("resident") / "found.npz"
-    return made_apart("tests.neural_resident", str(out), *VARIANTS, out=out)
+    return made_apart("tests.support.device_training", str(out), *VARIANTS, out=out)
 
 
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     out = tmp_path_factory.mktemp("resident") / "steps.npz"
-    return made_apart("tests.neural_resident", str(out), "asked", "resumed", "graphs", "compiled", out=out)
+    return made_apart("tests.support.device_training", str(out), "asked", "resumed", "graphs", "compiled", out=out)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     out = tmp_path_factory.mktemp("resident") / "trained.npz"
-    return made_apart("tests.neural_resident", str(out), "trained", out=out)
+    return made_apart("tests.support.device_training", str(out), "trained", out=out)
 
 
 @pytest.mark.requirement("G-26", "N-06")

@@ -18,7 +18,7 @@ from pipelines.models.neural.plain import score
 from pipelines.models.neural.step import LOGISTIC, How, NeuralStep
 from pipelines.models.neural.weights import Weights, begin
 from shared.domain.errors import Conflict
-from tests import neural
+from tests.support import neural_model
 
 Made = Callable[..., NeuralStep]
 
@@ -31,7 +31,7 @@ def framework() -> Framework:
 @pytest.fixture
 def made(framework: Framework) -> Made:
     def make(architecture: Architecture | None = None, weights: Weights | None = None, loss: Loss = LOGISTIC, **how: Any) -> NeuralStep:
-        architecture = architecture or neural.mlp()
+        architecture = architecture or neural_model.mlp()
         return NeuralStep(framework, architecture, weights or begin(architecture, 7), How(**{"learning_rate": 0.02} | how), loss)
 
     return make
@@ -42,7 +42,7 @@ def _loss(architecture: Architecture, weights: Weights, batch: Batch) -> float:
     wide = {path: one.astype(np.float64) for path, one in weights.items()}
     found = _outputs(architecture, wide, batch)
     if architecture.family == "two_tower":
-        return _softmax(found["user_vector"], found["item_vector"], batch.columns["item"], neural.in_batch().chances)
+        return _softmax(found["user_vector"], found["item_vector"], batch.columns["item"], neural_model.in_batch().chances)
     logits = found["score"][:, 0]
     return float(np.mean(np.logaddexp(0, logits) - logits * batch.labels))
 
@@ -71,16 +71,16 @@ def _outputs(architecture: Architecture, weights: Any, batch: Batch) -> Any:
 @pytest.mark.parametrize(
     ("architecture", "loss"),
     [
-        (neural.mlp(), LOGISTIC),
-        (neural.dlrm(), LOGISTIC),
-        (neural.dlrm(itself=True, bottom=()), LOGISTIC),
-        (neural.wide_deep(), LOGISTIC),
-        (neural.towers(), neural.in_batch()),
-        (neural.towers(normalise=False, temperature=0.1), neural.in_batch()),
+        (neural_model.mlp(), LOGISTIC),
+        (neural_model.dlrm(), LOGISTIC),
+        (neural_model.dlrm(itself=True, bottom=()), LOGISTIC),
+        (neural_model.wide_deep(), LOGISTIC),
+        (neural_model.towers(), neural_model.in_batch()),
+        (neural_model.towers(normalise=False, temperature=0.1), neural_model.in_batch()),
     ],
 )
 def test_a_step_of_sgd_goes_down_the_true_gradient(made: Made, architecture: Architecture, loss: Loss) -> None:
-    batch, before = neural.batch(1), begin(architecture, 7)
+    batch, before = neural_model.batch(1), begin(architecture, 7)
     step = made(architecture, before, loss, optimizer="sgd", learning_rate=1.0)
     assert float(step(batch)) == pytest.approx(_loss(architecture, before, batch), rel=1e-5)
     after, chance = step.weights(), np.random.default_rng(1)
@@ -106,7 +106,7 @@ def test_a_step_of_sgd_goes_down_the_true_gradient(made: Made, architecture: Arc
 def test_rows_that_a_batch_does_not_read_stay_as_they_are_and_so_does_what_is_remembered_of_them(made: Made, optimizer: str) -> None:
     step = made(optimizer=optimizer)
     before = step.state()
-    step(neural.batch(1, users=10))
+    step(neural_model.batch(1, users=10))
     after = step.state()
     tables = [name for name in before if name.endswith("table_user/embeddings")]
     assert len(tables) == {"adam": 4, "adagrad": 2, "sgd": 1}[optimizer]
@@ -118,30 +118,32 @@ def test_rows_that_a_batch_does_not_read_stay_as_they_are_and_so_does_what_is_re
 def test_an_adam_that_reads_all_rows_at_every_step_is_kerass_own(made: Made) -> None:
     import keras
 
-    every = replace(neural.batch(1), columns={**neural.batch(1).columns, "user": np.arange(64, dtype=np.int32) % neural.USERS})
-    step = made(neural.mlp(), learning_rate=0.02)
+    every = replace(
+        neural_model.batch(1), columns={**neural_model.batch(1).columns, "user": np.arange(64, dtype=np.int32) % neural_model.USERS}
+    )
+    step = made(neural_model.mlp(), learning_rate=0.02)
     before, slots = step.weights(), keras.optimizers.Adam(0.02)
     table = keras.Variable(before["table_user/embeddings"])
     slots.build([table])
     for _ in range(5):
         last = step.weights()
         step(every)
-        probe = made(neural.mlp(), weights=last, optimizer="sgd", learning_rate=1.0)
+        probe = made(neural_model.mlp(), weights=last, optimizer="sgd", learning_rate=1.0)
         probe(every)
         slots.apply([last["table_user/embeddings"] - probe.weights()["table_user/embeddings"]], [table])
         np.testing.assert_allclose(step.weights()["table_user/embeddings"], np.array(table.value), atol=2e-4)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd"])
-@pytest.mark.parametrize("architecture", [neural.mlp(), neural.dlrm(), neural.wide_deep(), neural.everything()])
+@pytest.mark.parametrize("architecture", [neural_model.mlp(), neural_model.dlrm(), neural_model.wide_deep(), neural_model.everything()])
 def test_it_learns(made: Made, architecture: Architecture, optimizer: str) -> None:
     step = made(architecture, optimizer=optimizer, learning_rate={"adam": 0.05, "adagrad": 0.3, "sgd": 3.0}[optimizer])
-    losses = [float(step(neural.batch(0))) for _ in range(60)]
+    losses = [float(step(neural_model.batch(0))) for _ in range(60)]
     assert losses[-1] < 0.9 * losses[0]
 
 
 def _learned(step: NeuralStep, seeds: range = range(8)) -> tuple[list[float], Weights]:
-    return [float(step(neural.batch(seed))) for seed in seeds], step.weights()
+    return [float(step(neural_model.batch(seed))) for seed in seeds], step.weights()
 
 
 @pytest.mark.requirement("G-23")
@@ -154,26 +156,26 @@ def test_fused_tables_train_as_tables_apart(made: Made) -> None:
 
 
 def test_equal_seeds_train_equal_models_dropout_included(made: Made) -> None:
-    losses, weights = _learned(made(neural.everything(0.3)))
-    again, same = _learned(made(neural.everything(0.3)))
+    losses, weights = _learned(made(neural_model.everything(0.3)))
+    again, same = _learned(made(neural_model.everything(0.3)))
     assert losses == again and all((one == same[path]).all() for path, one in weights.items())
-    assert losses != _learned(made(neural.everything(0.3), seed=2))[0]
+    assert losses != _learned(made(neural_model.everything(0.3), seed=2))[0]
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd"])
 def test_what_is_kept_goes_on_as_if_nothing_had_been(made: Made, optimizer: str) -> None:
-    step = made(neural.everything(0.3), optimizer=optimizer)
+    step = made(neural_model.everything(0.3), optimizer=optimizer)
     _learned(step)
     state = step.state()
     losses, weights = _learned(step, range(8, 12))
-    other = made(neural.everything(0.3), weights=begin(neural.everything(), 99), optimizer=optimizer)
+    other = made(neural_model.everything(0.3), weights=begin(neural_model.everything(), 99), optimizer=optimizer)
     other.restore(state)
     again, same = _learned(other, range(8, 12))
     assert losses == again and all((one == same[path]).all() for path, one in weights.items())
 
 
 def test_the_arrays_score_as_the_framework_does_and_as_it_is_by_now(made: Made) -> None:
-    step, looked = made(neural.everything(0.3)), neural.batch(50)
+    step, looked = made(neural_model.everything(0.3)), neural_model.batch(50)
     first = step.score(looked.columns)
     _learned(step)
     second = step.score(looked.columns)
@@ -184,15 +186,15 @@ def test_the_arrays_score_as_the_framework_does_and_as_it_is_by_now(made: Made) 
 
 @pytest.mark.parametrize("how", [{}, {"jit": True}, {"half": True}])
 def test_two_towers_learn_who_goes_with_what(made: Made, how: dict[str, bool]) -> None:
-    step = made(neural.towers(), loss=neural.in_batch(), learning_rate=0.05, **how)
-    losses = [float(step(neural.batch(0))) for _ in range(60)]
+    step = made(neural_model.towers(), loss=neural_model.in_batch(), learning_rate=0.05, **how)
+    losses = [float(step(neural_model.batch(0))) for _ in range(60)]
     assert losses[-1] < 0.7 * losses[0]
 
 
 @pytest.mark.requirement("L-02")
 @pytest.mark.matrix(0.25)
 @pytest.mark.parametrize("how", [{"half": True}, {"jit": True}, {"half": True, "jit": True}])
-@pytest.mark.parametrize("architecture", [neural.mlp(), neural.dlrm(), neural.wide_deep(), neural.everything()])
+@pytest.mark.parametrize("architecture", [neural_model.mlp(), neural_model.dlrm(), neural_model.wide_deep(), neural_model.everything()])
 def test_half_precision_and_a_compiler_change_the_losses_by_rounding_alone(
     made: Made, architecture: Architecture, how: dict[str, bool]
 ) -> None:
@@ -210,24 +212,24 @@ def test_the_scale_doubles_after_sound_steps_and_is_kept_with_the_model(made: Ma
     monkeypatch.setattr(scaling, "EVERY", 3)
     step, scales = made(**HALF), []
     for seed in range(7):
-        step(neural.batch(seed))
+        step(neural_model.batch(seed))
         scales.append(step.scale.value)
     assert scales == [2.0**one for one in (15, 15, 16, 16, 16, 17, 17)]
     other = made(**HALF)
     other.restore(step.state())
     for seed in (8, 9):
-        assert float(other(neural.batch(seed))) == float(step(neural.batch(seed)))
+        assert float(other(neural_model.batch(seed))) == float(step(neural_model.batch(seed)))
     assert other.scale.value == step.scale.value == 2.0**18
 
 
 @pytest.mark.requirement("G-26", "N-06")
 def test_an_overflow_that_was_planted_is_skipped_until_the_scale_bears_it_and_training_goes_on(made: Made) -> None:
-    step = made(neural.everything(), learning_rate=0.05, **HALF)
+    step = made(neural_model.everything(), learning_rate=0.05, **HALF)
     step.scale.variables[0].assign(2.0**24)
     weights = step.weights()
     weights["deep/kernel"] *= 2.0**9
     step.restore(step.state() | {f"weights/{path}": one for path, one in weights.items()})
-    losses = [float(step(neural.batch(0))) for _ in range(60)]
+    losses = [float(step(neural_model.batch(0))) for _ in range(60)]
     assert 0 < step.scale.skipped < 20 and step.scale.value == 2.0 ** (24 - step.scale.skipped)
     assert np.isfinite(losses).all() and losses[-1] < 0.5 * losses[0]
     assert losses[: step.scale.skipped] == [losses[0]] * step.scale.skipped
@@ -238,7 +240,7 @@ def test_a_fixed_scale_stays_and_what_overflows_by_it_is_counted(made: Made) -> 
     step = made(scale=2.0**100, **HALF)
     before = step.weights()
     for seed in range(3):
-        step(neural.batch(seed))
+        step(neural_model.batch(seed))
     assert (step.scale.value, step.scale.skipped) == (2.0**100, 3)
     assert all((one == before[path]).all() for path, one in step.weights().items())
 
@@ -246,9 +248,9 @@ def test_a_fixed_scale_stays_and_what_overflows_by_it_is_counted(made: Made) -> 
 @pytest.mark.requirement("G-26", "N-06")
 @pytest.mark.parametrize(("scale", "moves"), [(1.0, False), (2.0**15, True)])
 def test_without_a_scale_small_gradients_vanish(made: Made, scale: float, moves: bool) -> None:
-    weights = {path: one * np.float32(0.02) for path, one in begin(neural.mlp(), 7).items()}
-    step = made(neural.mlp(), weights, optimizer="sgd", learning_rate=1e6, scale=scale, **HALF)
-    step(neural.batch(0))
+    weights = {path: one * np.float32(0.02) for path, one in begin(neural_model.mlp(), 7).items()}
+    step = made(neural_model.mlp(), weights, optimizer="sgd", learning_rate=1e6, scale=scale, **HALF)
+    step(neural_model.batch(0))
     assert (step.weights()["table_user/embeddings"] != weights["table_user/embeddings"]).any() == moves
 
 
@@ -257,7 +259,7 @@ def test_a_penalty_keeps_vectors_small(made: Made) -> None:
     for penalty in (0.0, 0.1):
         step = made(penalty=penalty)
         for number in range(40):
-            step(neural.batch(number % 4))
+            step(neural_model.batch(number % 4))
         sizes.append(float(np.square(step.weights()["table_user/embeddings"]).sum()))
     assert sizes[1] < 0.5 * sizes[0]
 
@@ -265,7 +267,7 @@ def test_a_penalty_keeps_vectors_small(made: Made) -> None:
 def _in_batch(users: Any, items: Any, codes: list[int], chances: Any) -> float:
     """As the step computes it."""
     targets = {"items": np.array(codes, np.int32), "chances": np.asarray(chances, np.float32)[codes]}
-    return float(neural.in_batch()([np.asarray(users, np.float32), np.asarray(items, np.float32)], targets))
+    return float(neural_model.in_batch()([np.asarray(users, np.float32), np.asarray(items, np.float32)], targets))
 
 
 @pytest.mark.requirement("G-01")
@@ -294,23 +296,23 @@ def test_rows_of_the_same_item_are_no_negatives_of_each_other(framework: Framewo
 def test_with_chances_taken_off_what_is_learned_is_the_catalogues_own_distribution(made: Made) -> None:
     """Everybody likes items by one skewed distribution: corrected, the softmax of scores is that; uncorrected, scores say nothing of it."""
     random = np.random.default_rng(5)
-    shares = 1.0 / (1 + np.arange(neural.ITEMS))
+    shares = 1.0 / (1 + np.arange(neural_model.ITEMS))
     shares /= shares.sum()
     counts = 1e6 * shares
     corrected = InBatch("user_vector", "item_vector", "item", log_chances(counts))
-    uncorrected = replace(corrected, chances=np.zeros(neural.ITEMS, np.float32))
+    uncorrected = replace(corrected, chances=np.zeros(neural_model.ITEMS, np.float32))
     found = []
     for loss in (corrected, uncorrected):
-        architecture = neural.towers(normalise=False, temperature=0.1, layers=())
+        architecture = neural_model.towers(normalise=False, temperature=0.1, layers=())
         step = made(architecture, begin(architecture, 7), loss, learning_rate=0.01)
         for _ in range(250):
-            batch = neural.batch(0, 256)
-            batch.columns.update(item=random.choice(neural.ITEMS, 256, p=shares).astype(np.int32), user=np.zeros(256, np.int32))
+            batch = neural_model.batch(0, 256)
+            batch.columns.update(item=random.choice(neural_model.ITEMS, 256, p=shares).astype(np.int32), user=np.zeros(256, np.int32))
             for name in ("genres", "tags", "year", "price", "photo"):
                 batch.columns[name][:] = 0
             step(batch)
-        blank = {name: np.repeat(column[:1], neural.ITEMS, axis=0) for name, column in batch.columns.items()}
-        scores = step.score(blank | {"item": np.arange(neural.ITEMS, dtype=np.int32)})
+        blank = {name: np.repeat(column[:1], neural_model.ITEMS, axis=0) for name, column in batch.columns.items()}
+        scores = step.score(blank | {"item": np.arange(neural_model.ITEMS, dtype=np.int32)})
         found.append(float(np.polyfit(np.log(shares), scores, 1)[0]))
     assert 0.7 < found[0] < 1.4 and found[1] < 0.3
 

@@ -19,7 +19,7 @@ from shared.contracts.online import ONLINE
 from shared.contracts.serving import Serve
 from shared.domain.errors import Invalid
 from shared.serving.signature import BLANK, Signature
-from tests.served import Small, small
+from tests.support.exported_units import Small, small
 
 STRANGER, ABSENT = 10_000, 21
 """A user and an item that the version knows nothing of."""

@@ -11,10 +11,14 @@ import pytest
 
 from pipelines.models.neural import sharded_tables
 from shared.domain.errors import Invalid
-from tests import ranked
-from tests.pytorch import torch, torchrec
+from tests.support import multi_process_training
+from tests.support.torch_available import torch, torchrec
 
-VARIANTS = [*ranked.VARIANTS, *ranked.SHARDED] if find_spec("torchrec") is not None else [*ranked.VARIANTS]
+VARIANTS = (
+    [*multi_process_training.VARIANTS, *multi_process_training.SHARDED]
+    if find_spec("torchrec") is not None
+    else [*multi_process_training.VARIANTS]
+)
 Found = list[Mapping[str, Any]]
 LOSS, WEIGHT = 2e-6, 2e-5
 """How far losses and weights may be from those of one process: they add up in another order."""
@@ -24,12 +28,12 @@ LOSS, WEIGHT = 2e-6, 2e-5
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Found]:
     torch()
     folder = tmp_path_factory.mktemp("ranks")
-    return {count: ranked.by_ranks(count, folder, VARIANTS) for count in (1, 2, 3)}
+    return {count: multi_process_training.by_ranks(count, folder, VARIANTS) for count in (1, 2, 3)}
 
 
 @pytest.mark.requirement("G-27", "N-06")
 @pytest.mark.parametrize("count", [2, 3])
-@pytest.mark.parametrize("variant", ranked.VARIANTS)
+@pytest.mark.parametrize("variant", multi_process_training.VARIANTS)
 def test_each_step_of_several_processes_has_the_loss_of_one(found: dict[int, Found], variant: str, count: int) -> None:
     (one,), several = found[1], found[count]
     coarse = 100 if variant == "half" else 1
@@ -40,7 +44,7 @@ def test_each_step_of_several_processes_has_the_loss_of_one(found: dict[int, Fou
                 np.testing.assert_allclose(rank[name], one[name], atol=coarse * WEIGHT, rtol=0)
 
 
-@pytest.mark.parametrize("variant", ranked.VARIANTS)
+@pytest.mark.parametrize("variant", multi_process_training.VARIANTS)
 def test_all_ranks_end_with_the_same_weights_to_the_bit(found: dict[int, Found], variant: str) -> None:
     first, *others = found[3]
     for name in first:
@@ -48,7 +52,7 @@ def test_all_ranks_end_with_the_same_weights_to_the_bit(found: dict[int, Found],
             assert all(np.array_equal(first[name], other[name]) for other in others), name
 
 
-@pytest.mark.parametrize("variant", ranked.VARIANTS)
+@pytest.mark.parametrize("variant", multi_process_training.VARIANTS)
 def test_what_rank_0_keeps_is_what_all_go_on_from(found: dict[int, Found], variant: str) -> None:
     for rank in found[2]:
         np.testing.assert_array_equal(*rank[f"{variant}/repeated"])
@@ -56,7 +60,7 @@ def test_what_rank_0_keeps_is_what_all_go_on_from(found: dict[int, Found], varia
 
 @pytest.mark.requirement("G-24")
 @pytest.mark.parametrize("count", [2, 3])
-@pytest.mark.parametrize("variant", ranked.SHARDED)
+@pytest.mark.parametrize("variant", multi_process_training.SHARDED)
 def test_tables_over_several_processes_have_the_losses_and_weights_of_one(found: dict[int, Found], variant: str, count: int) -> None:
     torchrec()
     (one,), (first, *others) = found[1], found[count]

@@ -19,7 +19,7 @@ from pipelines.features.reading import BELOW, CODES, KEYS_ALONE, MISSING, ORDER,
 from shared.artifacts.store import FsspecArtifacts
 from shared.domain.errors import Invalid
 from tests.contract.test_runtimes import _ENTRIES, CASES, EXAMPLES, KEYS, TABLES, _rows, by_onnx, fitted, prepared
-from tests.served import Small, small
+from tests.support.exported_units import Small, small
 from tests.unit.pipelines.conftest import Etl
 from tests.unit.pipelines.recommender import ratings, spec, write
 

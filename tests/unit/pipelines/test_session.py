@@ -32,7 +32,7 @@ from shared.artifacts import FsspecLive
 from shared.contracts.families import SessionParams
 from shared.contracts.stage import File
 from shared.domain.errors import EyasError, Invalid
-from tests.journeys import ITEMS, STEPS, USERS, ahead, by_user, pairs, task
+from tests.support.sequence_data import ITEMS, STEPS, USERS, ahead, by_user, pairs, task
 
 EVERYBODY = np.arange(FIRST, USERS + FIRST, dtype=np.int32)
 

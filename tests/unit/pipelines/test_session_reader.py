@@ -37,7 +37,7 @@ from shared.domain.errors import EyasError, Invalid
 from shared.domain.pages import page_key
 from shared.serving.signature import BLANK
 from shared.serving.tensors import tensors
-from tests.served import Small, small
+from tests.support.exported_units import Small, small
 from tests.unit.pipelines.recommender import write
 from tests.unit.pipelines.test_pages import KEYS, NAMES, log, paged, sequence
 

@@ -17,9 +17,9 @@ from pipelines.models.attention import plain, windows
 from pipelines.models.attention.shape import BACKWARDS, BEGIN, HIDDEN, Shape, begin
 from pipelines.models.attention.windows import Windows
 from pipelines.training.likes import Likes
-from tests import journeys
-from tests.apart import made_apart
-from tests.pytorch import torch
+from tests.support import sequence_data
+from tests.support.framework_process import made_apart
+from tests.support.torch_available import torch
 
 FRAMEWORKS = ("tensorflow", "torch")
 ITEMS = 30
@@ -150,7 +150,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 
 def _steps(name: str, out: Path) -> Mapping[str, Any]:
-    return made_apart("tests.journeys", name, str(out), out=out)
+    return made_apart("tests.support.sequence_data", name, str(out), out=out)
 
 
 @pytest.mark.requirement("L-04", "G-20")
@@ -164,7 +164,7 @@ def test_the_first_steps_on_torch_are_those_on_tensorflow(found: Found, variant:
             np.testing.assert_allclose(theirs[name], ours[name], atol=5e-4)
 
 
-@pytest.mark.parametrize("variant", journeys.VARIANTS)
+@pytest.mark.parametrize("variant", sequence_data.VARIANTS)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_on_either_the_arrays_say_what_the_framework_does_and_what_is_kept_goes_on(found: Found, framework: str, variant: str) -> None:
     one = found(framework)

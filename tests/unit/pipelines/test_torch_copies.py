@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pipelines.loaders.loader import open_loader
-from tests.pytorch import torch as installed
-from tests.torch_rows import epoch, write
+from tests.support.tensor_rows import epoch, write
+from tests.support.torch_available import torch as installed
 
 torch = installed()
 

@@ -14,8 +14,8 @@ import pytest
 from pipelines.loaders.loader import Loader, open_loader
 from pipelines.loaders.plan import Shard
 from shared.domain.errors import BadData, Invalid
-from tests.pytorch import torch as installed
-from tests.torch_rows import LONGEST, epoch, write
+from tests.support.tensor_rows import LONGEST, epoch, write
+from tests.support.torch_available import torch as installed
 
 torch = installed()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shared.domain.errors import Invalid
-from tests.pytorch import torch as installed
+from tests.support.torch_available import torch as installed
 
 torch = installed()
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from shared.domain.errors import Conflict, Invalid
-from tests.pytorch import torch as installed
+from tests.support.torch_available import torch as installed
 
 torch = installed()
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pipelines.loaders.loader import open_loader
 from pipelines.loaders.negatives import Negatives
 from shared.domain.errors import Invalid
-from tests.pytorch import torch as installed
+from tests.support.torch_available import torch as installed
 
 torch = installed()
 

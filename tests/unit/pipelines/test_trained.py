@@ -25,7 +25,7 @@ from shared.contracts.strict import read
 from shared.contracts.tuning import TRAINED, TRAINING
 from shared.domain.errors import EyasError
 from shared.serving.signature import Signature
-from tests.likes import likes
+from tests.support.taste_table import likes
 
 MF = {"family": "mf", "params": {"width": 4, "regularisation": 0.01, "sweeps": 2}}
 MLP = {"family": "mlp", "params": {"width": 4, "layers": [8]}, "train": {"epochs": 1}}

@@ -22,7 +22,7 @@ from shared.contracts.models import Model, Training
 from shared.contracts.progress import Progress
 from shared.contracts.stage import File
 from shared.domain.errors import Invalid
-from tests.trained import Factors, task, write_rows
+from tests.support.training_tasks import Factors, task, write_rows
 
 WANTS = Wants(negatives=2)
 

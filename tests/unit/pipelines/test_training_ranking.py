@@ -14,7 +14,7 @@ from pipelines.inputs.tables import Codes
 from pipelines.training.course import Wants, material, run
 from pipelines.training.ranking import NEGATIVES, Ranking, rank_held
 from shared.domain.errors import Invalid
-from tests.trained import ITEMS, USERS, Factors, task, write_rows
+from tests.support.training_tasks import ITEMS, USERS, Factors, task, write_rows
 
 
 def _score(columns: Codes) -> np.ndarray:

@@ -16,8 +16,8 @@ from pipelines.models.families import FAMILIES
 from pipelines.models.family import Task
 from pipelines.training.soundness import check_memory, check_rows
 from shared.domain.errors import BadData, Invalid
-from tests.featured import fitted
-from tests.trained import ITEMS, ROWS, task, write_rows
+from tests.support.feature_graphs import fitted
+from tests.support.training_tasks import ITEMS, ROWS, task, write_rows
 from tests.unit.pipelines.recommender import spec
 
 

@@ -20,7 +20,7 @@ from pipelines.training.course import LOADER, Wants, material
 from pipelines.training.validation import Validation, hold_out, said
 from shared.contracts.models import Model
 from shared.domain.errors import Invalid
-from tests.featured import of_keys
+from tests.support.feature_graphs import of_keys
 
 ROWS, USERS, ITEMS = 6_000, 50, 40
 

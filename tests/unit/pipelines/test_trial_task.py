@@ -14,7 +14,7 @@ from pipelines.models.family import ScoresAll
 from pipelines.trials.task import prepare
 from shared.contracts.models import Model
 from shared.domain.errors import BadData
-from tests.likes import likes
+from tests.support.taste_table import likes
 
 LOG = logging.getLogger("test")
 

@@ -20,8 +20,8 @@ from pipelines.trials.evaluate import evaluate
 from pipelines.trials.files import Pairs
 from pipelines.trials.holdout import cut
 from shared.domain.errors import EyasError
-from tests.likes import ITEMS, USERS, likes
-from tests.pages import Page
+from tests.support.html_pages import Page
+from tests.support.taste_table import ITEMS, USERS, likes
 
 NAMES = ["user", "item", "label", "at"]
 
@@ -348,10 +348,12 @@ def test_the_newest_is_held_out_where_there_are_times() -> None:
 
 
 def test_families_presets_and_families_of_ones_own_stand_in_one_table(world: Path) -> None:
-    answer = evaluate(told(world, "ease", "itemknn", "ml-1m-ease", "tests.likes:Again", settings={}, allow=("tests.likes",)))
-    assert [row.model for row in answer.rows] == ["popularity", "ease", "itemknn", "ml-1m-ease", "tests.likes:Again"]
+    answer = evaluate(
+        told(world, "ease", "itemknn", "ml-1m-ease", "tests.support.taste_table:Again", settings={}, allow=("tests.support.taste_table",))
+    )
+    assert [row.model for row in answer.rows] == ["popularity", "ease", "itemknn", "ml-1m-ease", "tests.support.taste_table:Again"]
     found = report(world)
     assert found["model"] == "ease"
     assert found["models"]["ml-1m-ease"]["model"]["params"]["regularisation"] == 1000
-    assert found["models"]["tests.likes:Again"]["metrics"]["mrr"] == found["models"]["popularity"]["metrics"]["mrr"]
+    assert found["models"]["tests.support.taste_table:Again"]["metrics"]["mrr"] == found["models"]["popularity"]["metrics"]["mrr"]
     assert found["models"]["itemknn"]["against_baseline"]["hr@10"]["interval"][0] > 0

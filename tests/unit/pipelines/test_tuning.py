@@ -27,8 +27,8 @@ from shared.contracts.models import Model
 from shared.contracts.strict import read
 from shared.contracts.tuning import BEST, TRIALS, TUNE, TUNE_PAGE
 from shared.domain.errors import BadData, EyasError, Invalid
-from tests.likes import likes
-from tests.pages import Page
+from tests.support.html_pages import Page
+from tests.support.taste_table import likes
 
 ROOT = Path(__file__).parents[3]
 RANGES = {"params.width": {"from": 2, "to": 16, "log": True}, "params.regularisation": {"from": 1e-3, "to": 1.0, "log": True}}

@@ -26,10 +26,10 @@ from services.index.opening import OpenIndexes
 from shared.contracts.families import TwoTowerParams
 from shared.contracts.models import Model
 from shared.domain.errors import Invalid
-from tests.featured import of_keys
-from tests.liking import ITEMS, USERS, pairs, recall, task
-from tests.served import Small
-from tests.served import small as small_world
+from tests.support.exported_units import Small
+from tests.support.exported_units import small as small_world
+from tests.support.feature_graphs import of_keys
+from tests.support.taste_data import ITEMS, USERS, pairs, recall, task
 
 SMALL: dict[str, Any] = {"width": 8, "layers": [16], "embedding": 8}
 EVERYBODY = np.arange(2, USERS + 2, dtype=np.int32)

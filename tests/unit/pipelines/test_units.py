@@ -29,8 +29,8 @@ from shared.contracts.families import MlpParams
 from shared.domain.errors import BadData, Invalid
 from shared.serving.external import places
 from shared.serving.signature import WEIGHTS
-from tests.featured import of_keys
-from tests.served import Small, small
+from tests.support.exported_units import Small, small
+from tests.support.feature_graphs import of_keys
 
 MODEL = "model.onnx"
 

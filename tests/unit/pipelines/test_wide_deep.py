@@ -19,10 +19,10 @@ from pipelines.models.wide_deep import architecture_of, first_weights, plan
 from shared.contracts.families import WideDeepParams
 from shared.contracts.models import Model
 from shared.domain.errors import Invalid
-from tests.featured import of_keys
-from tests.liking import pairs, recall, task
-from tests.neural import any_weights
-from tests.served import Small, small
+from tests.support.exported_units import Small, small
+from tests.support.feature_graphs import of_keys
+from tests.support.neural_model import any_weights
+from tests.support.taste_data import pairs, recall, task
 
 TABLES = (Table("user", 9, 5, None), Table("genres", 5, 5, 3, "sum"), Table("user_x_genres", 6, 1, 3, "sum"))
 NUMBERS: tuple[tuple[str, int | None], ...] = (("price", None), ("photo", 2))

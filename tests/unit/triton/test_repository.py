@@ -12,7 +12,7 @@ from shared.domain.errors import BadData, Damaged, Invalid, NotFound
 from shared.ports import ServedUnit
 from shared.serving.signature import WEIGHTS, Feature, Input, Signature
 from shared.testing.model_server_suite import tiny_unit
-from tests import beside
+from tests.support import external_weights
 
 MODEL = "model.onnx"
 
@@ -60,26 +60,26 @@ def test_what_was_damaged_on_disk_is_fetched_again(
 
 @pytest.mark.requirement("G-24")
 def test_weights_beside_a_graph_lie_in_its_folder_and_in_its_trials(repository: ModelRepository, store: FsspecArtifacts) -> None:
-    placed = repository.add(beside.unit(store, "movies", 3))
+    placed = repository.add(external_weights.unit(store, "movies", 3))
     repository.add_trial(placed)
     trial = {f"{placed.trial}/config.pbtxt", f"{placed.trial}/3/{MODEL}", f"{placed.trial}/3/{WEIGHTS}"}
     assert files(repository) == {f"{placed.model}/3/{name}" for name in (MODEL, WEIGHTS, SIGNATURE)} | trial
-    assert (repository.root / placed.model / "3" / WEIGHTS).read_bytes() == beside.weights(3)
+    assert (repository.root / placed.model / "3" / WEIGHTS).read_bytes() == external_weights.weights(3)
     assert repository.add(tiny_unit(store, "movies", 4)).model == placed.model, "where weights lie changes nothing for callers"
 
 
 @pytest.mark.requirement("G-24", "G-11")
 def test_damaged_or_missing_weights_are_fetched_again(repository: ModelRepository, store: FsspecArtifacts) -> None:
-    unit = beside.unit(store, "movies", 3)
+    unit = external_weights.unit(store, "movies", 3)
     path = repository.root / repository.add(unit).model / "3" / WEIGHTS
-    for harm in (path.unlink, lambda: path.write_bytes(beside.weights(4))):
+    for harm in (path.unlink, lambda: path.write_bytes(external_weights.weights(4))):
         harm()
         repository.add(unit)
-        assert path.read_bytes() == beside.weights(3)
+        assert path.read_bytes() == external_weights.weights(3)
 
 
 def test_one_graph_with_other_weights_is_other_content_to_a_trial(repository: ModelRepository, store: FsspecArtifacts) -> None:
-    first, second = (repository.add(beside.unit(store, "movies", number)) for number in (3, 4))
+    first, second = (repository.add(external_weights.unit(store, "movies", number)) for number in (3, 4))
     assert first.model == second.model
     assert first.proof != second.proof
 
@@ -90,16 +90,18 @@ def test_a_graph_that_looks_elsewhere_for_weights_never_lies_before_triton(
     repository: ModelRepository, store: FsspecArtifacts, location: str
 ) -> None:
     with pytest.raises(BadData, match=r"model\.onnx: it takes weights from the file"):
-        repository.add(beside.unit(store, "movies", 3, location))
+        repository.add(external_weights.unit(store, "movies", 3, location))
     assert files(repository) == set()
 
 
 def test_a_graph_whose_signature_names_no_weights_is_refused_if_it_takes_any(repository: ModelRepository, store: FsspecArtifacts) -> None:
-    unit = tiny_unit(store, "movies", 3, model=beside.model())
+    unit = tiny_unit(store, "movies", 3, model=external_weights.model())
     with pytest.raises(BadData, match=r"takes weights from weights\.bin, which the unit doesn't have"):
         repository.add(unit)
     with pytest.raises(Invalid, match=r"movies version 3 has no weights\.bin: its export published none"):
-        repository.add(ServedUnit("movies", 3, {name: file for name, file in beside.unit(store, "m", 3).files.items() if name != WEIGHTS}))
+        repository.add(
+            ServedUnit("movies", 3, {name: file for name, file in external_weights.unit(store, "m", 3).files.items() if name != WEIGHTS})
+        )
 
 
 @pytest.mark.requirement("G-11")

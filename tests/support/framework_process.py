@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def made_apart(program: str, *arguments: str, out: Path) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.support import until
+from tests.servers.platform_process import until
 
 
 def program(package: str, *names: str) -> str:

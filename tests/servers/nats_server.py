@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import until
+from tests.servers.platform_process import until
 
 MISSING = "no nats-server is installed, so events on NATS were not tried: apt-get install --no-install-recommends nats-server"
 

@@ -15,7 +15,7 @@ from pipelines.models.family import Task
 from pipelines.models.popularity import Popularity
 from pipelines.training.likes import Pairs
 from shared.contracts.models import Model
-from tests.featured import of_keys
+from tests.support.feature_graphs import of_keys
 
 LOG = logging.getLogger("test")
 USERS, ITEMS, GROUPS = 60, 40, 4

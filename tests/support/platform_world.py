@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.data.synthetic import World, write_ratings
-from tests.support import PlatformProcess
+from tests.servers.platform_process import PlatformProcess
 
 USERS = 400
 

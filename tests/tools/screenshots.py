@@ -1,6 +1,6 @@
 """Pictures of every page of the console in both themes, wide and narrow, from what a demo left: for eyes to look at.
 
-    python -m tests.screens [--of var/demo] [--to var/screens] [--only PART]
+    python -m tests.tools.screenshots [--of var/demo] [--to var/screens] [--only PART]
 
 The home is copied first: nothing that is done to look at it is done to it.
 """
@@ -15,8 +15,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.browser import Watched, browser
-from tests.support import PlatformProcess, until
+from tests.servers.browser import Watched, browser
+from tests.servers.platform_process import PlatformProcess, until
 
 THEMES = ("light", "dark")
 WIDTHS = (1200, 400)
@@ -68,7 +68,7 @@ def _file(path: str) -> str:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.screens", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.tools.screenshots", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--of", type=Path, default=Path("var/demo"), help="what a demo left: a folder with home and data")
     parser.add_argument("--to", type=Path, default=Path("var/screens"))
     parser.add_argument("--only", default="", help="pages whose address holds this")

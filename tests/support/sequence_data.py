@@ -1,7 +1,7 @@
 """Users who walk through a catalogue in a known order, for the family that learns sequences. As a program, the first steps of training on a
 framework, in every way:
 
-python -m tests.journeys FRAMEWORK OUT.npz
+python -m tests.support.sequence_data FRAMEWORK OUT.npz
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pipelines.models.attention.windows import Windows
 from pipelines.models.family import Task
 from pipelines.training.likes import Likes, Pairs
 from shared.contracts.models import Model
-from tests import liking
+from tests.support import taste_data
 
 USERS, ITEMS, STEPS = 48, 16, 9
 SMALL: dict[str, Any] = {"width": 16, "blocks": 1, "length": 8, "dropout": 0.0}
@@ -37,7 +37,7 @@ def ahead(users: int = USERS, items: int = ITEMS, steps: int = STEPS) -> Any:
 
 
 def task(folder: Path, liked: Pairs | None = None, parent: object = None, train: dict[str, Any] | None = None, **more: Any) -> Task:
-    made = liking.task(folder, liked or pairs(), "session", parent)
+    made = taste_data.task(folder, liked or pairs(), "session", parent)
     settings = {"epochs": 40, "learning_rate": 0.01, "batch_size": 16} | (train or {})
     return replace(made, model=Model.model_validate({"family": "session", "params": SMALL | more, "train": settings}))
 

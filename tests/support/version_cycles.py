@@ -12,8 +12,8 @@ import psutil
 
 from services.triton import residue
 from shared.testing.askers import Askers
-from tests.broken import BROKEN
-from tests.stand import Stand
+from tests.servers.triton_fixture import Stand
+from tests.support.broken_models import BROKEN
 
 _DISTINCT = 20
 _QUICK = ("truncated", "one score for all rows", "no numbers", "crashing", "crashing at load")

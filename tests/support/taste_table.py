@@ -22,4 +22,4 @@ def likes(seed: int = 1) -> pl.DataFrame:
 class Again(Counts):
     """A family of somebody's own: popularity once more."""
 
-    name = "tests.likes:Again"
+    name = "tests.support.taste_table:Again"

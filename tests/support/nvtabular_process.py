@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 MISSING = "NVTabular's environment is missing: make setup-nvtabular"
 
 

@@ -1,6 +1,6 @@
 """A small neural model of everything that there is, and batches for it. As a program, its first steps on a framework, in every way:
 
-python -m tests.neural FRAMEWORK OUT.npz
+python -m tests.support.neural_model FRAMEWORK OUT.npz
 """
 
 from __future__ import annotations

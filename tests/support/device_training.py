@@ -1,6 +1,6 @@
 """The first steps of a small neural model on torch, by batches of the host and by batches that lie on the device:
 
-python -m tests.neural_resident OUT.npz VARIANT ...
+python -m tests.support.device_training OUT.npz VARIANT ...
 
 and what such steps ask of a device, and a training by them: the parts by name in place of variants.
 """
@@ -22,9 +22,9 @@ from pipelines.models.neural.frameworks import load_framework
 from pipelines.models.neural.resident import ResidentStep
 from pipelines.models.neural.step import How, NeuralStep
 from pipelines.models.neural.weights import begin
-from tests import neural
+from tests.support import neural_model
 
-MADE = {"everything": neural.everything, "dlrm": neural.dlrm, "wide_deep": neural.wide_deep}
+MADE = {"everything": neural_model.everything, "dlrm": neural_model.dlrm, "wide_deep": neural_model.wide_deep}
 
 
 def _there(batch: Batch) -> Batch:
@@ -34,15 +34,15 @@ def _there(batch: Batch) -> Batch:
 
 
 def _batch(seed: int) -> Batch:
-    return neural.batch(seed, users=neural.USERS // (1 + seed % 2))
+    return neural_model.batch(seed, users=neural_model.USERS // (1 + seed % 2))
 
 
 def _first_steps(framework: Any, variant: str) -> dict[str, Any]:
-    architecture, found = MADE.get(variant, neural.mlp)(), dict[str, Any]()
+    architecture, found = MADE.get(variant, neural_model.mlp)(), dict[str, Any]()
     for which, whole in (("host", 0), ("whole", 1000), ("distinct", 0)):
         resident.WHOLE = whole
         kind = NeuralStep if which == "host" else ResidentStep
-        step = kind(framework, architecture, begin(architecture, 7), How(learning_rate=0.02, **neural.VARIANTS[variant]))
+        step = kind(framework, architecture, begin(architecture, 7), How(learning_rate=0.02, **neural_model.VARIANTS[variant]))
         give = (lambda one: one) if which == "host" else _there
         losses = [float(step(give(_batch(seed)))) for seed in range(6)]
         before = step.state()
@@ -50,8 +50,8 @@ def _first_steps(framework: Any, variant: str) -> dict[str, Any]:
         after = step.state()
         found |= {f"{variant}/{which}/losses": np.array(losses), f"{variant}/{which}/apart": np.array(step.apart())}
         found |= {f"{variant}/{which}/state/{name}": one for name, one in after.items()}
-        unread = [np.abs(after[name] - before[name])[neural.USERS // 2 :].max() for name in before if "table_user" in name]
-        looked = neural.batch(50).columns
+        unread = [np.abs(after[name] - before[name])[neural_model.USERS // 2 :].max() for name in before if "table_user" in name]
+        looked = neural_model.batch(50).columns
         found |= {f"{variant}/{which}/unread": np.array(unread), f"{variant}/{which}/score": step.score(looked)}
         found[f"{variant}/{which}/plain"] = NeuralStep.score(step, looked)
     return found
@@ -66,7 +66,7 @@ def _neumf(dropout: float = 0.5) -> Any:
 
 
 def _pairs(seed: int) -> Batch:
-    batch = neural.batch(seed)
+    batch = neural_model.batch(seed)
     return _there(Batch({name: batch.columns[name] % 30 for name in ("user", "item")}, batch.labels))
 
 
@@ -169,7 +169,7 @@ def _trained() -> dict[str, Any]:
     from pipelines.training import course
     from shared.contracts.models import Model
     from shared.domain.errors import Invalid
-    from tests.liking import USERS, pairs, recall, task
+    from tests.support.taste_data import USERS, pairs, recall, task
 
     found, looks, reads, kinds = dict[str, Any](), list[list[dict[str, float]]](), list[int](), list[str]()
     looked_there, read = course.looked_there, ResidentStep.read

@@ -1,6 +1,6 @@
 """Small neural models, trained by several ranks as by one process. As a program, one rank of them (its surroundings tell it which):
 
-python -m tests.ranked OUT.npz [VARIANT ...]
+python -m tests.support.multi_process_training OUT.npz [VARIANT ...]
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pipelines.models.neural.weights import begin_layers
 from pipelines.training.group import Group
 from pipelines.training.ranks import Rank
 from shared.contracts.ranks import MEET, RANK, RANKS
-from tests import neural
+from tests.support import neural_model
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SIZES = (64, 64, 61, 64, 1, 33)
 """Rows of each step: some that can't be halved, and one that leaves a rank without any."""
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -53,7 +53,7 @@ def by_ranks(count: int, folder: Path, variants: Sequence[str]) -> list[Mapping[
     outs = [folder / f"{count}-{number}.npz" for number in range(count)]
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.ranked", str(out), *variants],
+            [sys.executable, "-m", "tests.support.multi_process_training", str(out), *variants],
             env=told | {RANK: str(number)},
             cwd=ROOT,
             stdout=subprocess.PIPE,
@@ -95,22 +95,27 @@ def steps(framework: Any, name: str, group: Group | None) -> dict[str, Any]:
 
     of, (shard, optimizer) = name.rpartition("_")[0], SHARDED.get(name, (None, ""))
     kind = name if shard is None else of
-    made = {"everything": lambda: neural.everything(0.3), "dlrm": neural.dlrm, "wide_deep": neural.wide_deep, "towers": neural.towers}
-    architecture = made.get(kind, neural.mlp)()
-    loss = neural.in_batch() if kind == "towers" else LOGISTIC
-    first = neural.begin(architecture, 7 if group is None or group.leads else 8)
+    made = {
+        "everything": lambda: neural_model.everything(0.3),
+        "dlrm": neural_model.dlrm,
+        "wide_deep": neural_model.wide_deep,
+        "towers": neural_model.towers,
+    }
+    architecture = made.get(kind, neural_model.mlp)()
+    loss = neural_model.in_batch() if kind == "towers" else LOGISTIC
+    first = neural_model.begin(architecture, 7 if group is None or group.leads else 8)
     how = How(learning_rate=0.02, seed=7, **(VARIANTS[name] if shard is None else {"optimizer": optimizer}))
     step = NeuralStep(framework, architecture, first, how, loss, group)
     if shard is not None and group is not None:
         drawn = optimizer == "sgd"
         first = begin_layers(architecture, 7) if drawn else first
         step = ShardedStep(framework, architecture, first, how, loss, group, Apartness(shard, not drawn, Path(sys.argv[1]).parent))
-    losses = [float(step(neural.batch(seed, rows))) for seed, rows in enumerate(SIZES)]
+    losses = [float(step(neural_model.batch(seed, rows))) for seed, rows in enumerate(SIZES)]
     step.check_same()
     kept = step.state()
-    again = [float(step(neural.batch(seed))) for seed in (20, 21)]
+    again = [float(step(neural_model.batch(seed))) for seed in (20, 21)]
     step.restore(kept)
-    repeated = np.array([again, [float(step(neural.batch(seed))) for seed in (20, 21)]])
+    repeated = np.array([again, [float(step(neural_model.batch(seed))) for seed in (20, 21)]])
     apart = {} if shard is None else {"apart": np.array(step.apart())}
     return {
         "losses": np.array(losses),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import until
+from tests.servers.platform_process import until
 
 ID, SECRET = "reader", "hush-hush-hush"
 

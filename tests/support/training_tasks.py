@@ -16,7 +16,7 @@ from pipelines.inputs.tables import Catalogue, Codes
 from pipelines.models.family import Task
 from pipelines.models.popularity import fit_popularity
 from shared.contracts.models import Model
-from tests.featured import of_keys
+from tests.support.feature_graphs import of_keys
 
 ROWS, USERS, ITEMS = 6_000, 50, 150
 RATE, MOMENTUM = 20.0, 0.8

@@ -1,6 +1,6 @@
 """Fits a small Keras model on a loader's batches, on the backend that KERAS_BACKEND names, and prints as JSON what it has seen.
 
-`python -m tests.kerasfit ROWS.parquet`: in a process of its own, since a backend is chosen once in a process.
+`python -m tests.support.keras_fit ROWS.parquet`: in a process of its own, since a backend is chosen once in a process.
 """
 
 from __future__ import annotations

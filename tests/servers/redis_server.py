@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import until
+from tests.servers.platform_process import until
 
 MISSING = "no redis-server is installed, so features in Redis were not tried: apt-get install --no-install-recommends redis-server"
 

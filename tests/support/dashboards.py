@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parents[1] / "helm/eyas/files/dashboards"
+FOLDER = Path(__file__).parents[2] / "helm/eyas/files/dashboards"
 _VARIABLE = re.compile(r"label_values\((?P<metric>[^,]+), (?P<label>\w+)\)")
 
 

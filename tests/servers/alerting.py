@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from tests.daemons import Daemon, program
+from tests.servers.prometheus_process import Daemon, program
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RULES = ROOT / "helm/eyas/files/prometheus-rules.yaml"
 EXAMPLE = ROOT / "docs/how-to/alertmanager.yaml"
 _DURATION = re.compile(r"(?:\d+(?:ms|[smhdwy]))+")

@@ -11,7 +11,7 @@ What a block is, the words behind its fence say:
 - `yaml FILE`, or any other language with a name behind: the file is written.
 - `text`: nothing is done with it. A block that is none of these is a fault.
 
-`python -m tests.snippets FILE` runs one; `--everything` also what is `unrun`.
+`python -m tests.support.document_runner FILE` runs one; `--everything` also what is `unrun`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from markdown_it import MarkdownIt
 
 from shared.domain.errors import EyasError
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 KINDS = ("", "fails", "stays", "again", "unrun")
 _LEFT = shutil.ignore_patterns(".git", ".venv*", "var", "__pycache__", ".*_cache", ".hypothesis", "*.egg-info", "dist", "build")
 
