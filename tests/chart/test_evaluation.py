@@ -21,7 +21,7 @@ from tests.chart.cases import CASES, EVERYTHING, jobs_settings, kinds, stage, wo
 from tests.chart.helm import CHART, run, template, values
 from tests.servers.nats_server import nats_server
 from tests.servers.platform_process import until
-from tests.servers.prometheus_process import free_port
+from tests.servers.ports import free_port
 
 
 def secret(objects: list[dict[str, Any]], name: str) -> dict[str, str]:

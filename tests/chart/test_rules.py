@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, get_args
@@ -26,22 +25,11 @@ from shared.telemetry import metrics
 from tests.chart.helm import CHART, template
 from tests.servers.alerting import faster
 from tests.servers.prometheus_process import program
+from tests.support.alert_rules import RULES, groups, rules
 
-RULES = CHART / "files/prometheus-rules.yaml"
 GUIDE = CHART.parents[1] / "docs/how-to/operate.md"
 CASES = sorted(Path(__file__).parent.glob("rules*_test.yaml"))
 SUFFIXES: dict[type[MetricWrapperBase], tuple[str, ...]] = {Counter: ("_total",), Gauge: ("",), Histogram: ("_bucket", "_sum", "_count")}
-
-
-@cache
-def groups() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load(RULES.read_text())["groups"]
-    return found
-
-
-@cache
-def rules(kind: str) -> dict[str, dict[str, Any]]:
-    return {one[kind]: one for group in groups() for one in group["rules"] if kind in one}
 
 
 def exported() -> dict[str, frozenset[str]]:
@@ -70,26 +58,25 @@ def unknown(expression: str, before: Sequence[str]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", EXPRESSIONS)
-def test_every_series_of_a_rule_is_exported_or_recorded_before(name: str) -> None:
+def test_every_series_of_a_rule_is_exported_or_recorded_before(subtests: pytest.Subtests) -> None:
     """With the labels that are asked for."""
     recorded = list(rules("record"))
-    assert unknown(EXPRESSIONS[name], recorded[: recorded.index(name)] if name in recorded else recorded) == []
+    for name, expression in EXPRESSIONS.items():
+        with subtests.test(name):
+            assert unknown(expression, recorded[: recorded.index(name)] if name in recorded else recorded) == []
 
 
-@pytest.mark.parametrize(
-    ("expression", "found"),
-    [
+def test_a_misspelt_name_is_found(subtests: pytest.Subtests) -> None:
+    for expression, found in (
         ("avg_over_time(eyas_hit_rat[1h])", ["eyas_hit_rat"]),
         ("rate(eyas_recommend_requests[5m])", ["eyas_recommend_requests"]),
         ('rate(eyas_recommend_requests_total{outcom="error"}[5m])', ["outcom"]),
         ("sum by (recomender) (eyas_hit_rate)", ["recomender"]),
         ("eyas:hit_rate:avg2h > 0", ["eyas:hit_rate:avg2h"]),
         ("eyas_hit_rate > 0", []),
-    ],
-)
-def test_a_misspelt_name_is_found(expression: str, found: list[str]) -> None:
-    assert unknown(expression, list(rules("record"))) == found
+    ):
+        with subtests.test(expression):
+            assert unknown(expression, list(rules("record"))) == found
 
 
 def test_values_of_labels_are_those_that_the_platform_says() -> None:
@@ -119,10 +106,12 @@ def pages() -> dict[str, str]:
     return dict(zip(found[1::2], found[2::2], strict=True))
 
 
-@pytest.mark.parametrize("name", rules("alert"))
-def test_a_page_says_what_it_means_what_to_look_at_and_what_to_do(name: str) -> None:
-    said = re.findall(r"^- \*\*(It means|Look|Do)\*\*", pages()[name], re.MULTILINE)
-    assert said == ["It means", "Look", "Do"]
+def test_a_page_says_what_it_means_what_to_look_at_and_what_to_do(subtests: pytest.Subtests) -> None:
+    texts = pages()
+    for name in rules("alert"):
+        with subtests.test(name):
+            said = re.findall(r"^- \*\*(It means|Look|Do)\*\*", texts[name], re.MULTILINE)
+            assert said == ["It means", "Look", "Do"]
 
 
 def words(line: str) -> list[str]:

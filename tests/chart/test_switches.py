@@ -26,10 +26,12 @@ SWITCHED = (
 )
 
 
-@pytest.mark.parametrize(("kind", "off"), SWITCHED, ids=[f"{kind}-{number}" for number, (kind, _) in enumerate(SWITCHED)])
-def test_each_kind_can_be_off(kind: str, off: dict[str, Any]) -> None:
-    assert kinds(template(**EVERYTHING), kind)
-    assert not kinds(template(**EVERYTHING | off), kind)
+def test_each_kind_can_be_off(subtests: pytest.Subtests) -> None:
+    objects = template(**EVERYTHING)
+    for kind, off in SWITCHED:
+        with subtests.test(kind=kind, off=off):
+            assert kinds(objects, kind)
+            assert not kinds(template(**EVERYTHING | off), kind)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The Executor suite on the fake and on real processes, and what only processes can get wrong."""
+"""The Executor suite on real processes, and what only processes can get wrong. `tests/unit/executors` has the rest."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ import pytest
 
 from services.executors.local import LocalExecutor
 from shared.contracts.stage import StageSpec
-from shared.domain.errors import Invalid, Unavailable
+from shared.domain.errors import Unavailable
 from shared.domain.run import Job
-from shared.testing.executor_suite import Behaviour, ExecutorSuite, ended, stage_spec
-from shared.testing.fakes import FakeExecutor
+from shared.testing.executor_suite import ExecutorSuite, ended, stage_spec
 from shared.testing.waiting import wait_for
 
 STAGE = """
@@ -59,42 +58,6 @@ executor = LocalExecutor(pathlib.Path(root), {"etl": "tiny_stage"}, ENV)
 executor.start(stage_spec(attempt))
 threading.Event().wait()
 """
-
-
-class FakeBench:
-    def __init__(self) -> None:
-        self.fake = FakeExecutor()
-        self.executor = self
-        self._behaviour: dict[str, Behaviour] = {}
-        self.observe, self.stop, self.log = self.fake.observe, self.fake.stop, self.fake.log
-
-    def start(self, spec: object) -> None:
-        attempt = spec.attempt  # type: ignore[attr-defined]
-        fresh = self.fake.observe(attempt) is None
-        self.fake.start(spec)  # type: ignore[arg-type]
-        if fresh and self._behaviour[attempt] == "succeeds":
-            self.fake.say(attempt, "hello wörld\n")
-            self.fake.end(attempt, Job("succeeded"))
-        elif fresh and self._behaviour[attempt] == "fails":
-            self.fake.say(attempt, "no such file\n")
-            self.fake.end(attempt, Job("failed", "exit code 1: no such file", "crash"))
-        elif fresh and self._behaviour[attempt] == "talks":
-            self.fake.say(attempt, "at work\n")
-
-    def again(self) -> FakeBench:
-        return self
-
-    def behave(self, attempt: str, how: Behaviour) -> None:
-        self._behaviour[attempt] = how
-
-    def starts(self, attempt: str) -> int:
-        return sum(spec.attempt == attempt for spec in self.fake.started)
-
-
-class TestFakeExecutor(ExecutorSuite):
-    @pytest.fixture
-    def bench(self) -> FakeBench:
-        return FakeBench()
 
 
 class LocalBench:
@@ -207,20 +170,6 @@ def test_secrets_of_the_platform_stay_with_it(local: LocalBench, monkeypatch: py
     executor.close()
 
 
-def test_a_log_is_never_cut_inside_a_character(local: LocalBench) -> None:
-    folder = local.root / "r1-etl-1"
-    folder.mkdir(parents=True)
-    (folder / "log.txt").write_bytes("né".encode()[:2])
-    assert local.executor.log("r1-etl-1") == ("n", 1)
-    (folder / "log.txt").write_bytes("né\n".encode())
-    assert local.executor.log("r1-etl-1", 1) == ("é\n", 4)
-
-
-def test_a_stage_without_a_module_is_refused(local: LocalBench) -> None:
-    with pytest.raises(Invalid, match="verify"):
-        local.executor.start(stage_spec("r1-verify-1", stage="verify"))
-
-
 def gone(pid: int) -> bool:
     """Ended; a zombie has ended too."""
     try:
@@ -247,17 +196,6 @@ def test_an_engine_has_the_interpreter_that_the_operator_names_for_it_and_for_et
     assert executor.log("r1-etl-1")[0] == f"it is {python}, told tiny_stage\n"
     executor.start(_by_nvtabular("r1-train-1", stage="train"))
     assert wait_for(lambda: local.starts("r1-train-1") == 1)
-
-
-@pytest.mark.parametrize(
-    ("engines", "why"), [({}, "is not set"), ({"nvtabular": Path("/nowhere/python")}, "is /nowhere/python, which is no")]
-)
-def test_an_engine_whose_environment_is_missing_is_refused_by_one_line(local: LocalBench, engines: dict[str, Path], why: str) -> None:
-    executor = LocalExecutor(local.root, {"etl": "tiny_stage"}, local.env, engines=engines)
-    local.others.append(executor)
-    with pytest.raises(Invalid, match=f"nvtabular's environment is missing: make setup-nvtabular .EYAS_NVTABULAR_PYTHON {why}"):
-        executor.start(_by_nvtabular("r1-etl-1"))
-    assert executor.observe("r1-etl-1") is None
 
 
 def _by_nvtabular(attempt: str, stage: str = "etl") -> StageSpec:

@@ -27,16 +27,15 @@ from services.eventlog.nats import STREAM, JetStream, Message
 from services.eventlog.sql import SqlEventLog
 from services.home import Home
 from services.settings import Settings
-from services.store.engine import open_engine, sqlite_url
-from services.store.migrate import upgrade
+from services.store.engine import sqlite_url
 from services.wiring.state import State
 from shared.contracts.events import Impression, Interaction
 from shared.domain.errors import Invalid, Unavailable
 from shared.ports import HitRate, Taken
 from shared.testing.event_oracle import Oracle
 from shared.testing.event_suite import ATTRIBUTION, LATER, T0, EventLogSuite, KpiSourceSuite, did, minute, shown, take
-from tests.contract.test_exact_events import check, send
 from tests.servers.nats_server import NatsServer
+from tests.support.event_streams import check, send
 
 ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("EYAS_TEST_KILLS", "6"))
@@ -78,11 +77,8 @@ async def _forget(url: str) -> None:
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine = open_engine(sqlite_url(tmp_path / "eyas.db"))
-    upgrade(engine)
-    yield engine
-    engine.dispose()
+def engine(sqlite_engine: Engine) -> Engine:
+    return sqlite_engine
 
 
 @pytest.fixture
@@ -283,11 +279,11 @@ for n in range(int(sys.argv[3]), 100_000):
 
 @pytest.mark.timeout(1200)
 @pytest.mark.requirement("G-13")
-def test_nothing_acknowledged_is_lost_whatever_is_killed(own: NatsServer, tmp_path: Path, engine: Engine, kpis: SqlKpis) -> None:
+def test_nothing_acknowledged_is_lost_whatever_is_killed(own: NatsServer, sqlite_file: Path, engine: Engine, kpis: SqlKpis) -> None:
     """Gateway, joiner and server are killed in turn, under load; what the gateway was told to be durable is counted in the end."""
     server = own
     server.start()
-    url = sqlite_url(tmp_path / "eyas.db")
+    url = sqlite_url(sqlite_file)
     rng, acknowledged = random.Random(1), -1
     for round in range(KILLS):
         joiner = subprocess.Popen([sys.executable, "-c", JOINER, server.url, url], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""The ModelServer suite on the fake, on a real embedded Triton, and on a fleet of two."""
+"""The ModelServer suite on a real embedded Triton, and on a fleet of two."""
 
 from __future__ import annotations
 
@@ -17,35 +17,12 @@ from services.triton.model_server import TritonServer
 from services.triton.repository import ModelRepository
 from shared.artifacts import FsspecArtifacts
 from shared.ports import ServedUnit
-from shared.testing.fakes import FakeModelServer
 from shared.testing.model_server_suite import ModelServerSuite, tiny_unit
 from shared.testing.waiting import wait_for
 
 PATIENT = 20.0
 """Seconds: what is proven here is no matter of a busy machine's time."""
 _names = (f"rec-{n}" for n in itertools.count())
-
-
-class FakeBench:
-    def __init__(self) -> None:
-        self.server = FakeModelServer()
-        self.recommender = next(_names)
-
-    def unit(self, number: int, *, tags: bool = False) -> ServedUnit:
-        return ServedUnit(self.recommender, number, {})
-
-    def broken(self, number: int) -> ServedUnit:
-        self.server.broken[self.recommender, number] = "not an ONNX file"
-        return ServedUnit(self.recommender, number, {})
-
-    def restart(self) -> None:
-        self.server.restart()
-
-
-class TestFakeModelServer(ModelServerSuite):
-    @pytest.fixture
-    def bench(self) -> FakeBench:
-        return FakeBench()
 
 
 class Units:

@@ -23,8 +23,10 @@ from pipelines.features.engines.polars import Data
 from pipelines.features.graph import Graph, Tables, compile_graph, joined, load_graph
 from pipelines.features.operators.base import Mode
 from shared.contracts.features import Operator
-from tests.contract import test_runtimes as runtimes
+from tests.support import feature_runtimes as runtimes
 from tests.support.nvtabular_process import Worker, environment, python, worker
+
+pytestmark = pytest.mark.timeout(1200)
 
 EXAMPLES = int(os.environ.get("EYAS_CASES", "8"))
 EACH = max(2, EXAMPLES // 4)
@@ -157,28 +159,35 @@ def test_every_operator_fits_the_same_state_and_makes_the_same_features(
 
 
 @pytest.mark.requirement("C-10")
-@pytest.mark.matrix(0.25)
-@pytest.mark.parametrize("case", runtimes.CASES)
-def test_each_operator_by_the_rules_of_the_other_runtimes(case: str, tmp_path_factory: pytest.TempPathFactory, nvtabular: Worker) -> None:
-    entries = TypeAdapter(tuple[Operator, ...]).validate_python([runtimes.KEYS, *runtimes.CASES[case]])
+@pytest.mark.parametrize("operator", runtimes.GROUPS)
+def test_each_operator_by_the_rules_of_the_other_runtimes(
+    operator: str, tmp_path_factory: pytest.TempPathFactory, nvtabular: Worker, subtests: pytest.Subtests
+) -> None:
+    for case in runtimes.GROUPS[operator]:
+        with subtests.test(case):
+            compare_drawn_rows(case, tmp_path_factory, nvtabular)
 
-    @settings(max_examples=EACH, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+
+def compare_drawn_rows(case: str, folders: pytest.TempPathFactory, nvtabular: Worker) -> None:
+    entries = runtimes.OPERATORS.validate_python([runtimes.KEYS, *runtimes.CASES[case]])
+
+    @settings(max_examples=EACH, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(
-        rows=st.lists(runtimes.ROW_OF, min_size=3, max_size=25),
-        films=st.lists(runtimes.ITEM, min_size=6, max_size=6),
-        viewed=st.lists(runtimes.PAGE_OF, max_size=12),
+        rows=st.lists(runtimes.DRAWN_ROW, min_size=3, max_size=25),
+        films=st.lists(runtimes.DRAWN_ITEM, min_size=6, max_size=6),
+        viewed=st.lists(runtimes.DRAWN_PAGE, max_size=12),
     )
-    def agree(rows: list[dict[str, Any]], films: list[dict[str, Any]], viewed: list[dict[str, Any]]) -> None:
+    def agree(rows: runtimes.Values, films: runtimes.Values, viewed: runtimes.Values) -> None:
         # Films 4 and 5 come later than the fit: their values may be unknown.
         frame = pl.DataFrame(rows, schema=runtimes.SCHEMA)
         table = pl.DataFrame([{"item": at} | one for at, one in enumerate(films)], schema={"item": pl.Int64()} | runtimes.ITEMS)
         unfitted = compile_graph(entries, runtimes.TABLES)
         known = frame.filter(pl.col("item") < 4)
         pages = runtimes.pages(viewed, known if len(known) else frame) if unfitted.paged else None
-        made = fitted(tmp_path_factory.mktemp("known"), unfitted, known if len(known) else frame, table[:4], pages)
+        made = fitted(folders.mktemp("known"), unfitted, known if len(known) else frame, table[:4], pages)
         fitted_alike(nvtabular, made)
         featured_alike(nvtabular, made, "rows", made.data.interactions)
-        later = fitted(tmp_path_factory.mktemp("later"), unfitted, frame, table)
+        later = fitted(folders.mktemp("later"), unfitted, frame, table)
         featured_alike(nvtabular, made, "serve", later.data.interactions)
 
     agree()

@@ -15,7 +15,7 @@ from tests.security.hostile import ADDRESS, CALCULATED, MARKUP, HostileApi, Plac
 from tests.security.surface import WORDLESS, fields, filled, queries, shown, taken
 from tests.servers.browser import Watched, browser, chromium
 from tests.servers.platform_process import until
-from tests.unit.api.conftest import World
+from tests.support.api_world import World
 
 pytestmark = pytest.mark.requirement("C-01")
 

@@ -22,7 +22,7 @@ from services.console.site import HEADERS
 from tests.security.hostile import listening
 from tests.security.surface import SOURCES, TEMPLATES, WORDLESS, fields, filled, shown, taken
 from tests.servers.browser import browser
-from tests.unit.api.conftest import TOKEN, World
+from tests.support.api_world import TOKEN, World
 from tests.unit.console.conftest import HERE, Visitor
 
 pytestmark = pytest.mark.requirement("C-01")
@@ -243,51 +243,55 @@ def test_no_cookie_opens_the_api(world, visitor):
     assert state(world) == before
 
 
-@pytest.mark.parametrize(
-    "where",
-    [
-        "//evil.example",
-        "///evil.example",
-        "/\\evil.example",
-        "\\\\evil.example",
-        "https://evil.example",
-        "https:evil.example",
-        "javascript:alert(1)",
-        "/\t/evil.example",
-        "/\n/evil.example",
-        " //evil.example",
-        "/%0d%0aSet-Cookie:x=1",
-        "/\r\nSet-Cookie: x=1",
-        "@evil.example",
-        "/.//evil.example",
-        "/..//evil.example",
-        "http://test@evil.example/",
-        "/\u2028/evil.example",
-        "/\x00",
-        "data:text/html,x",
-    ],
-)
-def test_nobody_is_led_away(site, where):
-    stranger = Visitor(site, token=None)
-    led = [stranger.send("/login", token=TOKEN, next=where), stranger.send("/theme", theme="dark", next=where)]
-    led += [stranger.send("/login", token="wrong", next=where), stranger.get(f"/login?next={quote(where)}")]
-    for answer in led:
-        location = answer.headers.get("location", "/")
-        target = httpx.URL("http://test/login").join(location)
-        assert (target.scheme, target.host) == ("http", "test"), location
-        assert "\n" not in location and "\r" not in location and not location.startswith("//")
-        for following in re.findall(r'name="next" value="([^"]*)"', answer.text):
-            assert following.startswith("/") and not following.startswith(("//", "/\\"))
+ADDRESSES = [
+    "//evil.example",
+    "///evil.example",
+    "/\\evil.example",
+    "\\\\evil.example",
+    "https://evil.example",
+    "https:evil.example",
+    "javascript:alert(1)",
+    "/\t/evil.example",
+    "/\n/evil.example",
+    " //evil.example",
+    "/%0d%0aSet-Cookie:x=1",
+    "/\r\nSet-Cookie: x=1",
+    "@evil.example",
+    "/.//evil.example",
+    "/..//evil.example",
+    "http://test@evil.example/",
+    "/\u2028/evil.example",
+    "/\x00",
+    "data:text/html,x",
+]
 
 
-@pytest.mark.parametrize(
-    "path", ["..%2fsite.py", "../site.py", "..%5csite.py", "%2e%2e/site.py", "....//site.py", "%00", "console.css%00.js"]
-)
-@pytest.mark.parametrize("before", ["/static/", "/static//", "/static/./", "/static/x/"])
-def test_nothing_but_assets_is_given_away(visitor, before, path):
-    answer = visitor.get(before + path)
-    assert answer.status_code == 404
-    assert "import" not in answer.text
+def test_nobody_is_led_away(subtests):
+    for where in ADDRESSES:
+        with subtests.test(where=where):
+            site = Site(furnished().app)
+            stranger = Visitor(site, token=None)
+            led = [stranger.send("/login", token=TOKEN, next=where), stranger.send("/theme", theme="dark", next=where)]
+            led += [stranger.send("/login", token="wrong", next=where), stranger.get(f"/login?next={quote(where)}")]
+            for answer in led:
+                location = answer.headers.get("location", "/")
+                target = httpx.URL("http://test/login").join(location)
+                assert (target.scheme, target.host) == ("http", "test"), location
+                assert "\n" not in location and "\r" not in location and not location.startswith("//")
+                for following in re.findall(r'name="next" value="([^"]*)"', answer.text):
+                    assert following.startswith("/") and not following.startswith(("//", "/\\"))
+
+
+NO_ASSETS = ["..%2fsite.py", "../site.py", "..%5csite.py", "%2e%2e/site.py", "....//site.py", "%00", "console.css%00.js"]
+
+
+def test_nothing_but_assets_is_given_away(visitor, subtests):
+    for path in NO_ASSETS:
+        for before in ("/static/", "/static//", "/static/./", "/static/x/"):
+            with subtests.test(path=path, before=before):
+                answer = visitor.get(before + path)
+                assert answer.status_code == 404
+                assert "import" not in answer.text
 
 
 HOSTILE = [
@@ -305,19 +309,22 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("bytes_", HOSTILE, ids=lambda one: repr(one[:12]))
-def test_no_bytes_make_a_page_fail(site, bytes_, caplog):
-    for path in shown(site):
-        at = filled(path).encode()
-        for raw, query in ((at, b"cursor=" + bytes_), (at + b"/" + bytes_[:2000], b""), (b"/" + bytes_[:2000], bytes_)):
-            _plainly(_raw(site, "GET", raw, query))
-    for path in taken(site):
-        for body in (bytes_, b"word=" + bytes_, b"word=" + word(TOKEN).encode() + b"&reason=" + bytes_ * 2):
-            if path != "/logout":
-                _plainly(_raw(site, "POST", filled(path).encode(), b"", body))
-    for cookie in (b"eyas-80=" + bytes_[:4000], b"eyas-said=" + bytes_[:4000], b"eyas-theme=" + bytes_[:4000], bytes_[:4000]):
-        _plainly(_raw(site, "GET", b"/", b"", cookie=cookie))
-    assert "a page failed" not in caplog.text
+def test_no_bytes_make_a_page_fail(caplog, subtests):
+    for bytes_ in HOSTILE:
+        with subtests.test(bytes_=bytes_):
+            caplog.clear()
+            site = Site(furnished().app)
+            for path in shown(site):
+                at = filled(path).encode()
+                for raw, query in ((at, b"cursor=" + bytes_), (at + b"/" + bytes_[:2000], b""), (b"/" + bytes_[:2000], bytes_)):
+                    _plainly(_raw(site, "GET", raw, query))
+            for path in taken(site):
+                for body in (bytes_, b"word=" + bytes_, b"word=" + word(TOKEN).encode() + b"&reason=" + bytes_ * 2):
+                    if path != "/logout":
+                        _plainly(_raw(site, "POST", filled(path).encode(), b"", body))
+            for cookie in (b"eyas-80=" + bytes_[:4000], b"eyas-said=" + bytes_[:4000], b"eyas-theme=" + bytes_[:4000], bytes_[:4000]):
+                _plainly(_raw(site, "GET", b"/", b"", cookie=cookie))
+            assert "a page failed" not in caplog.text
 
 
 def _plainly(answer: tuple[int, bytes]) -> None:
@@ -377,26 +384,27 @@ def test_every_template_escapes_and_holds_nothing_inline():
         assert _faults(text) == [], path.name
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{{ x|safe }}",
-        "{% autoescape false %}{{ x }}{% endautoescape %}",
-        '<p style="x">',
-        "<p onclick=x>",
-        "<script>x</script>",
-        "<a href='{{ x }}:'>",
-        "<p class={{ x }}>",
-        "<style>x</style>",
-        "<p id='{{ x }}'>",
-        "{{ x|forceescape|safe }}",
-        '<iframe src="/">',
-        "<base href='/'>",
-    ],
-)
-def test_what_a_template_must_not_hold_is_found(text):
+UNSAFE_TEMPLATES = [
+    "{{ x|safe }}",
+    "{% autoescape false %}{{ x }}{% endautoescape %}",
+    '<p style="x">',
+    "<p onclick=x>",
+    "<script>x</script>",
+    "<a href='{{ x }}:'>",
+    "<p class={{ x }}>",
+    "<style>x</style>",
+    "<p id='{{ x }}'>",
+    "{{ x|forceescape|safe }}",
+    '<iframe src="/">',
+    "<base href='/'>",
+]
+
+
+def test_what_a_template_must_not_hold_is_found(subtests):
     """The test of the test."""
-    assert _faults(text) != []
+    for text in UNSAFE_TEMPLATES:
+        with subtests.test(text=text):
+            assert _faults(text) != []
 
 
 def _faults(text: str) -> list[str]:

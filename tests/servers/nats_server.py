@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.platform_process import until
+from tests.servers.ports import free_port
 
 MISSING = "no nats-server is installed, so events on NATS were not tried: apt-get install --no-install-recommends nats-server"
 
@@ -31,9 +32,7 @@ class NatsServer:
     def __init__(self, folder: Path, user: str | None = None, password: str | None = None) -> None:
         self._program = nats_server()
         self._folder = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self._access = ["--user", user, "--pass", password] if user and password else []
         self.url = f"nats://{f'{user}:{password}@' if user else ''}127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None

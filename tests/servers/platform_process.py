@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,6 +15,8 @@ from typing import Any, TypeVar
 
 import httpx
 import psutil
+
+from tests.servers.shared_memory import Owners
 
 T = TypeVar("T")
 
@@ -44,6 +47,7 @@ class PlatformProcess:
         self.ports = ports
         self._environment = {**os.environ, **settings}
         self.process: subprocess.Popen[bytes] | None = None
+        self._owners = Owners()
 
     def __enter__(self) -> PlatformProcess:
         self.start()
@@ -92,7 +96,32 @@ class PlatformProcess:
 
     def children(self) -> list[psutil.Process]:
         assert self.process is not None
-        return psutil.Process(self.process.pid).children(recursive=True)
+        found = psutil.Process(self.process.pid).children(recursive=True)
+        self._owners.add(self.process.pid, *(child.pid for child in found))
+        return found
+
+    def children_with(self, word: str) -> list[psutil.Process]:
+        """Those with it in their command line; not the shim that starts them."""
+        found = [(child, command_line(child)) for child in self.children()]
+        return [child for child, line in found if word in line and "shim.py" not in line]
+
+    def kill_child(self, word: str) -> bool:
+        """kill -9 of one of them; False if there is none."""
+        for child in self.children_with(word):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+                return True
+        return False
+
+    def listening(self) -> set[tuple[str, int]]:
+        """Addresses and ports of the platform and of its children."""
+        assert self.process is not None
+        found = [one.net_connections("tcp") for one in (psutil.Process(self.process.pid), *self.children())]
+        return {(one.laddr.ip, one.laddr.port) for connections in found for one in connections if one.status == psutil.CONN_LISTEN}
+
+    def shared_memory(self) -> set[str]:
+        """Names in /dev/shm that belong to the platform and to the stages that it has run."""
+        return self._owners.regions()
 
     def kill(self) -> None:
         """kill -9, and waits until its children are gone with it."""
@@ -124,8 +153,17 @@ class PlatformProcess:
     def post(self, path: str, body: Any = None, **params: Any) -> Any:
         return checked(self.client.post(path, json=body if body is not None else {}, params=params))
 
+    def model_answer(self, name: str = "movies", version: int | None = None, user: int = 1) -> dict[str, Any] | None:
+        """An answer that the model has ordered, of that version or of any; None while there is none."""
+        response = self.client.post(f"/v1/recommend/{name}", json={"user": user})
+        if not response.is_success or response.json()["fallback"] is not None:
+            return None
+        answer: dict[str, Any] = response.json()
+        return answer if version in (None, answer["version"]) else None
+
     def wait_for_run(self, run: str, *states: str, seconds: float = 180) -> Any:
         def probe() -> Any:
+            self.children()  # a stage may own a Triton of its own
             found = self.get(f"/v1/runs/{run}")
             ended = found["state"] in ("registered", "rejected", "failed", "cancelled")
             assert not ended or found["state"] in states, f"{found['state']}: {found['reason']}\n{self.log}"
@@ -146,6 +184,9 @@ def checked(response: httpx.Response) -> Any:
     return response.json()
 
 
-def leftovers(prefix: str) -> list[str]:
-    """Shared memory of a Triton that is gone."""
-    return [path.name for path in Path("/dev/shm").iterdir() if path.name.startswith(prefix)]
+def command_line(process: psutil.Process) -> str:
+    """Empty for one that has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any, Self
@@ -15,6 +14,7 @@ import pytest
 import yaml
 
 from tests.servers.platform_process import until
+from tests.servers.ports import free_port
 
 
 def program(package: str, *names: str) -> str:
@@ -26,12 +26,6 @@ def program(package: str, *names: str) -> str:
             pytest.fail(missing)
         pytest.skip(missing)
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Daemon:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.platform_process import until
+from tests.servers.ports import free_port
 
 MISSING = "no redis-server is installed, so features in Redis were not tried: apt-get install --no-install-recommends redis-server"
 
@@ -32,9 +33,7 @@ class RedisServer:
     def __init__(self, folder: Path, password: str | None = None) -> None:
         self._program = redis_server()
         self._folder = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self._access = ["--requirepass", password] if password else []
         self.url = f"redis://{f':{password}@' if password else ''}127.0.0.1:{self.port}/0"
         self._process: subprocess.Popen[bytes] | None = None

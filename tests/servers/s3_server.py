@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.platform_process import until
+from tests.servers.ports import free_port
 
 ID, SECRET = "reader", "hush-hush-hush"
 
@@ -25,9 +26,7 @@ class S3Server:
             pytest.fail("rclone is not installed: make setup")
         self.buckets = folder / "buckets"
         self.buckets.mkdir(parents=True)
-        with socket.socket() as probe:
-            probe.bind((host, 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port(host)
         self.host, self.endpoint = host, f"http://{host}:{self.port}"
         more = [
             "--auth-key",

@@ -36,7 +36,7 @@ from shared.domain.run import STAGES, Job, RunStatus
 from shared.launch import new_run
 from shared.ports import Record
 from shared.testing.fakes import FakeExecutor
-from tests.unit.control.world import METRICS, Data, spec
+from tests.support.simulated_platform import METRICS, Data, spec
 
 SCALE = float(os.environ.get("EYAS_SCALE", "0.04"))
 """1: as many rows as is claimed; less for every day."""

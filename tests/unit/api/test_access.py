@@ -1,12 +1,13 @@
-"""Every route, every role, in scope and out of it: what happens is what docs/access.md says."""
+"""Every route with every role, in and out of a token's scope: the outcome is that of docs/access.md."""
 
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
-from services.api.access import ANYBODY, FRAMEWORK, HOLDER, Guarded, Permission, Room, table
+from services.api.access import ANYBODY, FRAMEWORK, HOLDER, Guarded, Room, table
 from services.api.app import ROOMS
 from services.api.auth import OPEN
 from services.api.examples import EXAMPLES
@@ -14,62 +15,31 @@ from shared.contracts.stage import File
 from shared.contracts.validation_report import REPORT
 from shared.domain.access import Role, Token
 from shared.domain.catalogue import ItemWrite
+from shared.domain.errors import no_such
 from shared.domain.stored import StoredRow
-from tests.unit.api.conftest import NOW, VIEW, World
+from tests.support.api_requests import SPEC, send
+from tests.support.api_world import NOW, VIEW, World
 
 TABLE = table(ROOMS)
-WORDS = {
-    "{name}": "m",
-    "{verb}": "pause",
-    "{version}": "1",
-    "{generation}": "1",
-    "{tag}": "champion",
-    "{item}": "50",
-    "{view}": "user",
-    "{key}": "17",
-    "/compare": "/compare?with=r1",
-}
-ROWS = {"/v1/runs/": "r1", "/v1/rollouts/": "r1-rollout", "/v1/tokens/": "t0"}
-"""What `{id}` means under each prefix: a row of recommender 'm' that the world below has."""
-OVER = {"/v1/runs/{id}/stream": "r0", "/v1/runs/{id}/logs/stream": "r0", "/v1/runs/{id}/evaluation": "r2"}
-"""Streams end with what they tell of; a report is of a run that was judged."""
-BODIES = {
-    ("POST", "/v1/events"): {"events": [{"recommender": "m", "user": 1, "item": 2}]},
-    ("POST", "/v1/recommend/{name}"): {"user": 1},
-    ("POST", "/v1/score/{name}"): {"user": 1, "items": [10]},
-    ("POST", "/v1/similar/{name}"): {"item": 10},
-    ("PUT", "/v1/items/{name}"): {"items": []},
-    ("POST", "/v1/items/{name}"): {"items": []},
-    ("POST", "/v1/items/{name}:delete"): {"items": [50]},
-    ("PUT", "/v1/features/{name}/{view}"): {"rows": [{"key": 17, "values": {"age": 34}}]},
-    ("POST", "/v1/tokens"): {"name": "new", "role": "client", "recommenders": ["m"]},
-    ("POST", "/v1/runs/{id}:prioritise"): {"priority": 1},
-    ("POST", "/v1/recommenders/{name}/rollouts"): {"version": 1},
-    ("POST", "/v1/alerts"): {
-        "version": "4",
-        "alerts": [
-            {
-                "status": "firing",
-                "labels": {"alertname": "HitRateLow", "recommender": "m"},
-                "startsAt": "2026-01-01T00:00:00Z",
-                "fingerprint": "f1",
-            }
-        ],
-    },
-}
-"""Good bodies of the routes that read the recommender, or its row, from or after their body."""
-SPECS = {
-    ("POST", "/v1/recommenders"),
-    ("PUT", "/v1/recommenders/{name}"),
-    ("POST", "/v1/recommenders:validate"),
-    ("POST", "/v1/recommenders:plan"),
-}
 HIDDEN = {("POST", "/v1/events"): 422}
-"""How a recommender that isn't there is refused where that isn't a 404."""
+"""How a hidden recommender is refused where that isn't a 404."""
+APPLIES = {("POST", "/v1/recommenders"), ("PUT", "/v1/recommenders/{name}")}
+"""These routes create the recommender where it is missing."""
 
 
-@pytest.fixture
-def world(world):
+def name_of(row):
+    return f"{row.method} {row.path}"
+
+
+def prefix_of(row):
+    """The collection of a route: `/v1/runs` of `/v1/runs/{id}:cancel`."""
+    return re.match(r"(/v1)?/[\w.]+", row.path).group()
+
+
+def filled_world(openapi_document):
+    """A row of each kind of recommender 'm'."""
+    world = World()
+    world.app.openapi_schema = openapi_document
     world.add_recommender()
     world.add_run("r0", "cancelled")
     world.add_run("r1", "train", stages=("etl",))
@@ -93,21 +63,6 @@ def world(world):
     return world
 
 
-def ask(client, row, spec_text):
-    path = row.path
-    for word, value in WORDS.items():
-        path = path.replace(word, value)
-    if "{id}" in path:
-        known = [id for prefix, id in ROWS.items() if path.startswith(prefix)]
-        assert known, f"say in ROWS which row {row.path} is tried with"
-        path = path.replace("{id}", OVER.get(path, known[0]))
-    assert "{" not in path, f"say in WORDS what {row.path} is tried with"
-    if (row.method, row.path) in SPECS:
-        return client.request(row.method, path, content=spec_text)
-    body = BODIES.get((row.method, row.path))
-    return client.request(row.method, path, **({"json": body} if body is not None else {}))
-
-
 def test_every_route_of_the_app_declares_its_need(world):
     """A route that a Room didn't make would be open to any token."""
     served = {(method, route.path) for route in world.app.routes for method in route.methods - {"HEAD"}}
@@ -127,51 +82,58 @@ def test_what_is_open_is_what_is_declared_so():
 
 
 @pytest.mark.requirement("C-01")
-@pytest.mark.parametrize("role", Role)
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.method} {row.path}")
-def test_a_role_may_what_the_table_says(world, spec_text, row: Permission, role: Role):
-    response = ask(world.holder(role, ["m", "books"] if row.scoped else None), row, spec_text)
-    if role in row.roles():
-        assert response.status_code not in (401, 403, 404, 405, 500), response.text
-    else:
-        assert response.status_code == 403, response.text
-        assert response.json()["type"].endswith("/forbidden")
-        assert f"the token has {role.value}" in response.json()["detail"]
-        assert row.need.value in response.json()["detail"]
+@pytest.mark.parametrize("row", TABLE, ids=name_of)
+def test_a_role_may_what_the_table_says(row, openapi_document, subtests):
+    for role in Role:
+        with subtests.test(role=role.value):
+            client = filled_world(openapi_document).holder(role, ["m", "books"] if row.scoped else None)
+            response = send(client, row)
+            if role in row.roles():
+                assert response.status_code not in (401, 403, 404, 405, 500), response.text
+            else:
+                assert response.status_code == 403, response.text
+                assert response.json()["type"].endswith("/forbidden")
+                assert f"the token has {role.value}" in response.json()["detail"]
+                assert row.need.value in response.json()["detail"]
+
+
+CLOSED = [row for row in TABLE if row.need != ANYBODY]
 
 
 @pytest.mark.requirement("C-01")
-@pytest.mark.parametrize("role", Role)
-@pytest.mark.parametrize("row", [row for row in TABLE if row.need != ANYBODY], ids=lambda row: f"{row.method} {row.path}")
-def test_what_a_token_does_not_see_does_not_exist_for_it(world, spec_text, row: Permission, role: Role):
-    response = ask(world.holder(role, ["books"]), row, spec_text)
-    if role not in row.roles():
-        assert response.status_code == 403, response.text
-        return
-    if not row.scoped:
-        assert response.status_code == 403, response.text
-        assert "use one without a scope" in response.json()["detail"]
-        return
-    hidden = HIDDEN.get((row.method, row.path))
-    named = "{name}" in row.path or (row.path in ("/v1/recommenders",) and row.method == "POST")
-    if hidden or named or "{id}" in row.path:
-        assert response.status_code == (hidden or 404), f"{response.status_code}: does this route need a body in BODIES? {response.text}"
-        missing = _elsewhere(row, role, spec_text)
-        assert response.json() == missing.json(), "a hidden one is told from a missing one"
+@pytest.mark.parametrize("prefix", sorted({prefix_of(row) for row in CLOSED}))
+def test_what_a_token_does_not_see_does_not_exist_for_it(prefix, openapi_document, subtests):
+    for row in [row for row in CLOSED if prefix_of(row) == prefix]:
+        for role in Role:
+            with subtests.test(row=name_of(row), role=role.value):
+                response = send(filled_world(openapi_document).holder(role, ["books"]), row)
+                if role not in row.roles():
+                    assert response.status_code == 403, response.text
+                elif not row.scoped:
+                    assert response.status_code == 403, response.text
+                    assert "use one without a scope" in response.json()["detail"]
+                else:
+                    check_hidden(row, role, response)
+
+
+def check_hidden(row, role, response):
+    """The token's scope has no row of recommender 'm': the response is that of an empty platform."""
+    status = HIDDEN.get((row.method, row.path))
+    named = "{name}" in row.path or (row.method, row.path) in APPLIES
+    if status or named or "{id}" in row.path:
+        assert response.status_code == (status or 404), f"{response.status_code}: does this route need a body in BODIES? {response.text}"
+        assert response.json() == response_without_rows(row, role).json(), "the responses for hidden and for missing rows differ"
     elif row.need != HOLDER and row.path != "/v1/recommenders:validate":
-        assert '"m"' not in response.text.replace(spec_text, "")
+        assert '"m"' not in response.text.replace(SPEC, "")
     else:
         assert response.status_code == 200
 
 
-def _elsewhere(row, role, spec_text):
-    """The same question where there is no such thing, put by somebody who sees everything. (Whoever applies a spec makes it.)"""
+def response_without_rows(row, role):
+    """The response of an empty platform. The token has no scope, except for routes that create what is missing."""
     world = World()
-    creates = row.path in ("/v1/recommenders", "/v1/recommenders/{name}") and row.method in ("POST", "PUT")
     if row.method == "POST" and row.path == "/v1/events":
         world.gateway.record = lambda events, sees: type(world.gateway).record(world.gateway, events, lambda _: False)
     if row.path in ("/v1/recommend/{name}", "/v1/score/{name}", "/v1/similar/{name}"):
-        from shared.domain.errors import no_such
-
         world.gateway.fails = no_such("recommender", "m")
-    return ask(world.holder(role, ["books"] if creates else None), row, spec_text)
+    return send(world.holder(role, ["books"] if (row.method, row.path) in APPLIES else None), row)

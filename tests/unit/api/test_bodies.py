@@ -7,7 +7,7 @@ import json
 import pytest
 
 from shared.contracts.spec import MAX_SPEC
-from tests.unit.api.conftest import document
+from tests.support.api_world import document
 
 
 def test_a_spec_at_the_limit_is_read_and_one_above_it_is_too_large(client, problem):
@@ -17,17 +17,19 @@ def test_a_spec_at_the_limit_is_read_and_one_above_it_is_too_large(client, probl
     assert said == f"the spec has {MAX_SPEC + 1} bytes; at most {MAX_SPEC} are read"
 
 
-@pytest.mark.parametrize("text", [b"\xff", b"name: a\0b", b"model: {framework: [torch]}", b"[" * 5000, b"{[a]: 1}: 2"])
-def test_text_that_is_no_spec_is_the_clients_fault(client, problem, text):
-    assert "\n" not in problem(client.post("/v1/recommenders", content=text), 422, "invalid")
+def test_text_that_is_no_spec_is_the_clients_fault(client, problem, subtests):
+    for text in (b"\xff", b"name: a\0b", b"model: {framework: [torch]}", b"[" * 5000, b"{[a]: 1}: 2"):
+        with subtests.test(text=text):
+            assert "\n" not in problem(client.post("/v1/recommenders", content=text), 422, "invalid")
 
 
-@pytest.mark.parametrize("content", [b'{"dry_run": true}', b"null", b"x", b"[]"])
-def test_a_body_where_none_is_read_is_refused_and_nothing_is_done(world, client, problem, content):
-    said = problem(client.post("/v1/gc", content=content), 422, "invalid")
-    assert said == "this takes no body; what it takes goes into the query: dry_run"
-    assert world.swept == []
-    assert "takes no body" in problem(client.request("GET", "/v1/schema", content=content), 422, "invalid")
+def test_a_body_where_none_is_read_is_refused_and_nothing_is_done(world, client, problem, subtests):
+    for content in (b'{"dry_run": true}', b"null", b"x", b"[]"):
+        with subtests.test(content=content):
+            said = problem(client.post("/v1/gc", content=content), 422, "invalid")
+            assert said == "this takes no body; what it takes goes into the query: dry_run"
+            assert world.swept == []
+            assert "takes no body" in problem(client.request("GET", "/v1/schema", content=content), 422, "invalid")
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b" \n"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 
 import pytest
 
@@ -12,14 +13,12 @@ from shared.domain.errors import NotFound, Overloaded, Unavailable
 JSON = {"Content-Type": "application/json"}
 
 
-@pytest.fixture
-def long_way(monkeypatch):
-    """Nothing is plainly good any more."""
-
-    def close():
-        monkeypatch.setattr(express, "_asked_of", lambda scope: None)
-
-    return close
+@contextmanager
+def long_way():
+    """No request takes the short way."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(express, "_asked_of", lambda scope: None)
+        yield
 
 
 @pytest.fixture
@@ -71,53 +70,61 @@ BAD = [
 
 
 @pytest.mark.requirement("G-01")
-@pytest.mark.parametrize("body", GOOD)
-def test_a_good_request_is_answered_the_same_on_both_ways(world, client, short_ways, long_way, body):
-    short = asked(client, body)
-    assert len(short_ways) == 1
-    assert short_ways[0] is not None
-    long_way()
-    long = asked(client, body)
-    assert short == long
-    assert short[0] == 200
-    assert len(world.gateway.asked) == 2
-    assert world.gateway.asked[0] == world.gateway.asked[1]
+def test_a_good_request_is_answered_the_same_on_both_ways(world, client, short_ways, subtests):
+    for body in GOOD:
+        with subtests.test(body=body):
+            short_ways.clear()
+            world.gateway.asked.clear()
+            short = asked(client, body)
+            assert len(short_ways) == 1
+            assert short_ways[0] is not None
+            with long_way():
+                long = asked(client, body)
+            assert len(short_ways) == 1
+            assert short == long
+            assert short[0] == 200
+            assert len(world.gateway.asked) == 2
+            assert world.gateway.asked[0] == world.gateway.asked[1]
 
 
-@pytest.mark.parametrize("body", BAD)
-def test_a_bad_request_is_refused_the_same_on_both_ways(world, client, short_ways, long_way, body):
-    short = asked(client, body)
-    assert short_ways in ([None], [])
-    long_way()
-    assert asked(client, body) == short
-    assert 400 <= short[0] < 500
-    assert world.gateway.asked == []
+def test_a_bad_request_is_refused_the_same_on_both_ways(world, client, short_ways, subtests):
+    for body in BAD:
+        with subtests.test(body=body):
+            short_ways.clear()
+            short = asked(client, body)
+            assert short_ways in ([None], [])
+            with long_way():
+                assert asked(client, body) == short
+            assert 400 <= short[0] < 500
+            assert world.gateway.asked == []
 
 
-@pytest.mark.parametrize("fault", [Unavailable("'m' serves nothing yet"), NotFound("no recommender is called 'm'"), Overloaded("busy")])
-def test_a_refusal_of_the_gateway_is_told_the_same_on_both_ways(world, client, long_way, fault):
-    world.gateway.fails = fault
-    short = asked(client, {"user": 7})
-    long_way()
-    assert asked(client, {"user": 7}) == short
-    assert short[0] == fault.status
+def test_a_refusal_of_the_gateway_is_told_the_same_on_both_ways(world, client, subtests):
+    for fault in (Unavailable("'m' serves nothing yet"), NotFound("no recommender is called 'm'"), Overloaded("busy")):
+        with subtests.test(fault=fault):
+            world.gateway.fails = fault
+            short = asked(client, {"user": 7})
+            with long_way():
+                assert asked(client, {"user": 7}) == short
+            assert short[0] == fault.status
 
 
-@pytest.mark.parametrize(
-    ("path", "headers"),
-    [
-        ("/v1/recommend/m?explain=1", JSON),
-        ("/v1/recommend/M", JSON),
-        ("/v1/recommend/m/", JSON),
-        ("/v1/recommend/%6D", {"Content-Type": "text/plain"}),
-        ("/v1/recommend/m", {"Content-Type": "application/json; charset=utf-8"}),
-        ("/v1/recommend/m", {}),
-        ("/v1/recommender/m", JSON),
-    ],
-)
-def test_what_is_not_plain_goes_the_long_way(client, short_ways, path, headers):
-    asked(client, {"user": 7}, path, headers)
-    assert short_ways == []
+OTHER_REQUESTS = [
+    ("/v1/recommend/m?explain=1", JSON),
+    ("/v1/recommend/M", JSON),
+    ("/v1/recommend/m/", JSON),
+    ("/v1/recommend/%6D", {"Content-Type": "text/plain"}),
+    ("/v1/recommend/m", {"Content-Type": "application/json; charset=utf-8"}),
+    ("/v1/recommend/m", {}),
+    ("/v1/recommender/m", JSON),
+]
+
+
+def test_what_is_not_plain_goes_the_long_way(client, short_ways, subtests):
+    for path, headers in OTHER_REQUESTS:
+        with subtests.test(path=path):
+            asked(client, {"user": 7}, path, headers)
+            assert short_ways == []
 
 
 def test_a_body_without_a_length_goes_the_long_way(world, client, short_ways):

@@ -11,7 +11,7 @@ from services.api.features import MOST_AT_ONCE
 from shared.contracts.online import OnlineColumn
 from shared.domain.errors import Unavailable
 from shared.domain.stored import StoredRow
-from tests.unit.api.conftest import NOW, VIEW
+from tests.support.api_world import NOW, VIEW
 
 pytestmark = pytest.mark.requirement("G-08")
 DAY = timedelta(days=1)
@@ -83,39 +83,41 @@ def test_views_are_listed_with_who_reads_them(world, client):
     assert found[0]["columns"][2] == {"name": "tags", "dtype": "string", "width": 2}
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"agee": 3}, "unknown column 'agee': did you mean 'age'"),
-        ({"age": 3.5}, "age: expected a whole number of 64 bits, got '3.5'"),
-        ({"age": True}, "age: expected a whole number"),
-        ({"age": 2**63}, "age: expected a whole number"),
-        ({"mean": 1e39}, "mean: expected a number that a float32 holds"),
-        ({"mean": "x"}, "mean: expected a number"),
-        ({"tags": ["a", "b", "c"]}, "tags: expected a list of at most 2"),
-        ({"tags": "ab"}, "tags: expected a list of at most 2"),
-        ({"tags": [1]}, "tags: expected a text"),
-        ({"tags": ["x" * 501]}, "tags: expected a text"),
-    ],
-)
-def test_a_wrong_value_is_named_with_its_row_and_nothing_is_written(world, client, problem, values, said):
-    detail = problem(put(client, row(1, age=1), row(2, **values)), 422, "invalid")
-    assert detail.startswith("rows.1: ")
-    assert said in detail
-    assert detail.endswith("nothing of this request was written")
-    assert world.features.store.marks() == {}
+INVALID_VALUES = [
+    ({"agee": 3}, "unknown column 'agee': did you mean 'age'"),
+    ({"age": 3.5}, "age: expected a whole number of 64 bits, got '3.5'"),
+    ({"age": True}, "age: expected a whole number"),
+    ({"age": 2**63}, "age: expected a whole number"),
+    ({"mean": 1e39}, "mean: expected a number that a float32 holds"),
+    ({"mean": "x"}, "mean: expected a number"),
+    ({"tags": ["a", "b", "c"]}, "tags: expected a list of at most 2"),
+    ({"tags": "ab"}, "tags: expected a list of at most 2"),
+    ({"tags": [1]}, "tags: expected a text"),
+    ({"tags": ["x" * 501]}, "tags: expected a text"),
+]
+
+
+def test_a_wrong_value_is_named_with_its_row_and_nothing_is_written(world, client, problem, subtests):
+    for values, said in INVALID_VALUES:
+        with subtests.test(values=values):
+            detail = problem(put(client, row(1, age=1), row(2, **values)), 422, "invalid")
+            assert detail.startswith("rows.1: ")
+            assert said in detail
+            assert detail.endswith("nothing of this request was written")
+            assert world.features.store.marks() == {}
 
 
 UNSOUND = ['{"age": NaN}', '{"mean": Infinity}', '{"\\ud800": 1}', '{"tags": ["\\ud800"]}', '{"tags": ["a\\u0000"]}']
 
 
-@pytest.mark.parametrize("text", UNSOUND)
-def test_what_no_json_or_no_database_holds_is_refused(world, client, text):
-    body = f'{{"rows": [{{"key": 1, "values": {text}}}]}}'
-    response = client.put(PATH, content=body, headers={"Content-Type": "application/json"})
-    assert response.status_code in (400, 422), response.text
-    assert json.loads(response.content)["detail"]
-    assert world.features.store.marks() == {}
+def test_what_no_json_or_no_database_holds_is_refused(world, client, subtests):
+    for text in UNSOUND:
+        with subtests.test(text=text):
+            body = f'{{"rows": [{{"key": 1, "values": {text}}}]}}'
+            response = client.put(PATH, content=body, headers={"Content-Type": "application/json"})
+            assert response.status_code in (400, 422), response.text
+            assert json.loads(response.content)["detail"]
+            assert world.features.store.marks() == {}
 
 
 def test_a_time_that_is_still_to_come_or_has_no_zone_is_refused(client, problem):

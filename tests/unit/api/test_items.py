@@ -71,46 +71,49 @@ def test_a_cursor_of_another_list_is_refused(client, problem):
         problem(client.get(wrong), 400, "malformed")
 
 
-@pytest.mark.parametrize("verb", ["PUT", "POST"])
-@pytest.mark.parametrize(
-    ("body", "status", "said"),
-    [
-        (lines(GOOD, "{", GOOD), 400, "line 2 is not JSON"),
-        (lines(GOOD, '{"item": NaN}'), 400, "line 2 is not JSON (NaN is no number of JSON)"),
-        (b'{"item": 1}\n\xff\n', 400, "line 2 is not UTF-8 text"),
-        ("[" * 100_000, 400, "line 1 is not JSON"),
-        (lines(GOOD, [], {"item": "x"}), 422, "line 2: expected an object such as"),
-        (lines(GOOD, [], {"item": "x"}), 422, "line 3: item: expected its key"),
-        (lines({"item": 2**63}), 422, "line 1: item"),
-        (lines({"item": True}), 422, "line 1: item"),
-        (lines({"item": 1, "price": 3}), 422, "line 1: unknown field 'price': an item has item, attributes and available"),
-        (lines({"item": 1, "available": "yes"}), 422, "line 1: available: expected true or false"),
-        (lines({"item": 1, "attributes": {"a": [1, "b"]}}), 422, "line 1: a: a list holds texts or numbers"),
-        (lines({"item": 1, "attributes": {"a": "\0"}}), 422, "line 1: attributes.a: holds a NUL character"),
-    ],
-    ids=lambda one: str(one)[:30],
-)
-def test_one_bad_line_is_named_and_nothing_of_the_request_is_written(world, client, problem, verb, body, status, said):
-    detail = problem(client.request(verb, "/v1/items/m", content=body, headers=LINES), status, "malformed" if status == 400 else "invalid")
-    assert said in detail
-    assert "nothing of this request was written" in detail
-    assert world.catalogue.heads() == {}
+INVALID_LINES = [
+    (lines(GOOD, "{", GOOD), 400, "line 2 is not JSON"),
+    (lines(GOOD, '{"item": NaN}'), 400, "line 2 is not JSON (NaN is no number of JSON)"),
+    (b'{"item": 1}\n\xff\n', 400, "line 2 is not UTF-8 text"),
+    ("[" * 100_000, 400, "line 1 is not JSON"),
+    (lines(GOOD, [], {"item": "x"}), 422, "line 2: expected an object such as"),
+    (lines(GOOD, [], {"item": "x"}), 422, "line 3: item: expected its key"),
+    (lines({"item": 2**63}), 422, "line 1: item"),
+    (lines({"item": True}), 422, "line 1: item"),
+    (lines({"item": 1, "price": 3}), 422, "line 1: unknown field 'price': an item has item, attributes and available"),
+    (lines({"item": 1, "available": "yes"}), 422, "line 1: available: expected true or false"),
+    (lines({"item": 1, "attributes": {"a": [1, "b"]}}), 422, "line 1: a: a list holds texts or numbers"),
+    (lines({"item": 1, "attributes": {"a": "\0"}}), 422, "line 1: attributes.a: holds a NUL character"),
+]
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "said"),
-    [
-        (b"{", 400, "the body is not JSON"),
-        (b'{"items": 3}', 422, "expected an object with a list of items"),
-        (b"[]", 422, "expected an object with a list of items"),
-        (b'{"items": [], "whole": true}', 422, "expected an object with a list of items"),
-        (b'{"items": [{"item": 1}, {"itm": 2}]}', 422, "items.1: unknown field 'itm'"),
-    ],
-)
-def test_a_bad_json_body_is_refused_with_its_place(world, client, problem, body, status, said):
-    response = client.put("/v1/items/m", content=body, headers={"Content-Type": "application/json"})
-    assert said in problem(response, status, "malformed" if status == 400 else "invalid")
-    assert world.catalogue.heads() == {}
+def test_one_bad_line_is_named_and_nothing_of_the_request_is_written(world, client, problem, subtests):
+    for verb in ("PUT", "POST"):
+        for body, status, said in INVALID_LINES:
+            with subtests.test(verb=verb, said=said):
+                detail = problem(
+                    client.request(verb, "/v1/items/m", content=body, headers=LINES), status, "malformed" if status == 400 else "invalid"
+                )
+                assert said in detail
+                assert "nothing of this request was written" in detail
+                assert world.catalogue.heads() == {}
+
+
+INVALID_BODIES = [
+    (b"{", 400, "the body is not JSON"),
+    (b'{"items": 3}', 422, "expected an object with a list of items"),
+    (b"[]", 422, "expected an object with a list of items"),
+    (b'{"items": [], "whole": true}', 422, "expected an object with a list of items"),
+    (b'{"items": [{"item": 1}, {"itm": 2}]}', 422, "items.1: unknown field 'itm'"),
+]
+
+
+def test_a_bad_json_body_is_refused_with_its_place(world, client, problem, subtests):
+    for body, status, said in INVALID_BODIES:
+        with subtests.test(body=body):
+            response = client.put("/v1/items/m", content=body, headers={"Content-Type": "application/json"})
+            assert said in problem(response, status, "malformed" if status == 400 else "invalid")
+            assert world.catalogue.heads() == {}
 
 
 def test_thousands_of_items_in_one_request_and_no_more_than_its_bounds(client, problem):

@@ -14,8 +14,8 @@ from shared.domain.errors import Overloaded, Unavailable
 from shared.domain.route import Route
 from shared.ports import GatewayReport, ServerReplica
 from shared.telemetry import metrics
+from tests.support.api_world import NOW
 from tests.support.drift_readings import AT, LIMIT, look
-from tests.unit.api.conftest import NOW
 
 
 def test_a_recommendation_has_the_promised_form(world, client):
@@ -87,9 +87,10 @@ def test_what_is_not_there_just_now_can_be_tried_again(world, client, problem):
     assert response.headers["retry-after"] == "1"
 
 
-@pytest.mark.parametrize("body", [{}, {"user": 2**63}, {"user": 1, "k": 1001}, {"user": 1, "exclude": [0] * 10_001}, {"user": None}])
-def test_a_request_beyond_its_bounds_is_refused(client, problem, body):
-    problem(client.post("/v1/recommend/m", json=body), 422, "invalid")
+def test_a_request_beyond_its_bounds_is_refused(client, problem, subtests):
+    for body in ({}, {"user": 2**63}, {"user": 1, "k": 1001}, {"user": 1, "exclude": [0] * 10_001}, {"user": None}):
+        with subtests.test(body=body):
+            problem(client.post("/v1/recommend/m", json=body), 422, "invalid")
 
 
 @pytest.mark.requirement("G-05")
@@ -192,30 +193,32 @@ def test_strings_that_no_database_keeps_are_refused_line_by_line(world, client):
     assert found["lines"][0]["message"].startswith("id: holds a NUL")
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/xml", "application/x-ndjsonx"])
-def test_another_type_of_body_is_refused(client, problem, kind):
-    assert "application/x-ndjson" in problem(lines(client, GOOD, kind=kind), 415, "unsupported-media-type")
+def test_another_type_of_body_is_refused(client, problem, subtests):
+    for kind in ("text/plain", "application/xml", "application/x-ndjsonx"):
+        with subtests.test(kind=kind):
+            assert "application/x-ndjson" in problem(lines(client, GOOD, kind=kind), 415, "unsupported-media-type")
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        ([], "expected an object"),
-        ({}, "events: "),
-        ({"events": {}}, "events: expected a list"),
-        ({"events": [], "event": []}, "event: unknown field"),
-        ({"events": [SHOWN | {"items": []}]}, "events.0.items: expected at least 1 of them"),
-        ({"events": [SHOWN | {"value": 1}]}, "unknown field 'value'"),
-        ({"events": [GOOD | {"id": ""}]}, "events.0.id: "),
-        ({"events": [GOOD | {"id": "x" * 129}]}, "events.0.id: "),
-        ({"events": [GOOD | {"kind": "Click"}]}, "events.0.kind: "),
-        ({"events": [GOOD | {"revenue": 1e9}]}, "events.0.revenue: expected at most 100000000"),
-        ({"events": [7]}, "events.0: expected an object"),
-    ],
-)
-def test_a_bad_batch_is_refused_by_the_field(world, client, problem, body, said):
-    assert said in problem(client.post("/v1/events", json=body), 422, "invalid")
-    assert world.gateway.recorded == []
+INVALID_BATCHES = [
+    ([], "expected an object"),
+    ({}, "events: "),
+    ({"events": {}}, "events: expected a list"),
+    ({"events": [], "event": []}, "event: unknown field"),
+    ({"events": [SHOWN | {"items": []}]}, "events.0.items: expected at least 1 of them"),
+    ({"events": [SHOWN | {"value": 1}]}, "unknown field 'value'"),
+    ({"events": [GOOD | {"id": ""}]}, "events.0.id: "),
+    ({"events": [GOOD | {"id": "x" * 129}]}, "events.0.id: "),
+    ({"events": [GOOD | {"kind": "Click"}]}, "events.0.kind: "),
+    ({"events": [GOOD | {"revenue": 1e9}]}, "events.0.revenue: expected at most 100000000"),
+    ({"events": [7]}, "events.0: expected an object"),
+]
+
+
+def test_a_bad_batch_is_refused_by_the_field(world, client, problem, subtests):
+    for body, said in INVALID_BATCHES:
+        with subtests.test(body=body):
+            assert said in problem(client.post("/v1/events", json=body), 422, "invalid")
+            assert world.gateway.recorded == []
 
 
 def test_serving_shows_the_server_the_routes_and_who_answered(world, client):
@@ -367,27 +370,29 @@ def test_kpis_are_told_over_time(world, client):
     assert found == {"window": "1h", "step": "30m", "versions": [{"version": 2, "points": [point]}]}
 
 
-@pytest.mark.parametrize(
-    ("query", "said"),
-    [
-        ("window=1h&step=7m", "step: a window is a whole number of steps"),
-        ("window=5m&step=1h", "step: a window is a whole number of steps"),
-        ("window=soon", "window: "),
-        ("step=0s", "step: expected a duration longer than nothing"),
-        ("points=0", "points: "),
-        ("points=501", "points: "),
-        ("window=30d&step=1s", "2592012 steps to be counted, and at most 2000 are"),
-    ],
-)
-def test_a_series_without_a_bound_is_refused(world, client, problem, query, said):
-    world.add_recommender()
-    assert said in problem(client.get(f"/v1/recommenders/m/kpis/series?{query}"), 422, "invalid")
+INVALID_SERIES = [
+    ("window=1h&step=7m", "step: a window is a whole number of steps"),
+    ("window=5m&step=1h", "step: a window is a whole number of steps"),
+    ("window=soon", "window: "),
+    ("step=0s", "step: expected a duration longer than nothing"),
+    ("points=0", "points: "),
+    ("points=501", "points: "),
+    ("window=30d&step=1s", "2592012 steps to be counted, and at most 2000 are"),
+]
 
 
-@pytest.mark.parametrize("window", ["soon", "0s", "900000d", "99999999999999999d", ""])
-def test_a_window_that_means_nothing_is_refused(world, client, problem, window):
-    world.add_recommender()
-    assert "window: " in problem(client.get("/v1/recommenders/m/kpis", params={"window": window}), 422, "invalid")
+def test_a_series_without_a_bound_is_refused(world, client, problem, subtests):
+    for query, said in INVALID_SERIES:
+        with subtests.test(query=query):
+            world.add_recommender()
+            assert said in problem(client.get(f"/v1/recommenders/m/kpis/series?{query}"), 422, "invalid")
+
+
+def test_a_window_that_means_nothing_is_refused(world, client, problem, subtests):
+    for window in ("soon", "0s", "900000d", "99999999999999999d", ""):
+        with subtests.test(window=window):
+            world.add_recommender()
+            assert "window: " in problem(client.get("/v1/recommenders/m/kpis", params={"window": window}), 422, "invalid")
 
 
 @pytest.mark.requirement("C-03")

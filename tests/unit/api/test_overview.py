@@ -10,7 +10,7 @@ from services.monitor.life import Life, Stretch
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.errors import Unreadable
 from shared.domain.verdict import Sample
-from tests.unit.api.conftest import NOW, document
+from tests.support.api_world import NOW, document
 
 pytestmark = pytest.mark.requirement("C-09")
 

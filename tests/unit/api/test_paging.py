@@ -12,7 +12,7 @@ import pytest
 
 from services.api import rollouts, runs
 from shared.domain import rollout, run
-from tests.unit.api.conftest import NOW
+from tests.support.api_world import NOW
 
 LISTS = (
     "/v1/runs",
@@ -63,16 +63,17 @@ def test_rows_that_come_between_pages_make_none_twice_and_none_lost(full, client
     assert len(set(seen)) == len(seen)
 
 
-@pytest.mark.parametrize("path", LISTS)
-def test_a_damaged_cursor_is_refused_and_says_what_to_do(full, client, problem, path):
-    for cursor in (
-        "x",
-        "%ff",
-        "e30",
-        base64.urlsafe_b64encode(b"[" * 700).decode(),
-        base64.urlsafe_b64encode(b'{"after":1,"of":1}').decode(),
-    ):
-        assert "begin anew" in problem(client.get(path, params={"cursor": cursor}), 400, "malformed")
+def test_a_damaged_cursor_is_refused_and_says_what_to_do(full, client, problem, subtests):
+    for path in LISTS:
+        with subtests.test(path=path):
+            for cursor in (
+                "x",
+                "%ff",
+                "e30",
+                base64.urlsafe_b64encode(b"[" * 700).decode(),
+                base64.urlsafe_b64encode(b'{"after":1,"of":1}').decode(),
+            ):
+                assert "begin anew" in problem(client.get(path, params={"cursor": cursor}), 400, "malformed")
 
 
 def test_a_cursor_is_good_for_its_list_with_its_filters_alone(full, client, problem):
@@ -86,10 +87,11 @@ def test_a_cursor_is_good_for_its_list_with_its_filters_alone(full, client, prob
         problem(client.get(f"{other}cursor={cursor}"), 400, "malformed")
 
 
-@pytest.mark.parametrize("place", [7, -1, 2**70, True, None, [], {}, "a\0b", "\ud800", 1.5])
-def test_a_crafted_place_is_refused_where_it_makes_no_sense(full, client, problem, place):
-    cursor = client.get("/v1/recommenders?limit=2").json()["next"]
-    problem(client.get("/v1/recommenders", params={"limit": 2, "cursor": crafted(place, cursor)}), 400, "malformed")
+def test_a_crafted_place_is_refused_where_it_makes_no_sense(full, client, problem, subtests):
+    for place in (7, -1, 2**70, True, None, [], {}, "a\0b", "\ud800", 1.5):
+        with subtests.test(place=place):
+            cursor = client.get("/v1/recommenders?limit=2").json()["next"]
+            problem(client.get("/v1/recommenders", params={"limit": 2, "cursor": crafted(place, cursor)}), 400, "malformed")
 
 
 def test_a_filter_that_is_written_wrong_is_refused(full, client, problem):

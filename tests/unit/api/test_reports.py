@@ -10,7 +10,7 @@ import pytest
 from shared.contracts.stage import File
 from shared.domain.gate import GateResult, Verdict
 from shared.domain.run import RunStatus
-from tests.unit.api.conftest import NOW, document
+from tests.support.api_world import NOW, document
 
 GATES = [{"metric": "hr@10", "better_than": "popularity", "by": 0.05}, {"metric": "auc", "min": 0.6}, {"latency_p99": "50ms"}]
 FIRST = "hr@10 better than popularity by 5.00%"

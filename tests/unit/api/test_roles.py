@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.api.app import create_app
-from tests.unit.api.conftest import TOKEN, Client, World
+from tests.support.api_world import TOKEN, Client, World
 
 
 def client(app):

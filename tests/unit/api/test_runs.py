@@ -23,7 +23,7 @@ from shared.domain.run import RunStatus, StageDone
 from shared.domain.traffic import Mirror
 from shared.domain.verdict import Judgement, Sample
 from shared.domain.warmth import Link, Past
-from tests.unit.api.conftest import NOW
+from tests.support.api_world import NOW, World
 
 VERBS = ("pause", "resume", "skip", "promote", "abort")
 
@@ -122,32 +122,38 @@ def test_lists_come_newest_first_and_in_pages(world, client, problem):
     problem(client.get("/v1/recommenders/x/runs"), 404, "not-found")
 
 
-@pytest.mark.parametrize("state", runs.MACHINE.states)
-def test_a_run_is_cancelled_where_its_state_answers_to_it(world, client, problem, state):
-    world.add_run(state=state)
-    response = client.post("/v1/runs/r1:cancel", json={"reason": "enough"})
-    if "cancel" in runs.ANSWERS.get(state, ()):
-        assert (response.status_code, response.json()["asked"]) == (202, "cancel")
-        assert world.runs.get("r1").asked == Request("cancel", "owner", "enough")
-    else:
-        assert f"is {state}" in problem(response, 409, "conflict")
-        assert world.runs.get("r1").asked is None
+def test_a_run_is_cancelled_where_its_state_answers_to_it(problem, subtests):
+    for state in runs.MACHINE.states:
+        with subtests.test(state=state):
+            world = World()
+            client = world.client
+            world.add_run(state=state)
+            response = client.post("/v1/runs/r1:cancel", json={"reason": "enough"})
+            if "cancel" in runs.ANSWERS.get(state, ()):
+                assert (response.status_code, response.json()["asked"]) == (202, "cancel")
+                assert world.runs.get("r1").asked == Request("cancel", "owner", "enough")
+            else:
+                assert f"is {state}" in problem(response, 409, "conflict")
+                assert world.runs.get("r1").asked is None
 
 
 @pytest.mark.requirement("C-05")
-@pytest.mark.parametrize("state", rollouts.MACHINE.states)
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_rollout_takes_the_verbs_of_its_state_and_says_which_they_are(world, client, problem, state, verb):
-    world.add_rollout("r1-rollout", state, step=0, resumes="canary")
-    response = client.post(f"/v1/rollouts/r1-rollout:{verb}")
-    possible = rollouts.ANSWERS.get(state, frozenset())
-    if verb in possible:
-        assert (response.status_code, response.json()["asked"]) == (202, verb)
-        assert world.woken
-    else:
-        said = problem(response, 409, "conflict")
-        assert f"is {state.replace('_', ' ')}" in said
-        assert all(one in said for one in possible)
+def test_a_rollout_takes_the_verbs_of_its_state_and_says_which_they_are(problem, subtests):
+    for state in rollouts.MACHINE.states:
+        for verb in VERBS:
+            with subtests.test(state=state, verb=verb):
+                world = World()
+                client = world.client
+                world.add_rollout("r1-rollout", state, step=0, resumes="canary")
+                response = client.post(f"/v1/rollouts/r1-rollout:{verb}")
+                possible = rollouts.ANSWERS.get(state, frozenset())
+                if verb in possible:
+                    assert (response.status_code, response.json()["asked"]) == (202, verb)
+                    assert world.woken
+                else:
+                    said = problem(response, 409, "conflict")
+                    assert f"is {state.replace('_', ' ')}" in said
+                    assert all(one in said for one in possible)
 
 
 def test_an_unknown_verb_is_refused(world, client, problem):
@@ -202,20 +208,21 @@ def test_the_history_says_who_did_what(world, client, path):
     assert entry == {"at": "2026-01-01T00:00:00Z", "source": "", "target": "pending", "reason": "created", "actor": "operator"}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/v1/runs/x",
-        "/v1/runs/x/events",
-        "/v1/runs/x/logs",
-        "/v1/runs/x/validation",
-        "/v1/runs/x/evaluation",
-        "/v1/rollouts/x",
-        "/v1/rollouts/x/events",
-    ],
-)
-def test_what_nobody_knows_is_not_found(client, problem, path):
-    assert "'x'" in problem(client.get(path), 404, "not-found")
+UNKNOWN_PATHS = [
+    "/v1/runs/x",
+    "/v1/runs/x/events",
+    "/v1/runs/x/logs",
+    "/v1/runs/x/validation",
+    "/v1/runs/x/evaluation",
+    "/v1/rollouts/x",
+    "/v1/rollouts/x/events",
+]
+
+
+def test_what_nobody_knows_is_not_found(client, problem, subtests):
+    for path in UNKNOWN_PATHS:
+        with subtests.test(path=path):
+            assert "'x'" in problem(client.get(path), 404, "not-found")
 
 
 def test_logs_are_those_of_the_stage_under_way_or_of_the_one_named(world, client):
@@ -238,20 +245,22 @@ def test_logs_are_those_of_the_stage_under_way_or_of_the_one_named(world, client
     }
 
 
-@pytest.mark.parametrize(
-    ("state", "stages", "attempt", "named"),
-    [
-        ("pending", (), 0, None),
-        ("failed", ("etl",), 3, "r1-train-3"),
-        ("cancelled", (), 0, None),
-        ("cancelled", (), 1, "r1-etl-1"),
-        ("rejected", ("etl", "train", "evaluate"), 1, "r1-evaluate-1"),
-        ("registered", runs.STAGES, 1, "r1-verify-1"),
-    ],
-)
-def test_logs_of_a_run_that_has_ended_are_those_of_the_stage_that_it_ended_in(world, client, state, stages, attempt, named):
-    world.add_run(state=state, stages=stages, attempt=attempt)
-    assert client.get("/v1/runs/r1/logs").json()["attempt"] == named
+ENDED_RUNS = [
+    ("pending", (), 0, None),
+    ("failed", ("etl",), 3, "r1-train-3"),
+    ("cancelled", (), 0, None),
+    ("cancelled", (), 1, "r1-etl-1"),
+    ("rejected", ("etl", "train", "evaluate"), 1, "r1-evaluate-1"),
+    ("registered", runs.STAGES, 1, "r1-verify-1"),
+]
+
+
+def test_logs_of_a_run_that_has_ended_are_those_of_the_stage_that_it_ended_in(subtests):
+    for state, stages, attempt, named in ENDED_RUNS:
+        with subtests.test(state=state, stages=stages):
+            world = World()
+            world.add_run(state=state, stages=stages, attempt=attempt)
+            assert world.client.get("/v1/runs/r1/logs").json()["attempt"] == named
 
 
 def test_the_report_of_a_runs_data_is_shown_whether_it_went_on_or_not(world, client, problem):
@@ -291,10 +300,11 @@ def test_a_run_that_waits_says_for_what_and_at_which_place(world, client):
     assert (found["reason"], found["position"]) == ("first in the queue: 1 of 1 runs are active", 1)
 
 
-@pytest.mark.parametrize("priority", [-101, 101, 0.5, "high"])
-def test_a_priority_out_of_bounds_is_refused(world, client, problem, priority):
-    world.add_recommender()
-    assert "priority: " in problem(client.post("/v1/recommenders/m/runs", json={"priority": priority}), 422, "invalid")
+def test_a_priority_out_of_bounds_is_refused(world, client, problem, subtests):
+    for priority in (-101, 101, 0.5, "high"):
+        with subtests.test(priority=priority):
+            world.add_recommender()
+            assert "priority: " in problem(client.post("/v1/recommenders/m/runs", json={"priority": priority}), 422, "invalid")
 
 
 def test_a_run_that_waits_gets_another_place(world, client, problem):
@@ -343,20 +353,23 @@ def test_a_retry_is_a_new_run_that_takes_over_what_was_published(world, client):
     assert set(world.runs.get(earlier["id"]).spec["adopt"]) == {"etl"}
 
 
-@pytest.mark.parametrize(
-    ("state", "stages", "body", "status", "said"),
-    [
-        ("train", ("etl",), {}, 409, "is train and can be retried once it has ended"),
-        ("registered", runs.STAGES, {}, 409, "has registered its version"),
-        ("failed", ("etl",), {"from": "export"}, 409, "has published etl: it can be retried from etl or train"),
-        ("cancelled", (), {"from": "train"}, 409, "has published no stage: it can be retried from etl"),
-        ("failed", (), {"from": "cook"}, 422, "'etl', 'train', 'evaluate', 'export' or 'verify'"),
-    ],
-)
-def test_a_retry_that_can_not_be_says_what_can(world, client, problem, state, stages, body, status, said):
-    world.add_run("r1", state, stages=stages)
-    assert said in problem(client.post("/v1/runs/r1:retry", json=body), status, "conflict" if status == 409 else "invalid")
-    assert list(world.runs.rows) == ["r1"]
+INVALID_RETRIES = [
+    ("train", ("etl",), {}, 409, "is train and can be retried once it has ended"),
+    ("registered", runs.STAGES, {}, 409, "has registered its version"),
+    ("failed", ("etl",), {"from": "export"}, 409, "has published etl: it can be retried from etl or train"),
+    ("cancelled", (), {"from": "train"}, 409, "has published no stage: it can be retried from etl"),
+    ("failed", (), {"from": "cook"}, 422, "'etl', 'train', 'evaluate', 'export' or 'verify'"),
+]
+
+
+def test_a_retry_that_can_not_be_says_what_can(problem, subtests):
+    for state, stages, body, status, said in INVALID_RETRIES:
+        with subtests.test(state=state, stages=stages, body=body):
+            world = World()
+            world.add_run("r1", state, stages=stages)
+            response = world.client.post("/v1/runs/r1:retry", json=body)
+            assert said in problem(response, status, "conflict" if status == 409 else "invalid")
+            assert list(world.runs.rows) == ["r1"]
 
 
 def test_a_rejected_run_is_retried_from_the_stage_that_refused_it(world, client):

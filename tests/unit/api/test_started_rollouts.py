@@ -9,7 +9,7 @@ import pytest
 from services.api.once import STALE
 from shared.domain.machine import Request
 from shared.launch import asked_for, goes_back
-from tests.unit.api.conftest import NOW, document
+from tests.support.api_world import NOW, document
 from tests.unit.api.test_once import KEY, die_before_answering, later
 
 pytestmark = pytest.mark.requirement("C-05")
@@ -80,10 +80,11 @@ def test_what_gates_refused_is_no_version_and_is_refused(made, client, problem):
     assert started(made) == {}
 
 
-@pytest.mark.parametrize("body", [{}, {"version": 0}, {"version": -1}, {"version": 2**31}, {"version": "serving"}, {"version": 2, "to": 1}])
-def test_what_is_no_number_of_a_version_is_refused(made, client, problem, body):
-    problem(client.post(PATH, json=body), 422, "invalid")
-    assert started(made) == {}
+def test_what_is_no_number_of_a_version_is_refused(made, client, problem, subtests):
+    for body in ({}, {"version": 0}, {"version": -1}, {"version": 2**31}, {"version": "serving"}, {"version": 2, "to": 1}):
+        with subtests.test(body=body):
+            problem(client.post(PATH, json=body), 422, "invalid")
+            assert started(made) == {}
 
 
 def test_one_whose_files_are_gone_is_refused(made, client, problem):

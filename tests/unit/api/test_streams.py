@@ -17,7 +17,7 @@ from shared.domain.errors import Unavailable
 from shared.domain.run import StageDone
 from shared.ports import HistoryEntry
 from tests.servers.platform_process import until
-from tests.unit.api.conftest import NOW, TOKEN
+from tests.support.api_world import NOW, TOKEN
 
 
 class Served:

@@ -21,7 +21,7 @@ from shared.contracts.text import unkeepable
 from shared.domain.errors import EyasError
 from shared.domain.run import RunStatus
 from shared.domain.triggers import RetrainerStatus
-from tests.unit.api.conftest import TOKEN, Client, World, document
+from tests.support.api_world import TOKEN, Client, World, document
 
 pytestmark = pytest.mark.requirement("C-01")
 
@@ -53,9 +53,6 @@ def bodies(bad):
     }
 
 
-CASES = [(what, route, place) for what, bad in BAD.items() for route, all in bodies(bad).items() for place in range(len(all))]
-
-
 @pytest.fixture
 def engine(database_url):
     engine = open_engine(database_url)
@@ -83,34 +80,38 @@ def rows(engine):
         return {table.name: connection.execute(select(table)).all() for table in metadata.sorted_tables if table.name != "audit"}
 
 
-@pytest.mark.parametrize(("what", "route", "place"), CASES, ids=str)
-def test_it_is_refused_by_name_before_it_reaches_a_store(engine, client, problem, what, route, place):
-    field, body = bodies(BAD[what])[route][place]
-    before = rows(engine)
-    method, path = route.split()
-    response = client.request(method, path, content=json.dumps(body))
-    said = problem(response, 422, "invalid")
-    named = "a name in it " if field.endswith("labels") else ""
-    assert said.startswith(f"{field}: {named}holds {what}")
-    assert response.json()["errors"][0]["field"] == field
-    assert rows(engine) == before
+def test_it_is_refused_by_name_before_it_reaches_a_store(engine, client, problem, subtests):
+    for what, bad in BAD.items():
+        for route, cases in bodies(bad).items():
+            method, path = route.split()
+            for field, body in cases:
+                with subtests.test(what=what, route=route, field=field):
+                    before = rows(engine)
+                    response = client.request(method, path, content=json.dumps(body))
+                    said = problem(response, 422, "invalid")
+                    named = "a name in it " if field.endswith("labels") else ""
+                    assert said.startswith(f"{field}: {named}holds {what}")
+                    assert response.json()["errors"][0]["field"] == field
+                    assert rows(engine) == before
 
 
-@pytest.mark.parametrize("escape", ['"a\\0b"', '"a\\x00b"', '"a\\ud800b"'])
-def test_a_spec_in_yaml_is_held_to_the_same(engine, client, problem, escape):
-    text = json.dumps(document()).replace('"a.csv"', escape)
-    response = client.request("PUT", "/v1/recommenders/m", content=text, headers={"Content-Type": "application/yaml"})
-    assert "data.interactions.uri: holds" in problem(response, 422, "invalid")
-    yaml_only = text.replace("{", "{ # a comment\n", 1)
-    assert "data.interactions.uri: holds" in problem(client.request("PUT", "/v1/recommenders/m", content=yaml_only), 422, "invalid")
+def test_a_spec_in_yaml_is_held_to_the_same(client, problem, subtests):
+    for escape in ('"a\\0b"', '"a\\x00b"', '"a\\ud800b"'):
+        with subtests.test(escape=escape):
+            text = json.dumps(document()).replace('"a.csv"', escape)
+            for content in (text, text.replace("{", "{ # a comment\n", 1)):
+                response = client.request("PUT", "/v1/recommenders/m", content=content, headers={"Content-Type": "application/yaml"})
+                assert "data.interactions.uri: holds" in problem(response, 422, "invalid")
 
 
-@pytest.mark.parametrize("text", ["überall", "日本語", "😀", "\x01\t\n", "\ufeff\u200d", "\ue000"])
-def test_every_other_text_is_taken_and_kept(client, text):
-    client.request("POST", "/v1/runs/r1:cancel", content=json.dumps({"reason": text}))
-    assert client.get("/v1/runs/r1").status_code == 200
-    again = client.request("POST", "/v1/recommenders/m/runs", content=json.dumps({"reason": text}))
-    assert client.get(f"/v1/runs/{again.json()['id']}").json()["cause"] == text
+def test_every_other_text_is_taken_and_kept(client, subtests):
+    for text in ("überall", "日本語", "😀", "\x01\t\n", "\ufeff\u200d", "\ue000"):
+        with subtests.test(text=text):
+            created = client.request("POST", "/v1/recommenders/m/runs", content=json.dumps({"reason": text}))
+            path = f"/v1/runs/{created.json()['id']}"
+            assert client.get(path).json()["cause"] == text
+            assert client.request("POST", f"{path}:cancel", content=json.dumps({"reason": text})).status_code == 202
+            assert client.get(path).status_code == 200
 
 
 def test_why_it_matters(engine):

@@ -14,8 +14,8 @@ from shared.domain.machine import Request
 from shared.domain.triggers import Firing, Held, RetrainerObservation
 from shared.domain.warmth import Link, Past
 from shared.ports import HistoryEntry
+from tests.support.api_world import NOW, World
 from tests.support.drift_readings import look
-from tests.unit.api.conftest import NOW
 
 # Version 4 of the payload, as Alertmanager sends it: with all that isn't read, and nanoseconds.
 PAYLOAD = """{
@@ -99,30 +99,34 @@ def test_each_alert_is_answered_for_itself(world, client):
     assert details[5] == "another request is open (alert)"
 
 
+HOLDS = [
+    ("cooling", {"until": NOW + timedelta(hours=6)}, {}, "it cools down until 2026-01-01 06:00:00 UTC"),
+    ("watching", {}, {"busy": "run r1 is under way"}, "run r1 is under way"),
+    ("watching", {"firings": (Firing(NOW, "drift", "r"),)}, {}, "1 of 1 retrainings in 24 hours"),
+    ("retraining", {"run": "r2"}, {}, "run r2 of the last retraining"),
+    ("watching", {}, {"serving": False}, "no version serves yet"),
+]
+
+
 @pytest.mark.requirement("C-03")
-@pytest.mark.parametrize(
-    ("state", "status", "seen", "by"),
-    [
-        ("cooling", {"until": NOW + timedelta(hours=6)}, {}, "it cools down until 2026-01-01 06:00:00 UTC"),
-        ("watching", {}, {"busy": "run r1 is under way"}, "run r1 is under way"),
-        ("watching", {"firings": (Firing(NOW, "drift", "r"),)}, {}, "1 of 1 retrainings in 24 hours"),
-        ("retraining", {"run": "r2"}, {}, "run r2 of the last retraining"),
-        ("watching", {}, {"serving": False}, "no version serves yet"),
-    ],
-)
-def test_an_alert_that_is_held_back_is_told_by_what_and_goes_into_the_history_once(world, client, state, status, seen, by):
-    world.add_retrainer(state, **status)
-    world.seen = RetrainerObservation(**({"serving": True} | seen))
-    answer = client.post("/v1/alerts", json=payload())
-    assert outcomes(answer) == ["held back"]
-    (found,) = answer.json()["alerts"]
-    assert found["detail"].startswith(by)
-    record = world.retrainers.rows["m"]
-    assert record.asked.key == KEY, "the retrainer writes it down"
-    held = (Held("alert", "HitRateLow", found["detail"], NOW, key=KEY),)
-    world.retrainers.rows["m"] = replace(record, asked=None, status=replace(record.status, held=held))
-    assert outcomes(client.post("/v1/alerts", json=payload())) == ["held back"]
-    assert world.retrainers.rows["m"].asked is None
+def test_an_alert_that_is_held_back_is_told_by_what_and_goes_into_the_history_once(subtests):
+    for state, status, seen, by in HOLDS:
+        with subtests.test(state=state, seen=seen):
+            world = World()
+            client = world.client
+            world.add_recommender(retrain=LISTED)
+            world.add_retrainer(state, **status)
+            world.seen = RetrainerObservation(**({"serving": True} | seen))
+            answer = client.post("/v1/alerts", json=payload())
+            assert outcomes(answer) == ["held back"]
+            (found,) = answer.json()["alerts"]
+            assert found["detail"].startswith(by)
+            record = world.retrainers.rows["m"]
+            assert record.asked.key == KEY, "the retrainer writes it down"
+            held = (Held("alert", "HitRateLow", found["detail"], NOW, key=KEY),)
+            world.retrainers.rows["m"] = replace(record, asked=None, status=replace(record.status, held=held))
+            assert outcomes(client.post("/v1/alerts", json=payload())) == ["held back"]
+            assert world.retrainers.rows["m"].asked is None
 
 
 def test_a_recommender_whose_retrainer_is_just_being_made_holds_an_alert_back(world, client):
@@ -135,22 +139,23 @@ def test_a_recommender_that_the_token_does_not_see_is_unknown(world):
     assert world.retrainers.get("m").asked is None
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"version": "3"}, "version"),
-        ({"alerts": {}}, "alerts"),
-        ({"alerts": [{}]}, "alerts.0.status"),
-        ({"alerts": payload({"startsAt": "yesterday"})["alerts"]}, "alerts.0.startsAt"),
-        ({"alerts": payload({"startsAt": "2026-01-01T00:00:00"})["alerts"]}, "alerts.0.startsAt"),
-        ({"alerts": payload({"labels": {"recommender": 1}})["alerts"]}, "alerts.0.labels.recommender"),
-        ({"alerts": payload({"status": "pending"})["alerts"]}, "alerts.0.status"),
-    ],
-)
-def test_a_malformed_payload_is_refused_with_the_field(world, client, problem, change, field):
-    world.add_retrainer()
-    assert field in problem(client.post("/v1/alerts", json=json.loads(PAYLOAD) | change), 422, "invalid")
-    assert world.retrainers.get("m").asked is None
+INVALID_PAYLOADS = [
+    ({"version": "3"}, "version"),
+    ({"alerts": {}}, "alerts"),
+    ({"alerts": [{}]}, "alerts.0.status"),
+    ({"alerts": payload({"startsAt": "yesterday"})["alerts"]}, "alerts.0.startsAt"),
+    ({"alerts": payload({"startsAt": "2026-01-01T00:00:00"})["alerts"]}, "alerts.0.startsAt"),
+    ({"alerts": payload({"labels": {"recommender": 1}})["alerts"]}, "alerts.0.labels.recommender"),
+    ({"alerts": payload({"status": "pending"})["alerts"]}, "alerts.0.status"),
+]
+
+
+def test_a_malformed_payload_is_refused_with_the_field(world, client, problem, subtests):
+    for change, field in INVALID_PAYLOADS:
+        with subtests.test(change=change):
+            world.add_retrainer()
+            assert field in problem(client.post("/v1/alerts", json=json.loads(PAYLOAD) | change), 422, "invalid")
+            assert world.retrainers.get("m").asked is None
 
 
 def test_what_is_no_json_is_refused(client, problem):

@@ -1,14 +1,11 @@
-"""The table of contents: what is imported for what, and that the reference tells of every command what can be typed."""
+"""The registry of commands: examples, help texts and the generated reference."""
 
 from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
 import typer
 from typer.main import get_command
 
@@ -17,61 +14,15 @@ from services.cli.contents import ENTRIES, INNER
 from services.cli.main import app
 from services.cli.reference import reference
 from shared.domain import rollout, run
-from tests.unit.cli.live import ROOT, environment
+from tests.support.cli_commands import COMMANDS, EXAMPLES
 
-HEAVY = (
-    "pydantic",
-    "httpx",
-    "rich",
-    "yaml",
-    "uvicorn",
-    "fastapi",
-    "sqlalchemy",
-    "psutil",
-    "shared.contracts.spec",
-    "services.wiring.process",
-)
-
-
-def imported(*words):
-    """Which of the heavy ones a command brings in, by the interpreter's own count."""
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "services.cli.main", *words],
-        env=environment("http://127.0.0.1:1"),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    modules = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
-    assert "services.cli.contents" in modules
-    return {one for one in HEAVY if one in modules}
-
-
-@pytest.mark.parametrize("words", [("--help",), ("runs", "--help"), ("rollout", "--help"), ("completion", "bash"), ("rns",)], ids=" ".join)
-def test_help_imports_no_client_no_contract_and_no_part_of_the_platform(words):
-    assert imported(*words) == set()
-
-
-def test_a_question_imports_a_client_and_no_contract():
-    assert imported("runs", "m") & {"pydantic", "yaml", "shared.contracts.spec", "psutil", "uvicorn"} == set()
+ROOT = Path(__file__).parents[3]
 
 
 def test_stages_and_ends_that_are_said_without_the_domain_are_those_of_the_domain():
     assert tuple(completing.stages("")) == run.STAGES
     assert run.MACHINE.ends == runs.ENDED
     assert rollouts.ENDS.keys() == rollout.MACHINE.ends
-
-
-def every_command():
-    for entry in ENTRIES:
-        made = entry.command()
-        inner = getattr(made, "commands", None)
-        yield from ((f"{entry.name} {name}", one) for name, one in inner.items()) if inner else [(entry.name, made)]
-
-
-COMMANDS = dict(every_command())
-EXAMPLES = {one.name: one.example for one in ENTRIES if one.example} | {name: example for name, (example, _) in INNER.items()}
 
 
 def test_every_command_has_an_example_and_what_its_json_is():
@@ -81,18 +32,18 @@ def test_every_command_has_an_example_and_what_its_json_is():
         assert bool(told[name]) is any("--json" in one.opts for one in command.params), name
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_can_be_typed(name):
-    words = shlex.split(EXAMPLES[name])
-    assert words[: 1 + len(name.split())] == ["eyas", *name.split()]
-    command = COMMANDS[name]
-    with command.make_context(name, words[1 + len(name.split()) :]) as ctx:
-        assert not ctx.args
+def test_each_example_can_be_typed(subtests):
+    for name, example in EXAMPLES.items():
+        with subtests.test(name=name):
+            words = shlex.split(example)
+            assert words[: 1 + len(name.split())] == ["eyas", *name.split()]
+            with COMMANDS[name].make_context(name, words[1 + len(name.split()) :]) as ctx:
+                assert not ctx.args
 
 
 def test_the_reference_tells_of_every_command_and_option():
     text = reference()
-    assert Path(ROOT / "docs/cli.md").read_text() == text
+    assert (ROOT / "docs/cli.md").read_text() == text
     for name, command in COMMANDS.items():
         part = re.split(r"\n#{3,4} ", text.partition(f"# eyas {name}\n")[2])[0]
         for one in command.params:

@@ -1,9 +1,8 @@
-"""`eyas features convert`: what it prints is a spec's `features`."""
+"""`eyas features convert` prints the `features` of a spec."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -15,12 +14,7 @@ LAYERS = {
     "city": {"class_name": "StringLookup", "config": {"num_oov_indices": 1, "vocabulary": ["Øre", "yes", "~"], "output_mode": "one_hot"}},
     "price": [{"class_name": "Normalization", "config": {"axis": None}}],
 }
-pytestmark = pytest.mark.requirement("L-05")
-
-
-@pytest.fixture(autouse=True)
-def _here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+pytestmark = [pytest.mark.requirement("L-05"), pytest.mark.usefixtures("tool_in_process")]
 
 
 def test_what_it_prints_is_a_part_of_a_spec_with_notes_as_comments(eyas, tmp_path):

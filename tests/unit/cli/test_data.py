@@ -1,4 +1,4 @@
-"""`eyas data`: what is asked of the stages' side, and how its answers are shown; once through to the end."""
+"""`eyas data`: requests to the tools, and how their answers are shown; once with the real tools."""
 
 from pathlib import Path
 
@@ -65,7 +65,7 @@ def test_a_fault_is_one_line_with_its_code(eyas, tool):
 
 
 @pytest.mark.requirement("T-14")
-def test_a_twin_is_made_converted_and_described_without_a_platform(eyas, tmp_path):
+def test_a_twin_is_made_converted_and_described_without_a_platform(eyas, tool_in_process, tmp_path):
     assert eyas("data", "synth", "ml-100k", "--to", str(tmp_path / "files"), "--rows", "2000").exit_code == 0
     said = eyas("data", "convert", str(tmp_path / "files"), str(tmp_path / "rows"))
     assert f"{tmp_path}/rows/interactions.parquet: 2,000 rows" in said.stdout
@@ -75,8 +75,8 @@ def test_a_twin_is_made_converted_and_described_without_a_platform(eyas, tmp_pat
     assert (said.exit_code, said.stderr) == (2, f"eyas: {tmp_path}/rows/none.parquet: there is no such file\n")
 
 
-def test_a_tool_that_dies_is_told_from_one_that_answers(eyas, monkeypatch, tmp_path):
-    monkeypatch.setattr("services.wiring.tools.MODULE", "pipelines.nothing")
+def test_a_tool_without_an_answer_is_an_error(eyas, monkeypatch, tmp_path):
+    monkeypatch.setattr("services.wiring.tools.run_tool", lambda module, request: (1, ""))
     said = eyas("data", "describe", str(tmp_path))
     assert said.exit_code == Exit.AWAY
-    assert "eyas: python -m pipelines.nothing ended with code 1 and said nothing more" in said.stderr
+    assert "eyas: python -m pipelines.data ended with code 1 and said nothing more" in said.stderr

@@ -1,14 +1,20 @@
-"""What `doctor` says of a machine."""
+"""`eyas doctor`: what a machine has and lacks."""
 
 from __future__ import annotations
 
 import json
 import socket
+from importlib.machinery import PathFinder
+from types import SimpleNamespace
 
 import pytest
 
 from services.cli import doctor, machine
 from services.cli.machine import Finding
+
+
+def no_process(*_, **__):
+    raise OSError
 
 
 @pytest.mark.requirement("C-09")
@@ -31,12 +37,26 @@ def test_what_is_only_useful_does_not_end_with_one(eyas, monkeypatch):
     assert json.loads(result.stdout)["able"] is True
 
 
-def test_this_machine_can_be_examined_and_nothing_is_made(eyas, home):
+def test_this_machine_can_be_examined_and_nothing_is_made(eyas, home, monkeypatch):
+    monkeypatch.setattr(machine, "find_spec", PathFinder.find_spec)  # a suite's rules refuse to look for a framework
+    monkeypatch.setattr(machine.subprocess, "run", no_process)
     before = list(home.iterdir())
     found = json.loads(eyas("doctor", "--json").stdout)["findings"]
     assert {"Python", "memory", "disk", "home", "training", "PyTorch", "GPU", "uv"} <= {one["part"] for one in found}
     assert all(one["good"] or one["mend"] for one in found)
     assert list(home.iterdir()) == before
+
+
+def test_the_gpus_are_those_that_nvidia_smi_lists(monkeypatch):
+    monkeypatch.setattr(machine.shutil, "which", lambda name: f"/bin/{name}")
+    listed = "GPU 0: NVIDIA H100 (UUID: GPU-0)\nGPU 1: NVIDIA H200 (UUID: GPU-1)\n"
+    monkeypatch.setattr(machine.subprocess, "run", lambda command, **_: SimpleNamespace(stdout=listed))
+    found = machine.gpu()
+    assert (found.good, found.needed, found.found) == (True, False, "NVIDIA H100, NVIDIA H200")
+    monkeypatch.setattr(machine.subprocess, "run", no_process)
+    assert (machine.gpu().good, machine.gpu().found) == (False, "nvidia-smi doesn't answer")
+    monkeypatch.setattr(machine.shutil, "which", lambda name: None)
+    assert (machine.gpu().good, machine.gpu().needed, machine.gpu().found) == (False, False, "none (no nvidia-smi)")
 
 
 def test_a_home_that_cannot_be_written_is_found(tmp_path):

@@ -1,4 +1,4 @@
-"""`eyas features encode`: a process of its own encodes; what is wrong is one line."""
+"""`eyas features encode`: vectors, the line of a spec for them, and errors in one line."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import polars as pl
 import pytest
 from onnx import TensorProto, helper
 
-pytestmark = pytest.mark.requirement("G-30")
+pytestmark = [pytest.mark.requirement("G-30"), pytest.mark.usefixtures("tool_in_process")]
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+def command(tmp_path: Path) -> list[str]:
     node = helper.make_node("Cast", ["in"], ["out"], to=TensorProto.FLOAT)
     taken = helper.make_tensor_value_info("in", TensorProto.INT64, ["N", "L"])
     given = helper.make_tensor_value_info("out", TensorProto.FLOAT, ["N", "L"])

@@ -1,18 +1,15 @@
-"""Every exit code that the table of docs/cli.md names, met."""
+"""Exit codes: each one that docs/cli.md names occurs. Interrupts and closed pipes: tests/platform/cli/test_exits.py."""
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import httpx
-import pytest
 
 from services.cli import doctor
 from services.cli.exits import Exit
 from services.cli.machine import Finding
 from shared.contracts.datatools import Answer
-from tests.unit.cli.live import COMMAND, environment, loopback, terminal
 
 RUN = {"id": "r1", "recommender": "m", "state": "train", "reason": ""}
 NONE = {"items": [], "next": None}
@@ -67,13 +64,14 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_each_case_has_its_code(platform, eyas, case):
-    code, words = CASES[case]
-    found = eyas(*words(platform))
-    assert found.exit_code == code, found.output
-    if code not in {Exit.DONE, Exit.NO} and case != "no command at all":
-        assert (found.stdout, found.stderr.count("\n"), found.stderr[:6]) == ("", 1, "eyas: ")
+def test_each_case_has_its_code(platform, eyas, subtests):
+    for case, (code, words) in CASES.items():
+        with subtests.test(case=case):
+            platform.answers.clear()
+            found = eyas(*words(platform))
+            assert found.exit_code == code, found.output
+            if code not in {Exit.DONE, Exit.NO} and case != "no command at all":
+                assert (found.stdout, found.stderr.count("\n"), found.stderr[:6]) == ("", 1, "eyas: ")
 
 
 def test_data_that_would_stop_a_run_and_a_machine_that_lacks_something_are_a_no(tool, eyas, monkeypatch):
@@ -86,35 +84,10 @@ def test_data_that_would_stop_a_run_and_a_machine_that_lacks_something_are_a_no(
     assert eyas("doctor").exit_code == Exit.NO
 
 
-def test_who_says_no_is_told_that_nothing_was_done(platform, home):
-    with terminal("http://127.0.0.1:1", "delete", "m") as seen:
-        seen.until("[y/N]")
-        seen.types("n\n")
-        assert seen.ends() == Exit.NO
-    assert seen.lines[-1].strip() == "eyas: nothing was done"
-
-
-def test_ctrl_c_is_130_and_says_nothing(served):
-    served.says("GET /v1/runs/r1", RUN)
-    log = {"text": "", "next": 11, "stage": "train", "attempt": "a"}
-    served.says("GET /v1/runs/r1/logs", log, log | {"text": "first line\n"}, log)
-    with terminal(served.url, "logs", "r1", "--follow") as seen:
-        seen.until("first line").interrupt()
-        assert seen.ends() == Exit.INTERRUPTED
-    assert seen.lines == ["first line", "^C"]
-
-
-def test_a_reader_that_has_gone_is_141_and_says_nothing(served):
-    served.says("GET /v1/runs/r1", RUN)
-    served.says("GET /v1/runs/r1/logs", {"text": "x" * 200_000, "next": 1, "stage": "train", "attempt": "a"})
-    process = subprocess.Popen(
-        [*COMMAND, "logs", "r1", "--follow"], env=environment(served.url), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    process.stdout.read(1)
-    process.stdout.close()
-    said = process.stderr.read()
-    process.stderr.close()
-    assert (process.wait(60), said) == (Exit.UNREAD, b"")
+def test_a_declined_question_is_a_no(platform, eyas):
+    found = eyas("delete", "m", typed="n\n")
+    assert (found.exit_code, found.stderr.endswith("eyas: nothing was done\n")) == (Exit.NO, True)
+    assert platform.asked == []
 
 
 def test_every_code_is_in_the_reference_and_none_is_unmet():
@@ -123,9 +96,3 @@ def test_every_code_is_in_the_reference_and_none_is_unmet():
         assert f"| {one.value} | {one.meaning} |" in text
     met = {code for code, _ in CASES.values()}
     assert met | {Exit.INTERRUPTED, Exit.UNREAD} == set(Exit)
-
-
-@pytest.fixture
-def served():
-    with loopback() as found:
-        yield found

@@ -1,4 +1,4 @@
-"""`eyas features explain`: a real process of pipelines behind it, and one line for what is wrong."""
+"""`eyas features explain`: features, tables, inputs and drawings of a spec, and errors in one line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from services.cli.drawing import dot, mermaid
 from shared.contracts.explanation import Node
 from tests.unit.pipelines.recommender import spec, write
 
+pytestmark = pytest.mark.usefixtures("tool_in_process")
+
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+def file(tmp_path: Path) -> Path:
     write(tmp_path)
     path = tmp_path / "films.json"
     path.write_text(json.dumps(spec(tmp_path).document()))

@@ -1,4 +1,4 @@
-"""Every fault is one line on stderr, with an exit code that says whose it is."""
+"""Errors of the command line: each is one line on stderr, and the exit code says whose fault it is."""
 
 from __future__ import annotations
 
@@ -46,23 +46,24 @@ def test_a_missing_token_says_where_it_was_looked_for(home, eyas):
     assert "eyas up" in said
 
 
-@pytest.mark.parametrize("token", ["", "\xff", "two\nlines"])
-def test_a_token_that_can_be_none_is_refused(home, eyas, token):
-    (home / "token").write_text(token)
-    assert "no usable token" in one_line(eyas("runs", "m"), 2)
+def test_an_unusable_token_is_refused(home, eyas, subtests):
+    for token in ("", "\xff", "two\nlines"):
+        with subtests.test(token=token):
+            (home / "token").write_text(token)
+            assert "no usable token" in one_line(eyas("runs", "m"), 2)
 
 
-@pytest.mark.parametrize("answer", [b"<html>", b"[]", b'"x"'])
-def test_something_else_on_that_port_is_recognised(platform, eyas, answer):
-    platform.says("GET /v1/recommenders/m/runs", answer, status=500)
-    assert "is it an Eyas platform?" in one_line(eyas("runs", "m"), Exit.AWAY)
-    platform.says("GET /v1/recommenders/m/runs", b"<html>")
-    assert "is it an Eyas platform?" in one_line(eyas("runs", "m"), Exit.AWAY)
+def test_another_server_on_that_port_is_recognised(platform, eyas, subtests):
+    for status, answer in ((500, b"<html>"), (500, b"[]"), (500, b'"x"'), (200, b"<html>")):
+        with subtests.test(status=status, answer=answer):
+            platform.says("GET /v1/recommenders/m/runs", answer, status=status)
+            assert "is it an Eyas platform?" in one_line(eyas("runs", "m"), Exit.AWAY)
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "nonsense", "http://[", "http://", "http://a b", "http://x:99999", "http://x:y"])
-def test_an_address_that_is_none_is_refused(eyas, url):
-    assert url in one_line(eyas("--url", url, "runs", "m"), 2)
+def test_an_invalid_url_is_refused(eyas, subtests):
+    for url in ("ftp://x", "nonsense", "http://[", "http://", "http://a b", "http://x:99999", "http://x:y"):
+        with subtests.test(url=url):
+            assert url in one_line(eyas("--url", url, "runs", "m"), 2)
 
 
 def test_no_answer_in_time_is_said_as_what_it_is(platform, eyas):
@@ -91,12 +92,13 @@ def test_the_address_comes_from_the_option_the_environment_or_the_platforms_own_
     assert platform.asked[-1].headers["authorization"] == "Bearer a-token"
 
 
-@pytest.mark.parametrize("note", ["", "[]", '{"url": 1}', "{}"])
-def test_a_broken_note_of_the_address_is_as_good_as_none(platform, eyas, home, note):
+def test_a_broken_endpoint_file_is_ignored(platform, eyas, home, subtests):
     platform.says("GET /v1/recommenders/m/runs", {"items": [], "next": None})
-    (home / "endpoint.json").write_text(note)
-    assert eyas("runs", "m").exit_code == 0
-    assert platform.asked[-1].url.port == 8080
+    for count, text in enumerate(("", "[]", '{"url": 1}', "{}"), 1):
+        with subtests.test(text=text):
+            (home / "endpoint.json").write_text(text)
+            assert eyas("runs", "m").exit_code == 0
+            assert (len(platform.asked), platform.asked[-1].url.port) == (count, 8080)
 
 
 NAMED = [
@@ -142,12 +144,18 @@ NAMED = [
 ]
 
 
-@pytest.mark.parametrize("crooked", ["../x", "a?b", "a/b", "a:b", "a#b", "a%2fb", "A", "", "..", "m\n", "../recommenders/m:rollback?x="])
+INVALID = ("../x", "a?b", "a/b", "a:b", "a#b", "a%2fb", "A", "", "..", "m\n", "../recommenders/m:rollback?x=")
+"""Names and ids that would change the path or the query of a request."""
+
+
 @pytest.mark.parametrize("command", NAMED, ids=" ".join)
-def test_a_name_or_id_that_could_ask_for_something_else_is_refused_before_anything_is_sent(platform, eyas, command, crooked):
-    said = one_line(eyas(*(crooked if word == "*" else word for word in command)), 2)
-    assert repr(crooked) in said.replace("\\\\", "\\")
-    assert platform.asked == []
+def test_an_invalid_name_or_id_is_refused_before_a_request(platform, eyas, command, subtests):
+    for invalid in INVALID:
+        with subtests.test(invalid=invalid):
+            platform.asked.clear()
+            said = one_line(eyas(*(invalid if word == "*" else word for word in command)), 2)
+            assert repr(invalid) in said.replace("\\\\", "\\")
+            assert platform.asked == []
 
 
 def test_no_command_that_takes_a_name_or_id_is_missing_above():

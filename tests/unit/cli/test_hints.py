@@ -1,36 +1,36 @@
-"""What somebody meant who mistyped: commands, options, names of recommenders, ids of runs."""
+"""Hints after a typing error: commands, options, names of recommenders, ids of runs."""
 
 from __future__ import annotations
 
 import httpx
-import pytest
 
 from services.cli.exits import Exit
 
 GONE = "no recommender is called"
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["rns", "m"], "`eyas` has no command 'rns': did you mean 'runs'?"),
-        (["versoins"], "`eyas` has no command 'versoins': did you mean 'versions'?"),
-        (["rollout", "statsu", "m"], "`eyas rollout` has no command 'statsu': did you mean 'status'?"),
-        (["reco"], "`eyas` has no command 'reco': did you mean"),
-        (["xyzzy"], "`eyas` has no command 'xyzzy': `eyas --help` lists them"),
-        (["runs", "m", "--limt", "3"], "`eyas runs` has no option --limt: did you mean '--limit'?"),
-        (["runs", "m", "--xyzzy"], "`eyas runs` has no option --xyzzy: `eyas runs --help` lists them"),
-        (["--tokn", "x", "runs", "m"], "`eyas` has no option --tokn: did you mean '--token'?"),
-        (["run", "m", "--mode", "wram"], "invalid value for '--mode'"),
-        (["runs"], "missing argument 'NAME' (`eyas runs --help` says more)"),
-        (["runs", "m", "n"], "`eyas runs --help` says more"),
-    ],
+MISTYPED = (
+    (["rns", "m"], "`eyas` has no command 'rns': did you mean 'runs'?"),
+    (["versoins"], "`eyas` has no command 'versoins': did you mean 'versions'?"),
+    (["rollout", "statsu", "m"], "`eyas rollout` has no command 'statsu': did you mean 'status'?"),
+    (["reco"], "`eyas` has no command 'reco': did you mean"),
+    (["xyzzy"], "`eyas` has no command 'xyzzy': `eyas --help` lists them"),
+    (["runs", "m", "--limt", "3"], "`eyas runs` has no option --limt: did you mean '--limit'?"),
+    (["runs", "m", "--xyzzy"], "`eyas runs` has no option --xyzzy: `eyas runs --help` lists them"),
+    (["--tokn", "x", "runs", "m"], "`eyas` has no option --tokn: did you mean '--token'?"),
+    (["run", "m", "--mode", "wram"], "invalid value for '--mode'"),
+    (["runs"], "missing argument 'NAME' (`eyas runs --help` says more)"),
+    (["runs", "m", "n"], "`eyas runs --help` says more"),
 )
-def test_a_line_says_what_was_wrong_and_what_it_may_have_been(eyas, words, said):
-    found = eyas(*words)
-    assert (found.exit_code, found.stdout) == (Exit.WRONG, "")
-    assert said in found.stderr
-    assert found.stderr.count("\n") == 1
+
+
+def test_a_mistyped_line_gets_one_line_with_a_hint(eyas, subtests):
+    for words, said in MISTYPED:
+        with subtests.test(words=words):
+            found = eyas(*words)
+            assert (found.exit_code, found.stdout) == (Exit.WRONG, "")
+            assert said in found.stderr
+            assert found.stderr.count("\n") == 1
 
 
 def refused(platform, *names):
@@ -62,8 +62,9 @@ def test_what_is_not_there_of_a_good_name_brings_no_hint(platform, eyas):
     assert eyas("card", "m", "9").stderr == "eyas: not-found: recommender 'm' has no version 9\n"
 
 
-@pytest.mark.parametrize("answer", [httpx.ReadTimeout("slow"), b"<html>", {"items": 1}, []])
-def test_a_hint_that_cannot_be_had_costs_the_line_nothing(platform, eyas, answer):
-    refused(platform)
-    platform.says("GET /v1/recommenders", answer)
-    assert eyas("runs", "moveis").stderr == f"eyas: not-found: {GONE} 'moveis': `eyas recommenders` lists them\n"
+def test_without_a_hint_the_error_stays_as_it_is(platform, eyas, subtests):
+    for answer in (httpx.ReadTimeout("slow"), b"<html>", {"items": 1}, []):
+        with subtests.test(answer=answer):
+            refused(platform)
+            platform.says("GET /v1/recommenders", answer)
+            assert eyas("runs", "moveis").stderr == f"eyas: not-found: {GONE} 'moveis': `eyas recommenders` lists them\n"

@@ -1,10 +1,9 @@
-"""A table in the width that there is: nothing broken, nothing lost unsaid, one row one line where nobody looks."""
+"""Layout of tables: no word is broken, omitted columns are named, and in a pipe each row is one line."""
 
 from __future__ import annotations
 
 import random
-
-import pytest
+from itertools import product
 
 from services.cli.plain import cell, plain, width
 from services.cli.tables import HARD, Table, laid_out, wrapped
@@ -23,39 +22,43 @@ def some_table(seed):
     return Table.of(columns, rows, drop=rng.sample(columns[1:], k=rng.randint(0, len(columns) - 1)))
 
 
-@pytest.mark.parametrize("room", [20, 40, 80, 200])
-@pytest.mark.parametrize("seed", range(25))
-def test_no_word_is_broken_and_no_line_is_too_long_but_for_one_word(seed, room):
-    table = some_table(seed)
-    known = {word for row in (table.columns, *table.rows) for one in row for word in one.split(" ")}
-    for line in laid_out(table, room):
-        if line.kind != "note":
-            assert set(line.text().split()) <= known
-        assert width(line.text()) <= room or len(line.text().split()) == 1
+SEEDS, WIDTHS = range(25), (20, 40, 80, 200)
 
 
-@pytest.mark.parametrize("room", [20, 40, 80, 200])
-@pytest.mark.parametrize("seed", range(25))
-def test_what_is_left_out_is_named_and_all_else_is_there(seed, room):
-    table = some_table(seed)
-    found = laid_out(table, room)
-    note = " ".join(line.text() for line in found if line.kind == "note").removeprefix("without ").partition(":")[0]
-    left_out = [one for one in note.split(", ") if one]
-    assert tuple(left_out) == table.drop[: len(left_out)]
-    kept = [place for place, name in enumerate(table.columns) if name not in left_out]
-    said = [word for line in found if line.kind in {"row", "pair", "rest"} for word in line.text().split()]
-    for row in table.rows:
-        for place in kept:
-            assert all(said.count(word) for word in row[place].split())
+def test_no_word_is_broken_and_only_one_long_word_may_overflow(subtests):
+    for seed, room in product(SEEDS, WIDTHS):
+        with subtests.test(seed=seed, room=room):
+            table = some_table(seed)
+            known = {word for row in (table.columns, *table.rows) for one in row for word in one.split(" ")}
+            for line in laid_out(table, room):
+                if line.kind != "note":
+                    assert set(line.text().split()) <= known
+                assert width(line.text()) <= room or len(line.text().split()) == 1
 
 
-@pytest.mark.parametrize("seed", range(25))
-def test_where_nobody_looks_a_row_is_a_line_and_nothing_is_missing(seed):
-    table = some_table(seed)
-    found = lines(table, None)
-    assert len(found) == 1 + len(table.rows)
-    for line, row in zip(found, (table.columns, *table.rows), strict=True):
-        assert line.split() == [word for one in row for word in one.split()]
+def test_omitted_columns_are_named_and_the_rest_is_complete(subtests):
+    for seed, room in product(SEEDS, WIDTHS):
+        with subtests.test(seed=seed, room=room):
+            table = some_table(seed)
+            found = laid_out(table, room)
+            note = " ".join(line.text() for line in found if line.kind == "note").removeprefix("without ").partition(":")[0]
+            left_out = [one for one in note.split(", ") if one]
+            assert tuple(left_out) == table.drop[: len(left_out)]
+            kept = [place for place, name in enumerate(table.columns) if name not in left_out]
+            said = [word for line in found if line.kind in {"row", "pair", "rest"} for word in line.text().split()]
+            for row in table.rows:
+                for place in kept:
+                    assert all(said.count(word) for word in row[place].split())
+
+
+def test_in_a_pipe_each_row_is_one_complete_line(subtests):
+    for seed in SEEDS:
+        with subtests.test(seed=seed):
+            table = some_table(seed)
+            found = lines(table, None)
+            assert len(found) == 1 + len(table.rows)
+            for line, row in zip(found, (table.columns, *table.rows), strict=True):
+                assert line.split() == [word for one in row for word in one.split()]
 
 
 def test_sentences_are_folded_before_columns_are_left_out():
@@ -88,21 +91,22 @@ def test_wide_letters_take_two_places_and_marks_none():
     assert found == ["A     B", "映画  x", "ab    y"]
 
 
-@pytest.mark.parametrize(
-    ("hostile", "shown"),
-    [
-        ("\x1b[31mred\x1b[0m", "red"),
-        ("\x1b]0;a title\x07x", "x"),
-        ("\x1b[2J\x1b[Hgone", "gone"),
-        ("a\x08b", "a\ufffdb"),
-        ("\u202eabc", "\ufffdabc"),
-        ("\x9b31m", "\ufffd31m"),
-        ("half \x1b", "half \ufffd"),
-    ],
-)
-def test_what_others_wrote_moves_no_cursor(hostile, shown):
-    assert plain(hostile) == shown
-    assert cell(hostile) == shown
+ESCAPES = {
+    "\x1b[31mred\x1b[0m": "red",
+    "\x1b]0;a title\x07x": "x",
+    "\x1b[2J\x1b[Hgone": "gone",
+    "a\x08b": "a\ufffdb",
+    "\u202eabc": "\ufffdabc",
+    "\x9b31m": "\ufffd31m",
+    "half \x1b": "half \ufffd",
+}
+
+
+def test_control_characters_of_others_are_removed(subtests):
+    for hostile, shown in ESCAPES.items():
+        with subtests.test(hostile=hostile):
+            assert plain(hostile) == shown
+            assert cell(hostile) == shown
 
 
 def test_text_is_folded_at_blanks_alone():

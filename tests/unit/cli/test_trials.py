@@ -1,4 +1,4 @@
-"""`eyas evaluate`: what is asked of the stages' side, and how its answer is shown; once through to the end."""
+"""`eyas evaluate`: requests to the tool, and how its answer is shown. With the real tool: tests/platform/cli/test_tools.py."""
 
 import json
 
@@ -106,26 +106,6 @@ def test_what_cannot_be_asked_is_said_at_once(eyas, tmp_path, more, said):
     refused = eyas("evaluate", *begin, "--model", "mf", "--out", str(tmp_path), *more)
     assert refused.exit_code == 2
     assert said in refused.output
-
-
-def test_it_reaches_the_stages_side(eyas, tmp_path):
-    rows = [
-        f"{user}\t{item}\t5\t{(user * 7 + item * 13) % 97}"
-        for user in range(1, 25)
-        for item in range(1, 60)
-        if (user + item) % 3 == 0 or item < 5
-    ]
-    (tmp_path / "all.tsv").write_text("\n".join(rows) + "\n")
-    what = ("evaluate", "--train", str(tmp_path / "all.tsv"), "--out", str(tmp_path / "out"), "--sampled", "10")
-    done = eyas(*what, "--model", "mf", "--set", "width=4", "--set", "regularisation=0.01", "--seeds", "2")
-    assert done.exit_code == 0, done.output
-    assert [line.split()[0] for line in done.stdout.splitlines()[:3]] == ["MODEL", "popularity", "mf"]
-    found = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert found["hr@10/10"]["seeds"] == 2
-    assert (tmp_path / "out" / "report.html").read_text().startswith("<!doctype html>")
-    refused = eyas(*what, "--model", "nmf")
-    assert refused.exit_code == 2
-    assert refused.stderr.splitlines()[-1].startswith("eyas: --model nmf: unknown model family 'nmf': did you mean 'mf'?")
 
 
 def test_a_runs_report_is_a_table_and_files(eyas, platform, tmp_path):

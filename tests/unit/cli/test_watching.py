@@ -1,4 +1,4 @@
-"""`--watch` into a pipe: a line for each change, a line of JSON for each new answer, and the exit code of what has ended."""
+"""`--watch` into a pipe: a line for each change, a line of JSON for each new response, and the exit code."""
 
 from __future__ import annotations
 
@@ -96,11 +96,12 @@ WATCHED = {
 }
 
 
-@pytest.mark.parametrize("words", WATCHED)
-def test_whatever_changes_can_be_watched(platform, eyas, words):
-    endless(platform, WATCHED[words], {"look": 1}, {"look": 2})
-    found = eyas(*words.split(), "--watch", "--json")
-    assert (found.exit_code, found.stdout) == (Exit.INTERRUPTED, '{"look": 1}\n{"look": 2}\n')
+def test_each_list_can_be_watched(platform, eyas, subtests):
+    for words, request in WATCHED.items():
+        with subtests.test(words=words):
+            endless(platform, request, {"look": 1}, {"look": 2})
+            found = eyas(*words.split(), "--watch", "--json")
+            assert (found.exit_code, found.stdout) == (Exit.INTERRUPTED, '{"look": 1}\n{"look": 2}\n')
 
 
 def test_a_platform_that_is_away_for_a_moment_is_waited_for_and_said_once(platform, eyas):

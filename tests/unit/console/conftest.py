@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import pytest
 
 from services.console import Site
-from tests.unit.api.conftest import TOKEN, Client, World
+from tests.support.api_world import TOKEN, Client, World
 
 HERE = {"Sec-Fetch-Site": "same-origin", "Content-Type": "application/x-www-form-urlencoded"}
 

@@ -1,4 +1,4 @@
-"""What a page tells people to type can be typed."""
+"""Commands of `eyas` that pages of the console show can be typed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import services.console
-from tests.unit.cli.test_contents import COMMANDS
+from tests.support.cli_commands import COMMANDS
 
 pytestmark = pytest.mark.requirement("C-09")
 
@@ -28,9 +28,10 @@ def test_pages_tell_of_commands():
     assert len(TOLD) > 5
 
 
-@pytest.mark.parametrize("line", TOLD)
-def test_a_command_that_a_page_tells_of_can_be_typed(line):
-    words = shlex.split(line.replace("--url http://GATEWAY:8080 ", ""))[1:]
-    name = " ".join(words[:2]) if " ".join(words[:2]) in COMMANDS else words[0]
-    with COMMANDS[name].make_context(name, words[len(name.split()) :]) as ctx:
-        assert ctx.args == []
+def test_each_command_on_a_page_can_be_typed(subtests):
+    for line in TOLD:
+        with subtests.test(line=line):
+            words = shlex.split(line.replace("--url http://GATEWAY:8080 ", ""))[1:]
+            name = " ".join(words[:2]) if " ".join(words[:2]) in COMMANDS else words[0]
+            with COMMANDS[name].make_context(name, words[len(name.split()) :]) as ctx:
+                assert ctx.args == []

@@ -11,7 +11,7 @@ from services.console.lights import light
 from services.monitor.life import Life, Stretch
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.verdict import Sample
-from tests.unit.api.conftest import NOW, document
+from tests.support.api_world import NOW, document
 
 MINUTE = timedelta(minutes=1)
 

@@ -17,7 +17,7 @@ from shared.domain.route import Route
 from shared.domain.verdict import Sample
 from shared.launch import asked_rollout
 from shared.ports import HistoryEntry, RouteEntry
-from tests.unit.api.conftest import NOW
+from tests.support.api_world import NOW
 from tests.unit.console.conftest import Visitor
 
 pytestmark = pytest.mark.requirement("C-01", "C-09")

@@ -12,7 +12,7 @@ from shared.domain.analysis import Answered, Check, StepReport
 from shared.domain.gate import Verdict
 from shared.domain.looks import Looked
 from shared.domain.verdict import Judgement, Sample
-from tests.unit.api.conftest import NOW, document
+from tests.support.api_world import NOW, document
 from tests.unit.console.conftest import Visitor
 
 pytestmark = pytest.mark.requirement("C-01")

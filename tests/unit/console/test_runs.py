@@ -12,7 +12,7 @@ from services.console import Site
 from shared.contracts.progress import EpochTold, Progress
 from shared.domain.gate import GateResult, Verdict
 from shared.ports import HistoryEntry
-from tests.unit.api.conftest import NOW, document
+from tests.support.api_world import NOW, document
 from tests.unit.api.test_reports import GATES, judged
 from tests.unit.console.conftest import Visitor
 

@@ -9,7 +9,7 @@ import pytest
 from shared.domain.route import Route
 from shared.ports import GatewayReport, ServerReplica
 from shared.telemetry import metrics
-from tests.unit.api.conftest import NOW
+from tests.support.api_world import NOW
 
 pytestmark = pytest.mark.requirement("C-01", "C-09")
 

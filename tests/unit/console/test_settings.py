@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.unit.api.conftest import NOW
+from tests.support.api_world import NOW
 from tests.unit.console.conftest import Visitor
 
 pytestmark = pytest.mark.requirement("C-01", "C-09")

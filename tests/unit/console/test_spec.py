@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from services.console.specs import changes, line_of, short, whole
 from shared.contracts.spec import parse_spec
 from shared.domain.access import Role
-from tests.unit.api.conftest import document
+from tests.support.api_world import document
 from tests.unit.console.conftest import Visitor
 from tests.unit.console.test_recommender import EVIL, text_of
 

@@ -11,7 +11,7 @@ import pytest
 from services.api.examples import EXAMPLES
 from shared.contracts.stage import File
 from shared.domain.access import Role
-from tests.unit.api.conftest import NOW
+from tests.support.api_world import NOW
 from tests.unit.console.conftest import Visitor
 from tests.unit.console.test_recommender import EVIL, entry, text_of
 

@@ -24,69 +24,70 @@ def spec(gates: list[dict[str, Any]], **more: Any) -> RecommenderSpec:
     return read(RecommenderSpec, document, "spec")
 
 
+GATE_TEXTS = [
+    (
+        {"metric": "hr@10", "slice": "cold_users", "not_worse_than": "serving", "by": "5%"},
+        "hr@10{cold_users} not worse than serving by 5.00%",
+    ),
+    ({"metric": "ndcg@10/99", "min": 0.3, "confidence": "95%"}, "ndcg@10/99 at least 0.3 with 95% confidence"),
+    (
+        {"off_policy": "snips", "not_worse_than": "serving", "by": "2%"},
+        "hit_rate.snips not worse than serving by 2.00% with 90% confidence",
+    ),
+    ({"off_policy": "dr", "better_than": "serving", "confidence": 0.8}, "hit_rate.dr better than serving with 80% confidence"),
+    ({"size": "200Mi"}, "size at most 200 MiB"),
+]
+
+
 @pytest.mark.requirement("C-04")
-@pytest.mark.parametrize(
-    ("gate", "said"),
-    [
-        (
-            {"metric": "hr@10", "slice": "cold_users", "not_worse_than": "serving", "by": "5%"},
-            "hr@10{cold_users} not worse than serving by 5.00%",
-        ),
-        ({"metric": "ndcg@10/99", "min": 0.3, "confidence": "95%"}, "ndcg@10/99 at least 0.3 with 95% confidence"),
-        (
-            {"off_policy": "snips", "not_worse_than": "serving", "by": "2%"},
-            "hit_rate.snips not worse than serving by 2.00% with 90% confidence",
-        ),
-        ({"off_policy": "dr", "better_than": "serving", "confidence": 0.8}, "hit_rate.dr better than serving with 80% confidence"),
-        ({"size": "200Mi"}, "size at most 200 MiB"),
-    ],
-)
-def test_a_gate_reads_as_it_is_written(gate: dict[str, Any], said: str) -> None:
-    found = spec([gate])
-    assert [str(one) for one in run_plan(found).gates] == [said]
-    assert read(RecommenderSpec, found.document(), "its own document") == found
+def test_a_gate_reads_as_it_is_written(subtests: pytest.Subtests) -> None:
+    for gate, said in GATE_TEXTS:
+        with subtests.test(gate=gate):
+            found = spec([gate])
+            assert [str(one) for one in run_plan(found).gates] == [said]
+            assert read(RecommenderSpec, found.document(), "its own document") == found
 
 
-@pytest.mark.parametrize(
-    ("gates", "more", "said"),
-    [
-        (
-            [{"metric": "hr@10", "slice": "cold_user", "min": 0.1}],
-            {},
-            "gates.0.slice: unknown slice 'cold_user': did you mean 'cold_users'?",
-        ),
-        ([{"metric": "auc", "slice": "cold_users", "min": 0.1}], {}, "'auc' isn't measured by slices; hr@10, ndcg@10 are"),
-        (
-            [{"metric": "recall@500", "min": 0.1, "confidence": "90%"}],
-            {"serve": {"retrieve": {"candidates": 500}}},
-            "gates.0: confidence: how sure 'recall@500' is isn't measured: leave it out",
-        ),
-        ([{"metric": "hr@10", "min": 0.1, "confidence": "100%"}], {}, "gates.0.confidence: expected at most 0.999"),
-        ([{"metric": "hr@10", "min": 0.1, "confidence": 0.5}], {}, "gates.0.confidence: expected more than 0.5"),
-        ([{"off_policy": "snips"}], {}, "a gate by off_policy has exactly one of better_than, not_worse_than"),
-        ([{"off_policy": "snip", "better_than": "serving"}], {}, "gates.0.off_policy: expected 'ips', 'snips' or 'dr'"),
-        ([{"off_policy": "dr", "better_than": "popularity"}], {}, "gates.0.better_than: expected 'serving', got 'popularity'"),
-        (
-            [{"off_policy": "dr", "better_than": "serving"}],
-            {"serve": {"order": {"explore": {"rate": 0}}}},
-            "gates: off_policy: serve.order.explore.rate is 0: of what is never shown nothing can be told",
-        ),
-        (
-            [{"off_policy": "dr", "better_than": "serving"}],
-            {"serve": {"order": {"rules": [{"pin": 1}]}}},
-            "gates: off_policy: what serve.order.rules makes of an answer can't be foretold yet: leave one of both out",
-        ),
-        (
-            [{"off_policy": "dr", "better_than": "serving"}],
-            {"serve": {"filter": ["price < 3"]}},
-            "gates: off_policy: what an expression in serve.filter drops can't be foretold yet: leave one of both out",
-        ),
-        ([{"size": "little"}], {}, "gates.0.size: expected an amount of memory such as 512Mi"),
-    ],
-)
-def test_what_can_have_no_effect_is_refused_by_its_place(gates: list[dict[str, Any]], more: dict[str, Any], said: str) -> None:
-    with pytest.raises(Invalid, match=re.escape(said)):
-        spec(gates, **more)
+INVALID_GATES = [
+    (
+        [{"metric": "hr@10", "slice": "cold_user", "min": 0.1}],
+        {},
+        "gates.0.slice: unknown slice 'cold_user': did you mean 'cold_users'?",
+    ),
+    ([{"metric": "auc", "slice": "cold_users", "min": 0.1}], {}, "'auc' isn't measured by slices; hr@10, ndcg@10 are"),
+    (
+        [{"metric": "recall@500", "min": 0.1, "confidence": "90%"}],
+        {"serve": {"retrieve": {"candidates": 500}}},
+        "gates.0: confidence: how sure 'recall@500' is isn't measured: leave it out",
+    ),
+    ([{"metric": "hr@10", "min": 0.1, "confidence": "100%"}], {}, "gates.0.confidence: expected at most 0.999"),
+    ([{"metric": "hr@10", "min": 0.1, "confidence": 0.5}], {}, "gates.0.confidence: expected more than 0.5"),
+    ([{"off_policy": "snips"}], {}, "a gate by off_policy has exactly one of better_than, not_worse_than"),
+    ([{"off_policy": "snip", "better_than": "serving"}], {}, "gates.0.off_policy: expected 'ips', 'snips' or 'dr'"),
+    ([{"off_policy": "dr", "better_than": "popularity"}], {}, "gates.0.better_than: expected 'serving', got 'popularity'"),
+    (
+        [{"off_policy": "dr", "better_than": "serving"}],
+        {"serve": {"order": {"explore": {"rate": 0}}}},
+        "gates: off_policy: serve.order.explore.rate is 0: of what is never shown nothing can be told",
+    ),
+    (
+        [{"off_policy": "dr", "better_than": "serving"}],
+        {"serve": {"order": {"rules": [{"pin": 1}]}}},
+        "gates: off_policy: what serve.order.rules makes of an answer can't be foretold yet: leave one of both out",
+    ),
+    (
+        [{"off_policy": "dr", "better_than": "serving"}],
+        {"serve": {"filter": ["price < 3"]}},
+        "gates: off_policy: what an expression in serve.filter drops can't be foretold yet: leave one of both out",
+    ),
+    ([{"size": "little"}], {}, "gates.0.size: expected an amount of memory such as 512Mi"),
+]
+
+
+def test_what_can_have_no_effect_is_refused_by_its_place(subtests: pytest.Subtests) -> None:
+    for gates, more, said in INVALID_GATES:
+        with subtests.test(gates=gates, more=more), pytest.raises(Invalid, match=re.escape(said)):
+            spec(gates, **more)
 
 
 def test_evaluate_runs_anew_when_gates_ask_for_more() -> None:

@@ -25,61 +25,64 @@ def test_errors_and_latency_are_watched_unless_somebody_says_otherwise() -> None
     assert set(rules(coverage="> 0.5x")) == {"errors", "latency_p50", "latency_p99", "coverage"}
 
 
-@pytest.mark.parametrize("off", ["off", None, False])
-def test_one_can_be_taken_away(off: object) -> None:
-    assert set(rules(errors=off)) == {"latency_p50", "latency_p99"}
+def test_one_can_be_taken_away(subtests: pytest.Subtests) -> None:
+    for off in ("off", None, False):
+        with subtests.test(off=off):
+            assert set(rules(errors=off)) == {"latency_p50", "latency_p99"}
 
 
-@pytest.mark.parametrize(
-    ("metric", "written", "bound", "relative"),
-    [
-        ("errors", "< 0.1%", 0.001, False),
-        ("errors", "< 0.02", 0.02, False),
-        ("errors", "<3x", 3, True),
-        ("latency_p50", "< 1.5x", 1.5, True),
-        ("latency_p99", "< 1.2x", 1.2, True),
-        ("latency_p99", "< 50ms", 0.05, False),
-        ("latency_p99", "< 2s", 2, False),
-        ("coverage", "> 0.5x", 0.5, True),
-        ("score_shift", "< 0.5", 0.5, False),
-        ("conversion", "> -5%", -0.05, True),
-    ],
-)
-def test_each_is_read_as_it_is_meant(metric: str, written: str, bound: float, relative: bool) -> None:
-    assert rules(**{metric: written})[metric] == Guardrail(metric, pytest.approx(bound), relative)
+BOUNDS = [
+    ("errors", "< 0.1%", 0.001, False),
+    ("errors", "< 0.02", 0.02, False),
+    ("errors", "<3x", 3, True),
+    ("latency_p50", "< 1.5x", 1.5, True),
+    ("latency_p99", "< 1.2x", 1.2, True),
+    ("latency_p99", "< 50ms", 0.05, False),
+    ("latency_p99", "< 2s", 2, False),
+    ("coverage", "> 0.5x", 0.5, True),
+    ("score_shift", "< 0.5", 0.5, False),
+    ("conversion", "> -5%", -0.05, True),
+]
 
 
-@pytest.mark.parametrize(
-    ("metric", "written", "wanted"),
-    [
-        ("errors", "> 1%", "'< 1%' (between 0% and 100%)"),
-        ("errors", "< 0%", "between 0% and 100%"),
-        ("errors", "< 100%", "between 0% and 100%"),
-        ("errors", "< 1x", "more than 1x"),
-        ("errors", "<= 1%", "'< 1%'"),
-        ("errors", 0.01, "'< 1%'"),
-        ("errors", True, "'< 1%'"),
-        ("errors", "few", "or off"),
-        ("latency_p99", "< 0.9x", "more than 1x"),
-        ("latency_p99", "< 20%", "'< 2x' (more than 1x) or '< 50ms'"),
-        ("latency_p99", "< 5", "'< 50ms'"),
-        ("latency_p99", "< 0ms", "'< 50ms'"),
-        ("coverage", "< 0.5x", "'> 0.5x' (between 0x and 1x)"),
-        ("coverage", "> 1x", "between 0x and 1x"),
-        ("score_shift", "< -1", "more than 0"),
-        ("conversion", "> 5%", "'> -5%' (between -100% and 0%)"),
-        ("conversion", "> -200%", "between -100% and 0%"),
-        ("latency_p99", "< 1e3x", "'< 2x'"),
-    ],
-)
-def test_a_bound_that_makes_no_sense_is_refused_in_one_line(metric: str, written: object, wanted: str) -> None:
-    with pytest.raises(Invalid) as caught:
-        rules(**{metric: written})
-    said = str(caught.value)
-    assert said.startswith(f"spec: {metric}: expected a bound such as")
-    assert wanted in said
-    assert repr(written) in said
-    assert "\n" not in said
+def test_each_is_read_as_it_is_meant(subtests: pytest.Subtests) -> None:
+    for metric, written, bound, relative in BOUNDS:
+        with subtests.test(metric=metric, written=written):
+            assert rules(**{metric: written})[metric] == Guardrail(metric, pytest.approx(bound), relative)
+
+
+INVALID_BOUNDS = [
+    ("errors", "> 1%", "'< 1%' (between 0% and 100%)"),
+    ("errors", "< 0%", "between 0% and 100%"),
+    ("errors", "< 100%", "between 0% and 100%"),
+    ("errors", "< 1x", "more than 1x"),
+    ("errors", "<= 1%", "'< 1%'"),
+    ("errors", 0.01, "'< 1%'"),
+    ("errors", True, "'< 1%'"),
+    ("errors", "few", "or off"),
+    ("latency_p99", "< 0.9x", "more than 1x"),
+    ("latency_p99", "< 20%", "'< 2x' (more than 1x) or '< 50ms'"),
+    ("latency_p99", "< 5", "'< 50ms'"),
+    ("latency_p99", "< 0ms", "'< 50ms'"),
+    ("coverage", "< 0.5x", "'> 0.5x' (between 0x and 1x)"),
+    ("coverage", "> 1x", "between 0x and 1x"),
+    ("score_shift", "< -1", "more than 0"),
+    ("conversion", "> 5%", "'> -5%' (between -100% and 0%)"),
+    ("conversion", "> -200%", "between -100% and 0%"),
+    ("latency_p99", "< 1e3x", "'< 2x'"),
+]
+
+
+def test_a_bound_that_makes_no_sense_is_refused_in_one_line(subtests: pytest.Subtests) -> None:
+    for metric, written, wanted in INVALID_BOUNDS:
+        with subtests.test(metric=metric, written=written):
+            with pytest.raises(Invalid) as caught:
+                rules(**{metric: written})
+            said = str(caught.value)
+            assert said.startswith(f"spec: {metric}: expected a bound such as")
+            assert wanted in said
+            assert repr(written) in said
+            assert "\n" not in said
 
 
 def test_an_unknown_one_names_the_nearest() -> None:

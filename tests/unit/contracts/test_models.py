@@ -41,25 +41,26 @@ def test_a_spec_with_a_preset_is_read_back_from_its_own_document_as_the_same() -
     assert "preset" not in Model().model_dump(mode="json")
 
 
-@pytest.mark.parametrize(
-    ("said", "fault"),
-    [
-        ({"preset": "mime"}, "unknown preset 'mime': did you mean 'mine'?"),
-        ({"preset": "mine", "family": "mf"}, "preset: 'mine' is of the family 'itemknn': leave 'family' out"),
-        ({"preset": "mine", "params": {"width": 8}}, "unknown field 'width'"),
-        ({"preset": 3}, "preset"),
-        ({"family": "ease", "baseline": "ease"}, "baseline: 'ease' is what is trained: a baseline is of another family"),
-        ({"baseline": "mlp"}, "Input should be 'itemknn', 'ease' or 'mf'"),
-        ({"family": "acme.models"}, "unknown model family 'acme.models'"),
-        ({"family": "acme.models:"}, "unknown model family"),
-        ({"family": "../acme:Two"}, "unknown model family"),
-        ({"family": "ease", "params": {"regularisation": 0}}, "greater than 0"),
-    ],
-)
-def test_a_fault_is_said(said: Mapping[str, Any], fault: str) -> None:
-    with pytest.raises(ValidationError) as caught:
-        Model.model_validate(said)
-    assert fault in str(caught.value)
+INVALID_MODELS = [
+    ({"preset": "mime"}, "unknown preset 'mime': did you mean 'mine'?"),
+    ({"preset": "mine", "family": "mf"}, "preset: 'mine' is of the family 'itemknn': leave 'family' out"),
+    ({"preset": "mine", "params": {"width": 8}}, "unknown field 'width'"),
+    ({"preset": 3}, "preset"),
+    ({"family": "ease", "baseline": "ease"}, "baseline: 'ease' is what is trained: a baseline is of another family"),
+    ({"baseline": "mlp"}, "Input should be 'itemknn', 'ease' or 'mf'"),
+    ({"family": "acme.models"}, "unknown model family 'acme.models'"),
+    ({"family": "acme.models:"}, "unknown model family"),
+    ({"family": "../acme:Two"}, "unknown model family"),
+    ({"family": "ease", "params": {"regularisation": 0}}, "greater than 0"),
+]
+
+
+def test_a_fault_is_said(subtests: pytest.Subtests) -> None:
+    for said, fault in INVALID_MODELS:
+        with subtests.test(said=said):
+            with pytest.raises(ValidationError) as caught:
+                Model.model_validate(said)
+            assert fault in str(caught.value)
 
 
 def test_a_name_is_a_family_or_a_preset() -> None:
@@ -82,43 +83,43 @@ def test_every_preset_is_one_of_its_family() -> None:
         assert preset.about and name not in FAMILIES
 
 
-@pytest.mark.parametrize(
-    ("model", "reason"),
-    [
-        ({"train": {"processes": 2}}, "train.processes: tensorflow trains in one process here: say framework: torch"),
-        ({"family": "ease", "train": {"processes": 2}}, "'processes' has no effect: ease is solved at once"),
-        ({"family": "mine.family:Mine", "train": {"processes": 2}}, "'processes' has no effect: a family of one's own"),
-        ({"framework": "torch", "train": {"processes": 65}}, "less than or equal to 64"),
-        ({"framework": "torch", "train": {"processes": 4, "batch_size": 3}}, "3 rows a step leave some of 4 processes without any"),
-        ({"framework": "torch", "train": {"shard": "row"}}, "'shard' has no effect: one process holds all tables"),
-        ({"framework": "torch", "train": {"shard": "row", "processes": 2}}, "isn't trained with optimizer: adam: say sgd or adagrad"),
-        (
-            {"framework": "torch", "train": {"shard": "column", "processes": 2, "optimizer": "adagrad"}},
-            "column isn't trained with optimizer: adagrad: say sgd, or",
-        ),
-    ],
-)
-def test_processes_and_shards_that_cannot_be_are_refused(model: Mapping[str, Any], reason: str) -> None:
-    with pytest.raises(ValidationError, match=reason):
-        Model.model_validate(model)
+INVALID_PROCESSES = [
+    ({"train": {"processes": 2}}, "train.processes: tensorflow trains in one process here: say framework: torch"),
+    ({"family": "ease", "train": {"processes": 2}}, "'processes' has no effect: ease is solved at once"),
+    ({"family": "mine.family:Mine", "train": {"processes": 2}}, "'processes' has no effect: a family of one's own"),
+    ({"framework": "torch", "train": {"processes": 65}}, "less than or equal to 64"),
+    ({"framework": "torch", "train": {"processes": 4, "batch_size": 3}}, "3 rows a step leave some of 4 processes without any"),
+    ({"framework": "torch", "train": {"shard": "row"}}, "'shard' has no effect: one process holds all tables"),
+    ({"framework": "torch", "train": {"shard": "row", "processes": 2}}, "isn't trained with optimizer: adam: say sgd or adagrad"),
+    (
+        {"framework": "torch", "train": {"shard": "column", "processes": 2, "optimizer": "adagrad"}},
+        "column isn't trained with optimizer: adagrad: say sgd, or",
+    ),
+]
+
+
+def test_processes_and_shards_that_cannot_be_are_refused(subtests: pytest.Subtests) -> None:
+    for model, reason in INVALID_PROCESSES:
+        with subtests.test(model=model), pytest.raises(ValidationError, match=reason):
+            Model.model_validate(model)
+
+
+UNSUPPORTED_SETTINGS = [
+    ({"family": "session", "train": {"compile": True}}, "train: 'session' has no 'compile': its steps are not compiled: leave it out"),
+    ({"family": "session", "train": {"mixed_precision": True}}, "train: 'session' has no 'mixed_precision': its layers compute in"),
+    ({"family": "session", "framework": "torch", "train": {"resident": True}}, "'session' has no 'resident': its batches are made on"),
+    ({"family": "session", "framework": "torch", "train": {"processes": 2}}, "'session' has no 'processes': it is trained by one"),
+    ({"family": "session", "framework": "jax"}, "framework: 'session' isn't trained by jax: its batches are of no one shape"),
+    ({"family": "session", "tune": {"train.compile": {"of": [True, False]}}}, "tune: 'session' has no 'compile'"),
+    ({"family": "two_tower", "framework": "torch", "train": {"resident": True}}, "'two_tower' has no 'resident': its batches are made"),
+]
 
 
 @pytest.mark.requirement("N-05", "G-20")
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        ({"family": "session", "train": {"compile": True}}, "train: 'session' has no 'compile': its steps are not compiled: leave it out"),
-        ({"family": "session", "train": {"mixed_precision": True}}, "train: 'session' has no 'mixed_precision': its layers compute in"),
-        ({"family": "session", "framework": "torch", "train": {"resident": True}}, "'session' has no 'resident': its batches are made on"),
-        ({"family": "session", "framework": "torch", "train": {"processes": 2}}, "'session' has no 'processes': it is trained by one"),
-        ({"family": "session", "framework": "jax"}, "framework: 'session' isn't trained by jax: its batches are of no one shape"),
-        ({"family": "session", "tune": {"train.compile": {"of": [True, False]}}}, "tune: 'session' has no 'compile'"),
-        ({"family": "two_tower", "framework": "torch", "train": {"resident": True}}, "'two_tower' has no 'resident': its batches are made"),
-    ],
-)
-def test_what_a_family_of_steps_cannot_do_is_refused_with_the_spec(said: Mapping[str, Any], reason: str) -> None:
-    with pytest.raises(ValidationError, match=reason):
-        Model.model_validate(said)
+def test_what_a_family_of_steps_cannot_do_is_refused_with_the_spec(subtests: pytest.Subtests) -> None:
+    for said, reason in UNSUPPORTED_SETTINGS:
+        with subtests.test(said=said), pytest.raises(ValidationError, match=reason):
+            Model.model_validate(said)
 
 
 @pytest.mark.parametrize("train", [{"processes": 2}, {"processes": 64, "shard": "column", "optimizer": "sgd"}])

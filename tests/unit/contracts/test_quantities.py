@@ -37,17 +37,19 @@ def test_a_rule_is_read_back_as_it_was(compare: str, bound: float) -> None:
     assert parse_rule(str(Rule(compare, bound))) == Rule(compare, bound)
 
 
-@pytest.mark.parametrize(
-    ("bound", "written"), [(4, ">= 4"), (1e6, ">= 1000000"), (3.1415926535, ">= 3.1415926535"), (1e300, ">= 1e+300"), (1e-7, ">= 1e-07")]
-)
-def test_a_rule_is_written_as_people_write_it(bound: float, written: str) -> None:
-    assert str(Rule(">=", bound)) == written
+RULE_TEXTS = [(4, ">= 4"), (1e6, ">= 1000000"), (3.1415926535, ">= 3.1415926535"), (1e300, ">= 1e+300"), (1e-7, ">= 1e-07")]
 
 
-@pytest.mark.parametrize("said", [">= 1e999", ">= nan", ">= inf", "=> 4", 4, None])
-def test_a_rule_without_a_finite_number_is_refused(said: object) -> None:
-    with pytest.raises(ValueError, match="expected a comparison"):
-        parse_rule(said)
+def test_a_rule_is_written_as_people_write_it(subtests: pytest.Subtests) -> None:
+    for bound, written in RULE_TEXTS:
+        with subtests.test(bound=bound):
+            assert str(Rule(">=", bound)) == written
+
+
+def test_a_rule_without_a_finite_number_is_refused(subtests: pytest.Subtests) -> None:
+    for said in (">= 1e999", ">= nan", ">= inf", "=> 4", 4, None):
+        with subtests.test(said=said), pytest.raises(ValueError, match="expected a comparison"):
+            parse_rule(said)
 
 
 @given(st.integers(min_value=1, max_value=LONGEST // timedelta(milliseconds=1)))
@@ -67,15 +69,19 @@ def test_a_duration_that_cannot_be_kept_is_refused(duration: timedelta) -> None:
             refuses(duration)
 
 
-@pytest.mark.parametrize("said", ["0s", "0.0004s", "3661d", "0.5ms", "-1s", "9" * 5000 + "d", "10", 10, None])
-def test_what_is_no_duration_is_refused(said: object) -> None:
-    with pytest.raises(ValueError, match="expected a duration"):
-        parse_duration(said)
+def test_what_is_no_duration_is_refused(subtests: pytest.Subtests) -> None:
+    for said in ("0s", "0.0004s", "3661d", "0.5ms", "-1s", "9" * 5000 + "d", "10", 10, None):
+        with subtests.test(said=said), pytest.raises(ValueError, match="expected a duration"):
+            parse_duration(said)
 
 
-@pytest.mark.parametrize(("said", "written"), [("90s", "90s"), ("0.5h", "30m"), ("2w", "14d"), ("1.5s", "1500ms"), ("24h", "1d")])
-def test_a_duration_is_written_in_the_largest_unit_that_fits(said: str, written: str) -> None:
-    assert write_duration(parse_duration(said)) == written
+DURATION_TEXTS = [("90s", "90s"), ("0.5h", "30m"), ("2w", "14d"), ("1.5s", "1500ms"), ("24h", "1d")]
+
+
+def test_a_duration_is_written_in_the_largest_unit_that_fits(subtests: pytest.Subtests) -> None:
+    for said, written in DURATION_TEXTS:
+        with subtests.test(said=said):
+            assert write_duration(parse_duration(said)) == written
 
 
 @given(finite.filter(lambda value: abs(value) < 1e300))
@@ -83,10 +89,10 @@ def test_a_fraction_is_read_back_as_it_was(value: float) -> None:
     assert parse_fraction(FRACTIONS.dump_python(FRACTIONS.validate_python(value))) == value
 
 
-@pytest.mark.parametrize("said", [float("nan"), float("inf"), 10**400, "9" * 400 + "%", True, "0.1"])
-def test_what_is_no_finite_fraction_is_refused(said: object) -> None:
-    with pytest.raises(ValueError, match="expected a percentage"):
-        parse_fraction(said)
+def test_what_is_no_finite_fraction_is_refused(subtests: pytest.Subtests) -> None:
+    for said in (float("nan"), float("inf"), 10**400, "9" * 400 + "%", True, "0.1"):
+        with subtests.test(said=said), pytest.raises(ValueError, match="expected a percentage"):
+            parse_fraction(said)
 
 
 @given(st.integers(min_value=1024, max_value=MOST_MEMORY >> 10))
@@ -107,13 +113,13 @@ def test_amounts_are_written_as_people_write_them() -> None:
     assert [write_cpu(amount) for amount in (2000, 500, 1250)] == ["2", "500m", "1250m"]
 
 
-@pytest.mark.parametrize("said", ["32G", "32", "-1Gi", "0Mi", "1Ki", "65Ti", "Gi", "1.0001Ki", None, True, 0, 1.5, []])
-def test_an_amount_of_memory_that_means_nothing_is_refused(said: object) -> None:
-    with pytest.raises(ValueError, match="expected an amount of memory"):
-        parse_memory(said)
+def test_an_amount_of_memory_that_means_nothing_is_refused(subtests: pytest.Subtests) -> None:
+    for said in ("32G", "32", "-1Gi", "0Mi", "1Ki", "65Ti", "Gi", "1.0001Ki", None, True, 0, 1.5, []):
+        with subtests.test(said=said), pytest.raises(ValueError, match="expected an amount of memory"):
+            parse_memory(said)
 
 
-@pytest.mark.parametrize("said", ["0", 0, "-1", "2 cores", "0.0001", 1e-5, 2000, "0.5m", None, True, []])
-def test_a_number_of_cores_that_means_nothing_is_refused(said: object) -> None:
-    with pytest.raises(ValueError, match="expected"):
-        parse_cpu(said)
+def test_a_number_of_cores_that_means_nothing_is_refused(subtests: pytest.Subtests) -> None:
+    for said in ("0", 0, "-1", "2 cores", "0.0001", 1e-5, 2000, "0.5m", None, True, []):
+        with subtests.test(said=said), pytest.raises(ValueError, match="expected"):
+            parse_cpu(said)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from shared.contracts.models import Model
@@ -21,28 +19,29 @@ model: {family: mf, params: {width: 48}, tune: {params.width: {from: 32, to: 256
 """
 
 
-@pytest.mark.parametrize(
-    ("said", "fault"),
-    [
-        ({}, "either 'from' and 'to', or 'of'"),
-        ({"from": 1}, "either 'from' and 'to', or 'of'"),
-        ({"from": 9, "to": 1}, "'from' is less than 'to': 9 to 1 holds none"),
-        ({"from": 2, "to": 2}, "'from' is less than 'to': 2 to 2 holds one number"),
-        ({"from": 0, "to": 1, "log": True}, "'log' takes numbers above 0: 0 has no logarithm"),
-        ({"from": -1, "to": 1, "log": True}, "'log' takes numbers above 0: -1 has no logarithm"),
-        ({"of": []}, "'of' names at least two values, each once"),
-        ({"of": ["a"]}, "'of' names at least two values, each once"),
-        ({"of": ["a", "a"]}, "'of' names at least two values, each once"),
-        ({"of": [1, 2], "from": 1}, "'of' names the values: leave 'from', 'to' and 'log' out"),
-        ({"from": "x", "to": 1}, "expected a whole number, got 'x'"),
-        ({"from": 1, "too": 2}, "unknown field 'too': did you mean 'to'?"),
-        ({"from": float("nan"), "to": 2}, "expected a"),
-    ],
-)
-def test_a_range_that_holds_nothing_is_refused(said: dict[str, Any], fault: str) -> None:
-    with pytest.raises(Invalid) as refused:
-        read(Range, said, "--search width")
-    assert fault in str(refused.value)
+INVALID_RANGES = [
+    ({}, "either 'from' and 'to', or 'of'"),
+    ({"from": 1}, "either 'from' and 'to', or 'of'"),
+    ({"from": 9, "to": 1}, "'from' is less than 'to': 9 to 1 holds none"),
+    ({"from": 2, "to": 2}, "'from' is less than 'to': 2 to 2 holds one number"),
+    ({"from": 0, "to": 1, "log": True}, "'log' takes numbers above 0: 0 has no logarithm"),
+    ({"from": -1, "to": 1, "log": True}, "'log' takes numbers above 0: -1 has no logarithm"),
+    ({"of": []}, "'of' names at least two values, each once"),
+    ({"of": ["a"]}, "'of' names at least two values, each once"),
+    ({"of": ["a", "a"]}, "'of' names at least two values, each once"),
+    ({"of": [1, 2], "from": 1}, "'of' names the values: leave 'from', 'to' and 'log' out"),
+    ({"from": "x", "to": 1}, "expected a whole number, got 'x'"),
+    ({"from": 1, "too": 2}, "unknown field 'too': did you mean 'to'?"),
+    ({"from": float("nan"), "to": 2}, "expected a"),
+]
+
+
+def test_a_range_that_holds_nothing_is_refused(subtests: pytest.Subtests) -> None:
+    for said, fault in INVALID_RANGES:
+        with subtests.test(said=said):
+            with pytest.raises(Invalid) as refused:
+                read(Range, said, "--search width")
+            assert fault in str(refused.value)
 
 
 def test_a_range_says_what_it_holds() -> None:
@@ -55,21 +54,22 @@ def test_a_range_says_what_it_holds() -> None:
     assert str(one_of("als", [64, 32], 3)) == "als, [64, 32], 3"
 
 
-@pytest.mark.parametrize(
-    ("family", "name", "fault"),
-    [
-        ("mf", "params.widht", "unknown setting of mf 'params.widht': did you mean 'params.width'?"),
-        ("mf", "width", "tune: 'width' is no setting's name: write params.width or train.width"),
-        ("mf", "train.epochs", "tune: 'train.epochs' has no effect: mf"),
-        ("mlp", "train.epoch", "unknown setting of mlp 'train.epoch': did you mean 'train.epochs'?"),
-        ("mlp", "train.seed", "tune: 'train.seed' isn't searched: the luckiest seed is no better a model"),
-    ],
-)
-def test_a_range_of_what_the_family_has_not_is_refused_with_the_near_name(family: str, name: str, fault: str) -> None:
-    with pytest.raises(Invalid) as refused:
-        read(Model, {"family": family, "tune": {name: {"from": 1, "to": 2}}}, "m.yaml: model")
-    assert fault in str(refused.value)
-    assert "\n" not in str(refused.value)
+UNKNOWN_SETTINGS = [
+    ("mf", "params.widht", "unknown setting of mf 'params.widht': did you mean 'params.width'?"),
+    ("mf", "width", "tune: 'width' is no setting's name: write params.width or train.width"),
+    ("mf", "train.epochs", "tune: 'train.epochs' has no effect: mf"),
+    ("mlp", "train.epoch", "unknown setting of mlp 'train.epoch': did you mean 'train.epochs'?"),
+    ("mlp", "train.seed", "tune: 'train.seed' isn't searched: the luckiest seed is no better a model"),
+]
+
+
+def test_a_range_of_what_the_family_has_not_is_refused_with_the_near_name(subtests: pytest.Subtests) -> None:
+    for family, name, fault in UNKNOWN_SETTINGS:
+        with subtests.test(family=family, name=name):
+            with pytest.raises(Invalid) as refused:
+                read(Model, {"family": family, "tune": {name: {"from": 1, "to": 2}}}, "m.yaml: model")
+            assert fault in str(refused.value)
+            assert "\n" not in str(refused.value)
 
 
 def test_ranges_change_nothing_of_what_a_run_is_made_of() -> None:

@@ -46,37 +46,39 @@ def test_a_step_is_a_share_or_says_more() -> None:
     ]
 
 
-@pytest.mark.parametrize("written", ["5m", {"for": "5m"}, {"for": "300s", "min_answers": 100}])
-def test_a_shadow_is_a_time_or_says_more(written: object) -> None:
-    assert plan(shadow=written).shadow == Shadow(timedelta(minutes=5), 100)
+def test_a_shadow_is_a_time_or_says_more(subtests: pytest.Subtests) -> None:
+    for written in ("5m", {"for": "5m"}, {"for": "300s", "min_answers": 100}):
+        with subtests.test(written=written):
+            assert plan(shadow=written).shadow == Shadow(timedelta(minutes=5), 100)
 
 
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [
-        ({"steps": ["5%", "much"]}, "steps.1: expected a share such as 25%, or {weight: 25%, min: 10m, min_users: 500}, got 'much'"),
-        ({"steps": ["5%", "100%"]}, "steps.1: expected a share between 0% and 100%, got '100%'"),
-        ({"steps": ["5%", {"weight": "10%", "mim": "1m"}]}, "steps.1: unknown field 'mim': did you mean 'min'?"),
-        ({"steps": ["5%", {"min": "1m"}]}, "steps.1.weight: field required"),
-        ({"steps": ["5%", {"weight": "9%", "min": "2h", "max": "1h"}]}, "steps.1: min is 2h and max 1h"),
-        ({"steps": [{"weight": "9%", "min": "8d"}]}, "steps: min 8d is above analysis.deadline 7d: give the step a max"),
-        ({"steps": [{"weight": "9%"}, "5%"]}, "steps must rise"),
-        ({"steps": ["5%", {"weight": "9%", "min_users": 3}]}, "steps.1.min_users"),
-        ({"shadow": "soon"}, "shadow: expected a duration such as 30s"),
-        ({"shadow": {"min_answers": 5}}, "shadow.for: field required"),
-        ({"keep_warm": "0s"}, "keep_warm: expected a duration longer than nothing"),
-        ({"progress": 5}, "progress: expected a duration"),
-        ({"analysis": {"goal": "profit"}}, "analysis.goal: expected 'hit_rate' or 'conversion'"),
-        ({"analysis": {"failures": 0}}, "analysis.failures: expected at least 1"),
-        ({"analysis": {"guardrails": {"errors": "> 1%"}}}, "analysis.guardrails.errors: expected a bound such as '< 1%'"),
-        ({"analysis": {"guardrails": ["errors"]}}, "analysis.guardrails: "),
-    ],
-)
-def test_a_fault_is_named_in_one_line(written: dict[str, Any], said: str) -> None:
-    with pytest.raises(Invalid) as caught:
-        read(Rollout, written, "spec")
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
+INVALID_ROLLOUTS = [
+    ({"steps": ["5%", "much"]}, "steps.1: expected a share such as 25%, or {weight: 25%, min: 10m, min_users: 500}, got 'much'"),
+    ({"steps": ["5%", "100%"]}, "steps.1: expected a share between 0% and 100%, got '100%'"),
+    ({"steps": ["5%", {"weight": "10%", "mim": "1m"}]}, "steps.1: unknown field 'mim': did you mean 'min'?"),
+    ({"steps": ["5%", {"min": "1m"}]}, "steps.1.weight: field required"),
+    ({"steps": ["5%", {"weight": "9%", "min": "2h", "max": "1h"}]}, "steps.1: min is 2h and max 1h"),
+    ({"steps": [{"weight": "9%", "min": "8d"}]}, "steps: min 8d is above analysis.deadline 7d: give the step a max"),
+    ({"steps": [{"weight": "9%"}, "5%"]}, "steps must rise"),
+    ({"steps": ["5%", {"weight": "9%", "min_users": 3}]}, "steps.1.min_users"),
+    ({"shadow": "soon"}, "shadow: expected a duration such as 30s"),
+    ({"shadow": {"min_answers": 5}}, "shadow.for: field required"),
+    ({"keep_warm": "0s"}, "keep_warm: expected a duration longer than nothing"),
+    ({"progress": 5}, "progress: expected a duration"),
+    ({"analysis": {"goal": "profit"}}, "analysis.goal: expected 'hit_rate' or 'conversion'"),
+    ({"analysis": {"failures": 0}}, "analysis.failures: expected at least 1"),
+    ({"analysis": {"guardrails": {"errors": "> 1%"}}}, "analysis.guardrails.errors: expected a bound such as '< 1%'"),
+    ({"analysis": {"guardrails": ["errors"]}}, "analysis.guardrails: "),
+]
+
+
+def test_a_fault_is_named_in_one_line(subtests: pytest.Subtests) -> None:
+    for written, said in INVALID_ROLLOUTS:
+        with subtests.test(written=written):
+            with pytest.raises(Invalid) as caught:
+                read(Rollout, written, "spec")
+            assert said in str(caught.value)
+            assert "\n" not in str(caught.value)
 
 
 def test_the_rollout_of_the_how_to_is_a_rollout() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from shared.contracts.sources import Place
@@ -11,38 +9,38 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
 from shared.domain.errors import Invalid
 
+PLACES = [
+    {"uri": "a.csv"},
+    {"uri": "s3://lake/a/", "names": {"userId": "the user"}},
+    {"query": "WITH x AS (SELECT 1) SELECT * FROM x", "from": "shop"},
+]
+
 
 @pytest.mark.requirement("G-29")
-@pytest.mark.parametrize(
-    "place",
-    [
-        {"uri": "a.csv"},
-        {"uri": "s3://lake/a/", "names": {"userId": "the user"}},
-        {"query": "WITH x AS (SELECT 1) SELECT * FROM x", "from": "shop"},
-    ],
-)
-def test_a_place_is_files_or_a_query(place: dict[str, Any]) -> None:
-    found = read(Place, place, "spec")
-    assert {name: value for name, value in found.model_dump(by_alias=True).items() if value} == place
+def test_a_place_is_files_or_a_query(subtests: pytest.Subtests) -> None:
+    for place in PLACES:
+        with subtests.test(place=place):
+            found = read(Place, place, "spec")
+            assert {name: value for name, value in found.model_dump(by_alias=True).items() if value} == place
 
 
-@pytest.mark.parametrize(
-    ("place", "said"),
-    [
-        ({}, "say where the rows are: either uri, or query and from$"),
-        ({"uri": "a.csv", "query": "SELECT 1", "from": "shop"}, "either uri, or query and from, not both"),
-        ({"query": "SELECT 1"}, "there is no from: the name of the operator's database"),
-        ({"uri": "a.csv", "from": "shop"}, "there is no query: 'from' is only for a query"),
-        ({"query": "SELECT 1; SELECT 2", "from": "shop"}, "query: one SELECT is expected, without ';'"),
-        ({"query": "DROP TABLE t", "from": "shop"}, "query: it begins with 'DROP'"),
-        ({"query": "SELECT 1", "from": "postgresql://reader:hush@host/shop"}, "from: expected the name of a database"),
-        ({"uri": "a.csv", "names": {"a": "x", "b": "x"}}, "names: two columns can't both be 'x'"),
-        ({"uri": "a.csv", "names": {"no name": "x"}}, "expected a column's name"),
-    ],
-)
-def test_a_place_that_says_too_little_or_too_much_is_refused(place: dict[str, Any], said: str) -> None:
-    with pytest.raises(Invalid, match=said):
-        read(Place, place, "spec")
+INVALID_PLACES = [
+    ({}, "say where the rows are: either uri, or query and from$"),
+    ({"uri": "a.csv", "query": "SELECT 1", "from": "shop"}, "either uri, or query and from, not both"),
+    ({"query": "SELECT 1"}, "there is no from: the name of the operator's database"),
+    ({"uri": "a.csv", "from": "shop"}, "there is no query: 'from' is only for a query"),
+    ({"query": "SELECT 1; SELECT 2", "from": "shop"}, "query: one SELECT is expected, without ';'"),
+    ({"query": "DROP TABLE t", "from": "shop"}, "query: it begins with 'DROP'"),
+    ({"query": "SELECT 1", "from": "postgresql://reader:hush@host/shop"}, "from: expected the name of a database"),
+    ({"uri": "a.csv", "names": {"a": "x", "b": "x"}}, "names: two columns can't both be 'x'"),
+    ({"uri": "a.csv", "names": {"no name": "x"}}, "expected a column's name"),
+]
+
+
+def test_a_place_that_says_too_little_or_too_much_is_refused(subtests: pytest.Subtests) -> None:
+    for place, said in INVALID_PLACES:
+        with subtests.test(place=place), pytest.raises(Invalid, match=said):
+            read(Place, place, "spec")
 
 
 def test_a_spec_with_queries_is_read_back_from_its_own_document() -> None:

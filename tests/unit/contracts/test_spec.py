@@ -46,11 +46,12 @@ def test_a_spec_survives_its_own_document() -> None:
     assert parse_spec(json.dumps(spec.document())) == spec
 
 
-@pytest.mark.parametrize(("written", "kept"), [("20%", 0.2), ("7d", "7d"), ("0.1", 0.1)])
-def test_a_split_is_a_share_or_a_duration(written: str, kept: float | str) -> None:
-    spec = parse_spec(f"{SPEC}split: {{test: {written}}}\n")
-    assert spec.document()["split"]["test"] == kept
-    assert parse_spec(json.dumps(spec.document())) == spec
+def test_a_split_is_a_share_or_a_duration(subtests: pytest.Subtests) -> None:
+    for written, kept in (("20%", 0.2), ("7d", "7d"), ("0.1", 0.1)):
+        with subtests.test(written=written):
+            spec = parse_spec(f"{SPEC}split: {{test: {written}}}\n")
+            assert spec.document()["split"]["test"] == kept
+            assert parse_spec(json.dumps(spec.document())) == spec
 
 
 def test_the_parameters_are_those_of_the_family() -> None:
@@ -77,24 +78,24 @@ def test_candidates_are_retrieved_where_the_spec_says_so() -> None:
     assert parse_spec(_short("serve: {retrieve: {}}")).serve.retrieve.candidates == 500  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(
-    ("lines", "said"),
-    [
-        (("serve: {retrieve: {candidates: 0}}",), "serve.retrieve.candidates"),
-        (("serve: {retrieve: {candidates: 10001}}",), "serve.retrieve.candidates"),
-        (("serve: {retrieve: {candidates: many}}",), "serve.retrieve.candidates"),
-        (("serve: {retrieve: 500}",), "serve.retrieve"),
-        (("serve: {retrieve: {candidate: 5}}",), "unknown field 'candidate': did you mean 'candidates'?"),
-        (("gates: [{metric: recall@500, min: 0.8}]",), "gates: 'recall@500' isn't measured: say serve.retrieve, which is what it is about"),
-        (
-            ("gates: [{metric: recall@50, min: 0.8}]", "serve: {retrieve: {candidates: 100}}"),
-            "gates: 'recall@50' isn't measured: serve.retrieve finds recall@100",
-        ),
-    ],
-)
-def test_a_wrong_retrieval_is_refused_by_its_place(lines: tuple[str, ...], said: str) -> None:
-    with pytest.raises(Invalid, match=re.escape(said)):
-        parse_spec(_short(*lines))
+INVALID_RETRIEVALS = [
+    (("serve: {retrieve: {candidates: 0}}",), "serve.retrieve.candidates"),
+    (("serve: {retrieve: {candidates: 10001}}",), "serve.retrieve.candidates"),
+    (("serve: {retrieve: {candidates: many}}",), "serve.retrieve.candidates"),
+    (("serve: {retrieve: 500}",), "serve.retrieve"),
+    (("serve: {retrieve: {candidate: 5}}",), "unknown field 'candidate': did you mean 'candidates'?"),
+    (("gates: [{metric: recall@500, min: 0.8}]",), "gates: 'recall@500' isn't measured: say serve.retrieve, which is what it is about"),
+    (
+        ("gates: [{metric: recall@50, min: 0.8}]", "serve: {retrieve: {candidates: 100}}"),
+        "gates: 'recall@50' isn't measured: serve.retrieve finds recall@100",
+    ),
+]
+
+
+def test_a_wrong_retrieval_is_refused_by_its_place(subtests: pytest.Subtests) -> None:
+    for lines, said in INVALID_RETRIEVALS:
+        with subtests.test(lines=lines), pytest.raises(Invalid, match=re.escape(said)):
+            parse_spec(_short(*lines))
 
 
 def test_what_least_squares_has_no_use_for_is_refused() -> None:
@@ -129,90 +130,91 @@ def test_the_plans_say_what_the_spec_says() -> None:
     assert plan.cooldown == timedelta(hours=1)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "said"),
-    [
-        ("name: movies", "name: movies\nmodle: {}", "unknown field 'modle': did you mean 'model'?"),
-        (
-            "name: movies",
-            "name: Movies!",
-            "name: expected lower-case letters, digits and dashes, at most 40, beginning with a letter, got 'Movies!'",
-        ),
-        ("name: movies\n", "", "name: field required"),
-        ("multi_hot: genres", "multihot: genres", "features.1: unknown operator 'multihot': did you mean 'multi_hot'?"),
-        ("multi_hot: genres", "multi_hot: movieId", "features: column 'movieId' is produced twice"),
-        ("[userId, movieId]", "[userId]", "features: the model needs 'categorify' of 'movieId'"),
-        ("separator:", "seperator:", "features.1: unknown field 'seperator': did you mean 'separator'?"),
-        ("hr@10/99", "hit@10", "gates.2.metric: expected a metric such as hr@10"),
-        ("by: 5%", "by: -5%", "gates.1.by: expected at least 0, got -0.05"),
-        ("min: 0.2", "min: 0.2, better_than: popularity", "exactly one of min, better_than, not_worse_than"),
-        ("[1%, 0.5]", "[50%, 10%]", "rollout: steps must rise"),
-        ("window: 10m", "window: 10", "rollout.analysis.window: expected a duration such as 30s"),
-        ("max_harm: 2%", "max_harm: much", "rollout.analysis.max_harm: expected a percentage such as 2%"),
-        ('">= 4"', "4", "schema.label.positive: expected a comparison such as '>= 4'"),
-        ("mode: warm", "mode: hot", "retrain.mode: expected 'full', 'warm' or 'auto', got 'hot'"),
-        ("uri: movies.parquet", "uri: [", "not valid YAML at line"),
-        ("name: movies", "name: movies\nname: films", "'name' is given twice"),
-        ("name: movies", "name: &a movies\nother: *a", "an alias: write the value out"),
-        ("name: movies", "{[a]: 1}: 2", "not valid YAML"),
-        ("name: movies", "name: 2020-13-45", "not valid YAML: month must be in 1..12"),
-        ("name: movies", f"name: {'[' * 5000}", "not valid YAML"),
-        ("window: 10m", "window: 99999999999999d", "longer than nothing and of at most 3660d"),
-        ("time: timestamp", "time: rating", "schema: user, item, time and label must be four different columns"),
-        ("window: 10m", "window: 0s", "rollout.analysis.window: expected a duration longer than nothing"),
-        ("window: 10m", "window: 0.5ms", "rollout.analysis.window: expected a duration of whole milliseconds"),
-        ("also: events", "since: 3661d", "data.interactions.since: expected a duration longer than nothing and of at most 3660d"),
-        ("name: movies", "name: movies\nsplit: {test: 0d}", "split.test: expected a duration longer than nothing"),
-        ('">= 4"', "'>= 1e999'", "schema.label.positive: expected a comparison with a finite number"),
-        (
-            "name: movies",
-            "name: movies\nmodel: {framework: [torch]}",
-            "model.framework: expected 'tensorflow', 'torch' or 'jax', got a list",
-        ),
-        ("name: movies", "name: movies\nmodel: {family: [mlp]}", "model.family: expected text, got a list"),
-        (
-            "gates:",
-            "model: {family: popularity}\ngates:",
-            "gates: a model of the family 'popularity' can't be better than popularity, which it is: say other gates",
-        ),
-        ("name: movies", "name: movies\nmodel: {family: popularity, params: {layers: [8]}}", "model.params: unknown field 'layers'"),
-        (
-            "better_than: popularity",
-            "better_than: baseline",
-            "gates: there is no baseline to compare with: say model.baseline, such as item",
-        ),
-        (
-            "name: movies",
-            "name: movies\nmodel: {family: popularity, train: {epochs: 9}}",
-            "model: train: 'epochs' has no effect: popularity counts and isn't trained: leave it out",
-        ),
-        ("name: movies", "name: movies\nmodel: {params: {layer: [8]}}", "model.params: unknown field 'layer': did you mean 'layers'?"),
-        ("- {parity: 1e-5}", "- parity", "gates.3: expected one gate such as {metric: hr@10, better_than: popularity}"),
-        ("{parity: 1e-5}", "{parity: 1e-5, latency_p99: 1s}", "gates.3: one entry names one gate; this one names parity and latency_p99"),
-        (
-            "- multi_hot: genres",
-            "- categorify: [x]\n    multi_hot: genres",
-            "one entry names one operator; this one names categorify and multi_hot",
-        ),
-        ("drift: {psi: 0.3}", "kpi: {hit_rate: -30%}", "retrain: on: 'kpi' is given twice"),
-        ("user: userId", "user: user id", "schema.user: expected a column's name: letters, digits and underscores"),
-        ("apiVersion:", "api_version:", "unknown field 'api_version': did you mean 'apiVersion'?"),
-        ("schema:", "schema_:", "unknown field 'schema_': did you mean 'schema'?"),
-        ("name: movies", "name: mo\0vies", "not valid YAML: special characters are not allowed"),
-        ("name: movies", '"na\\nme": movies', "unknown field 'na me'"),
-        ("min: 0.2", "min: 1.2", "gates.2.min: expected at most 1, got 1.2"),
-        ("max_harm: 2%", f"max_harm: {'9' * 400}", "rollout.analysis.max_harm: expected a percentage"),
-        ("name: movies", f"name: movies  # {'x' * 65536}", f"bytes; a spec has at most {64 * 1024}"),
-        ("psi: 0.3", "psi: .nan", "retrain.on.0.drift.psi: expected a finite number, got nan"),
-    ],
-)
-def test_a_fault_is_named_with_its_place_and_remedy(before: str, after: str, said: str) -> None:
-    assert before in SPEC
-    with pytest.raises(Invalid) as caught:
-        parse_spec(SPEC.replace(before, after), "spec.yaml")
-    assert str(caught.value).startswith("spec.yaml: ")
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
+SPEC_FAULTS = [
+    ("name: movies", "name: movies\nmodle: {}", "unknown field 'modle': did you mean 'model'?"),
+    (
+        "name: movies",
+        "name: Movies!",
+        "name: expected lower-case letters, digits and dashes, at most 40, beginning with a letter, got 'Movies!'",
+    ),
+    ("name: movies\n", "", "name: field required"),
+    ("multi_hot: genres", "multihot: genres", "features.1: unknown operator 'multihot': did you mean 'multi_hot'?"),
+    ("multi_hot: genres", "multi_hot: movieId", "features: column 'movieId' is produced twice"),
+    ("[userId, movieId]", "[userId]", "features: the model needs 'categorify' of 'movieId'"),
+    ("separator:", "seperator:", "features.1: unknown field 'seperator': did you mean 'separator'?"),
+    ("hr@10/99", "hit@10", "gates.2.metric: expected a metric such as hr@10"),
+    ("by: 5%", "by: -5%", "gates.1.by: expected at least 0, got -0.05"),
+    ("min: 0.2", "min: 0.2, better_than: popularity", "exactly one of min, better_than, not_worse_than"),
+    ("[1%, 0.5]", "[50%, 10%]", "rollout: steps must rise"),
+    ("window: 10m", "window: 10", "rollout.analysis.window: expected a duration such as 30s"),
+    ("max_harm: 2%", "max_harm: much", "rollout.analysis.max_harm: expected a percentage such as 2%"),
+    ('">= 4"', "4", "schema.label.positive: expected a comparison such as '>= 4'"),
+    ("mode: warm", "mode: hot", "retrain.mode: expected 'full', 'warm' or 'auto', got 'hot'"),
+    ("uri: movies.parquet", "uri: [", "not valid YAML at line"),
+    ("name: movies", "name: movies\nname: films", "'name' is given twice"),
+    ("name: movies", "name: &a movies\nother: *a", "an alias: write the value out"),
+    ("name: movies", "{[a]: 1}: 2", "not valid YAML"),
+    ("name: movies", "name: 2020-13-45", "not valid YAML: month must be in 1..12"),
+    ("name: movies", f"name: {'[' * 5000}", "not valid YAML"),
+    ("window: 10m", "window: 99999999999999d", "longer than nothing and of at most 3660d"),
+    ("time: timestamp", "time: rating", "schema: user, item, time and label must be four different columns"),
+    ("window: 10m", "window: 0s", "rollout.analysis.window: expected a duration longer than nothing"),
+    ("window: 10m", "window: 0.5ms", "rollout.analysis.window: expected a duration of whole milliseconds"),
+    ("also: events", "since: 3661d", "data.interactions.since: expected a duration longer than nothing and of at most 3660d"),
+    ("name: movies", "name: movies\nsplit: {test: 0d}", "split.test: expected a duration longer than nothing"),
+    ('">= 4"', "'>= 1e999'", "schema.label.positive: expected a comparison with a finite number"),
+    (
+        "name: movies",
+        "name: movies\nmodel: {framework: [torch]}",
+        "model.framework: expected 'tensorflow', 'torch' or 'jax', got a list",
+    ),
+    ("name: movies", "name: movies\nmodel: {family: [mlp]}", "model.family: expected text, got a list"),
+    (
+        "gates:",
+        "model: {family: popularity}\ngates:",
+        "gates: a model of the family 'popularity' can't be better than popularity, which it is: say other gates",
+    ),
+    ("name: movies", "name: movies\nmodel: {family: popularity, params: {layers: [8]}}", "model.params: unknown field 'layers'"),
+    (
+        "better_than: popularity",
+        "better_than: baseline",
+        "gates: there is no baseline to compare with: say model.baseline, such as item",
+    ),
+    (
+        "name: movies",
+        "name: movies\nmodel: {family: popularity, train: {epochs: 9}}",
+        "model: train: 'epochs' has no effect: popularity counts and isn't trained: leave it out",
+    ),
+    ("name: movies", "name: movies\nmodel: {params: {layer: [8]}}", "model.params: unknown field 'layer': did you mean 'layers'?"),
+    ("- {parity: 1e-5}", "- parity", "gates.3: expected one gate such as {metric: hr@10, better_than: popularity}"),
+    ("{parity: 1e-5}", "{parity: 1e-5, latency_p99: 1s}", "gates.3: one entry names one gate; this one names parity and latency_p99"),
+    (
+        "- multi_hot: genres",
+        "- categorify: [x]\n    multi_hot: genres",
+        "one entry names one operator; this one names categorify and multi_hot",
+    ),
+    ("drift: {psi: 0.3}", "kpi: {hit_rate: -30%}", "retrain: on: 'kpi' is given twice"),
+    ("user: userId", "user: user id", "schema.user: expected a column's name: letters, digits and underscores"),
+    ("apiVersion:", "api_version:", "unknown field 'api_version': did you mean 'apiVersion'?"),
+    ("schema:", "schema_:", "unknown field 'schema_': did you mean 'schema'?"),
+    ("name: movies", "name: mo\0vies", "not valid YAML: special characters are not allowed"),
+    ("name: movies", '"na\\nme": movies', "unknown field 'na me'"),
+    ("min: 0.2", "min: 1.2", "gates.2.min: expected at most 1, got 1.2"),
+    ("max_harm: 2%", f"max_harm: {'9' * 400}", "rollout.analysis.max_harm: expected a percentage"),
+    ("name: movies", f"name: movies  # {'x' * 65536}", f"bytes; a spec has at most {64 * 1024}"),
+    ("psi: 0.3", "psi: .nan", "retrain.on.0.drift.psi: expected a finite number, got nan"),
+]
+
+
+def test_a_fault_is_named_with_its_place_and_remedy(subtests: pytest.Subtests) -> None:
+    for before, after, said in SPEC_FAULTS:
+        with subtests.test(before=before, after=after):
+            assert before in SPEC
+            with pytest.raises(Invalid) as caught:
+                parse_spec(SPEC.replace(before, after), "spec.yaml")
+            assert str(caught.value).startswith("spec.yaml: ")
+            assert said in str(caught.value)
+            assert "\n" not in str(caught.value)
 
 
 def test_of_many_faults_the_first_ten_are_named_and_the_rest_counted() -> None:
@@ -229,11 +231,12 @@ def test_what_is_known_is_said_in_the_names_that_users_write() -> None:
     assert "api_version" not in str(caught.value)
 
 
-@pytest.mark.parametrize("bound", [1_000_000, 3.1415926535, 1e-7, 1e300, -0.5])
-def test_a_label_rule_is_kept_exactly(bound: float) -> None:
-    spec = parse_spec(SPEC.replace('">= 4"', f'">= {bound}"'))
-    assert spec.positive().bound == bound
-    assert RecommenderSpec.model_validate(spec.document()) == spec
+def test_a_label_rule_is_kept_exactly(subtests: pytest.Subtests) -> None:
+    for bound in (1_000_000, 3.1415926535, 1e-7, 1e300, -0.5):
+        with subtests.test(bound=bound):
+            spec = parse_spec(SPEC.replace('">= 4"', f'">= {bound}"'))
+            assert spec.positive().bound == bound
+            assert RecommenderSpec.model_validate(spec.document()) == spec
 
 
 def test_a_spec_that_would_not_be_read_back_the_same_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,39 +374,39 @@ def test_a_scheduled_run_trains_as_all_do_unless_it_is_said() -> None:
     assert (found.mode, found.misfire, found.zone, found.allowed) == ("warm", "run_once", "UTC", None)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("{schedule: '0 25 * * *'}", "retrain.schedule: hour: expected 0-23, got '25'"),
-        ("{schedule: '0 0 30 2 *'}", "is never due"),
-        ("{schedule: '0 3 * * *', timezone: Berlin}", "retrain.timezone: expected a time zone such as UTC or Europe/Berlin, got 'Berlin'"),
-        ("{timezone: Europe/Berlin}", "retrain: timezone says something about a schedule, and there is none"),
-        ("{misfire: skip}", "misfire says something about a schedule"),
-        ("{schedule: '@daily', misfire: often}", "retrain.misfire: expected 'run_once' or 'skip', got 'often'"),
-        ("{max_per_day: 0}", "retrain.max_per_day: expected at least 1, got 0"),
-        ("{on: [new_events: 0]}", "new_events.count: expected at least 1, got 0"),
-        ("{on: [new_events: true]}", "new_events"),
-        ("{on: [new_data: {}]}", "new_data.every: field required"),
-        ("{on: [alert: {names: []}]}", "alert.names"),
-        ("{on: [drift: {psi: 0}]}", "drift.psi: expected more than 0, got 0"),
-        ("{on: [drift: {new: 150%}]}", "drift.new: expected at most 1"),
-        ("{on: [drift: {scores: 2}]}", "drift.scores: expected at most 1, got 2"),
-        ("{on: [drift: {looks: 0}]}", "drift.looks: expected at least 1, got 0"),
-        ("{on: [drift: {min_events: 10}]}", "drift.min_events: expected at least 100, got 10"),
-        ("{on: [drift: {ks: 0.1}]}", "drift: unknown field 'ks'"),
-        (
-            "{on: [drift: {psi: null, new: null, nulls: null}]}",
-            "drift: nothing is left that could fire; give one of psi, new, nulls, scores a",
-        ),
-        ("{on: [kpi: {window: 0s}]}", "kpi.window: expected a duration longer than nothing"),
-        ("{follow_up: [2d, 12h]}", "retrain: follow_up: the times count from the promotion and must rise, such as [12h, 2d]"),
-        ("{give_up_after: 0}", "retrain.give_up_after: expected at least 1, got 0"),
-        ("{on: [new_event: 5]}", "unknown trigger 'new_event': did you mean 'new_events'"),
-    ],
-)
-def test_a_wrong_trigger_is_named(text: str, said: str) -> None:
-    with pytest.raises(Invalid, match=re.escape(said)):
-        retraining(text)
+INVALID_TRIGGERS = [
+    ("{schedule: '0 25 * * *'}", "retrain.schedule: hour: expected 0-23, got '25'"),
+    ("{schedule: '0 0 30 2 *'}", "is never due"),
+    ("{schedule: '0 3 * * *', timezone: Berlin}", "retrain.timezone: expected a time zone such as UTC or Europe/Berlin, got 'Berlin'"),
+    ("{timezone: Europe/Berlin}", "retrain: timezone says something about a schedule, and there is none"),
+    ("{misfire: skip}", "misfire says something about a schedule"),
+    ("{schedule: '@daily', misfire: often}", "retrain.misfire: expected 'run_once' or 'skip', got 'often'"),
+    ("{max_per_day: 0}", "retrain.max_per_day: expected at least 1, got 0"),
+    ("{on: [new_events: 0]}", "new_events.count: expected at least 1, got 0"),
+    ("{on: [new_events: true]}", "new_events"),
+    ("{on: [new_data: {}]}", "new_data.every: field required"),
+    ("{on: [alert: {names: []}]}", "alert.names"),
+    ("{on: [drift: {psi: 0}]}", "drift.psi: expected more than 0, got 0"),
+    ("{on: [drift: {new: 150%}]}", "drift.new: expected at most 1"),
+    ("{on: [drift: {scores: 2}]}", "drift.scores: expected at most 1, got 2"),
+    ("{on: [drift: {looks: 0}]}", "drift.looks: expected at least 1, got 0"),
+    ("{on: [drift: {min_events: 10}]}", "drift.min_events: expected at least 100, got 10"),
+    ("{on: [drift: {ks: 0.1}]}", "drift: unknown field 'ks'"),
+    (
+        "{on: [drift: {psi: null, new: null, nulls: null}]}",
+        "drift: nothing is left that could fire; give one of psi, new, nulls, scores a",
+    ),
+    ("{on: [kpi: {window: 0s}]}", "kpi.window: expected a duration longer than nothing"),
+    ("{follow_up: [2d, 12h]}", "retrain: follow_up: the times count from the promotion and must rise, such as [12h, 2d]"),
+    ("{give_up_after: 0}", "retrain.give_up_after: expected at least 1, got 0"),
+    ("{on: [new_event: 5]}", "unknown trigger 'new_event': did you mean 'new_events'"),
+]
+
+
+def test_a_wrong_trigger_is_named(subtests: pytest.Subtests) -> None:
+    for text, said in INVALID_TRIGGERS:
+        with subtests.test(text=text), pytest.raises(Invalid, match=re.escape(said)):
+            retraining(text)
 
 
 def test_what_a_table_must_keep_to_is_said_in_the_words_of_interactions_and_is_no_part_of_a_spec_without_it() -> None:

@@ -11,7 +11,7 @@ from shared.contracts.card import CARD, Card
 from shared.contracts.stage import File, Manifest, StageName, digest_of
 from shared.domain.gate import GateResult, Verdict
 from shared.domain.run import RunStatus
-from tests.unit.control.world import NAME, NOW, World
+from tests.support.simulated_platform import NAME, NOW, World
 
 pytestmark = pytest.mark.requirement("C-04", "G-11")
 

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from services.control.archive import Archive
 from shared.artifacts import FsspecArtifacts, FsspecAttic, FsspecLive
@@ -22,7 +20,8 @@ from shared.domain.errors import Damaged, NotFound
 from shared.domain.retention import Retention, VersionFacts, versions_to_go
 from shared.domain.route import Route
 from shared.ports import Version
-from tests.unit.control.collecting import DAY, HOUR, Heap
+from tests.support.collection_histories import Histories, sweeps
+from tests.support.garbage_collection import DAY, HOUR, Heap
 
 pytestmark = pytest.mark.requirement("G-11")
 
@@ -47,13 +46,6 @@ def registered(heap: Heap, number: int) -> File:
     heap.rows.run(f"r{number}", "registered", [f"r{number}-etl-1", f"r{number}-export-1"])
     version(heap, number, model)
     return model
-
-
-def sweeps(heap: Heap) -> None:
-    """Until nothing more can go: what a manifest in the trash names goes after it."""
-    for _ in range(4):
-        heap.pass_by(2 * DAY)  # the grace is no shorter than the stages of the runs under way may take
-        heap.collector().sweep()
 
 
 def test_what_nobody_names_goes_by_way_of_the_trash(heap: Heap) -> None:
@@ -253,106 +245,5 @@ def test_a_version_stays_for_each_reason_alone(number, facts) -> None:  # type: 
     assert set(going) == {one.number for one in others if one.number != 3}
 
 
-class Histories(RuleBasedStateMachine):
-    """Runs that put, publish, end and register; routes and tags that move; collections, whole or cut off; and time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.heap = Heap()
-        self.count = 0
-        self.published: dict[str, File] = {}
-
-    @rule(content=st.integers(0, 3), inputs=st.booleans())
-    def start(self, content: int, inputs: bool) -> None:
-        self.count += 1
-        run = f"r{self.count}"
-        file = self.heap.put(f"content {content}")
-        self.heap.rows.run(run)
-        if inputs:
-            self.heap.store.pin(f"{run}-etl-1", [file])
-            self.heap.stamp()
-
-    @rule(content=st.integers(0, 3), pick=st.integers(0, 9))
-    def publish(self, content: int, pick: int) -> None:
-        active = sorted(one.id for one in self.heap.rows.list())
-        attempts = [f"{run}-export-1" for run in active if f"{run}-export-1" not in self.published]
-        if attempts:
-            attempt = attempts[pick % len(attempts)]
-            file = self.heap.put(f"content {content}")
-            self.heap.publish(attempt, file)
-            self.published[attempt] = file
-
-    @rule(pick=st.integers(0, 9), registers=st.booleans())
-    def end(self, pick: int, registers: bool) -> None:
-        active = sorted(one.id for one in self.heap.rows.list())
-        if not active:
-            return
-        run = active[pick % len(active)]
-        attempt = f"{run}-export-1"
-        stages = [attempt] if attempt in self.published else []
-        if stages and registers:
-            files = {"model.onnx": self.published[attempt]}
-            number = len(self.heap.rows.versions) + 1
-            self.heap.rows.versions.append(Version("films", number, run, digest_of(files), files, {}, {}, None, self.heap.clock.now()))
-        self.heap.rows.run(run, "registered" if stages and registers else "failed", stages)
-
-    @rule(pick=st.integers(0, 9), tag=st.booleans())
-    def name(self, pick: int, tag: bool) -> None:
-        rows = self.heap.rows
-        free = [one.number for one in rows.versions if one.number not in rows.marks]
-        if not free:
-            return
-        number = free[pick % len(free)]
-        if tag:
-            rows.tagged["champion"] = number
-        else:
-            if rows.route is not None and rows.route.stable != number:
-                rows.gone[rows.route.stable] = self.heap.clock.now()
-                rows.before = rows.route.stable
-            rows.gone.pop(number, None)
-            rows.route = Route(number)
-
-    @rule(hours=st.sampled_from([1, 2, 30, 80]))
-    def time(self, hours: int) -> None:
-        self.heap.pass_by(hours * HOUR)
-
-    @rule(steps=st.integers(0, 60))
-    def collect(self, steps: int) -> None:
-        """It may die after any step."""
-        from shared.domain.retention import Sweep
-
-        under_way = self.heap.collector().steps(Sweep())
-        for _ in zip(range(steps), under_way, strict=False):
-            pass
-        under_way.close()
-        self.heap.stamp()
-
-    @invariant()
-    def nothing_that_is_needed_is_missing(self) -> None:
-        rows = self.heap.rows
-        kept = [one for one in rows.versions if one.number not in rows.marks]
-        for one in kept:
-            assert all(self.heap.has(file) for file in one.files.values()), f"version {one.number}"
-            assert self.heap.store.manifest(f"{one.run}-export-1") is not None
-        for attempt, file in self.published.items():
-            if self.heap.store.manifest(attempt) is not None:
-                assert self.heap.has(file), attempt
-            assert rows.runs[attempt.split("-")[0]].status.state != "etl" or self.heap.store.manifest(attempt) is not None
-
-    def teardown(self) -> None:
-        """In the end everything goes that nobody needs, and nothing else."""
-        rows = self.heap.rows
-        for run in [one.id for one in rows.list()]:
-            rows.run(run, "cancelled", [])
-        self.heap.pass_by(9 * DAY)
-        for _ in range(2):
-            sweeps(self.heap)
-        self.nothing_that_is_needed_is_missing()
-        needed = {file.sha256 for one in rows.versions if one.number not in rows.marks for file in one.files.values()}
-        assert self.heap.names("blobs") == needed
-        assert self.heap.names("trash") == self.heap.names("pins") == set()
-        self.heap.close()
-
-
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=100, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
+TestHistories.settings = settings(max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))

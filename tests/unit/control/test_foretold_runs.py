@@ -9,7 +9,7 @@ import pytest
 from shared.contracts.stage import BROKEN, MISSING
 from shared.domain.gate import Verdict
 from shared.testing.event_suite import did, shown
-from tests.unit.control.world import NAME, World
+from tests.support.simulated_platform import NAME, World
 
 GATES = [{"off_policy": "snips", "not_worse_than": "serving", "by": "5%"}, {"parity": 1e-4}]
 KEY = "hit_rate.snips"

@@ -13,7 +13,7 @@ from shared.domain.drift.reading import Look, Reading
 from shared.domain.errors import NotFound
 from shared.domain.warmth import Link, Past
 from shared.ports import Recommender, Version
-from tests.unit.control.world import NAME, NOW, spec
+from tests.support.simulated_platform import NAME, NOW, spec
 
 CODES = {"person": 100, "film": 50, "genres": 9}
 

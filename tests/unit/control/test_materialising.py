@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Sequence
 from datetime import timedelta
@@ -18,7 +19,7 @@ from shared.domain.errors import Unavailable
 from shared.domain.route import Route
 from shared.domain.stored import StoredRow
 from shared.testing.fake_features import FakeFeatureHistory, FakeFeatureStore
-from tests.unit.gateway.conftest import NOW, World, spec
+from tests.support.gateway_world import NOW, World, spec
 from tests.unit.gateway.test_values import DAY, row, version
 
 pytestmark = pytest.mark.requirement("G-08")
@@ -118,21 +119,24 @@ def test_what_is_loaded_is_not_loaded_again(case: Case) -> None:
     assert case.world.artifacts.reads == reads
 
 
-@pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize("at", range(1, 8))
-def test_killed_anywhere_the_next_one_finishes_it(world: World, tmp_path: Path, at: int, before: bool) -> None:
-    version(world, tmp_path)
-    case = Case(world, Mortal(at, before))
-    case.history.append("m", "user", [row(2, age=5), row(9, age=6)])
-    try:
-        case.settle()
-    except Killed:
-        assert case.made.loaded("m", 1) == (case.held("user@1") == PUBLISHED and case.store.marks()["m", "user@1"] == 2)
-    case.begin()
-    case.settle()
-    assert case.made.loaded("m", 1)
-    assert case.held("user@1") == PUBLISHED
-    assert case.held("user") == {2: {"age": 5}, 9: {"age": 6}}
+def test_killed_at_any_write_the_next_one_finishes_it(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for at, before in itertools.product(range(1, 8), (True, False)):
+        with subtests.test(at=at, before=before):
+            world = World()
+            world.add_version(1)
+            version(world, tmp_path)
+            case = Case(world, Mortal(at, before))
+            case.history.append("m", "user", [row(2, age=5), row(9, age=6)])
+            try:
+                case.settle()
+            except Killed:
+                assert case.made.loaded("m", 1) == (case.held("user@1") == PUBLISHED and case.store.marks()["m", "user@1"] == 2)
+            case.begin()
+            case.settle()
+            assert case.made.loaded("m", 1)
+            assert case.held("user@1") == PUBLISHED
+            assert case.held("user") == {2: {"age": 5}, 9: {"age": 6}}
+            world.close()
 
 
 def test_a_store_that_lost_everything_is_filled_anew(case: Case) -> None:

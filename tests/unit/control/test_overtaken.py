@@ -12,7 +12,7 @@ from shared.contracts.stage import StageSpec
 from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.domain.route import Route
 from shared.domain.run import MAX_LOST
-from tests.unit.control.world import NAME, Fate, World
+from tests.support.simulated_platform import NAME, Fate, World
 
 
 @pytest.mark.parametrize("after", ["abort", "promote"])

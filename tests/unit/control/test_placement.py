@@ -17,7 +17,7 @@ from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.ports import ServedUnit
 from shared.testing.fakes import FakeModelServer
-from tests.unit.control.world import NAME, Plane, World
+from tests.support.simulated_platform import NAME, Plane, World
 
 
 class Watched(FakeModelServer):

@@ -12,7 +12,7 @@ from shared.domain.route import Route
 from shared.domain.triggers import RetrainerStatus
 from shared.ports import Newest, Signals
 from tests.support.drift_readings import fell, look
-from tests.unit.control.world import NAME, Death, Fate, Plane, World, spec
+from tests.support.simulated_platform import NAME, Death, Fate, Plane, World, spec
 
 FIRST = f"{NAME}-retrain-1"
 DRIFT = Signals(look(genres=0.5, year=0.3))

@@ -14,7 +14,7 @@ from shared.datafiles import DataFiles
 from shared.domain.run import STAGES, StageDone
 from shared.domain.stored import StoredRow
 from shared.launch import new_run
-from tests.unit.control.world import NAME, World, but_the_card
+from tests.support.simulated_platform import NAME, World, but_the_card
 
 REUSABLE = STAGES[:-1]
 

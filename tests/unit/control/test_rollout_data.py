@@ -15,8 +15,8 @@ from shared.domain.machine import Request
 from shared.domain.route import Route
 from shared.domain.traffic import Mirror
 from shared.launch import back_rollout
+from tests.support.simulated_platform import NAME, World
 from tests.unit.control.test_rollouts import SERVED, route
-from tests.unit.control.world import NAME, World
 
 ANALYSIS = {"attribution": "1s", "window": "1s", "max_harm": "30%", "min_users": 30, "min_answers": 30, "deadline": "30s", "every": "1s"}
 

@@ -14,7 +14,7 @@ from services.eventlog.kpis import SqlKpis
 from services.monitor.routes import RouteGauges
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
-from tests.unit.control.world import NAME, World
+from tests.support.simulated_platform import NAME, World
 
 SERVED = ("rollout", "placement")
 

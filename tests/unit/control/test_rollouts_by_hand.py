@@ -7,8 +7,8 @@ import pytest
 from shared.domain.rollout import unproven
 from shared.ports import Signals
 from tests.support.drift_readings import look
+from tests.support.simulated_platform import NAME, Plane, World
 from tests.unit.control.test_rollouts import SERVED, route
-from tests.unit.control.world import NAME, Plane, World
 
 pytestmark = pytest.mark.requirement("C-05")
 

@@ -54,26 +54,27 @@ def test_the_pause_doubles_up_to_a_week() -> None:
     assert pause(timedelta(0), 3) == timedelta(minutes=4), "never a loop without any pause"
 
 
-@pytest.mark.parametrize(
-    ("trigger", "promoted", "after"),
-    [
-        ("drift", False, 3),
-        ("drift", True, 3),
-        ("kpi", True, 3),
-        ("alert", False, 3),
-        ("new_events", False, 3),
-        ("new_events", True, 0),
-        ("new_data", True, 0),
-        ("schedule", True, 0),
-        ("schedule", False, 2),
-        ("manual", True, 0),
-        ("manual", False, 2),
-        ("follow_up", True, 2),
-        ("follow_up", False, 3),
-    ],
-)
-def test_what_counts_as_not_having_helped(trigger: str, promoted: bool, after: int) -> None:
-    assert counted(2, trigger, promoted) == after
+OUTCOMES: list[tuple[str, bool, int]] = [
+    ("drift", False, 3),
+    ("drift", True, 3),
+    ("kpi", True, 3),
+    ("alert", False, 3),
+    ("new_events", False, 3),
+    ("new_events", True, 0),
+    ("new_data", True, 0),
+    ("schedule", True, 0),
+    ("schedule", False, 2),
+    ("manual", True, 0),
+    ("manual", False, 2),
+    ("follow_up", True, 2),
+    ("follow_up", False, 3),
+]
+
+
+def test_what_counts_as_not_having_helped(subtests: pytest.Subtests) -> None:
+    for trigger, promoted, after in OUTCOMES:
+        with subtests.test(trigger=trigger, promoted=promoted, after=after):
+            assert counted(2, trigger, promoted) == after
 
 
 @pytest.mark.requirement("G-13", "C-03")

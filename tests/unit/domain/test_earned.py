@@ -34,21 +34,26 @@ def test_windows_slide_over_steps() -> None:
     assert sliding(steps, 3, 2) == [BOTH, OTHER]
 
 
+CONTEXTS: list[tuple[dict[str, object], tuple[str, ...]]] = [
+    ({}, ()),
+    ({"country": "de"}, ("germany",)),
+    ({"country": "de", "age": 20}, ("germany", "young")),
+    ({"country": "fr", "age": "young"}, ()),
+    ({"age": 24.5, "plan": "free"}, ("young",)),
+]
+
+
 @pytest.mark.requirement("G-13")
-@pytest.mark.parametrize(
-    ("context", "found"),
-    [
-        ({}, ()),
-        ({"country": "de"}, ("germany",)),
-        ({"country": "de", "age": 20}, ("germany", "young")),
-        ({"country": "fr", "age": "young"}, ()),
-        ({"age": 24.5, "plan": "free"}, ("young",)),
-    ],
-)
-def test_an_answer_is_in_the_slices_whose_condition_is_true_of_its_user(context: dict[str, object], found: tuple[str, ...]) -> None:
-    conditions = {"young": "user.age < 25", "germany": "user.country == 'de'", "paying": "not user.plan == 'free' and has(user.plan)"}
-    slices = Slices({name: parse_expression(text).tree for name, text in conditions.items()})
-    assert slices.of(context) == found  # type: ignore[arg-type]
+def test_an_answer_is_in_the_slices_whose_condition_is_true_of_its_user(subtests: pytest.Subtests) -> None:
+    for context, found in CONTEXTS:
+        with subtests.test(context=context, found=found):
+            conditions = {
+                "young": "user.age < 25",
+                "germany": "user.country == 'de'",
+                "paying": "not user.plan == 'free' and has(user.plan)",
+            }
+            slices = Slices({name: parse_expression(text).tree for name, text in conditions.items()})
+            assert slices.of(context) == found  # type: ignore[arg-type]
 
 
 def test_coverage_is_the_share_of_the_catalogue_that_was_shown() -> None:

@@ -12,11 +12,11 @@ from shared.domain.evidence import NOTHING, Effects, Sums, against_most, against
 from shared.domain.verdict import FEWER, more
 
 STABLE, CANDIDATE = 24, 16
-GUESSES = [
-    pytest.param(None, None, id="nothing told"),
-    pytest.param(0.4, None, id="weight"),
-    pytest.param(0.4, 0.3, id="weight and base"),
-    pytest.param(0.02, 0.9, id="both told wrong"),
+GUESSES: list[tuple[float | None, float | None]] = [
+    (None, None),  # nothing told
+    (0.4, None),  # weight
+    (0.4, 0.3),  # weight and base
+    (0.02, 0.9),  # both told wrong
 ]
 
 
@@ -39,22 +39,24 @@ def expected(worth: NDArray[np.float64], stable: float, candidate: float) -> flo
     return float(binomial(STABLE, stable) @ worth @ binomial(CANDIDATE, candidate))
 
 
-@pytest.mark.parametrize(("weight", "base"), GUESSES)
-def test_a_bet_on_fewer_hits_wins_nothing_from_a_candidate_that_is_as_good_or_better(weight: float | None, base: float | None) -> None:
-    worth = won(1.0, FEWER, weight, base)
-    for mean in (0.02, 0.1, 0.3, 0.6, 0.95):
-        for better in (1.0, 1.02, 1.05):
-            assert expected(worth, mean, mean * better) <= 1
-    assert expected(worth, 0.6, 0.1) > 10
+def test_a_bet_on_fewer_hits_wins_nothing_from_a_candidate_that_is_as_good_or_better(subtests: pytest.Subtests) -> None:
+    for weight, base in GUESSES:
+        with subtests.test(weight=weight, base=base):
+            worth = won(1.0, FEWER, weight, base)
+            for mean in (0.02, 0.1, 0.3, 0.6, 0.95):
+                for better in (1.0, 1.02, 1.05):
+                    assert expected(worth, mean, mean * better) <= 1
+            assert expected(worth, 0.6, 0.1) > 10
 
 
-@pytest.mark.parametrize(("weight", "base"), GUESSES)
-def test_a_bet_on_enough_hits_wins_nothing_from_a_candidate_that_harms_as_much_as_allowed(weight: float | None, base: float | None) -> None:
-    worth = won(0.8, more(0.2), weight, base)
-    for mean in (0.02, 0.1, 0.3, 0.6, 0.95):
-        for kept in (0.8, 0.7, 0.1):
-            assert expected(worth, mean, mean * kept) <= 1
-    assert expected(worth, 0.6, 0.9) > 10
+def test_a_bet_on_enough_hits_wins_nothing_from_a_candidate_that_harms_as_much_as_allowed(subtests: pytest.Subtests) -> None:
+    for weight, base in GUESSES:
+        with subtests.test(weight=weight, base=base):
+            worth = won(0.8, more(0.2), weight, base)
+            for mean in (0.02, 0.1, 0.3, 0.6, 0.95):
+                for kept in (0.8, 0.7, 0.1):
+                    assert expected(worth, mean, mean * kept) <= 1
+            assert expected(worth, 0.6, 0.9) > 10
 
 
 def test_an_equal_candidate_wins_against_the_claim_that_it_harms_and_loses_against_the_claim_that_it_doesnt() -> None:
@@ -142,27 +144,25 @@ def test_bets_on_one_share_are_fair_and_find_what_is_far_off() -> None:
     assert against_most(3, 3, 0.01) > math.log(1000)
 
 
-@pytest.mark.parametrize(("weight", "base"), [(None, None), (0.0, 0.0), (1e-12, 1.0), (0.5, 1e-9), (1 - 1e-12, 0.5), (1.0, None)])
-@pytest.mark.parametrize(
-    "sums",
-    [
-        (Sums(0, 0), Sums(0, 0)),
-        (Sums(10, 0), Sums(0, 0)),
-        (Sums(10, 0), Sums(10, 0)),
-        (Sums(10, 10), Sums(10, 10)),
-        (Sums(10, 10), Sums(10, 0)),
-        (Sums(10, 0), Sums(10, 10)),
-        (Sums(10**12, 10**11), Sums(10**12, 10**11 - 10**5)),
-        (Sums(10**12, 10**12), Sums(10**10, 1)),
-        (Sums(10**12, 1), Sums(1, 1)),
-        (Sums(100, 50, 25), Sums(100, 20, 16)),
-    ],
-)
-def test_nothing_overflows(sums: tuple[Sums, Sums], weight: float | None, base: float | None) -> None:
-    for ratio in (1e-6, 0.5, 1.0, 1.5, 21.0):
-        for effects in (FEWER, more(0.001), more(0.99)):
-            found = against_ratio(*sums, ratio, effects, weight, base)
-            assert found == NOTHING or math.isfinite(found)
+def test_nothing_overflows(subtests: pytest.Subtests) -> None:
+    for weight, base in [(None, None), (0.0, 0.0), (1e-12, 1.0), (0.5, 1e-9), (1 - 1e-12, 0.5), (1.0, None)]:
+        for sums in [
+            (Sums(0, 0), Sums(0, 0)),
+            (Sums(10, 0), Sums(0, 0)),
+            (Sums(10, 0), Sums(10, 0)),
+            (Sums(10, 10), Sums(10, 10)),
+            (Sums(10, 10), Sums(10, 0)),
+            (Sums(10, 0), Sums(10, 10)),
+            (Sums(10**12, 10**11), Sums(10**12, 10**11 - 10**5)),
+            (Sums(10**12, 10**12), Sums(10**10, 1)),
+            (Sums(10**12, 1), Sums(1, 1)),
+            (Sums(100, 50, 25), Sums(100, 20, 16)),
+        ]:
+            with subtests.test(weight=weight, base=base, sums=sums):
+                for ratio in (1e-6, 0.5, 1.0, 1.5, 21.0):
+                    for effects in (FEWER, more(0.001), more(0.99)):
+                        found = against_ratio(*sums, ratio, effects, weight, base)
+                        assert found == NOTHING or math.isfinite(found)
 
 
 def _log_beta(a: float, b: float) -> float:

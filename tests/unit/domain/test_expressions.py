@@ -31,108 +31,110 @@ def meaning(text, item=FILM, user=USER):
     return truth(found.tree, item, user)
 
 
+EXPRESSIONS = [
+    ("age_rating <= user.age", True),
+    ("age_rating > user.age", False),
+    ("region == user.region", True),
+    ("region != user.region", False),
+    ("price < 20 and not adult", True),
+    ("'de' in regions", True),
+    ("'fr' in regions", False),
+    ("'fr' not in regions", True),
+    ("regions contains user.region", True),
+    ("regions not contains 'de'", False),
+    ("not regions contains 'de'", False),
+    ("genres contains 'Horror'", False),
+    ("region in ['at', 'de']", True),
+    ("region in []", False),
+    ("price in [9.99]", True),
+    ("region in user.likes", True),
+    ("user.region in regions", True),
+    ("user.age >= 18", False),
+    ("available", True),
+    ("adult == false", True),
+    ("true", True),
+    ("title == 'it\\'s' and title == \"it's\"", True),
+    ("region < 'df' and region >= 'de'", True),
+    ("adult and price < 20 or region == 'de'", True),
+    ("adult and (price < 20 or region == 'de')", False),
+    ("-1 < price and price > 1e-3", True),
+    ("has(price) and not has(studio) and has(user.age)", True),
+    # What isn't known stays unknown.
+    ("studio == 'a'", None),
+    ("not studio == 'a'", None),
+    ("not free", None),
+    ("studio in ['a']", None),
+    ("region == user.country", None),
+    ("region in user.countries", None),
+    ("cast contains 'x'", None),
+    ("studio == 'a' or price < 20", True),
+    ("studio == 'a' and price > 20", False),
+    ("studio == 'a' and price < 20", None),
+    ("not has(studio) or studio == 'a'", True),
+    # As is what is of another kind than it was asked for.
+    ("region < 3", None),
+    ("price == 'a'", None),
+    ("regions == 'de'", None),
+    ("adult == 0", None),
+    ("3 in regions", None),
+    ("3 in genres", False),
+    ("region", None),
+]
+
+
 @pytest.mark.requirement("G-02")
-@pytest.mark.parametrize(
-    ("text", "true"),
-    [
-        ("age_rating <= user.age", True),
-        ("age_rating > user.age", False),
-        ("region == user.region", True),
-        ("region != user.region", False),
-        ("price < 20 and not adult", True),
-        ("'de' in regions", True),
-        ("'fr' in regions", False),
-        ("'fr' not in regions", True),
-        ("regions contains user.region", True),
-        ("regions not contains 'de'", False),
-        ("not regions contains 'de'", False),
-        ("genres contains 'Horror'", False),
-        ("region in ['at', 'de']", True),
-        ("region in []", False),
-        ("price in [9.99]", True),
-        ("region in user.likes", True),
-        ("user.region in regions", True),
-        ("user.age >= 18", False),
-        ("available", True),
-        ("adult == false", True),
-        ("true", True),
-        ("title == 'it\\'s' and title == \"it's\"", True),
-        ("region < 'df' and region >= 'de'", True),
-        ("adult and price < 20 or region == 'de'", True),
-        ("adult and (price < 20 or region == 'de')", False),
-        ("-1 < price and price > 1e-3", True),
-        ("has(price) and not has(studio) and has(user.age)", True),
-        # What isn't known stays unknown.
-        ("studio == 'a'", None),
-        ("not studio == 'a'", None),
-        ("not free", None),
-        ("studio in ['a']", None),
-        ("region == user.country", None),
-        ("region in user.countries", None),
-        ("cast contains 'x'", None),
-        ("studio == 'a' or price < 20", True),
-        ("studio == 'a' and price > 20", False),
-        ("studio == 'a' and price < 20", None),
-        ("not has(studio) or studio == 'a'", True),
-        # As is what is of another kind than it was asked for.
-        ("region < 3", None),
-        ("price == 'a'", None),
-        ("regions == 'de'", None),
-        ("adult == 0", None),
-        ("3 in regions", None),
-        ("3 in genres", False),
-        ("region", None),
-    ],
-)
-def test_an_expression_means(text, true):
-    assert meaning(text) is true
+def test_an_expression_means(subtests):
+    for text, true in EXPRESSIONS:
+        with subtests.test(text=text, true=true):
+            assert meaning(text) is true
 
 
-@pytest.mark.parametrize(
-    ("text", "column", "said"),
-    [
-        ("", 1, "expected an attribute, user.NAME, a number, a 'text', true, false or a [list], found the end"),
-        ("price = 3", 7, "'=' is no sign of the language: write == to compare"),
-        ("a && b", 3, "write 'and'"),
-        ("a || b", 3, "write 'or'"),
-        ("!a", 1, "write 'not'"),
-        ("1 < a < 3", 7, "comparisons don't chain: write two of them with 'and', found '<'"),
-        ("user", 5, "Expected '.' and a name, as in user.age"),
-        ("user.", 6, "expected a name after 'user.'"),
-        ("user.5", 6, "expected a name after 'user.', found '5'"),
-        ("a.b == 3", 2, "only 'user' has a dot"),
-        ("a b", 3, "expected 'and', 'or', or the end, found 'b'"),
-        ("a in b in c", 8, "expected 'and', 'or', or the end"),
-        ("(a", 3, "expected ')', found the end"),
-        ("a)", 2, "expected 'and', 'or', or the end, found ')'"),
-        ("  'x", 3, "a text that doesn't end: close it with '"),
-        ("12x", 1, "is no number"),
-        ("a - 5", 3, "no arithmetic"),
-        ("na\u00efve", 3, "a name has letters (a to z)"),
-        ("a not b", 7, "expected 'in' or 'contains' after 'not'"),
-        ("[1, 'a'] contains a", 5, "texts or numbers, and only one"),
-        ("[1, a] contains a", 5, "expected a number or a 'text' in the list"),
-        ("a in [1 2]", 9, "expected ','"),
-        ("has(3)", 5, "the name that is asked for"),
-        ("a == 1e300", 6, "beyond 2**53"),
-        ("a == in", 6, "expected an attribute"),
-        ("price < 'x' and price > 3", 23, "'>' compares 'price' (a text) with 3 (a number), which are never alike"),
-        ("genres == ['x']", 11, "['x'] (a list of texts): '==' compares single values: use 'in' or 'contains' with lists"),
-        ("adult < true", 9, "true (true or false): '<' orders numbers or texts"),
-        ("3", 1, "3 (a number): a value that stands alone must be true or false"),
-        ("price > 1 and price", 15, "'price' (a number): a value that stands alone"),
-        ("x in 'abc'", 6, "'abc' (a text): 'in' and 'contains' look into lists"),
-        ("x in ['a'] and x > 3", 18, "'>' compares 'x' (a text) with 3 (a number)"),
-        ("g contains 3 and 'a' in g", 22, "'g' (a list of numbers) never holds 'a' (a text)"),
-        ("a == b and b == c and c == 'x' and a > 1", 14, "'b' (a number) with 'c' (a text)"),
-        ("available == 3", 11, "'available' (true or false)"),
-    ],
-)
-def test_a_fault_says_where_and_what_would_be_right(text, column, said):
-    with pytest.raises(Invalid) as fault:
-        meaning(text)
-    assert f"{text!r}, column {column}: " in str(fault.value)
-    assert said in str(fault.value)
+FAULTS = [
+    ("", 1, "expected an attribute, user.NAME, a number, a 'text', true, false or a [list], found the end"),
+    ("price = 3", 7, "'=' is no sign of the language: write == to compare"),
+    ("a && b", 3, "write 'and'"),
+    ("a || b", 3, "write 'or'"),
+    ("!a", 1, "write 'not'"),
+    ("1 < a < 3", 7, "comparisons don't chain: write two of them with 'and', found '<'"),
+    ("user", 5, "Expected '.' and a name, as in user.age"),
+    ("user.", 6, "expected a name after 'user.'"),
+    ("user.5", 6, "expected a name after 'user.', found '5'"),
+    ("a.b == 3", 2, "only 'user' has a dot"),
+    ("a b", 3, "expected 'and', 'or', or the end, found 'b'"),
+    ("a in b in c", 8, "expected 'and', 'or', or the end"),
+    ("(a", 3, "expected ')', found the end"),
+    ("a)", 2, "expected 'and', 'or', or the end, found ')'"),
+    ("  'x", 3, "a text that doesn't end: close it with '"),
+    ("12x", 1, "is no number"),
+    ("a - 5", 3, "no arithmetic"),
+    ("na\u00efve", 3, "a name has letters (a to z)"),
+    ("a not b", 7, "expected 'in' or 'contains' after 'not'"),
+    ("[1, 'a'] contains a", 5, "texts or numbers, and only one"),
+    ("[1, a] contains a", 5, "expected a number or a 'text' in the list"),
+    ("a in [1 2]", 9, "expected ','"),
+    ("has(3)", 5, "the name that is asked for"),
+    ("a == 1e300", 6, "beyond 2**53"),
+    ("a == in", 6, "expected an attribute"),
+    ("price < 'x' and price > 3", 23, "'>' compares 'price' (a text) with 3 (a number), which are never alike"),
+    ("genres == ['x']", 11, "['x'] (a list of texts): '==' compares single values: use 'in' or 'contains' with lists"),
+    ("adult < true", 9, "true (true or false): '<' orders numbers or texts"),
+    ("3", 1, "3 (a number): a value that stands alone must be true or false"),
+    ("price > 1 and price", 15, "'price' (a number): a value that stands alone"),
+    ("x in 'abc'", 6, "'abc' (a text): 'in' and 'contains' look into lists"),
+    ("x in ['a'] and x > 3", 18, "'>' compares 'x' (a text) with 3 (a number)"),
+    ("g contains 3 and 'a' in g", 22, "'g' (a list of numbers) never holds 'a' (a text)"),
+    ("a == b and b == c and c == 'x' and a > 1", 14, "'b' (a number) with 'c' (a text)"),
+    ("available == 3", 11, "'available' (true or false)"),
+]
+
+
+def test_a_fault_says_where_and_what_would_be_right(subtests):
+    for text, column, said in FAULTS:
+        with subtests.test(text=text, column=column, said=said):
+            with pytest.raises(Invalid) as fault:
+                meaning(text)
+            assert f"{text!r}, column {column}: " in str(fault.value)
+            assert said in str(fault.value)
 
 
 def test_kinds_are_found_over_all_expressions_of_a_filter():
@@ -185,31 +187,31 @@ def test_whatever_is_written_is_read_or_refused(text):
         assert truth(found.tree, FILM, USER) in (True, False, None)
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ([], "expected an object"),
-        ({"a b": 1}, "'a b' is no attribute's name"),
-        ({"not": 1}, "a word of the filter language"),
-        ({"available": True}, "stands beside the attributes"),
-        ({"a": {}}, "a: expected a number, a text"),
-        ({"a": [1, "x"]}, "a: a list holds texts or numbers, and only one of the two"),
-        ({"a": [True]}, "a: a list holds"),
-        ({"a": [None]}, "a: a list holds"),
-        ({"a": 2**53 + 1}, "a: a number must be finite"),
-        ({"a": float("nan")}, "a: a number must be finite"),
-        ({"a": [float("inf")]}, "a: a number must be finite"),
-        ({"a": "x" * 501}, "a: a text of 501 characters"),
-        ({"a": "\0"}, "NUL"),
-        ({"a": ["\ud800"]}, "half of a character"),
-        ({"a": list(range(101))}, "a: 101 values"),
-        ({f"a{n}": 1 for n in range(51)}, "51 names; there are at most 50"),
-        ({f"a{n}": "x" * 500 for n in range(40)}, "together they have at most 16384"),
-    ],
-)
-def test_attributes_that_cannot_be_kept_are_refused_by_name(given, said):
-    with pytest.raises(Invalid, match=said):
-        check_attributes(given, {})
+INVALID_ATTRIBUTES = [
+    ([], "expected an object"),
+    ({"a b": 1}, "'a b' is no attribute's name"),
+    ({"not": 1}, "a word of the filter language"),
+    ({"available": True}, "stands beside the attributes"),
+    ({"a": {}}, "a: expected a number, a text"),
+    ({"a": [1, "x"]}, "a: a list holds texts or numbers, and only one of the two"),
+    ({"a": [True]}, "a: a list holds"),
+    ({"a": [None]}, "a: a list holds"),
+    ({"a": 2**53 + 1}, "a: a number must be finite"),
+    ({"a": float("nan")}, "a: a number must be finite"),
+    ({"a": [float("inf")]}, "a: a number must be finite"),
+    ({"a": "x" * 501}, "a: a text of 501 characters"),
+    ({"a": "\0"}, "NUL"),
+    ({"a": ["\ud800"]}, "half of a character"),
+    ({"a": list(range(101))}, "a: 101 values"),
+    ({f"a{n}": 1 for n in range(51)}, "51 names; there are at most 50"),
+    ({f"a{n}": "x" * 500 for n in range(40)}, "together they have at most 16384"),
+]
+
+
+def test_attributes_that_cannot_be_kept_are_refused_by_name(subtests):
+    for attributes, said in INVALID_ATTRIBUTES:
+        with subtests.test(attributes=attributes, said=said), pytest.raises(Invalid, match=said):
+            check_attributes(attributes, {})
 
 
 def test_declared_attributes_have_their_kind():

@@ -31,50 +31,61 @@ def beside(value: float, other: float, own: float, others: float, between: float
     }
 
 
+VERDICTS: list[tuple[Gate, dict[str, float], str, str]] = [
+    (AT_LEAST, {OWN: 0.2}, "pass", "hr@10 is 0.2 >= 0.2"),
+    (AT_LEAST, {OWN: 0.19}, "fail", "hr@10 is 0.19 < 0.2"),
+    (AT_LEAST, {}, "inconclusive", "hr@10 was not measured"),
+    (AT_LEAST, {OWN: math.nan}, "error", "hr@10 came out as nan, which is no number"),
+    (AT_LEAST, {OWN: math.inf}, "error", "hr@10 came out as inf, which is no number"),
+    (Gate("hr@10{cold_users}", "min", 0.1), {OWN: 0.2}, "inconclusive", "hr@10{cold_users} was not measured"),
+    (Gate("hr@10{cold_users}", "min", 0.1), {"candidate.hr@10{cold_users}": 0.2}, "pass", "hr@10{cold_users} is 0.2 >= 0.1"),
+    (Gate("hr@10", "better_than", against="popularity"), {OWN: 0.2}, "inconclusive", "popularity's hr@10 was not measured"),
+    (Gate("hr@10", "better_than", against="popularity"), {OWN: 0.2, "popularity.hr@10": 0.2}, "fail", "popularity's is 0.2 (+0.0%)"),
+    (Gate("hr@10", "not_worse_than", against="serving"), {OWN: 0.2, "serving.hr@10": 0.2}, "pass", "serving's is 0.2 (+0.0%)"),
+    (Gate("hr@10", "better_than", against="popularity"), {OWN: 0.2, "popularity.hr@10": 0.0}, "pass", "popularity's is 0"),
+    (SURE, {OWN: 0.25, ERROR: 0.01}, "pass", "hr@10 is 0.25 (0.2372 to 0.2628 with 90% confidence) >= 0.2"),
+    (SURE, {OWN: 0.15, ERROR: 0.01}, "fail", "hr@10 is 0.15 (0.1372 to 0.1628 with 90% confidence) < 0.2"),
+    (SURE, {OWN: 0.205, ERROR: 0.01}, "inconclusive", "confidence): whether it is at least 0.2 can't be told"),
+    (SURE, {OWN: 0.195, ERROR: 0.01}, "inconclusive", "confidence): whether it is at least 0.2 can't be told"),
+    (SURE, {OWN: 0.25}, "inconclusive", "how sure hr@10 is was not measured"),
+    (SURE, {OWN: 0.25, ERROR: math.nan}, "error", "how sure hr@10 is came out as nan"),
+    (SURE, {OWN: 0.25, ERROR: -0.01}, "error", "how sure hr@10 is came out as -0.01, which is no standard error"),
+    (NOT_WORSE, beside(0.21, 0.2, 0.02, 0.02, 0.004), "pass", "(+5.0%: +2.4% to +7.6% with 90% confidence)"),
+    (NOT_WORSE, beside(0.17, 0.2, 0.02, 0.02, 0.004), "fail", "(-15.0%: "),
+    (NOT_WORSE, beside(0.192, 0.2, 0.02, 0.02, 0.004), "inconclusive", "whether it is -5.0% or more can't be told"),
+    (NOT_WORSE, beside(0.21, 0.2, 0.02, 0.02, 0.03), "inconclusive", "whether it is -5.0% or more can't be told"),
+    (BETTER, beside(0.3, 0.2, 0.01, 0.01, 0.01, "popularity"), "pass", "(+50.0%: "),
+    (BETTER, beside(0.22, 0.2, 0.01, 0.01, 0.01, "popularity"), "inconclusive", "whether it is +10.0% or more can't be told"),
+    (BETTER, beside(0.2, 0.2, 0.004, 0.004, 0.004, "popularity"), "fail", "popularity's is 0.2 (+0.0%: "),
+    (BETTER, {OWN: 0.3, "popularity.hr@10": 0.2, ERROR: 0.01}, "inconclusive", "how sure popularity's hr@10 is was not measured"),
+    (
+        BETTER,
+        {OWN: 0.3, "popularity.hr@10": 0.2, ERROR: 0.01, "popularity.hr@10.se": 0.01},
+        "inconclusive",
+        "how sure the difference to popularity's hr@10 is was not measured",
+    ),
+    (Gate("size", "max", 200, stage="verify", unit=" MiB"), {"size": 180.0}, "pass", "size is 180 MiB <= 200 MiB"),
+    (Gate("size", "max", 200, stage="verify", unit=" MiB"), {"size": 200.5}, "fail", "size is 200.5 MiB > 200 MiB"),
+]
+
+
 @pytest.mark.requirement("G-10")
-@pytest.mark.parametrize(
-    ("gate", "metrics", "verdict", "reason"),
-    [
-        (AT_LEAST, {OWN: 0.2}, "pass", "hr@10 is 0.2 >= 0.2"),
-        (AT_LEAST, {OWN: 0.19}, "fail", "hr@10 is 0.19 < 0.2"),
-        (AT_LEAST, {}, "inconclusive", "hr@10 was not measured"),
-        (AT_LEAST, {OWN: math.nan}, "error", "hr@10 came out as nan, which is no number"),
-        (AT_LEAST, {OWN: math.inf}, "error", "hr@10 came out as inf, which is no number"),
-        (Gate("hr@10{cold_users}", "min", 0.1), {OWN: 0.2}, "inconclusive", "hr@10{cold_users} was not measured"),
-        (Gate("hr@10{cold_users}", "min", 0.1), {"candidate.hr@10{cold_users}": 0.2}, "pass", "hr@10{cold_users} is 0.2 >= 0.1"),
-        (Gate("hr@10", "better_than", against="popularity"), {OWN: 0.2}, "inconclusive", "popularity's hr@10 was not measured"),
-        (Gate("hr@10", "better_than", against="popularity"), {OWN: 0.2, "popularity.hr@10": 0.2}, "fail", "popularity's is 0.2 (+0.0%)"),
-        (Gate("hr@10", "not_worse_than", against="serving"), {OWN: 0.2, "serving.hr@10": 0.2}, "pass", "serving's is 0.2 (+0.0%)"),
-        (Gate("hr@10", "better_than", against="popularity"), {OWN: 0.2, "popularity.hr@10": 0.0}, "pass", "popularity's is 0"),
-        (SURE, {OWN: 0.25, ERROR: 0.01}, "pass", "hr@10 is 0.25 (0.2372 to 0.2628 with 90% confidence) >= 0.2"),
-        (SURE, {OWN: 0.15, ERROR: 0.01}, "fail", "hr@10 is 0.15 (0.1372 to 0.1628 with 90% confidence) < 0.2"),
-        (SURE, {OWN: 0.205, ERROR: 0.01}, "inconclusive", "confidence): whether it is at least 0.2 can't be told"),
-        (SURE, {OWN: 0.195, ERROR: 0.01}, "inconclusive", "confidence): whether it is at least 0.2 can't be told"),
-        (SURE, {OWN: 0.25}, "inconclusive", "how sure hr@10 is was not measured"),
-        (SURE, {OWN: 0.25, ERROR: math.nan}, "error", "how sure hr@10 is came out as nan"),
-        (SURE, {OWN: 0.25, ERROR: -0.01}, "error", "how sure hr@10 is came out as -0.01, which is no standard error"),
-        (NOT_WORSE, beside(0.21, 0.2, 0.02, 0.02, 0.004), "pass", "(+5.0%: +2.4% to +7.6% with 90% confidence)"),
-        (NOT_WORSE, beside(0.17, 0.2, 0.02, 0.02, 0.004), "fail", "(-15.0%: "),
-        (NOT_WORSE, beside(0.192, 0.2, 0.02, 0.02, 0.004), "inconclusive", "whether it is -5.0% or more can't be told"),
-        (NOT_WORSE, beside(0.21, 0.2, 0.02, 0.02, 0.03), "inconclusive", "whether it is -5.0% or more can't be told"),
-        (BETTER, beside(0.3, 0.2, 0.01, 0.01, 0.01, "popularity"), "pass", "(+50.0%: "),
-        (BETTER, beside(0.22, 0.2, 0.01, 0.01, 0.01, "popularity"), "inconclusive", "whether it is +10.0% or more can't be told"),
-        (BETTER, beside(0.2, 0.2, 0.004, 0.004, 0.004, "popularity"), "fail", "popularity's is 0.2 (+0.0%: "),
-        (BETTER, {OWN: 0.3, "popularity.hr@10": 0.2, ERROR: 0.01}, "inconclusive", "how sure popularity's hr@10 is was not measured"),
-        (
-            BETTER,
-            {OWN: 0.3, "popularity.hr@10": 0.2, ERROR: 0.01, "popularity.hr@10.se": 0.01},
-            "inconclusive",
-            "how sure the difference to popularity's hr@10 is was not measured",
-        ),
-        (Gate("size", "max", 200, stage="verify", unit=" MiB"), {"size": 180.0}, "pass", "size is 180 MiB <= 200 MiB"),
-        (Gate("size", "max", 200, stage="verify", unit=" MiB"), {"size": 200.5}, "fail", "size is 200.5 MiB > 200 MiB"),
-    ],
-)
-def test_a_gate_says_what_it_found(gate: Gate, metrics: dict[str, float], verdict: str, reason: str) -> None:
-    found = judge(gate, metrics, serving=True)
-    assert (found.verdict, found.gate) == (verdict, str(gate))
-    assert reason in found.reason
+def test_a_gate_says_what_it_found(subtests: pytest.Subtests) -> None:
+    for gate, metrics, verdict, reason in VERDICTS:
+        with subtests.test(gate=gate, metrics=metrics, verdict=verdict, reason=reason):
+            found = judge(gate, metrics, serving=True)
+            assert (found.verdict, found.gate) == (verdict, str(gate))
+            assert reason in found.reason
+
+
+@pytest.mark.requirement("G-10")
+def test_with_nothing_serving_every_other_gate_is_judged_as_ever(subtests: pytest.Subtests) -> None:
+    for gate, metrics, _, _ in VERDICTS:
+        if gate.against != "serving":
+            with subtests.test(gate=str(gate), metrics=metrics):
+                assert judge(gate, metrics, serving=False) == judge(gate, metrics, serving=True)
+    assert judge(AT_LEAST, {OWN: 0.19}, serving=False).verdict is Verdict.FAIL
+    assert judge(AT_LEAST, {}, serving=False).verdict is Verdict.INCONCLUSIVE
 
 
 @pytest.mark.requirement("C-04")
@@ -85,19 +96,20 @@ def test_with_nothing_serving_there_is_nothing_to_be_worse_than() -> None:
         assert (found.verdict, found.reason) == (Verdict.PASS, "nothing serves yet, so there is nothing to compare with")
 
 
-@pytest.mark.parametrize(
-    ("silence", "verdict", "reason"),
-    [
-        (Silence(missing={"candidate.hr@10": "too few users"}), "inconclusive", "hr@10 was not measured: too few users"),
-        (Silence(missing={"candidate": "no cases"}), "inconclusive", "hr@10 was not measured: no cases"),
-        (Silence(broken={"candidate.hr@10": "OSError: gone"}), "error", "hr@10 couldn't be measured: OSError: gone"),
-        (Silence(missing={"candidate": "no"}, broken={"candidate": "OSError: gone"}), "error", "hr@10 couldn't be measured: OSError: gone"),
-        (Silence(broken={"serving": "OSError: gone"}), "inconclusive", "hr@10 was not measured"),
-    ],
-)
-def test_what_is_not_there_says_why(silence: Silence, verdict: str, reason: str) -> None:
-    found = judge(AT_LEAST, {}, serving=True, silence=silence)
-    assert (found.verdict, found.reason) == (verdict, reason)
+SILENCES: list[tuple[Silence, str, str]] = [
+    (Silence(missing={"candidate.hr@10": "too few users"}), "inconclusive", "hr@10 was not measured: too few users"),
+    (Silence(missing={"candidate": "no cases"}), "inconclusive", "hr@10 was not measured: no cases"),
+    (Silence(broken={"candidate.hr@10": "OSError: gone"}), "error", "hr@10 couldn't be measured: OSError: gone"),
+    (Silence(missing={"candidate": "no"}, broken={"candidate": "OSError: gone"}), "error", "hr@10 couldn't be measured: OSError: gone"),
+    (Silence(broken={"serving": "OSError: gone"}), "inconclusive", "hr@10 was not measured"),
+]
+
+
+def test_what_is_not_there_says_why(subtests: pytest.Subtests) -> None:
+    for silence, verdict, reason in SILENCES:
+        with subtests.test(silence=silence, verdict=verdict, reason=reason):
+            found = judge(AT_LEAST, {}, serving=True, silence=silence)
+            assert (found.verdict, found.reason) == (verdict, reason)
 
 
 def test_what_went_wrong_with_the_other_one_is_an_error_too() -> None:
@@ -151,24 +163,25 @@ def test_whatever_was_published_there_is_a_verdict_and_a_sentence(metrics: dict[
             assert found.verdict in (Verdict.INCONCLUSIVE, Verdict.ERROR)
 
 
-@pytest.mark.parametrize(
-    ("name", "metric"),
-    [
-        ("hr@10", Metric("hr", 10)),
-        ("ndcg@10/99", Metric("ndcg", 10, 99)),
-        ("recall@500", Metric("recall", 500)),
-        ("auc", Metric("auc")),
-        ("hr@10/99{cold_users}", Metric("hr", 10, 99, "cold_users")),
-        ("hr@10{genre=Sci-Fi}", Metric("hr", 10, None, "genre=Sci-Fi")),
-    ],
-)
-def test_a_metric_is_read_by_its_name_and_written_back(name: str, metric: Metric) -> None:
-    assert parse_metric(name) == metric
-    assert str(metric) == name
-    assert str(metric.whole) == name.split("{", maxsplit=1)[0]
+METRICS: list[tuple[str, Metric]] = [
+    ("hr@10", Metric("hr", 10)),
+    ("ndcg@10/99", Metric("ndcg", 10, 99)),
+    ("recall@500", Metric("recall", 500)),
+    ("auc", Metric("auc")),
+    ("hr@10/99{cold_users}", Metric("hr", 10, 99, "cold_users")),
+    ("hr@10{genre=Sci-Fi}", Metric("hr", 10, None, "genre=Sci-Fi")),
+]
 
 
-@pytest.mark.parametrize("name", ["", "hr", "hr@", "hr@0", "hr@10/", "hr@10{}", "hr@10{a}{b}", "auc@10", "hits@10", "hr@10 ", "hr@10{a"])
-def test_what_is_no_metric_is_refused(name: str) -> None:
-    with pytest.raises(Invalid, match="is no metric: expected one such as hr@10"):
-        parse_metric(name)
+def test_a_metric_is_read_by_its_name_and_written_back(subtests: pytest.Subtests) -> None:
+    for name, metric in METRICS:
+        with subtests.test(name=name, metric=metric):
+            assert parse_metric(name) == metric
+            assert str(metric) == name
+            assert str(metric.whole) == name.split("{", maxsplit=1)[0]
+
+
+def test_what_is_no_metric_is_refused(subtests: pytest.Subtests) -> None:
+    for name in ["", "hr", "hr@", "hr@0", "hr@10/", "hr@10{}", "hr@10{a}{b}", "auc@10", "hits@10", "hr@10 ", "hr@10{a"]:
+        with subtests.test(name=name), pytest.raises(Invalid, match="is no metric: expected one such as hr@10"):
+            parse_metric(name)

@@ -127,23 +127,23 @@ def converted(users: int, count: int) -> Sample:
     return Sample(users, count, count, converted=count)
 
 
-@pytest.mark.parametrize(
-    ("count", "expected"), [(3000, Verdict.FAIL), (4700, Verdict.INCONCLUSIVE), (4900, Verdict.PASS), (6000, Verdict.PASS)]
-)
-def test_conversion_may_fall_as_far_as_allowed(count: int, expected: Verdict) -> None:
-    samples = (converted(10_000, 5000), converted(10_000, count))
-    assert judge_guardrail(CONVERSION, Traffic(), Traffic(), samples, 100).verdict is expected
+def test_conversion_may_fall_as_far_as_allowed(subtests: pytest.Subtests) -> None:
+    for count, expected in [(3000, Verdict.FAIL), (4700, Verdict.INCONCLUSIVE), (4900, Verdict.PASS), (6000, Verdict.PASS)]:
+        with subtests.test(count=count, expected=expected):
+            samples = (converted(10_000, 5000), converted(10_000, count))
+            assert judge_guardrail(CONVERSION, Traffic(), Traffic(), samples, 100).verdict is expected
 
 
-@pytest.mark.parametrize("rail", [ERRORS, P50, P99, COVERAGE, SHIFT, CONVERSION, Guardrail("errors", 2.0, relative=True)])
-def test_nothing_to_compare_with_is_inconclusive(rail: Guardrail) -> None:
+def test_nothing_to_compare_with_is_inconclusive(subtests: pytest.Subtests) -> None:
     rng = random.Random(6)
     some = answers(500, lambda: seconds(rng))
-    for stable, candidate in ((Traffic(), Traffic()), (Traffic(), some), (some, Traffic())):
-        for samples in (None, (Sample(), Sample()), (Sample(), converted(500, 50)), (converted(500, 50), Sample())):
-            found = judge_guardrail(rail, stable, candidate, samples, 100)
-            assert found.verdict is Verdict.INCONCLUSIVE
-            assert found.reason
+    for rail in [ERRORS, P50, P99, COVERAGE, SHIFT, CONVERSION, Guardrail("errors", 2.0, relative=True)]:
+        with subtests.test(rail=rail):
+            for stable, candidate in ((Traffic(), Traffic()), (Traffic(), some), (some, Traffic())):
+                for samples in (None, (Sample(), Sample()), (Sample(), converted(500, 50)), (converted(500, 50), Sample())):
+                    found = judge_guardrail(rail, stable, candidate, samples, 100)
+                    assert found.verdict is Verdict.INCONCLUSIVE
+                    assert found.reason
 
 
 def test_a_metric_that_nobody_knows_is_refused() -> None:

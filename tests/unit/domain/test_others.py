@@ -34,25 +34,26 @@ def test_another_rollout_draws_other_users() -> None:
     assert len(one & other) < len(one) / 2
 
 
-@pytest.mark.parametrize(
-    ("gate", "metrics", "verdict"),
-    [
-        (Gate("auc", "min", 0.6), {"candidate.auc": 0.7}, Verdict.PASS),
-        (Gate("auc", "min", 0.6), {"candidate.auc": 0.5}, Verdict.FAIL),
-        (Gate("auc", "min", 0.6), {}, Verdict.INCONCLUSIVE),
-        (Gate("auc", "better_than", against="popularity"), {"candidate.auc": 0.7, "popularity.auc": 0.7}, Verdict.FAIL),
-        (Gate("auc", "better_than", against="popularity"), {"candidate.auc": 0.7}, Verdict.INCONCLUSIVE),
-        (Gate("auc", "not_worse_than", against="serving", margin=0.1), {"candidate.auc": 0.64, "serving.auc": 0.7}, Verdict.PASS),
-        (Gate("auc", "not_worse_than", against="serving"), {"candidate.auc": 0.64, "serving.auc": 0.7}, Verdict.FAIL),
-        (Gate("auc", "not_worse_than", against="serving"), {"candidate.auc": 0.64}, Verdict.INCONCLUSIVE),
-        (Gate("parity", "max", 1e-4, stage="verify"), {"parity": 1e-3}, Verdict.FAIL),
-    ],
-)
+COMPARISONS: list[tuple[Gate, dict[str, float], Verdict]] = [
+    (Gate("auc", "min", 0.6), {"candidate.auc": 0.7}, Verdict.PASS),
+    (Gate("auc", "min", 0.6), {"candidate.auc": 0.5}, Verdict.FAIL),
+    (Gate("auc", "min", 0.6), {}, Verdict.INCONCLUSIVE),
+    (Gate("auc", "better_than", against="popularity"), {"candidate.auc": 0.7, "popularity.auc": 0.7}, Verdict.FAIL),
+    (Gate("auc", "better_than", against="popularity"), {"candidate.auc": 0.7}, Verdict.INCONCLUSIVE),
+    (Gate("auc", "not_worse_than", against="serving", margin=0.1), {"candidate.auc": 0.64, "serving.auc": 0.7}, Verdict.PASS),
+    (Gate("auc", "not_worse_than", against="serving"), {"candidate.auc": 0.64, "serving.auc": 0.7}, Verdict.FAIL),
+    (Gate("auc", "not_worse_than", against="serving"), {"candidate.auc": 0.64}, Verdict.INCONCLUSIVE),
+    (Gate("parity", "max", 1e-4, stage="verify"), {"parity": 1e-3}, Verdict.FAIL),
+]
+
+
 @pytest.mark.requirement("G-10")
-def test_a_gate_says_what_it_compared(gate: Gate, metrics: dict[str, float], verdict: Verdict) -> None:
-    result = judge(gate, metrics, serving=True)
-    assert result.verdict is verdict
-    assert result.reason
+def test_a_gate_says_what_it_compared(subtests: pytest.Subtests) -> None:
+    for gate, metrics, verdict in COMPARISONS:
+        with subtests.test(gate=gate, metrics=metrics, verdict=verdict):
+            result = judge(gate, metrics, serving=True)
+            assert result.verdict is verdict
+            assert result.reason
 
 
 def test_the_first_version_has_nothing_to_be_worse_than() -> None:

@@ -51,9 +51,10 @@ def test_a_limit_that_was_lowered_stops_nobody_and_lets_nobody_in() -> None:
     assert said(rows, 1) == {"r001": None, "r002": None, "r003": "first in the queue: 2 of 1 runs are active"}
 
 
-@pytest.mark.parametrize(("number", "word"), [(1, "first"), (10, "tenth"), (11, "11th"), (21, "21st"), (112, "112th"), (1003, "1003rd")])
-def test_places_in_words(number: int, word: str) -> None:
-    assert ordinal(number) == word
+def test_places_in_words(subtests: pytest.Subtests) -> None:
+    for number, word in [(1, "first"), (10, "tenth"), (11, "11th"), (21, "21st"), (112, "112th"), (1003, "1003rd")]:
+        with subtests.test(number=number, word=word):
+            assert ordinal(number) == word
 
 
 def legal(rows: list[Queued], limit: int) -> list[Queued]:

@@ -9,7 +9,7 @@ import pytest
 from shared.contracts.plans import READS, stage_parts
 from shared.domain.reuse import StageOutput, changed, digest, leaves, part, why_not
 from shared.domain.run import STAGES
-from tests.unit.control.world import spec
+from tests.support.simulated_platform import spec
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -37,29 +37,30 @@ def test_a_miss_names_what_has_changed() -> None:
     assert why_not(now, None) == "nothing to reuse yet"
 
 
-@pytest.mark.parametrize(
-    ("changes", "stages"),
-    [
-        ({}, set()),
-        ({"model": {"train": {"epochs": 9}}}, {"train", "export"}),
-        ({"model": {"train": {"seed": 9}}}, {"train", "evaluate", "export"}),
-        ({"model": {"params": {"negatives": 9}}}, {"etl", "train", "export"}),
-        ({"split": {"test": "10%"}}, {"etl"}),
-        ({"serve": {"filter": []}}, {"evaluate"}),
-        ({"serve": {"lists": "offsets"}}, {"export"}),
-        ({"serve": {"vocabulary_limit": 10}}, {"export"}),
-        ({"gates": [{"metric": "auc", "min": 0.9}, {"parity": 1e-3}]}, set()),
-        ({"gates": [{"metric": "hr@3", "min": 0.6}]}, {"evaluate"}),
-        ({"rollout": {"steps": ["3%"]}}, set()),
-        ({"resources": {"train": {"timeout": "3s"}}}, set()),
-        ({"resources": {"train": {"memory": "1Gi"}}}, {"train"}),
-        ({"model": {"params": {"verified": True}}}, {"train", "export"}),
-    ],
-)
-def test_a_change_of_the_spec_touches_the_stages_that_read_it(changes: dict[str, object], stages: set[str]) -> None:
+SPEC_CHANGES: list[tuple[dict[str, object], set[str]]] = [
+    ({}, set()),
+    ({"model": {"train": {"epochs": 9}}}, {"train", "export"}),
+    ({"model": {"train": {"seed": 9}}}, {"train", "evaluate", "export"}),
+    ({"model": {"params": {"negatives": 9}}}, {"etl", "train", "export"}),
+    ({"split": {"test": "10%"}}, {"etl"}),
+    ({"serve": {"filter": []}}, {"evaluate"}),
+    ({"serve": {"lists": "offsets"}}, {"export"}),
+    ({"serve": {"vocabulary_limit": 10}}, {"export"}),
+    ({"gates": [{"metric": "auc", "min": 0.9}, {"parity": 1e-3}]}, set()),
+    ({"gates": [{"metric": "hr@3", "min": 0.6}]}, {"evaluate"}),
+    ({"rollout": {"steps": ["3%"]}}, set()),
+    ({"resources": {"train": {"timeout": "3s"}}}, set()),
+    ({"resources": {"train": {"memory": "1Gi"}}}, {"train"}),
+    ({"model": {"params": {"verified": True}}}, {"train", "export"}),
+]
+
+
+def test_a_change_of_the_spec_touches_the_stages_that_read_it(subtests: pytest.Subtests) -> None:
     """Directly: what follows from it reaches the later stages through their input files."""
-    before, after = spec(), spec(**changes)
-    assert {stage for stage in STAGES if stage_parts(before, stage) != stage_parts(after, stage)} == stages
+    for changes, stages in SPEC_CHANGES:
+        with subtests.test(changes=changes, stages=stages):
+            before, after = spec(), spec(**changes)
+            assert {stage for stage in STAGES if stage_parts(before, stage) != stage_parts(after, stage)} == stages
 
 
 def test_every_stage_says_what_it_reads() -> None:

@@ -173,13 +173,16 @@ def test_a_version_that_does_not_answer_is_not_promoted_even_when_asked() -> Non
     assert "refused" in decision.next.reason
 
 
-@pytest.mark.parametrize("state", ["pending", "loading", "canary", "paused"])
-@pytest.mark.parametrize("verb", [None, "pause", "resume", "promote", "abort"])
-@pytest.mark.parametrize("answering", [frozenset(), frozenset({1}), frozenset({2}), BOTH])
-def test_no_decision_leaves_the_transition_table(state: str, verb: str | None, answering: frozenset[int]) -> None:
-    status = RolloutStatus(state=state, since=NOW, step=0 if state in ("canary", "paused") else -1, resumes="canary", sick_since=NOW)
-    request = Request(verb, "ada") if verb else None
-    for samples in (None, (users(900, 0.5), users(900, 0.2)), (users(900, 0.5), users(900, 0.8))):
-        for now in (NOW, NOW + timedelta(days=1)):
-            decision = decide(status, seen(request=request, answering=answering, samples=samples), now)
-            rollout.MACHINE.check(state, decision.next.state)
+def test_no_decision_leaves_the_transition_table(subtests: pytest.Subtests) -> None:
+    for state in ["pending", "loading", "canary", "paused"]:
+        for verb in [None, "pause", "resume", "promote", "abort"]:
+            for answering in [frozenset(), frozenset({1}), frozenset({2}), BOTH]:
+                with subtests.test(state=state, verb=verb, answering=answering):
+                    status = RolloutStatus(
+                        state=state, since=NOW, step=0 if state in ("canary", "paused") else -1, resumes="canary", sick_since=NOW
+                    )
+                    request = Request(verb, "ada") if verb else None
+                    for samples in (None, (users(900, 0.5), users(900, 0.2)), (users(900, 0.5), users(900, 0.8))):
+                        for now in (NOW, NOW + timedelta(days=1)):
+                            decision = decide(status, seen(request=request, answering=answering, samples=samples), now)
+                            rollout.MACHINE.check(state, decision.next.state)

@@ -119,43 +119,45 @@ def test_going_back_needs_neither_shadow_nor_canary_nor_the_stable_version() -> 
 # Shadow
 
 
-@pytest.mark.parametrize(
-    ("mirror", "after", "state", "said"),
-    [
-        (ALIKE, 1, "shadow", "200 requests compared"),
-        (ALIKE, 5, "canary", "10% of the users from now on"),
-        (replace(ALIKE, compared=20, stable={FAST: 20}, candidate={FAST: 20}), 1, "shadow", "20 of 50"),
-        (replace(ALIKE, compared=20, stable={FAST: 20}, candidate={FAST: 20}), 5, "paused", "inconclusive after 5 min in the shadow"),
-        (Mirror(), 5, "paused", "inconclusive"),
-        (replace(ALIKE, errors=100, candidate={FAST: 100}), 1, "rolled_back", "errors"),
-        (replace(ALIKE, candidate={SLOW: 200}), 1, "rolled_back", "latency_p99"),
-        (replace(ALIKE, errors=200, candidate={}), 5, "rolled_back", "errors"),
-        (None, 1, "paused", "what the shadow answered can't be counted: the database is away"),
-    ],
-)
-def test_a_shadow_is_judged_by_what_it_answered(mirror: Mirror | None, after: int, state: str, said: str) -> None:
-    decision = decide(at("shadow"), seen(look=Look(mirror=mirror, fault="the database is away")), after * MINUTE)
-    assert (decision.next.state, said in decision.next.reason) == (state, True), decision.next.reason
-    weights = [effect.route.weight for effect in decision.effects]
-    assert weights == {"canary": [0.1], "rolled_back": [0.0]}.get(state, [])
-    if mirror is not None:
-        assert decision.next.shadow is not None
-        assert decision.next.shadow.compared == mirror.compared
+SHADOWS: list[tuple[Mirror | None, int, str, str]] = [
+    (ALIKE, 1, "shadow", "200 requests compared"),
+    (ALIKE, 5, "canary", "10% of the users from now on"),
+    (replace(ALIKE, compared=20, stable={FAST: 20}, candidate={FAST: 20}), 1, "shadow", "20 of 50"),
+    (replace(ALIKE, compared=20, stable={FAST: 20}, candidate={FAST: 20}), 5, "paused", "inconclusive after 5 min in the shadow"),
+    (Mirror(), 5, "paused", "inconclusive"),
+    (replace(ALIKE, errors=100, candidate={FAST: 100}), 1, "rolled_back", "errors"),
+    (replace(ALIKE, candidate={SLOW: 200}), 1, "rolled_back", "latency_p99"),
+    (replace(ALIKE, errors=200, candidate={}), 5, "rolled_back", "errors"),
+    (None, 1, "paused", "what the shadow answered can't be counted: the database is away"),
+]
 
 
-@pytest.mark.parametrize(
-    ("verb", "state", "route"),
-    [
-        ("skip", "canary", Route(1, 2, 0.1, "o1", 0)),
-        ("promote", "promoted", Route(2)),
-        ("abort", "aborted", Route(1)),
-        ("pause", "paused", None),
-    ],
-)
-def test_a_person_steers_a_shadow(verb: str, state: str, route: Route | None) -> None:
-    decision = decide(at("shadow"), seen(request=Request(verb, "ada")))
-    assert decision.next.state == state
-    assert (route_of(decision) if decision.effects else None) == route
+def test_a_shadow_is_judged_by_what_it_answered(subtests: pytest.Subtests) -> None:
+    for mirror, after, state, said in SHADOWS:
+        with subtests.test(mirror=mirror, after=after, state=state, said=said):
+            decision = decide(at("shadow"), seen(look=Look(mirror=mirror, fault="the database is away")), after * MINUTE)
+            assert (decision.next.state, said in decision.next.reason) == (state, True), decision.next.reason
+            weights = [effect.route.weight for effect in decision.effects]
+            assert weights == {"canary": [0.1], "rolled_back": [0.0]}.get(state, [])
+            if mirror is not None:
+                assert decision.next.shadow is not None
+                assert decision.next.shadow.compared == mirror.compared
+
+
+SHADOW_REQUESTS: list[tuple[str, str, Route | None]] = [
+    ("skip", "canary", Route(1, 2, 0.1, "o1", 0)),
+    ("promote", "promoted", Route(2)),
+    ("abort", "aborted", Route(1)),
+    ("pause", "paused", None),
+]
+
+
+def test_a_person_steers_a_shadow(subtests: pytest.Subtests) -> None:
+    for verb, state, route in SHADOW_REQUESTS:
+        with subtests.test(verb=verb, state=state, route=route):
+            decision = decide(at("shadow"), seen(request=Request(verb, "ada")))
+            assert decision.next.state == state
+            assert (route_of(decision) if decision.effects else None) == route
 
 
 def test_an_aborted_pause_in_the_shadow_takes_the_mirror_away() -> None:
@@ -163,55 +165,60 @@ def test_an_aborted_pause_in_the_shadow_takes_the_mirror_away() -> None:
     assert route_of(decide(paused, seen(request=Request("abort", "ada")))) == Route(1)
 
 
-@pytest.mark.parametrize(("state", "step"), [("shadow", -1), ("canary", 0), ("canary", 1)])
-def test_resuming_goes_back_to_where_it_was_and_sets_its_route(state: str, step: int) -> None:
-    running = decide(at(state, step), seen())
-    paused = decide(running.next, seen(request=Request("pause", "ada"))).next
-    resumed = decide(paused, seen(request=Request("resume", "bob"), ours=False))
-    assert (resumed.next.state, resumed.next.step, resumed.next.step_since) == (state, step, None)
-    expected = Route(1, 2, 0.0, "o1", -1, shadow=True) if step < 0 else Route(1, 2, STEPS[step].weight, "o1", step)
-    assert (route_of(resumed), resumed.effects[0].actor) == (expected, "bob")
+def test_resuming_goes_back_to_where_it_was_and_sets_its_route(subtests: pytest.Subtests) -> None:
+    for state, step in [("shadow", -1), ("canary", 0), ("canary", 1)]:
+        with subtests.test(state=state, step=step):
+            running = decide(at(state, step), seen())
+            paused = decide(running.next, seen(request=Request("pause", "ada"))).next
+            resumed = decide(paused, seen(request=Request("resume", "bob"), ours=False))
+            assert (resumed.next.state, resumed.next.step, resumed.next.step_since) == (state, step, None)
+            expected = Route(1, 2, 0.0, "o1", -1, shadow=True) if step < 0 else Route(1, 2, STEPS[step].weight, "o1", step)
+            assert (route_of(resumed), resumed.effects[0].actor) == (expected, "bob")
 
 
 # The times of a step
 
 
-@pytest.mark.parametrize(("after", "step"), [(1, 0), (9, 0), (10, 1)])
-def test_a_step_is_not_left_before_its_minimum(after: int, step: int) -> None:
-    decision = decide(at("canary", 0), seen(look=look(0.1)), after * MINUTE)
-    assert (decision.next.state, decision.next.step) == ("canary", step)
-    if step == 0:
-        assert "goes on until its 10 min are over" in decision.next.reason
+def test_a_step_is_not_left_before_its_minimum(subtests: pytest.Subtests) -> None:
+    for after, step in [(1, 0), (9, 0), (10, 1)]:
+        with subtests.test(after=after, step=step):
+            decision = decide(at("canary", 0), seen(look=look(0.1)), after * MINUTE)
+            assert (decision.next.state, decision.next.step) == ("canary", step)
+            if step == 0:
+                assert "goes on until its 10 min are over" in decision.next.reason
 
 
-@pytest.mark.parametrize("found", [look(0.5, 99), look(0.5, 199), look(0.5, 40), Look((Sample(), Sample()), (Traffic(), Traffic()))])
-def test_without_enough_it_waits_and_pauses_at_its_maximum(found: Look) -> None:
-    for after, state in ((59 * MINUTE, "canary"), (HOUR, "paused")):
-        decision = decide(at("canary", 1), seen(look=found), after)
-        assert (decision.next.state, decision.effects) == (state, ())
+def test_without_enough_it_waits_and_pauses_at_its_maximum(subtests: pytest.Subtests) -> None:
+    for found in [look(0.5, 99), look(0.5, 199), look(0.5, 40), Look((Sample(), Sample()), (Traffic(), Traffic()))]:
+        with subtests.test(found=found):
+            for after, state in ((59 * MINUTE, "canary"), (HOUR, "paused")):
+                decision = decide(at("canary", 1), seen(look=found), after)
+                assert (decision.next.state, decision.effects) == (state, ())
 
 
-@pytest.mark.parametrize(
-    ("looked", "after", "expected"),
-    [
-        (None, timedelta(0), False),
-        (None, MINUTE - timedelta(microseconds=1), False),
-        (None, MINUTE, True),
-        (3 * MINUTE, 4 * MINUTE - timedelta(microseconds=1), False),
-        (3 * MINUTE, 4 * MINUTE, True),
-        (HOUR - MINUTE / 2, HOUR - timedelta(microseconds=1), False),
-        (HOUR - MINUTE / 2, HOUR, True),
-        (HOUR, HOUR + MINUTE / 2, False),
-    ],
-)
-def test_the_data_is_looked_at_every_so_often_and_when_the_time_is_over(looked: timedelta | None, after: timedelta, expected: bool) -> None:
-    status = at("canary", 1, looked_at=None if looked is None else NOW + looked)
-    assert due(status, PLAN, NOW + after) is expected
+LOOK_TIMES: list[tuple[timedelta | None, timedelta, bool]] = [
+    (None, timedelta(0), False),
+    (None, MINUTE - timedelta(microseconds=1), False),
+    (None, MINUTE, True),
+    (3 * MINUTE, 4 * MINUTE - timedelta(microseconds=1), False),
+    (3 * MINUTE, 4 * MINUTE, True),
+    (HOUR - MINUTE / 2, HOUR - timedelta(microseconds=1), False),
+    (HOUR - MINUTE / 2, HOUR, True),
+    (HOUR, HOUR + MINUTE / 2, False),
+]
 
 
-@pytest.mark.parametrize("status", [at("paused", 0), at("loading"), at("promoted", 1), replace(at("canary", 0), step_since=None)])
-def test_where_nobody_is_judged_nothing_is_looked_at(status: RolloutStatus) -> None:
-    assert not due(status, PLAN, NOW + 10 * HOUR)
+def test_the_data_is_looked_at_every_so_often_and_when_the_time_is_over(subtests: pytest.Subtests) -> None:
+    for looked, after, expected in LOOK_TIMES:
+        with subtests.test(looked=looked, after=after, expected=expected):
+            status = at("canary", 1, looked_at=None if looked is None else NOW + looked)
+            assert due(status, PLAN, NOW + after) is expected
+
+
+def test_where_nobody_is_judged_nothing_is_looked_at(subtests: pytest.Subtests) -> None:
+    for status in [at("paused", 0), at("loading"), at("promoted", 1), replace(at("canary", 0), step_since=None)]:
+        with subtests.test(status=status):
+            assert not due(status, PLAN, NOW + 10 * HOUR)
 
 
 def test_a_pass_that_did_not_look_changes_nothing() -> None:
@@ -223,27 +230,28 @@ def test_a_pass_that_did_not_look_changes_nothing() -> None:
 # Verdicts
 
 
-@pytest.mark.parametrize(
-    ("found", "state", "said"),
-    [
-        (look(0.5), "promoted", "is excluded"),
-        (look(0.5, rate=0.2), "rolled_back", "fewer hits"),
-        (look(0.5, errors=150), "rolled_back", "errors < 1.00% is broken"),
-        (look(0.5, bucket=SLOW), "rolled_back", "latency_p99 < 2x is broken"),
-        (look(0.5, asked=4000), "paused", "the split isn't what was asked"),
-        (look(0.5, asked=4000, rate=0.1), "paused", "the split isn't what was asked"),
-        (look(0.5, asked=4000, errors=800), "rolled_back", "errors"),
-        (look(0.5, rate=0.2, errors=150), "rolled_back", "errors"),
-        (Look(fault="the database is away"), "paused", "what users did can't be counted: the database is away"),
-        (Look(look(0.5).samples, None, None, "no answers"), "paused", "can't be counted: no answers"),
-        (look(0.5, base=0.0, rate=0.0), "canary", "no hits to compare with"),
-    ],
-)
-def test_each_finding_has_its_end(found: Look, state: str, said: str) -> None:
-    decision = decide(at("canary", 1), seen(look=found), MINUTE)
-    assert (decision.next.state, said in decision.next.reason) == (state, True), decision.next.reason
-    expected = {"promoted": [Route(2)], "rolled_back": [Route(1)]}.get(state, [])
-    assert [effect.route for effect in decision.effects] == expected
+FINDINGS: list[tuple[Look, str, str]] = [
+    (look(0.5), "promoted", "is excluded"),
+    (look(0.5, rate=0.2), "rolled_back", "fewer hits"),
+    (look(0.5, errors=150), "rolled_back", "errors < 1.00% is broken"),
+    (look(0.5, bucket=SLOW), "rolled_back", "latency_p99 < 2x is broken"),
+    (look(0.5, asked=4000), "paused", "the split isn't what was asked"),
+    (look(0.5, asked=4000, rate=0.1), "paused", "the split isn't what was asked"),
+    (look(0.5, asked=4000, errors=800), "rolled_back", "errors"),
+    (look(0.5, rate=0.2, errors=150), "rolled_back", "errors"),
+    (Look(fault="the database is away"), "paused", "what users did can't be counted: the database is away"),
+    (Look(look(0.5).samples, None, None, "no answers"), "paused", "can't be counted: no answers"),
+    (look(0.5, base=0.0, rate=0.0), "canary", "no hits to compare with"),
+]
+
+
+def test_each_finding_has_its_end(subtests: pytest.Subtests) -> None:
+    for found, state, said in FINDINGS:
+        with subtests.test(found=found, state=state, said=said):
+            decision = decide(at("canary", 1), seen(look=found), MINUTE)
+            assert (decision.next.state, said in decision.next.reason) == (state, True), decision.next.reason
+            expected = {"promoted": [Route(2)], "rolled_back": [Route(1)]}.get(state, [])
+            assert [effect.route for effect in decision.effects] == expected
 
 
 def test_every_check_has_a_verdict_and_a_sentence_of_its_own() -> None:
@@ -373,14 +381,13 @@ def test_an_intent_of_an_earlier_release_is_carried_out() -> None:
     assert effect.route == Route(1, 2, 0.1, "o1", 0)
 
 
-@pytest.mark.parametrize(("share", "said"), [(0.005, "0.5%"), (0.07, "7%"), (0.5, "50%"), (0.001, "0.1%")])
-def test_shares_are_said_exactly(share: float, said: str) -> None:
-    assert percent(share) == said
+def test_shares_are_said_exactly(subtests: pytest.Subtests) -> None:
+    for share, said in [(0.005, "0.5%"), (0.07, "7%"), (0.5, "50%"), (0.001, "0.1%")]:
+        with subtests.test(share=share, said=said):
+            assert percent(share) == said
 
 
-@pytest.mark.parametrize(
-    ("span", "said"),
-    [(90, "90 s"), (300, "5 min"), (7200, "2 h"), (604800, "7 d"), (0.5, "0.5 s")],
-)
-def test_spans_are_said_in_the_unit_that_keeps_them(span: float, said: str) -> None:
-    assert spoken(timedelta(seconds=span)) == said
+def test_spans_are_said_in_the_unit_that_keeps_them(subtests: pytest.Subtests) -> None:
+    for span, said in [(90, "90 s"), (300, "5 min"), (7200, "2 h"), (604800, "7 d"), (0.5, "0.5 s")]:
+        with subtests.test(span=span, said=said):
+            assert spoken(timedelta(seconds=span)) == said

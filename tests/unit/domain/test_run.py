@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Literal
 
 import pytest
 
@@ -114,11 +113,12 @@ def test_refused_data_fails_at_once_with_the_reason() -> None:
     assert decision.next.reason == "etl: ratings.parquet: column userId has 3 nulls"
 
 
-@pytest.mark.parametrize("job", [None, Job("lost"), Job("failed", "exit code 1: boom"), Job("succeeded")])
-def test_a_stage_that_ended_without_publishing_is_tried_again_as_a_new_attempt(job: Job | None) -> None:
-    decision = after_pause(at("train"), RunObservation(job=job))
-    assert decision.next.state == "train"
-    assert decision.effects == (StartStage("train", "r1-train-2"),)
+def test_a_stage_that_ended_without_publishing_is_tried_again_as_a_new_attempt(subtests: pytest.Subtests) -> None:
+    for job in [None, Job("lost"), Job("failed", "exit code 1: boom"), Job("succeeded")]:
+        with subtests.test(job=job):
+            decision = after_pause(at("train"), RunObservation(job=job))
+            assert decision.next.state == "train"
+            assert decision.effects == (StartStage("train", "r1-train-2"),)
 
 
 def test_after_three_faults_the_run_fails_and_says_why() -> None:
@@ -189,6 +189,20 @@ def test_until_its_pause_is_over_nothing_happens_to_a_run() -> None:
     decision = decide(status, RunObservation())
     assert (decision.next, decision.effects) == (status, ())
     assert decide(status, RunObservation(request=Request("cancel", "ada"))).next.state == "cancelled"
+
+
+def test_the_pause_depends_on_the_faults_of_its_own_kind_only() -> None:
+    """The first crash pauses as long after other faults as without them."""
+    crash, evicted = (RunObservation(job=Job("failed", f"a {kind}", kind)) for kind in ("crash", "evicted"))
+    for earlier in ((), ("memory",), ("evicted", "evicted"), ("evicted", "memory")):
+        status = replace(at("train", 1 + len(earlier)), ended=earlier)
+        assert decide(status, crash).next.retry_at == NOW + timedelta(seconds=1), earlier
+    first = decide(at("train"), evicted).next.retry_at
+    second = decide(replace(at("train", 2), ended=("evicted",)), evicted).next.retry_at
+    assert first is not None and second is not None and first < second
+    for earlier in (("crash",), ("crash", "memory")):
+        status = replace(at("train", 1 + len(earlier)), ended=earlier)
+        assert decide(status, evicted).next.retry_at == first, earlier
 
 
 @pytest.mark.requirement("C-02")
@@ -288,45 +302,46 @@ def test_a_stage_whose_data_moved_while_it_was_read_stands_for_nobody() -> None:
     assert (done.basis.digest, done.basis.why) == ("", "nothing to reuse yet; the data changed while it was read")
 
 
-@pytest.mark.parametrize("state", ["pending", *run.STAGES])
-def test_a_run_can_be_cancelled_from_every_state_on_its_way(state: str) -> None:
-    decision = decide(at(state), RunObservation(request=Request("cancel", "ada", "wrong data")))
-    assert decision.next.state == "cancelled"
-    assert decision.next.reason == "cancel by ada: wrong data"
-    assert decision.effects == (() if state == "pending" else (StopStage(f"r1-{state}-1"),))
-    assert decision.consumes_request
+def test_a_run_can_be_cancelled_from_every_state_on_its_way(subtests: pytest.Subtests) -> None:
+    for state in ["pending", *run.STAGES]:
+        with subtests.test(state=state):
+            decision = decide(at(state), RunObservation(request=Request("cancel", "ada", "wrong data")))
+            assert decision.next.state == "cancelled"
+            assert decision.next.reason == "cancel by ada: wrong data"
+            assert decision.effects == (() if state == "pending" else (StopStage(f"r1-{state}-1"),))
+            assert decision.consumes_request
 
 
-@pytest.mark.parametrize("state", ["registered", "rejected", "failed", "cancelled"])
-def test_an_ended_run_stays_as_it_is(state: str) -> None:
-    status = replace(at("verify"), state=state)
-    decision = decide(status, RunObservation(request=Request("cancel", "ada")))
-    assert decision.next == status
-    assert not decision.effects
+def test_an_ended_run_stays_as_it_is(subtests: pytest.Subtests) -> None:
+    for state in ["registered", "rejected", "failed", "cancelled"]:
+        with subtests.test(state=state):
+            status = replace(at("verify"), state=state)
+            decision = decide(status, RunObservation(request=Request("cancel", "ada")))
+            assert decision.next == status
+            assert not decision.effects
 
 
-@pytest.mark.parametrize("state", ["pending", *run.STAGES])
-@pytest.mark.parametrize(
-    "seen",
-    [
-        RunObservation(),
-        RunObservation(job=Job("lost")),
-        RunObservation(published=Published(GOOD)),
-        RunObservation(published=Published({})),
-        RunObservation(published=Published({}, failure="bad")),
-        RunObservation(request=Request("cancel", "ada")),
-    ],
-)
-def test_no_decision_leaves_the_transition_table(state: str, seen: RunObservation) -> None:
-    for attempt in (1, 3):
-        decision = decide(at(state, attempt), seen)
-        run.MACHINE.check(state, decision.next.state)
+def test_no_decision_leaves_the_transition_table(subtests: pytest.Subtests) -> None:
+    for state in ["pending", *run.STAGES]:
+        for seen in [
+            RunObservation(),
+            RunObservation(job=Job("lost")),
+            RunObservation(published=Published(GOOD)),
+            RunObservation(published=Published({})),
+            RunObservation(published=Published({}, failure="bad")),
+            RunObservation(request=Request("cancel", "ada")),
+        ]:
+            with subtests.test(state=state, seen=seen):
+                for attempt in (1, 3):
+                    decision = decide(at(state, attempt), seen)
+                    run.MACHINE.check(state, decision.next.state)
 
 
-@pytest.mark.parametrize(("age", "pause"), [(0, 0.25), (10, 0.25), (40, 1), (80, 2), (86_400, 2)])
-@pytest.mark.parametrize("phase", ["running", "waiting"])
-def test_what_takes_long_is_looked_at_less_often(phase: Literal["running", "waiting"], age: float, pause: float) -> None:
-    status = replace(at("train"), attempt_since=NOW)
-    now = NOW + timedelta(seconds=age)
-    job = Job(phase, since=now if phase == "running" else None)
-    assert decide(status, RunObservation(job=job), now).requeue_after == timedelta(seconds=pause)
+def test_what_takes_long_is_looked_at_less_often(subtests: pytest.Subtests) -> None:
+    for age, pause in [(0, 0.25), (10, 0.25), (40, 1), (80, 2), (86_400, 2)]:
+        for phase in ["running", "waiting"]:
+            with subtests.test(age=age, pause=pause, phase=phase):
+                status = replace(at("train"), attempt_since=NOW)
+                now = NOW + timedelta(seconds=age)
+                job = Job(phase, since=now if phase == "running" else None)
+                assert decide(status, RunObservation(job=job), now).requeue_after == timedelta(seconds=pause)

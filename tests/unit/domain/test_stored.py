@@ -55,49 +55,50 @@ def test_a_versions_own_values_have_a_place_of_their_own() -> None:
     assert (own_place("user", 7), version_of("user@7"), version_of("user")) == ("user@7", 7, None)
 
 
-@pytest.mark.parametrize(
-    ("value", "dtype", "width", "expected"),
-    [
-        (3, "int64", None, 3),
-        (2**63 - 1, "int64", None, 2**63 - 1),
-        (0.1, "float32", None, 0.10000000149011612),
-        (3, "float32", None, 3.0),
-        ("x", "string", None, "x"),
-        ([1, None, 3], "int64", 3, (1, None, 3)),
-        ([], "string", 2, ()),
-        (None, "int64", None, None),
-        (None, "int64", 3, None),
-    ],
-)
-def test_a_column_holds_values_of_its_type(value: Any, dtype: Any, width: int | None, expected: Any) -> None:
-    assert take(value, dtype, width, "x") == expected
+VALID_VALUES: list[tuple[Any, Any, int | None, Any]] = [
+    (3, "int64", None, 3),
+    (2**63 - 1, "int64", None, 2**63 - 1),
+    (0.1, "float32", None, 0.10000000149011612),
+    (3, "float32", None, 3.0),
+    ("x", "string", None, "x"),
+    ([1, None, 3], "int64", 3, (1, None, 3)),
+    ([], "string", 2, ()),
+    (None, "int64", None, None),
+    (None, "int64", 3, None),
+]
 
 
-@pytest.mark.parametrize(
-    ("value", "dtype", "width"),
-    [
-        (2**63, "int64", None),
-        (1.0, "int64", None),
-        (True, "int64", None),
-        ("1", "int64", None),
-        (1e39, "float32", None),
-        (float("nan"), "float32", None),
-        (float("inf"), "float32", None),
-        (10**400, "float32", None),
-        (True, "float32", None),
-        ("a\0", "string", None),
-        ("\ud800", "string", None),
-        ("a" * 501, "string", None),
-        (1, "string", None),
-        (1, "int64", 2),
-        ([1, 2, 3], "int64", 2),
-        ([1, "x"], "int64", 2),
-        ("ab", "string", 2),
-    ],
-)
-def test_a_value_of_another_type_is_refused_with_its_column(value: Any, dtype: Any, width: int | None) -> None:
-    with pytest.raises(Invalid, match=r"^x: expected"):
-        take(value, dtype, width, "x")
+def test_a_column_holds_values_of_its_type(subtests: pytest.Subtests) -> None:
+    for value, dtype, width, expected in VALID_VALUES:
+        with subtests.test(value=value, dtype=dtype, width=width, expected=expected):
+            assert take(value, dtype, width, "x") == expected
+
+
+INVALID_VALUES: list[tuple[Any, Any, int | None]] = [
+    (2**63, "int64", None),
+    (1.0, "int64", None),
+    (True, "int64", None),
+    ("1", "int64", None),
+    (1e39, "float32", None),
+    (float("nan"), "float32", None),
+    (float("inf"), "float32", None),
+    (10**400, "float32", None),
+    (True, "float32", None),
+    ("a\0", "string", None),
+    ("\ud800", "string", None),
+    ("a" * 501, "string", None),
+    (1, "string", None),
+    (1, "int64", 2),
+    ([1, 2, 3], "int64", 2),
+    ([1, "x"], "int64", 2),
+    ("ab", "string", 2),
+]
+
+
+def test_a_value_of_another_type_is_refused_with_its_column(subtests: pytest.Subtests) -> None:
+    for value, dtype, width in INVALID_VALUES:
+        with subtests.test(value=value, dtype=dtype, width=width), pytest.raises(Invalid, match=r"^x: expected"):
+            take(value, dtype, width, "x")
 
 
 def test_a_view_takes_what_its_columns_say() -> None:

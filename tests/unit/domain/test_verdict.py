@@ -106,28 +106,30 @@ def test_only_the_last_step_asks_for_proof_and_each_step_has_its_share_of_the_er
     assert fails[20] < fails[1]
 
 
-@pytest.mark.parametrize(
-    ("stable", "candidate"),
-    [
-        (Sample(), Sample()),
-        (coins(10**6, 10**5), Sample()),
-        (coins(199, 99), coins(10**6, 10**5)),
-        (coins(10**6, 0), coins(10**6, 10**5)),
-    ],
-)
-def test_no_data_is_inconclusive(stable: Sample, candidate: Sample) -> None:
-    found = judge_step(stable, candidate, Terms(max_harm=0.02, min_users=200, steps=1, final=True, weight=0.5))
-    assert found.verdict is Verdict.INCONCLUSIVE
-    assert found.lower is None
+SAMPLES_WITHOUT_DATA: list[tuple[Sample, Sample]] = [
+    (Sample(), Sample()),
+    (coins(10**6, 10**5), Sample()),
+    (coins(199, 99), coins(10**6, 10**5)),
+    (coins(10**6, 0), coins(10**6, 10**5)),
+]
 
 
-@pytest.mark.parametrize(
-    ("hits", "expected"), [(0, Verdict.FAIL), (10**8 - 10**6, Verdict.FAIL), (10**8, Verdict.PASS), (10**9, Verdict.PASS)]
-)
-def test_huge_counts_and_extreme_rates_are_judged(hits: int, expected: Verdict) -> None:
-    found = judge_step(coins(10**9, 10**8), coins(10**9, hits), Terms(max_harm=0.005, min_users=200, steps=5, final=True, weight=0.5))
-    assert found.verdict is expected
-    assert found.lower is not None and found.upper is not None and -1 <= found.lower <= found.upper
+def test_no_data_is_inconclusive(subtests: pytest.Subtests) -> None:
+    for stable, candidate in SAMPLES_WITHOUT_DATA:
+        with subtests.test(stable=stable, candidate=candidate):
+            found = judge_step(stable, candidate, Terms(max_harm=0.02, min_users=200, steps=1, final=True, weight=0.5))
+            assert found.verdict is Verdict.INCONCLUSIVE
+            assert found.lower is None
+
+
+def test_huge_counts_and_extreme_rates_are_judged(subtests: pytest.Subtests) -> None:
+    for hits, expected in [(0, Verdict.FAIL), (10**8 - 10**6, Verdict.FAIL), (10**8, Verdict.PASS), (10**9, Verdict.PASS)]:
+        with subtests.test(hits=hits, expected=expected):
+            found = judge_step(
+                coins(10**9, 10**8), coins(10**9, hits), Terms(max_harm=0.005, min_users=200, steps=5, final=True, weight=0.5)
+            )
+            assert found.verdict is expected
+            assert found.lower is not None and found.upper is not None and -1 <= found.lower <= found.upper
 
 
 def test_users_of_several_answers_are_no_reason_for_false_alarms_and_tell_more_than_coins() -> None:
@@ -171,13 +173,14 @@ def test_a_true_split_is_hardly_ever_an_error_however_often_one_looks() -> None:
 
 
 @pytest.mark.requirement("C-05")
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("final", [False, True])
-@pytest.mark.parametrize("spoilt", ["total", "squares"])
-def test_what_is_no_number_is_an_error_and_never_a_verdict(value: float, final: bool, spoilt: str) -> None:
-    good = Sample(1000, 300.0, 300.0)
-    bad = replace(good, **{spoilt: value})
-    for stable, candidate in ((good, bad), (bad, good), (bad, bad)):
-        found = judge_step(stable, candidate, Terms(max_harm=0.1, min_users=100, steps=2, final=final))
-        assert found.verdict is Verdict.ERROR
-        assert "no number" in found.reason
+def test_what_is_no_number_is_an_error_and_never_a_verdict(subtests: pytest.Subtests) -> None:
+    for value in [math.nan, math.inf, -math.inf]:
+        for final in [False, True]:
+            for spoilt in ["total", "squares"]:
+                with subtests.test(value=value, final=final, spoilt=spoilt):
+                    good = Sample(1000, 300.0, 300.0)
+                    bad = replace(good, **{spoilt: value})
+                    for stable, candidate in ((good, bad), (bad, good), (bad, bad)):
+                        found = judge_step(stable, candidate, Terms(max_harm=0.1, min_users=100, steps=2, final=final))
+                        assert found.verdict is Verdict.ERROR
+                        assert "no number" in found.reason

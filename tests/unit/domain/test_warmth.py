@@ -35,27 +35,28 @@ def went(share: float | None = None, **more: int) -> Link:
     return Link("warm", {**FULL.codes, **more}, share)
 
 
+REASONS: list[tuple[Past, str, str]] = [
+    (Past(), "full", "there is no version to go on from"),
+    (line(), "warm", "0 warm runs since the last full one, item +0% codes"),
+    (line(went(0.01, user=110)), "warm", "1 warm run since the last full one, user +10% codes, 1.0% forgotten"),
+    (replace(line(), changed="model.params"), "full", "model.params has changed, which a warm run can't change"),
+    (replace(line(), refused="r7"), "full", "warm run r7 from the serving version was rejected"),
+    (Past((went(),)), "full", "the line of the serving version doesn't go back to a full run"),
+    (line(went(user=121)), "full", "user has 21% more codes than at the last full run (limit 20%)"),
+    (line(*[went()] * 10), "full", "10 warm runs since the last full one (limit 10)"),
+    (line(went(0.06)), "full", "6.0% forgotten since the last full run (limit 5.0%)"),
+    (line(went(0.03), went(0.03)), "full", "5.9% forgotten since the last full run (limit 5.0%)"),
+    (replace(line(), drift=("genres", 0.6)), "full", "drift of genres: psi 0.600 (limit 0.5)"),
+]
+
+
 @pytest.mark.requirement("G-09")
-@pytest.mark.parametrize(
-    ("past", "mode", "said"),
-    [
-        (Past(), "full", "there is no version to go on from"),
-        (line(), "warm", "0 warm runs since the last full one, item +0% codes"),
-        (line(went(0.01, user=110)), "warm", "1 warm run since the last full one, user +10% codes, 1.0% forgotten"),
-        (replace(line(), changed="model.params"), "full", "model.params has changed, which a warm run can't change"),
-        (replace(line(), refused="r7"), "full", "warm run r7 from the serving version was rejected"),
-        (Past((went(),)), "full", "the line of the serving version doesn't go back to a full run"),
-        (line(went(user=121)), "full", "user has 21% more codes than at the last full run (limit 20%)"),
-        (line(*[went()] * 10), "full", "10 warm runs since the last full one (limit 10)"),
-        (line(went(0.06)), "full", "6.0% forgotten since the last full run (limit 5.0%)"),
-        (line(went(0.03), went(0.03)), "full", "5.9% forgotten since the last full run (limit 5.0%)"),
-        (replace(line(), drift=("genres", 0.6)), "full", "drift of genres: psi 0.600 (limit 0.5)"),
-    ],
-)
-def test_each_reason_is_said_with_its_numbers(past: Past, mode: str, said: str) -> None:
-    found = choose(past, RULE)
-    assert (found.mode, found.reason) == (mode, said)
-    assert found.said == f"auto: {mode} ({said})"
+def test_each_reason_is_said_with_its_numbers(subtests: pytest.Subtests) -> None:
+    for past, mode, said in REASONS:
+        with subtests.test(past=past, mode=mode, said=said):
+            found = choose(past, RULE)
+            assert (found.mode, found.reason) == (mode, said)
+            assert found.said == f"auto: {mode} ({said})"
 
 
 @pytest.mark.requirement("G-09")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import kubernetes_validate
 import pytest
 from hypothesis import given
@@ -85,11 +86,12 @@ def container_of(job: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.requirement("C-02")
 @pytest.mark.parametrize("version", ["1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37"])
-@pytest.mark.parametrize("value", [SETTINGS, FULL], ids=["least", "full"])
-@pytest.mark.parametrize("stage", list(MODULES))
-def test_every_manifest_is_valid_for_every_kubernetes(version: str, value: dict[str, Any], stage: str) -> None:
-    kubernetes_validate.validate(made(stage, value), version, strict=True)
-    if stage == "train" and value is FULL:
+def test_every_manifest_is_valid_for_every_kubernetes(version: str, subtests: pytest.Subtests) -> None:
+    for name, value in (("least", SETTINGS), ("full", FULL)):
+        for stage in MODULES:
+            with subtests.test(settings=name, stage=stage):
+                kubernetes_validate.validate(made(stage, value), version, strict=True)
+    with subtests.test("several ranks"):
         kubernetes_validate.validate(several(4), version, strict=True)
 
 
@@ -292,6 +294,7 @@ def test_a_stage_without_a_module_is_refused() -> None:
         manifest(stage_spec("r1-train-1", stage="train"), FILE, settings(SETTINGS), {"etl": "stages.etl"})
 
 
+@hypothesis.settings(max_examples=50)
 @given(st.from_regex(r"[a-z0-9](?:[a-z0-9-]{0,119}[a-z0-9])?", fullmatch=True))
 def test_every_attempt_has_a_legal_name_of_its_own(attempt: str) -> None:
     name = job_name(attempt)
@@ -302,39 +305,40 @@ def test_every_attempt_has_a_legal_name_of_its_own(attempt: str) -> None:
     assert name == attempt or job_name(f"{attempt[:-1]}-x") != name
 
 
-@pytest.mark.parametrize("attempt", ["", "R1-etl-1", "r1_etl", "-r1", "r1-", "r1/etl", "r1.etl", "a" * 122, "r1\n"])
-def test_an_illegal_name_is_refused(attempt: str) -> None:
-    with pytest.raises(Invalid, match="can't name an attempt"):
-        job_name(attempt)
+def test_an_illegal_name_is_refused(subtests: pytest.Subtests) -> None:
+    for attempt in ["", "R1-etl-1", "r1_etl", "-r1", "r1-", "r1/etl", "r1.etl", "a" * 122, "r1\n"]:
+        with subtests.test(attempt=attempt), pytest.raises(Invalid, match="can't name an attempt"):
+            job_name(attempt)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"namspace": "x"}, "unknown field 'namspace': did you mean 'namespace'"),
-        ({"namespace": "Eyas"}, "namespace: expected a name of lower-case letters"),
-        ({"images": {"polars": "p:1"}}, "there is none for tensorflow, triton"),
-        ({"images": {"default": "e:1", "tensorfow": "t:1"}}, "did you mean 'tensorflow'"),
-        ({"images": {"default": ""}}, "needs an image's name"),
-        ({"identity": {"user": 0}}, "identity.user"),
-        ({"stages": {"train": {"memory": "16G"}}}, "stages.train.memory: expected an amount of memory"),
-        ({"stages": {"tran": {}}}, "stages.tran"),
-        ({"volumes": [{"name": "d", "mount": "/d"}]}, "name one of claim, host_path"),
-        ({"volumes": [{"name": "d", "mount": "/d", "claim": "a", "secret": "b"}]}, "it names 2"),
-        ({"volumes": [{"name": "tmp", "mount": "/d", "claim": "a"}]}, "are taken"),
-        ({"volumes": [{"name": "d", "mount": "/d/../etc", "claim": "a"}]}, "without '..'"),
-        ({"volumes": [{"name": "d", "mount": "data", "claim": "a"}]}, "an absolute path"),
-        ({"volumes": [{"name": "d", "mount": "/a", "claim": "a"}, {"name": "d", "mount": "/b", "claim": "a"}]}, "'d' is given twice"),
-        ({"environment": {"A": "1"}, "secret_variables": [{"name": "A", "secret": "s", "key": "k"}]}, "'A' is given twice"),
-        ({"environment": {"A-B": "1"}}, "the name of an environment variable"),
-        ({"ttl": "soon"}, "ttl: expected a duration"),
-    ],
-)
-def test_settings_are_strict(tmp_path: Path, change: dict[str, Any], said: str) -> None:
-    with pytest.raises(Invalid) as caught:
-        settings(SETTINGS | change)
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
+WRONG_SETTINGS: list[tuple[dict[str, Any], str]] = [
+    ({"namspace": "x"}, "unknown field 'namspace': did you mean 'namespace'"),
+    ({"namespace": "Eyas"}, "namespace: expected a name of lower-case letters"),
+    ({"images": {"polars": "p:1"}}, "there is none for tensorflow, triton"),
+    ({"images": {"default": "e:1", "tensorfow": "t:1"}}, "did you mean 'tensorflow'"),
+    ({"images": {"default": ""}}, "needs an image's name"),
+    ({"identity": {"user": 0}}, "identity.user"),
+    ({"stages": {"train": {"memory": "16G"}}}, "stages.train.memory: expected an amount of memory"),
+    ({"stages": {"tran": {}}}, "stages.tran"),
+    ({"volumes": [{"name": "d", "mount": "/d"}]}, "name one of claim, host_path"),
+    ({"volumes": [{"name": "d", "mount": "/d", "claim": "a", "secret": "b"}]}, "it names 2"),
+    ({"volumes": [{"name": "tmp", "mount": "/d", "claim": "a"}]}, "are taken"),
+    ({"volumes": [{"name": "d", "mount": "/d/../etc", "claim": "a"}]}, "without '..'"),
+    ({"volumes": [{"name": "d", "mount": "data", "claim": "a"}]}, "an absolute path"),
+    ({"volumes": [{"name": "d", "mount": "/a", "claim": "a"}, {"name": "d", "mount": "/b", "claim": "a"}]}, "'d' is given twice"),
+    ({"environment": {"A": "1"}, "secret_variables": [{"name": "A", "secret": "s", "key": "k"}]}, "'A' is given twice"),
+    ({"environment": {"A-B": "1"}}, "the name of an environment variable"),
+    ({"ttl": "soon"}, "ttl: expected a duration"),
+]
+
+
+def test_settings_are_strict(subtests: pytest.Subtests) -> None:
+    for change, message in WRONG_SETTINGS:
+        with subtests.test(message):
+            with pytest.raises(Invalid) as caught:
+                settings(SETTINGS | change)
+            assert message in str(caught.value)
+            assert "\n" not in str(caught.value)
 
 
 def test_settings_come_from_a_file(tmp_path: Path) -> None:

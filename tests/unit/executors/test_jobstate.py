@@ -191,9 +191,10 @@ CASES: list[tuple[str, dict[str, Any], list[dict[str, Any]], Job]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("of", "pods", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_a_job_means(of: dict[str, Any], pods: list[dict[str, Any]], expected: Job) -> None:
-    assert state(of, pods, NOW) == expected
+def test_the_state_of_a_job_with_one_pod(subtests: pytest.Subtests) -> None:
+    for name, of, pods, expected in CASES:
+        with subtests.test(name):
+            assert state(of, pods, NOW) == expected
 
 
 def rank(number: int, phase: str = "Pending", created: str = AT, **more: Any) -> dict[str, Any]:
@@ -282,11 +283,12 @@ RANKED: list[tuple[str, dict[str, Any], list[dict[str, Any]], Job]] = [
 
 
 @pytest.mark.requirement("C-02", "G-27")
-@pytest.mark.parametrize(("of", "pods", "expected"), [case[1:] for case in RANKED], ids=[case[0] for case in RANKED])
 @pytest.mark.parametrize("turned", [False, True], ids=["in order", "the other way round"])
-def test_a_job_of_several_ranks_means(of: dict[str, Any], pods: list[dict[str, Any]], expected: Job, turned: bool) -> None:
-    found = state(of, pods[::-1] if turned else pods, NOW)
-    assert replace(found, since=None) == expected
+def test_the_state_of_a_job_of_several_ranks(turned: bool, subtests: pytest.Subtests) -> None:
+    for name, of, pods, expected in RANKED:
+        with subtests.test(name):
+            found = state(of, pods[::-1] if turned else pods, NOW)
+            assert replace(found, since=None) == expected
 
 
 def test_several_ranks_work_since_the_last_of_them_began() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from services.gateway import Question
 from shared.domain.route import Route
-from tests.unit.gateway.conftest import ITEMS, _npz, spec
+from tests.support.gateway_world import ITEMS, npz, spec
 
 VECTORS = {10: (1.0, 0.0), 20: (0.8, 0.1), 30: (0.5, 0.5), 40: (0.1, 0.8), 50: (0.0, 1.0)}
 """User 1 likes the first ones best, user 2 the last ones; user 3 is known to the model alone."""
@@ -17,8 +17,8 @@ QUERIES = {1: (1.0, 0.0), 2: (0.0, 1.0)}
 @pytest.fixture
 def gateway(world):
     files = {
-        "embeddings.npz": _npz(items=np.array(ITEMS), vectors=np.array(list(VECTORS.values()), np.float32)),
-        "queries.npz": _npz(users=np.array(list(QUERIES)), vectors=np.array(list(QUERIES.values()), np.float32)),
+        "embeddings.npz": npz(items=np.array(ITEMS), vectors=np.array(list(VECTORS.values()), np.float32)),
+        "queries.npz": npz(users=np.array(list(QUERIES)), vectors=np.array(list(QUERIES.values()), np.float32)),
     }
     world.add_version(1, **files)
     world.specs["m"] = spec(serve={"retrieve": {"candidates": 3}})

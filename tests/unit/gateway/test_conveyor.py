@@ -13,7 +13,7 @@ from services.gateway.conveyor import Conveyor
 from shared.domain.errors import NotFound, Overloaded, Unavailable
 from shared.telemetry import metrics
 from shared.testing.waiting import wait_for
-from tests.unit.gateway.conftest import World
+from tests.support.gateway_world import World
 
 
 class Work:

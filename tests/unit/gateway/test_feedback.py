@@ -12,7 +12,7 @@ from shared.domain.errors import Invalid
 from shared.domain.pages import page_key
 from shared.ports import Taken
 from shared.telemetry import metrics
-from tests.unit.gateway.conftest import spec
+from tests.support.gateway_world import spec
 
 
 def shown(**fields) -> Shown:

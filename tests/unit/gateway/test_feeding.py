@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from services.gateway.feeding import column
 from services.gateway.gateway import Question
 from shared.domain.route import Route
 from shared.serving.signature import Input
-from tests.unit.gateway.conftest import ITEMS, NOW
+from tests.support.gateway_world import ITEMS, NOW
 
 INPUTS = [
     {"name": "userId", "dtype": "int64", "side": "user"},
@@ -42,7 +43,7 @@ def test_a_version_is_told_the_moment_and_the_context_of_each_request(world: Any
     assert feed["t"].tolist() == [int(NOW.timestamp())] * len(ITEMS)
     assert feed["country"].tolist() == ["CH"] * len(ITEMS)
     assert feed["weights"].shape == (len(ITEMS), 3)
-    np.testing.assert_array_equal(feed["weights"][0], np.array([0.5, 2.0, np.nan], np.float32))
+    assert_array_equal(feed["weights"][0], np.array([0.5, 2.0, np.nan], np.float32))
 
 
 def test_requests_that_share_a_call_keep_their_own_context(world: Any) -> None:
@@ -59,20 +60,22 @@ def test_requests_that_share_a_call_keep_their_own_context(world: Any) -> None:
     assert all(np.isnan(first) for _, first in seen.values())
 
 
-@pytest.mark.parametrize(
-    ("dtype", "values", "expected"),
-    [
-        ("int64", [3, 2.0, True, 2.5, "3", None, 10**400, float("inf")], [3, 2, 1] + [-(2**63)] * 5),
-        ("float32", [3, 0.1, True, "3", None, 10**400, 1e300], [3, np.float32(0.1), 1] + [np.nan] * 4),
-        ("string", ["a", "日本", 3, None, ("a",)], ["a", "日本", "", "", ""]),
-    ],
-)
-def test_what_is_unknown_or_of_another_kind_is_blank(dtype: Any, values: list[Any], expected: list[Any]) -> None:
-    np.testing.assert_array_equal(column(Input(name="x", dtype=dtype, side="context"), values), np.array(expected))
+VALUES = [
+    ("int64", [3, 2.0, True, 2.5, "3", None, 10**400, float("inf")], [3, 2, 1] + [-(2**63)] * 5),
+    ("float32", [3, 0.1, True, "3", None, 10**400, 1e300], [3, np.float32(0.1), 1] + [np.nan] * 4),
+    ("string", ["a", "日本", 3, None, ("a",)], ["a", "日本", "", "", ""]),
+]
 
 
-@pytest.mark.parametrize(("dtype", "blank"), [("int64", -(2**63)), ("float32", np.nan), ("string", "")])
-def test_lists_are_padded_and_cut(dtype: Any, blank: Any) -> None:
-    one, two, three = ("a", "b", "c") if dtype == "string" else (1, 2, 3)
-    found = column(Input(name="x", dtype=dtype, width=2, side="context"), [(one,), (one, two, three), None, one, ()])
-    np.testing.assert_array_equal(found, np.array([[one, blank], [one, two], [blank] * 2, [blank] * 2, [blank] * 2]))
+def test_what_is_unknown_or_of_another_kind_is_blank(subtests: pytest.Subtests) -> None:
+    for dtype, values, expected in VALUES:
+        with subtests.test(dtype=dtype, values=values):
+            assert_array_equal(column(Input(name="x", dtype=dtype, side="context"), values), np.array(expected))
+
+
+def test_lists_are_padded_and_cut(subtests: pytest.Subtests) -> None:
+    for dtype, blank in (("int64", -(2**63)), ("float32", np.nan), ("string", "")):
+        with subtests.test(dtype=dtype):
+            one, two, three = ("a", "b", "c") if dtype == "string" else (1, 2, 3)
+            found = column(Input(name="x", dtype=dtype, width=2, side="context"), [(one,), (one, two, three), None, one, ()])
+            assert_array_equal(found, np.array([[one, blank], [one, two], [blank] * 2, [blank] * 2, [blank] * 2]))

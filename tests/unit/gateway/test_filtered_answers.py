@@ -13,7 +13,7 @@ from shared.domain.route import Route
 from shared.telemetry import metrics
 from shared.testing.catalogue_suite import write
 from shared.testing.waiting import wait_for
-from tests.unit.gateway.conftest import ITEMS, spec
+from tests.support.gateway_world import ITEMS, spec
 
 AGES = {10: 0, 20: 6, 30: 12, 40: 16, 50: 18}
 

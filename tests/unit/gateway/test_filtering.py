@@ -60,7 +60,7 @@ trees = st.recursive(
 
 
 @pytest.mark.requirement("G-02")
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=250)
 @given(st.lists(changes, max_size=4), trees, attributes, st.sampled_from([2, 100_000]))
 def test_columns_mean_what_the_language_says_after_any_changes(batches, tree, user, crowded):
     ledger, there = Ledger(crowded), {}

@@ -10,7 +10,7 @@ from shared.domain.errors import Conflict, NotFound, Unavailable
 from shared.domain.route import Route, choose
 from shared.domain.traffic import MOST_BUCKET
 from shared.telemetry import metrics
-from tests.unit.gateway.conftest import ITEMS, spec
+from tests.support.gateway_world import ITEMS, spec
 
 
 @pytest.fixture
@@ -32,10 +32,11 @@ def test_a_known_user_gets_the_best_scores_first(world, gateway):
     assert (answer.version, answer.variant, answer.fallback) == (1, "stable", None)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 5, 9])
-def test_equal_scores_are_ordered_by_item_wherever_the_cut_falls(world, gateway, k):
-    world.scores = np.array([1, 1, 2, 1, 1], np.float32)
-    assert items(gateway.recommend("m", 1, k)) == [30, 10, 20, 40, 50][:k]
+def test_equal_scores_are_ordered_by_item_wherever_the_cut_falls(world, gateway, subtests):
+    for k in (1, 2, 3, 5, 9):
+        with subtests.test(k=k):
+            world.scores = np.array([1, 1, 2, 1, 1], np.float32)
+            assert items(gateway.recommend("m", 1, k)) == [30, 10, 20, 40, 50][:k]
 
 
 @pytest.mark.requirement("C-05")

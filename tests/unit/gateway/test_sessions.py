@@ -10,7 +10,7 @@ import pytest
 from services.gateway import Question
 from shared.domain.route import Route
 from shared.serving.signature import BLANK
-from tests.unit.gateway.conftest import ITEMS, _npz
+from tests.support.gateway_world import ITEMS, npz
 from tests.unit.gateway.test_stages import VECTORS, answered, items, serving
 
 INPUTS = [
@@ -24,8 +24,8 @@ NOTHING = BLANK["int64"]
 @pytest.fixture
 def reading(world):
     files = {
-        "embeddings.npz": _npz(items=np.array(ITEMS), vectors=np.array(list(VECTORS.values()), np.float32)),
-        "queries.npz": _npz(users=np.array([1, 2]), vectors=np.array([(1.0, 0.0), (0.0, 1.0)], np.float32)),
+        "embeddings.npz": npz(items=np.array(ITEMS), vectors=np.array(list(VECTORS.values()), np.float32)),
+        "queries.npz": npz(users=np.array([1, 2]), vectors=np.array([(1.0, 0.0), (0.0, 1.0)], np.float32)),
     }
     said = {"user": "userId", "item": "movieId", "session": "movieId_session", "inputs": INPUTS}
     world.add_version(1, **{"signature.json": json.dumps(said).encode()}, **files)

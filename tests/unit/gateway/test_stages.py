@@ -11,7 +11,7 @@ from services.gateway import Question
 from shared.domain.errors import Invalid, NotFound, Unavailable
 from shared.domain.route import Route
 from shared.telemetry import metrics
-from tests.unit.gateway.conftest import ITEMS, _npy, _npz, spec
+from tests.support.gateway_world import ITEMS, npy, npz, spec
 
 VECTORS = {10: (1.0, 0.0), 20: (0.9, 0.1), 30: (0.5, 0.5), 40: (0.1, 0.8), 50: (0.0, 1.0)}
 
@@ -19,8 +19,8 @@ VECTORS = {10: (1.0, 0.0), 20: (0.9, 0.1), 30: (0.5, 0.5), 40: (0.1, 0.8), 50: (
 @pytest.fixture
 def gateway(world):
     files = {
-        "embeddings.npz": _npz(items=np.array(ITEMS), vectors=np.array(list(VECTORS.values()), np.float32)),
-        "queries.npz": _npz(users=np.array([1, 2]), vectors=np.array([(1.0, 0.0), (0.0, 1.0)], np.float32)),
+        "embeddings.npz": npz(items=np.array(ITEMS), vectors=np.array(list(VECTORS.values()), np.float32)),
+        "queries.npz": npz(users=np.array([1, 2]), vectors=np.array([(1.0, 0.0), (0.0, 1.0)], np.float32)),
     }
     world.add_version(1, **files)
     world.routes["m"] = Route(1, generation=1)
@@ -136,7 +136,7 @@ def test_a_stranger_who_brings_items_gets_what_is_like_them_the_newest_most(worl
 
 @pytest.mark.requirement("G-01")
 def test_new_items_stand_among_popular_ones_as_many_as_the_spec_says(world, gateway):
-    world.add_version(2, **{"fresh.npy": _npy([10, 77, 20])})
+    world.add_version(2, **{"fresh.npy": npy([10, 77, 20])})
     world.routes["m"] = Route(2, generation=2)
     gateway.refresh()
     assert items(gateway.recommend("m", 99, 5)) == [50, 40, 30, 20, 10]  # every fifth: the newest

@@ -23,7 +23,7 @@ from shared.ports import Found
 from shared.serving.values_file import Values, write_values
 from shared.telemetry import metrics
 from shared.testing.fake_features import FakeFeatureStore
-from tests.unit.gateway.conftest import NOW, spec
+from tests.support.gateway_world import NOW, spec
 
 DAY, LEAST = timedelta(days=1), -(2**63)
 COLUMNS = (OnlineColumn(name="age", dtype="int64"), OnlineColumn(name="mean", dtype="float32"))

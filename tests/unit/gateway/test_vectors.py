@@ -18,7 +18,7 @@ from services.index.quantised import QuantisedIndex
 from shared.domain.errors import Unavailable
 from shared.ports import Version
 from shared.telemetry import metrics
-from tests.unit.gateway.conftest import Artifacts
+from tests.support.gateway_world import Artifacts
 
 ITEMS = np.array([30, 10, 20, 40], np.int64)
 VECTORS = np.array([[1, 0], [0, 1], [2, 1], [0, 0]], np.float32)
@@ -89,24 +89,25 @@ def test_a_version_without_vectors_retrieves_nothing(absent: str) -> None:
     assert (unit.vectors, unit.retrieve(5, 2), unit.similar(30, 2), unit.retrieve_many([5, 7], 2)) == (None, None, None, [None, None])
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("embeddings__npz", b"no archive", r"embeddings\.npz can't be read"),
-        ("embeddings__npz", npz(items=ITEMS), r"embeddings\.npz can't be read"),
-        ("embeddings__npz", npz(items=ITEMS, vectors=VECTORS.astype(float)), "one float32 vector a row"),
-        ("embeddings__npz", npz(items=ITEMS, vectors=VECTORS[:3]), "one float32 vector a row"),
-        ("embeddings__npz", npz(items=ITEMS[::-1], vectors=VECTORS), "other items than catalogue.npz"),
-        ("embeddings__npz", npz(items=ITEMS, vectors=VECTORS * np.float32(np.nan)), "values that are no numbers"),
-        ("queries__npz", npz(users=USERS, vectors=QUERIES[:, :1]), "doesn't fit embeddings.npz"),
-        ("queries__npz", npz(users=USERS[::-1], vectors=QUERIES), "doesn't fit embeddings.npz"),
-        ("queries__npz", npz(users=np.array([object()] * 2), vectors=QUERIES), r"queries\.npz can't be read"),
-    ],
-)
-def test_vectors_that_could_not_be_served_are_refused_in_one_line(name: str, content: bytes, said: str) -> None:
-    with pytest.raises(Unavailable, match=said) as caught:
-        load(**{name: content})
-    assert str(caught.value).startswith("version 1 of films: ")
+INVALID_VECTORS = [
+    ("embeddings__npz", b"no archive", r"embeddings\.npz can't be read"),
+    ("embeddings__npz", npz(items=ITEMS), r"embeddings\.npz can't be read"),
+    ("embeddings__npz", npz(items=ITEMS, vectors=VECTORS.astype(float)), "one float32 vector a row"),
+    ("embeddings__npz", npz(items=ITEMS, vectors=VECTORS[:3]), "one float32 vector a row"),
+    ("embeddings__npz", npz(items=ITEMS[::-1], vectors=VECTORS), "other items than catalogue.npz"),
+    ("embeddings__npz", npz(items=ITEMS, vectors=VECTORS * np.float32(np.nan)), "values that are no numbers"),
+    ("queries__npz", npz(users=USERS, vectors=QUERIES[:, :1]), "doesn't fit embeddings.npz"),
+    ("queries__npz", npz(users=USERS[::-1], vectors=QUERIES), "doesn't fit embeddings.npz"),
+    ("queries__npz", npz(users=np.array([object()] * 2), vectors=QUERIES), r"queries\.npz can't be read"),
+]
+
+
+def test_vectors_that_could_not_be_served_are_refused_in_one_line(subtests: pytest.Subtests) -> None:
+    for name, content, said in INVALID_VECTORS:
+        with subtests.test(name=name, said=said):
+            with pytest.raises(Unavailable, match=said) as caught:
+                load(**{name: content})
+            assert str(caught.value).startswith("version 1 of films: ")
 
 
 def test_the_index_that_export_built_is_used() -> None:

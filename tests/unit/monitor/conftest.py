@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +19,6 @@ from services.eventlog.sightings import SqlSightings
 from services.eventlog.sql import SqlEventLog
 from services.monitor.signals import Monitor
 from services.store.engine import open_engine, sqlite_url
-from services.store.migrate import upgrade
 from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
 from services.store.routes import SqlRoutes
@@ -58,11 +58,11 @@ class Clock:
 
 
 class World:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, migrated: Path) -> None:
         self.folder = folder
         self.clock = Clock()
+        shutil.copyfile(migrated, folder / "eyas.db")
         self.engine: Engine = open_engine(sqlite_url(folder / "eyas.db"))
-        upgrade(self.engine)
         self.artifacts = FsspecArtifacts(str(folder / "artifacts"))
         self.recommenders, self.registry, self.routes = SqlRecommenders(self.engine), SqlRegistry(self.engine), SqlRoutes(self.engine)
         self.events, self.kpis = SqlEventLog(self.engine), SqlKpis(self.engine)
@@ -127,19 +127,21 @@ class World:
 
     def answer(self, version: int, count: int, hits: int, seconds: float = 1) -> None:
         """So many answers, so many seconds apart; the first ones are hits."""
+        impressions, likes = [], []
         for number in range(count):
             self.clock.pass_by(seconds=seconds)
             self._answers += 1
-            name = f"q{self._answers}"
+            name, at = f"q{self._answers}", self.clock.now()
             shown = {"request_id": name, "recommender": NAME, "user": number, "version": version, "variant": "stable", "generation": 1}
-            self.events.impressions([Impression(**shown, step=-1, items=(7,), at=self.clock.now())])
+            impressions.append(Impression(**shown, step=-1, items=(7,), at=at))
             if number < hits:
-                like = Interaction(recommender=NAME, user=number, item=7, request_id=name, at=self.clock.now())
-                self.events.interactions([like], [True], ATTRIBUTION)
+                likes.append(Interaction(recommender=NAME, user=number, item=7, request_id=name, at=at))
+        self.events.impressions(impressions)
+        self.events.interactions(likes, [True] * len(likes), ATTRIBUTION)
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
+def world(tmp_path: Path, migrated_sqlite: Path) -> Iterator[World]:
+    made = World(tmp_path, migrated_sqlite)
     yield made
     made.engine.dispose()

@@ -292,7 +292,7 @@ def test_a_series_is_of_windows_that_end_a_step_apart(serving: World, told: Earn
     assert told.series(NAME, window, step, 1)[2] == found[2][-1:]
 
 
-@pytest.mark.parametrize(("window", "step", "points"), [(10, 3, 1), (3, 10, 1), (10, 10, 0), (10, 10, 501), (60 * 24, 1, 561)])
-def test_a_series_is_bounded(serving: World, told: Earnings, window: int, step: int, points: int) -> None:
-    with pytest.raises(Invalid, match=r"step|points"):
-        told.series(NAME, timedelta(minutes=window), timedelta(minutes=step), points)
+def test_a_series_is_bounded(serving: World, told: Earnings, subtests: pytest.Subtests) -> None:
+    for window, step, points in ((10, 3, 1), (3, 10, 1), (10, 10, 0), (10, 10, 501), (60 * 24, 1, 561)):
+        with subtests.test(window=window, step=step, points=points), pytest.raises(Invalid, match=r"step|points"):
+            told.series(NAME, timedelta(minutes=window), timedelta(minutes=step), points)

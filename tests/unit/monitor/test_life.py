@@ -27,15 +27,16 @@ def lives(world: World) -> Lives:
 
 def answered(world: World, version: int, users: range, hits: int, each: int = 1) -> None:
     """So many answers for each, all at this moment; the first users like all of theirs."""
-    at = world.clock.now()
+    at, impressions, likes = world.clock.now(), [], []
     for user in users:
         for number in range(each):
             id = f"{version}-{user}-{number}-{at.timestamp()}"
             shown = {"request_id": id, "recommender": NAME, "user": user, "version": version, "variant": "stable", "generation": 1}
-            world.events.impressions([Impression(**shown, step=-1, items=(7,), at=at)])
+            impressions.append(Impression(**shown, step=-1, items=(7,), at=at))
             if user < users.start + hits:
-                like = Interaction(recommender=NAME, user=user, item=7, request_id=id, at=at)
-                world.events.interactions([like], [True], ATTRIBUTION)
+                likes.append(Interaction(recommender=NAME, user=user, item=7, request_id=id, at=at))
+    world.events.impressions(impressions)
+    world.events.interactions(likes, [True] * len(likes), ATTRIBUTION)
 
 
 def test_each_version_has_its_stretches_of_users(world: World, lives: Lives) -> None:
@@ -184,10 +185,14 @@ def test_the_interval_holds_what_is_true_of_users_however_many_answers_they_get(
     assert held / rounds >= 0.93
 
 
-@pytest.mark.parametrize("users, index", [((), None), ((3,), 0), ((3, 9, 2), 1), ((40, 31, 2), 1), ((29, 30), 1), ((30, 29), 0)])
-def test_what_is_said_in_one_figure_is_the_newest_stretch_with_users_enough(users: tuple[int, ...], index: int | None) -> None:
-    line = [Stretch(NOW + n * timedelta(hours=1), NOW, Sample(count, 0.0, 0.0, count, 0, 0)) for n, count in enumerate(users)]
-    assert telling(line) == (None if index is None else line[index])
+USER_COUNTS = [((), None), ((3,), 0), ((3, 9, 2), 1), ((40, 31, 2), 1), ((29, 30), 1), ((30, 29), 0)]
+
+
+def test_what_is_said_in_one_figure_is_the_newest_stretch_with_users_enough(subtests: pytest.Subtests) -> None:
+    for users, index in USER_COUNTS:
+        with subtests.test(users=users):
+            line = [Stretch(NOW + n * timedelta(hours=1), NOW, Sample(count, 0.0, 0.0, count, 0, 0)) for n, count in enumerate(users)]
+            assert telling(line) == (None if index is None else line[index])
 
 
 def test_bounds_are_shares_and_hold_the_mean() -> None:

@@ -97,10 +97,10 @@ def test_a_model_that_batches_has_no_dimension_of_rows_of_its_own() -> None:
     assert list(found.model_warmup[0].inputs["genres"].dims) == [3]
 
 
-@pytest.mark.parametrize("wrong", [{"rows": 0}, {"rows": 4, "preferred": (8,)}, {"rows": 4, "delay_us": -1}])
-def test_batching_that_makes_no_sense_is_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="batching: from 1 row on"):
-        Batching(**wrong)  # type: ignore[arg-type]
+def test_batching_that_makes_no_sense_is_refused(subtests: pytest.Subtests) -> None:
+    for wrong in ({"rows": 0}, {"rows": 4, "preferred": (8,)}, {"rows": 4, "delay_us": -1}):
+        with subtests.test(wrong=wrong), pytest.raises(ValueError, match="batching: from 1 row on"):
+            Batching(**wrong)  # type: ignore[arg-type]
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))

@@ -68,20 +68,32 @@ def varint(number: int) -> bytes:
 
 
 @pytest.mark.requirement("G-24")
-@pytest.mark.parametrize("where", list(HIDING))
-def test_another_file_is_found_wherever_a_tensor_may_be(tmp_path: Path, where: str) -> None:
-    path = written(tmp_path, HIDING[where](elsewhere()))
-    with pytest.raises(BadData, match=r"model\.onnx: it takes weights from the file '/etc/passwd'; a unit's lie in weights\.bin beside it"):
-        refuse_others(path, 1 << 20)
+def test_another_file_is_found_wherever_a_tensor_may_be(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for where, hide in HIDING.items():
+        with subtests.test(where=where):
+            path = written(tmp_path, hide(elsewhere()))
+            with pytest.raises(
+                BadData, match=r"model\.onnx: it takes weights from the file '/etc/passwd'; a unit's lie in weights\.bin beside it"
+            ):
+                refuse_others(path, 1 << 20)
 
 
-@pytest.mark.parametrize(
-    "location",
-    ["/etc/passwd", "../weights.bin", "./weights.bin", "sub/weights.bin", "weights.bin\0", "", "*/_ORT_MEM_ADDR_/*", "WEIGHTS.bin"],
-)
-def test_the_location_is_the_one_name_to_the_letter(tmp_path: Path, location: str) -> None:
-    with pytest.raises(BadData, match="it takes weights from the file"):
-        refuse_others(written(tmp_path, HIDING["a weight"](elsewhere(location))), 1 << 20)
+OTHER_LOCATIONS = [
+    "/etc/passwd",
+    "../weights.bin",
+    "./weights.bin",
+    "sub/weights.bin",
+    "weights.bin\0",
+    "",
+    "*/_ORT_MEM_ADDR_/*",
+    "WEIGHTS.bin",
+]
+
+
+def test_the_location_is_the_one_name_to_the_letter(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for location in OTHER_LOCATIONS:
+        with subtests.test(location=location), pytest.raises(BadData, match="it takes weights from the file"):
+            refuse_others(written(tmp_path, HIDING["a weight"](elsewhere(location))), 1 << 20)
 
 
 def test_each_of_several_locations_of_a_tensor_counts(tmp_path: Path) -> None:
@@ -92,18 +104,18 @@ def test_each_of_several_locations_of_a_tensor_counts(tmp_path: Path) -> None:
             refuse_others(written(tmp_path, HIDING["a weight"](tensor)), 100)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ({"offset": 96, "length": 16}, r"it takes 16 bytes from 96 on of weights\.bin, which has 100"),
-        ({"offset": 101}, "from 101 on"),
-        ({"offset": -4}, "the offset of what it takes from weights.bin is no number: '-4'"),
-        ({"length": "9" * 5000}, "the length of what it takes"),
-    ],
-)
-def test_what_it_takes_lies_within_the_file(tmp_path: Path, words: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadData, match=said):
-        refuse_others(written(tmp_path, HIDING["a weight"](elsewhere("weights.bin", **words))), 100)
+INVALID_EXTENTS = [
+    ({"offset": 96, "length": 16}, r"it takes 16 bytes from 96 on of weights\.bin, which has 100"),
+    ({"offset": 101}, "from 101 on"),
+    ({"offset": -4}, "the offset of what it takes from weights.bin is no number: '-4'"),
+    ({"length": "9" * 5000}, "the length of what it takes"),
+]
+
+
+def test_what_it_takes_lies_within_the_file(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for words, said in INVALID_EXTENTS:
+        with subtests.test(words=words), pytest.raises(BadData, match=said):
+            refuse_others(written(tmp_path, HIDING["a weight"](elsewhere("weights.bin", **words))), 100)
 
 
 def test_a_file_that_the_unit_has_is_taken_and_one_that_it_has_not_is_refused(tmp_path: Path) -> None:
@@ -120,11 +132,12 @@ def test_a_graph_that_has_all_in_itself_takes_nothing_whatever_it_is_called(tmp_
     assert places(written(tmp_path, b"no protobuf at all")) == []
 
 
-@pytest.mark.parametrize("cut", range(1, 26))
-def test_what_is_cut_short_behind_a_location_is_refused(tmp_path: Path, cut: int) -> None:
-    content = HIDING["a branch of a branch"](elsewhere()).SerializeToString()[:-cut]
-    with pytest.raises(BadData):
-        refuse_others(written(tmp_path, content), None)
+def test_what_is_cut_short_behind_a_location_is_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for cut in range(1, 26):
+        with subtests.test(cut=cut):
+            content = HIDING["a branch of a branch"](elsewhere()).SerializeToString()[:-cut]
+            with pytest.raises(BadData):
+                refuse_others(written(tmp_path, content), None)
 
 
 def test_a_graph_as_deep_as_a_mine_is_refused_and_doesnt_end_the_process(tmp_path: Path) -> None:

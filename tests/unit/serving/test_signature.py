@@ -33,31 +33,31 @@ def test_what_a_request_is_asked_with_comes_in_the_order_of_the_inputs() -> None
     assert [one.name for one in found.asked()] == ["userId", "age", "t"]
 
 
-@pytest.mark.parametrize(
-    ("one", "said"),
-    [
-        ({"side": "user"}, "no request carries it"),
-        ({"side": "user", "source": "catalogue"}, "doesn't come from the catalogue, but from the request"),
-        ({"side": "item", "source": "request"}, "doesn't come from the request, but from the catalogue"),
-        ({"side": "context", "source": "store", "view": "v"}, "doesn't come from the store"),
-        ({"side": "user", "source": "store"}, "a view belongs to inputs out of the store"),
-        ({"side": "context", "view": "v"}, "a view belongs to inputs out of the store"),
-    ],
-)
-def test_a_source_that_knows_nothing_of_the_side_is_refused(one: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
-        signature({"name": "x", "dtype": "float32", **one})
+INVALID_SOURCES = [
+    ({"side": "user"}, "no request carries it"),
+    ({"side": "user", "source": "catalogue"}, "doesn't come from the catalogue, but from the request"),
+    ({"side": "item", "source": "request"}, "doesn't come from the request, but from the catalogue"),
+    ({"side": "context", "source": "store", "view": "v"}, "doesn't come from the store"),
+    ({"side": "user", "source": "store"}, "a view belongs to inputs out of the store"),
+    ({"side": "context", "view": "v"}, "a view belongs to inputs out of the store"),
+]
 
 
-@pytest.mark.parametrize(
-    "one",
-    [
-        {"name": "t", "dtype": "float32", "side": "context"},
-        {"name": "t", "dtype": "int64", "width": 1, "side": "context"},
-        {"name": "t", "dtype": "int64", "side": "item"},
-        {"name": "other", "dtype": "int64", "side": "context"},
-    ],
-)
-def test_the_moment_of_the_request_is_one_int64_of_the_context(one: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        signature(one, time="t")
+def test_a_source_that_knows_nothing_of_the_side_is_refused(subtests: pytest.Subtests) -> None:
+    for one, said in INVALID_SOURCES:
+        with subtests.test(one=one), pytest.raises(ValidationError, match=said):
+            signature({"name": "x", "dtype": "float32", **one})
+
+
+INVALID_TIME_INPUTS = [
+    {"name": "t", "dtype": "float32", "side": "context"},
+    {"name": "t", "dtype": "int64", "width": 1, "side": "context"},
+    {"name": "t", "dtype": "int64", "side": "item"},
+    {"name": "other", "dtype": "int64", "side": "context"},
+]
+
+
+def test_the_moment_of_the_request_is_one_int64_of_the_context(subtests: pytest.Subtests) -> None:
+    for one in INVALID_TIME_INPUTS:
+        with subtests.test(one=one), pytest.raises(ValidationError):
+            signature(one, time="t")

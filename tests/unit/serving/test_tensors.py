@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 from pydantic import ValidationError
 
 from shared.domain.errors import Invalid
@@ -60,7 +61,7 @@ def test_values_and_offsets_are_the_lists_without_what_is_blank_behind_them(case
     assert len(offsets) == len(rows) + 1
     for row, start, end in zip(padded.tolist(), offsets, offsets[1:], strict=False):
         assert start <= end
-        np.testing.assert_array_equal(values[start:end], np.array(without_padding(row), TYPES[dtype]))
+        assert_array_equal(values[start:end], np.array(without_padding(row), TYPES[dtype]))
 
 
 @pytest.mark.parametrize("writeable", [True, False])
@@ -92,18 +93,19 @@ def test_no_rows_are_no_values_and_one_offset() -> None:
     assert (found["genres__values"].tolist(), found["genres__offsets"].tolist()) == ([], [0])
 
 
-@pytest.mark.parametrize(
-    ("columns", "said"),
-    [
-        ({}, "input 'genres' is missing"),
-        ({"genres": np.full((2, 2), "")}, r"'genres' has the shape \(2, 2\), expected \(rows, 3\)"),
-        ({"genres__values": np.array(["a"]), "genres__offsets": np.array([0, 1, 1])}, "input 'genres' is missing"),
-    ],
-)
-def test_what_is_no_column_of_lists_is_refused(columns: dict[str, Any], said: str) -> None:
-    keys = {"user": np.array([1, 1]), "item": np.array([10, 20])}
-    with pytest.raises(Invalid, match=said):
-        tensors(unit(lists("genres")), keys | columns)
+INVALID_COLUMNS = [
+    ({}, "input 'genres' is missing"),
+    ({"genres": np.full((2, 2), "")}, r"'genres' has the shape \(2, 2\), expected \(rows, 3\)"),
+    ({"genres__values": np.array(["a"]), "genres__offsets": np.array([0, 1, 1])}, "input 'genres' is missing"),
+]
+
+
+def test_what_is_no_column_of_lists_is_refused(subtests: pytest.Subtests) -> None:
+    for columns, said in INVALID_COLUMNS:
+        with subtests.test(columns=columns):
+            keys = {"user": np.array([1, 1]), "item": np.array([10, 20])}
+            with pytest.raises(Invalid, match=said):
+                tensors(unit(lists("genres")), keys | columns)
 
 
 def test_a_signature_says_nothing_of_lists_that_are_padded() -> None:

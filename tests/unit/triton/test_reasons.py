@@ -31,9 +31,10 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("said", SAID)
-def test_a_reason_is_one_line_without_paths_and_tracebacks(said: str) -> None:
-    assert plain(said) == SAID[said]
+def test_a_reason_is_one_line_without_paths_and_tracebacks(subtests: pytest.Subtests) -> None:
+    for said, line in SAID.items():
+        with subtests.test(said=said):
+            assert plain(said) == line
 
 
 def test_a_long_reason_is_cut() -> None:

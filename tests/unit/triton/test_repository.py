@@ -85,13 +85,14 @@ def test_one_graph_with_other_weights_is_other_content_to_a_trial(repository: Mo
 
 
 @pytest.mark.requirement("G-24")
-@pytest.mark.parametrize("location", ["/etc/passwd", "../3/weights.bin", "signature.json"])
 def test_a_graph_that_looks_elsewhere_for_weights_never_lies_before_triton(
-    repository: ModelRepository, store: FsspecArtifacts, location: str
+    repository: ModelRepository, store: FsspecArtifacts, subtests: pytest.Subtests
 ) -> None:
-    with pytest.raises(BadData, match=r"model\.onnx: it takes weights from the file"):
-        repository.add(external_weights.unit(store, "movies", 3, location))
-    assert files(repository) == set()
+    for location in ("/etc/passwd", "../3/weights.bin", "signature.json"):
+        with subtests.test(location=location):
+            with pytest.raises(BadData, match=r"model\.onnx: it takes weights from the file"):
+                repository.add(external_weights.unit(store, "movies", 3, location))
+            assert files(repository) == set()
 
 
 def test_a_graph_whose_signature_names_no_weights_is_refused_if_it_takes_any(repository: ModelRepository, store: FsspecArtifacts) -> None:
@@ -127,11 +128,12 @@ def test_a_fetch_that_fails_leaves_no_folder(repository: ModelRepository, store:
     assert files(repository) == set()
 
 
-@pytest.mark.parametrize("name", ["../outside", "Movies", "a_b", "", "a/b"])
-def test_no_name_leads_out_of_the_repository(repository: ModelRepository, store: FsspecArtifacts, name: str) -> None:
-    unit = tiny_unit(store, "movies", 1, model=b"content")
-    with pytest.raises(Invalid):
-        repository.add(ServedUnit(name, 1, unit.files))
+def test_no_name_leads_out_of_the_repository(repository: ModelRepository, store: FsspecArtifacts, subtests: pytest.Subtests) -> None:
+    for name in ("../outside", "Movies", "a_b", "", "a/b"):
+        with subtests.test(name=name):
+            unit = tiny_unit(store, "movies", 1, model=b"content")
+            with pytest.raises(Invalid):
+                repository.add(ServedUnit(name, 1, unit.files))
 
 
 def test_a_unit_without_a_signature_is_refused(repository: ModelRepository, store: FsspecArtifacts) -> None:

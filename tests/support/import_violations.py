@@ -1,0 +1,38 @@
+"""One forbidden import for each side of each import rule: the rule, the file, and the line."""
+
+from __future__ import annotations
+
+VIOLATIONS = [
+    ("1.", "services/gateway/__init__.py", "import pipelines.data"),
+    ("1.", "pipelines/stages/__init__.py", "import services.control"),
+    ("1.", "shared/contracts/__init__.py", "import services.control"),
+    ("2a.", "shared/domain/gate.py", "import shared.contracts.spec"),
+    ("2a.", "shared/contracts/stage.py", "import shared.ports"),
+    ("2a.", "shared/ports/clock.py", "import shared.artifacts"),
+    ("2a.", "shared/artifacts/store.py", "import shared.telemetry"),
+    ("2a.", "shared/artifacts/store.py", "import shared.testing"),
+    ("2a.", "shared/artifacts/store.py", "import shared.pod"),
+    ("2b.", "shared/domain/gate.py", "import numpy"),
+    ("3a.", "services/control/loop.py", "import services.monitor"),
+    ("3b.", "services/store/__init__.py", "import services.eventlog"),
+    ("3b.", "services/featurestore/sql.py", "import services.store"),
+    ("4a.", "services/api/__init__.py", "import services.store"),
+    ("4a.", "services/cli/__init__.py", "import services.settings"),
+    ("4b.", "services/gateway/__init__.py", "import services.wiring"),
+    ("4c.", "services/console/api.py", "import services.api"),
+    ("5a.", "services/monitor/__init__.py", "import polars"),
+    ("5a.", "shared/serving/signature.py", "import tensorflow"),
+    ("5a.", "services/triton/repository.py", "import xgboost"),
+    ("5b.", "services/gateway/__init__.py", "import tritonclient"),
+    ("5b.", "services/executors/local.py", "import kubernetes"),
+    ("5b.", "services/executors/jobspec.py", "import kubernetes"),
+    ("5c.", "services/gateway/__init__.py", "import sqlalchemy"),
+    ("5d.", "services/gateway/__init__.py", "import faiss"),
+    ("5e.", "services/gateway/__init__.py", "import nats"),
+    ("5f.", "services/gateway/__init__.py", "import redis"),
+    ("6.", "demo/__init__.py", "import services.api"),
+    ("6.", "demo/__init__.py", "import pipelines.models"),
+    ("7a.", "dashboards/asked.py", "import shared.telemetry"),
+    ("7b.", "services/monitor/routes.py", "import dashboards.boards"),
+    ("7b.", "shared/telemetry/metrics.py", "import grafana_foundation_sdk"),
+]

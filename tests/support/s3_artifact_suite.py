@@ -1,0 +1,177 @@
+"""What holds of artifacts in a bucket of any S3 server; subclasses give `server`."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.artifacts import FsspecArtifacts, FsspecAttic, FsspecLive, variables
+from shared.artifacts.objects import S3Files
+from shared.datafiles.s3 import S3
+from shared.domain.errors import Invalid, NotFound, Unavailable
+from shared.testing.artifact_suite import NOW, ArtifactSuite
+from tests.servers.platform_process import until
+from tests.servers.s3_server import Between, S3Server
+from tests.servers.s3_stub import S3Stub
+
+BUCKET = "films"
+Server = S3Server | S3Stub
+
+
+def files(server: Server, **parts: int) -> S3Files:
+    return S3Files(S3.from_environment(server.environment, tries=1), **parts)
+
+
+class Away(S3):
+    """Takes the first part of an upload; then somebody presses Ctrl-C, and nothing can be taken back."""
+
+    def ask(self, method: str, bucket: str, key: str, query: Any = None, headers: Any = None, body: bytes = b"") -> Any:
+        if method == "DELETE":
+            raise Unavailable("the object store doesn't answer")
+        if (query or {}).get("partNumber") == "2":
+            raise KeyboardInterrupt
+        return super().ask(method, bucket, key, query, headers, body)
+
+
+@pytest.mark.requirement("C-07")
+class S3ArtifactSuite(ArtifactSuite):
+    @pytest.fixture
+    def url(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        return f"s3://{BUCKET}/{secrets.token_hex(4)}"
+
+    @pytest.fixture
+    def store(self, url: str) -> FsspecArtifacts:
+        return FsspecArtifacts(url)
+
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> Path:
+        path = tmp_path / "model.onnx"
+        path.write_bytes(b"a model")
+        return path
+
+    @pytest.fixture
+    def place(self, store: FsspecArtifacts, server: Server) -> Callable[[str], Path]:
+        return (server.buckets / store.url.removeprefix("s3://")).joinpath
+
+    def test_a_checkpoint_is_kept(self, url: str, source: Path, tmp_path: Path) -> None:
+        live = FsspecLive(url, "r1-train-1")
+        assert live.told() is None
+        live.tell({"epoch": 1})
+        live.keep({"epoch": 1}, {"weights.npz": source})
+        (kept,) = FsspecLive(url, "r1-train-2").found()
+        assert live.fetch(kept, "weights.npz", tmp_path / "weights").read_bytes() == b"a model"
+        attic = FsspecAttic(url)
+        assert attic.live() == ["r1-train-1"]
+        attic.drop_live("r1-train-1")
+        assert attic.live() == []
+        assert live.told() is None
+
+    def test_garbage_goes_to_the_trash_comes_back_and_goes_for_good(self, store: FsspecArtifacts, url: str, source: Path) -> None:
+        def discarded() -> bool:
+            """A copy has two times for rclone, its source's and its own: where they differ it was renewed, and is written anew here."""
+            store.put(source)
+            return attic.discard("blobs", attic.shelf("blobs")[0], NOW)
+
+        file, attic = store.put(source), FsspecAttic(url)
+        store.pin("r1-train-1", [file])
+        (pin,) = attic.pins()
+        assert pin.blobs == {file.sha256}
+        attic.unpin(pin)
+        assert attic.pins() == []
+        (one,) = attic.shelf("blobs")
+        assert (one.name, one.size) == (file.sha256, 7)
+        assert abs(datetime.now(UTC) - one.written_at) < timedelta(minutes=5)
+        assert attic.discard("blobs", one, NOW)
+        assert not attic.discard("blobs", one, NOW), "somebody else did"
+        with pytest.raises(NotFound):
+            store.read(file)
+        (thrown,) = attic.trash()
+        attic.restore(thrown)
+        assert store.read(file) == b"a model"
+        until("it is in the trash again", discarded)
+        attic.erase(attic.trash()[0])
+        assert (list(attic.trash()), list(attic.shelf("blobs"))) == ([], [])
+
+    def test_what_was_renewed_since_it_was_listed_stays(self, store: FsspecArtifacts, url: str, source: Path, server: Server) -> None:
+        file, attic = store.put(source), FsspecAttic(url)
+        (place,) = (server.buckets / url.removeprefix("s3://")).rglob(file.sha256)
+        os.utime(place, (1_700_000_000, 1_700_000_000))
+        one = until("the server sees it", lambda: next((one for one in attic.shelf("blobs") if one.written_at.year == 2023), None))
+        assert one.written_at == datetime.fromtimestamp(1_700_000_000, UTC)
+        store.put(source)
+        assert not attic.discard("blobs", one, NOW)
+        assert store.read(file) == b"a model"
+
+    def test_a_large_file_is_sent_in_parts_and_read_from_anywhere(self, server: Server, tmp_path: Path) -> None:
+        here, part = tmp_path / "large", 5 << 20
+        content = bytes(range(256)) * (13 << 12)
+        here.write_bytes(content)
+        system = files(server, part=part)
+        system.put_file(str(here), f"{BUCKET}/large")
+        assert (server.buckets / BUCKET / "large").read_bytes() == content
+        with system.open(f"{BUCKET}/large") as stream:
+            stream.seek(part - 3)
+            assert stream.read(7) == content[part - 3 : part + 4]
+
+    def test_a_read_that_breaks_off_goes_on_where_it_was(self, server: Server, store: FsspecArtifacts, tmp_path: Path) -> None:
+        path = tmp_path / "file"
+        path.write_bytes(bytes(range(256)) * 4096)
+        file = store.put(path)
+        between = Between(server.port, breaks=2, after=300_000)
+        try:
+            system: Any = S3Files(S3.from_environment(server.environment | {"AWS_ENDPOINT_URL": between.endpoint}, tries=4))
+            found = system.cat_file(f"{store.url.removeprefix('s3://')}/blobs/{file.sha256[:2]}/{file.sha256}")
+        finally:
+            between.close()
+        assert found == path.read_bytes()
+        assert between.breaks == 0
+
+    @pytest.mark.parametrize(
+        ("changes", "bucket", "said"),
+        [
+            (
+                {"AWS_SECRET_ACCESS_KEY": "wrong"},
+                BUCKET,
+                "the object store refuses it .*AWS_ACCESS_KEY_ID must be there and may read, write",
+            ),
+            ({}, "elsewhere", "there is no such bucket: make it, or name another by EYAS_ARTIFACTS_URL"),
+        ],
+    )
+    def test_a_refusal_is_one_line_that_says_what_to_do(
+        self, changes: dict[str, str], bucket: str, said: str, server: Server, source: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, value in (server.environment | changes).items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(Invalid, match=said) as found:
+            FsspecArtifacts(f"s3://{bucket}/x").put(source)
+        assert "\n" not in str(found.value)
+        assert "wrong" not in str(found.value)
+
+    def test_the_stores_own_variables_stand_before_those_of_data(
+        self, server: Server, source: Path, monkeypatch: pytest.MonkeyPatch, url: str
+    ) -> None:
+        own = {f"EYAS_ARTIFACTS_{name}": value for name, value in server.environment.items()}
+        for name, value in own.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+        monkeypatch.setenv("AWS_SESSION_TOKEN", "another's")
+        store = FsspecArtifacts(url)
+        assert store.read(store.put(source)) == b"a model"
+        assert variables(url, os.environ) == own
+        assert variables("/srv/artifacts", os.environ) == {}
+        assert variables(url, {"AWS_REGION": "eu-central-1", "HOME": "/tmp"}) == {"AWS_REGION": "eu-central-1"}
+
+    def test_why_an_upload_failed_is_told_though_it_cannot_be_taken_back(self, server: Server, tmp_path: Path) -> None:
+        here, part = tmp_path / "large", 5 << 20
+        here.write_bytes(bytes(part + 1))
+        with pytest.raises(KeyboardInterrupt):
+            S3Files(Away.from_environment(server.environment, tries=1), part=part).put_file(str(here), f"{BUCKET}/interrupted")
+        assert not files(server).exists(f"{BUCKET}/interrupted")

@@ -1,0 +1,102 @@
+"""Data in a bucket of a stub of an S3 server; tests/contract/test_s3_objects.py runs the same on a real one."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from shared.datafiles.objects import allowed_key
+from shared.datafiles.s3 import S3
+from shared.domain.errors import Invalid, Unavailable
+from tests.servers.s3_stub import S3Stub
+from tests.support.s3_object_suite import ROOTS, S3ObjectSuite, fill
+
+MANY = 55
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Stub]:
+    folder = tmp_path_factory.mktemp("s3")
+    server = S3Stub(folder, part_status=200, page=25)
+    fill(server, folder, MANY)
+    yield server
+    server.close()
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between one try and the next."""
+    monkeypatch.setattr("shared.datafiles.s3.time", SimpleNamespace(sleep=lambda seconds: None))
+
+
+class TestObjects(S3ObjectSuite):
+    many = MANY
+
+
+@pytest.mark.parametrize(
+    "uri", ["s3://lake/other.csv", "s3://lake/films-2/a.csv", "s3://lake/films/../other.csv", "s3://pond/films/a.csv", "s3://lake/*/a.csv"]
+)
+def test_nothing_outside_the_roots_is_asked_for(uri: str) -> None:
+    with pytest.raises(Invalid, match=r"under an allowed data root \(s3://lake/films\)|can't have"):
+        allowed_key(uri, ROOTS)
+
+
+def test_no_secret_is_shown() -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "hush", "AWS_SESSION_TOKEN": "whisper"}
+    shown = repr(S3.from_environment(keys))
+    assert "hush" not in shown
+    assert "whisper" not in shown
+
+
+class _Breaking(http.server.BaseHTTPRequestHandler):
+    """Gives half of what is asked for and hangs up, the first times."""
+
+    content = bytes(range(256)) * 400
+    left = 2
+    asked: list[str | None]
+
+    def do_GET(self) -> None:
+        begin = int((self.headers["Range"] or "bytes=0-").removeprefix("bytes=").rstrip("-"))
+        type(self).asked.append(self.headers["Range"])
+        rest = self.content[begin:]
+        self.send_response(206 if begin else 200)
+        self.send_header("Content-Length", str(len(rest)))
+        self.send_header("ETag", '"t"')
+        self.end_headers()
+        if type(self).left:
+            type(self).left -= 1
+            rest = rest[: len(rest) // 2]
+        self.wfile.write(rest)
+        self.close_connection = True
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def breaking(left: int) -> Iterator[tuple[str, type[_Breaking]]]:
+    handler = type("Handler", (_Breaking,), {"left": left, "asked": []})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", handler
+        server.shutdown()
+        thread.join()
+
+
+def test_a_connection_that_breaks_is_taken_up_where_it_was(tmp_path: Path) -> None:
+    with breaking(2) as (endpoint, handler):
+        S3("r", endpoint).fetch("lake", "a.bin", "t", len(_Breaking.content), tmp_path / "got")
+    assert (tmp_path / "got").read_bytes() == _Breaking.content
+    assert handler.asked == [None, "bytes=51200-", "bytes=76800-"]
+
+
+def test_a_store_that_always_breaks_off_is_given_up(tmp_path: Path) -> None:
+    with breaking(99) as (endpoint, _), pytest.raises(Unavailable, match="broke off 3 times"):
+        S3("r", endpoint, tries=3).fetch("lake", "a.bin", "t", len(_Breaking.content), tmp_path / "got")

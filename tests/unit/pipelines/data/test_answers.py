@@ -1,0 +1,130 @@
+"""Logged answers as evaluate reads them: liked where the event log counted hits, whatever was compacted of it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipelines.data.answers import Log, read_log, usable
+from services.control import snapshots as taking
+from services.control.snapshots import Snapshots
+from shared.contracts.events import UNKNOWN_USER
+from shared.domain.errors import BadData
+from shared.testing.event_suite import ATTRIBUTION, did, shown
+from shared.testing.fake_days import FakeDays
+from shared.testing.fake_events import FakeEvents
+from tests.support.compaction import NOW, Place
+
+START = datetime(2026, 3, 17, 22, tzinfo=NOW.tzinfo)
+
+
+def place(folder: Path) -> tuple[Place, FakeEvents]:
+    events = FakeEvents()
+    return Place(folder, events, FakeDays(events)), events
+
+
+def read(here: Place, since: datetime = START - timedelta(days=1), liked_since: datetime | None = None) -> Log:
+    here._reads += 1
+    files = Snapshots(here.log, here.days, here.store).answers("films", since, NOW, liked_since)
+    folder = here.folder / f"log-{here._reads}"
+    return read_log({name: here.store.fetch(file, folder / name) for name, file in files.items()}, ATTRIBUTION)
+
+
+def minutes(n: float) -> datetime:
+    return START + timedelta(minutes=n)
+
+
+answers = st.builds(
+    lambda n, user, items, at, version: ("shown", {"user": user, "items": tuple(items), "version": version}, n, at),
+    st.integers(0, 9),
+    st.integers(1, 2),
+    st.lists(st.integers(1, 4), max_size=4),
+    st.integers(0, 200),
+    st.integers(1, 2),
+)
+reactions = st.builds(
+    lambda user, item, at, named: ("did", {"user": user, "item": item, **({} if named is None else {"request_id": f"q{named}"})}, 0, at),
+    st.integers(1, 2),
+    st.integers(1, 4),
+    st.integers(0, 200),
+    st.one_of(st.none(), st.integers(0, 10)),
+)
+
+
+@pytest.mark.requirement("G-10")
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.one_of(answers, reactions, st.just(("compact", {}, 0, 0))), max_size=25))
+def test_what_is_liked_is_what_the_log_counts_as_a_hit(tmp_path_factory: pytest.TempPathFactory, acts: list[Any]) -> None:
+    here, events = place(tmp_path_factory.mktemp("place"))
+    compactor = here.compactor()
+    for what, changes, n, at in acts:
+        if what == "compact":
+            here.settle(compactor)
+        elif what == "shown":
+            here.log.impressions([shown(f"q{n}", minutes(at), **changes)])
+        else:
+            here.log.interactions([did(changes.pop("item"), minutes(at), **changes)], [True], ATTRIBUTION)
+    found = read(here).answers
+    told = {name for name, liked in found.select("request_id", "liked").iter_rows() if liked}
+    assert told == {name for name, at in events.hits.items() if at - events.shown[name].at <= ATTRIBUTION}
+    assert set(found["request_id"]) == set(events.shown)
+    for name, items, liked in found.select("request_id", "items", "liked").iter_rows():
+        done = {one.item for one, _, _ in events.done}
+        assert all(items[at] in done for at in liked), name
+
+
+def test_a_version_s_own_answers_with_chances_are_what_counts(tmp_path: Path) -> None:
+    here, _ = place(tmp_path)
+    good = {"chances": (0.9, 0.9, 1e-3)}
+    here.log.impressions(
+        [
+            shown("good", minutes(10), **good),
+            shown("another version's", minutes(10), version=2, **good),
+            shown("early", minutes(-10), **good),
+            shown("late", minutes(100), **good),
+            shown("a stranger's", minutes(10), fallback=UNKNOWN_USER, **good),
+            shown("by a front end", minutes(10)),
+            shown("nothing left", minutes(10), items=(), chances=()),
+        ]
+    )
+    here.log.interactions([did(12, minutes(11)), did(12, minutes(12)), did(10, minutes(11), request_id="good")], [True] * 3, ATTRIBUTION)
+    kept, left = usable(read(here), 1, START, minutes(60))
+    assert kept.select("request_id", "items", "liked").rows() == [("good", [10, 11, 12], [0, 2])]
+    assert left == {"before what the candidate learned from ended": 1, "not the model's own": 1, "empty": 1, "without chances": 1}
+
+
+def test_likes_from_before_the_answers_are_there_as_far_back_as_asked(tmp_path: Path) -> None:
+    here, _ = place(tmp_path)
+    here.log.impressions([shown("q", minutes(0))])
+    days = [START - timedelta(days=n) for n in (0, 1, 9)]
+    here.log.interactions([did(n, at) for n, at in enumerate(days)] + [did(7, days[0])], [True] * 3 + [False], ATTRIBUTION)
+    assert sorted(read(here).likes["item"]) == [0, 1, 2]
+    assert sorted(read(here, liked_since=START - timedelta(days=2)).likes["item"]) == [0, 1]
+
+
+def test_of_too_many_answers_the_newest_days_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, _ = place(tmp_path)
+    here.log.impressions([shown(f"q{n}", NOW - timedelta(days=1 + n // 4, minutes=n)) for n in range(12)])
+    monkeypatch.setattr(taking, "MOST_ANSWERS", 9)
+    assert sorted(read(here, START - timedelta(days=30)).answers["request_id"]) == sorted(f"q{n}" for n in range(8))
+    monkeypatch.setattr(taking, "MOST_ANSWERS", 1)
+    assert len(read(here, START - timedelta(days=30)).answers) == 4, "of one day all"
+
+
+def test_no_log_at_all_is_no_answers() -> None:
+    log = read_log({}, ATTRIBUTION)
+    assert (len(log.answers), len(log.likes)) == (0, 0)
+    assert log.answers.schema["liked"] == pl.List(pl.Int64)
+
+
+def test_a_damaged_day_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "day.ndjson"
+    path.write_text('{"request_id": "a", "user": \n')
+    with pytest.raises(BadData, match=r"impressions/2026-03-17.ndjson: it can't be read"):
+        read_log({"impressions/2026-03-17.ndjson": path}, ATTRIBUTION)

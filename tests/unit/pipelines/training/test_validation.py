@@ -1,0 +1,112 @@
+"""Rows of the training data that are looked at after each epoch: which they are, that nothing trains on them, and what is said of them."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from pipelines.inputs.batches import Batches
+from pipelines.inputs.tables import Catalogue, Codes
+from pipelines.models.family import Task
+from pipelines.models.popularity import fit_popularity
+from pipelines.training.course import LOADER, Wants, material
+from pipelines.training.validation import Validation, hold_out, said
+from shared.contracts.models import Model
+from shared.domain.errors import Invalid
+from tests.support.feature_graphs import of_keys
+
+ROWS, USERS, ITEMS = 6_000, 50, 40
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """Whether a user likes an item follows from both; each row is told from others by its time."""
+    random = np.random.default_rng(2)
+    user, item = random.integers(0, USERS, ROWS), random.integers(0, ITEMS, ROWS)
+    frame = pl.DataFrame(
+        {
+            "user": user,
+            "item": item,
+            "time": np.arange(ROWS, dtype=np.float64),
+            "label": (user % 4 == item % 4).astype(np.int8),
+            "user_code": (user + 2).astype(np.int32),
+            "item_row": item.astype(np.int32),
+        }
+    )
+    frame.write_parquet(tmp_path / "train.parquet", row_group_size=1000)
+    return tmp_path / "train.parquet"
+
+
+def _task(rows: Path, **train: object) -> Task:
+    model = Model.model_validate(
+        {"params": {"layers": [16], "width": 8}, "train": {"batch_size": 256, "epochs": 3, "learning_rate": 0.02} | train}
+    )
+    popularity = fit_popularity(pl.scan_parquet(rows), pl.Series(range(ITEMS)))
+    items = Catalogue({"item": np.arange(ITEMS, dtype=np.int32) + 2}, {})
+    return Task(model, of_keys(USERS, ITEMS), rows, items, None, popularity, logging.getLogger("test"))
+
+
+@pytest.mark.requirement("T-10")
+def test_a_share_of_the_rows_is_held_out_the_same_whatever_their_order(rows: Path, tmp_path: Path) -> None:
+    rest, held = (pl.read_parquet(path) for path in hold_out(rows, 0.1, 1, tmp_path))
+    whole = pl.read_parquet(rows)
+    assert pl.concat([rest, held]).sort("time").equals(whole) and 450 < len(held) < 750
+    whole.sample(fraction=1, shuffle=True, seed=3).write_parquet(tmp_path / "other.parquet")
+    _, again = hold_out(tmp_path / "other.parquet", 0.1, 1, tmp_path)
+    assert pl.read_parquet(again).sort("time").equals(held)
+    _, other = hold_out(rows, 0.1, 2, tmp_path)
+    assert len(pl.read_parquet(other).join(held, on="time")) < 0.3 * len(held)
+
+
+def test_a_share_that_leaves_no_row_is_refused(rows: Path, tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match=r"model\.train\.validation: 1e-06 of so few rows leaves none on one side"):
+        hold_out(rows, 1e-6, 1, tmp_path)
+
+
+@pytest.mark.requirement("T-10")
+def test_what_is_said_is_the_loss_and_the_auc_of_those_rows_with_the_same_negatives_each_time(rows: Path) -> None:
+    seen: list[Codes] = []
+    task = _task(rows)
+
+    def score(columns: Codes) -> np.ndarray:
+        seen.append(columns)
+        return np.where(columns["user"] % 4 == columns["item"] % 4, 0.9, 0.2).astype(np.float32)
+
+    batches = Batches(rows, task.graph, task.items, None, 1000, 2, 1, shuffle=False, unknown_share=0)
+    looked = Validation(batches, score)
+    values = looked()
+    first, labels = len(seen), np.concatenate([batch.labels for batch in batches.epoch(0)])
+    scores = np.concatenate([score(columns) for columns in seen[:first]])
+    right = np.where(labels > 0, scores, 1 - scores).astype(np.float64)
+    assert values["loss"] == pytest.approx(-np.log(right).mean(), rel=1e-6)
+    positives, others = scores[labels > 0], scores[labels == 0]
+    pairs = (positives[:, None] > others[None, :]).mean() + (positives[:, None] == others[None, :]).mean() / 2
+    assert values["auc"] == pytest.approx(pairs)
+    assert said(values) == f"validation loss {values['loss']:.4f}, AUC {values['auc']:.4f}"
+    assert looked() == values and looked.rows == batches.rows_per_epoch() == len(labels)
+
+
+def test_rows_of_one_label_have_no_auc(rows: Path) -> None:
+    pl.read_parquet(rows).filter(pl.col("label") == 1).write_parquet(rows)
+    task = _task(rows)
+    looked = Validation(Batches(rows, task.graph, task.items, None, 1000, 0, 1), lambda codes: np.full(len(codes["user"]), 0.5, np.float32))
+    assert looked() == {"loss": pytest.approx(math.log(2))}
+
+
+def test_scores_that_are_no_probabilities_have_no_loss(rows: Path) -> None:
+    task = _task(rows)
+    batches = Batches(rows, task.graph, task.items, None, 1000, 0, 1, unknown_share=0)
+    looked = Validation(batches, lambda codes: 3 * (codes["user"] % 4 == codes["item"] % 4).astype(np.float32))
+    assert looked() == {"auc": 1.0}
+
+
+def test_the_loader_takes_a_quarter_of_the_memory_that_the_spec_gives(rows: Path) -> None:
+    for memory, wanted in ((None, LOADER), (2**40, LOADER), (2**30, 2**28)):
+        with material(replace(_task(rows), memory=memory), Wants(negatives=4)) as given:
+            assert (given.batches.memory, given.held) == (wanted, None) and wanted / 2 <= given.batches.loader.memory < wanted

@@ -1,0 +1,47 @@
+"""Tokens, the audit log and stored answers keep the promises of their ports, in SQL and in memory."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import Engine
+
+from services.store.answers import SqlAnswers
+from services.store.audit import SqlAudit
+from services.store.tokens import SqlTokens
+from shared.testing.access_suite import AnswersSuite, AuditLogSuite, FakeAnswers, FakeAudit, FakeTokens, TokenStoreSuite
+
+
+class TestSqlTokens(TokenStoreSuite):
+    @pytest.fixture
+    def tokens(self, engine: Engine) -> SqlTokens:
+        return SqlTokens(engine)
+
+
+class TestSqlAudit(AuditLogSuite):
+    @pytest.fixture
+    def audit(self, engine: Engine) -> SqlAudit:
+        return SqlAudit(engine)
+
+
+class TestFakeAudit(AuditLogSuite):
+    @pytest.fixture
+    def audit(self) -> FakeAudit:
+        return FakeAudit()
+
+
+class TestFakeTokens(TokenStoreSuite):
+    @pytest.fixture
+    def tokens(self) -> FakeTokens:
+        return FakeTokens()
+
+
+class TestSqlAnswers(AnswersSuite):
+    @pytest.fixture
+    def answers(self, engine: Engine) -> SqlAnswers:
+        return SqlAnswers(engine)
+
+
+class TestFakeAnswers(AnswersSuite):
+    @pytest.fixture
+    def answers(self) -> FakeAnswers:
+        return FakeAnswers()

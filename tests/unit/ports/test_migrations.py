@@ -1,0 +1,267 @@
+"""A database is what the code says it is: after every migration, from any process, and never half."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Column, Engine, Integer, MetaData, Table, inspect, text
+
+from services.eventlog.kpis import SqlKpis
+from services.eventlog.tables import metadata as event_tables
+from services.featurestore.tables import metadata as feature_tables
+from services.store.engine import open_engine, sqlite_url
+from services.store.migrate import upgrade
+from services.store.mirrors import SqlMirrors
+from services.store.resources import SqlResources
+from services.store.routes import SqlRoutes
+from services.store.tables import metadata as state_tables
+from shared.domain.errors import Invalid, Unavailable, Unsupported
+from shared.domain.run import RunStatus
+from shared.domain.traffic import Mirror, Traffic
+from tests.servers.postgres_server import Server
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Iterator[str]:
+    """An empty database of the kind that `--database` names."""
+    if database == "sqlite":
+        yield sqlite_url(tmp_path / "eyas.db")
+    else:
+        server: Server = request.getfixturevalue("postgres")
+        url = server.new_database(migrated=False)
+        yield url
+        server.drop_database(url)
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[Engine]:
+    engine = open_engine(url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def file_engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = open_engine(sqlite_url(tmp_path / "eyas.db"))
+    yield engine
+    engine.dispose()
+
+
+def differences(engine: Engine, *metadata: MetaData) -> list[object]:
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        return list(compare_metadata(context, list(metadata)))  # type: ignore[arg-type]
+
+
+def test_the_migrations_make_the_tables_that_the_code_uses(engine: Engine) -> None:
+    upgrade(engine)
+    assert differences(engine, state_tables, event_tables, feature_tables) == []
+
+
+def test_the_comparison_would_see_a_table_or_a_column_that_no_migration_makes(engine: Engine) -> None:
+    upgrade(engine)
+    more = MetaData()
+    Table("forgotten", more, Column("id", Integer, primary_key=True))
+    assert len(differences(engine, state_tables, event_tables, feature_tables, more)) == 1
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE routes DROP COLUMN salt"))
+    assert len(differences(engine, state_tables, event_tables, feature_tables)) == 1
+
+
+def shape(engine: Engine, table: str) -> object:
+    """What Alembic's comparison leaves out: primary keys, exact types, options and numbers that the database gives."""
+    seen = inspect(engine)
+    columns = {(c["name"], str(c["type"]), c["nullable"], str(c["default"])) for c in seen.get_columns(table)}
+    indexes = sorted((one["name"], one["column_names"], one["unique"]) for one in seen.get_indexes(table))
+    return seen.get_pk_constraint(table), seen.get_table_options(table), columns, indexes
+
+
+def test_keys_and_counters_are_made_as_the_code_says(engine: Engine, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    upgrade(engine)
+    server: Server | None = request.getfixturevalue("postgres") if engine.dialect.name == "postgresql" else None
+    directly = open_engine(server.new_database(migrated=False) if server else sqlite_url(tmp_path / "directly.db"))
+    with directly.begin() as connection:
+        for metadata in (state_tables, event_tables, feature_tables):
+            metadata.create_all(connection)
+    tables = inspect(directly).get_table_names()
+    assert set(inspect(engine).get_table_names()) - {"alembic_version"} == set(tables)
+    for table in tables:
+        assert shape(engine, table) == shape(directly, table), table
+    counted = "SELECT name FROM sqlite_master WHERE sql LIKE '%AUTOINCREMENT%' ORDER BY name"
+    if server:
+        counted = "SELECT table_name FROM information_schema.columns WHERE column_default LIKE 'nextval%' ORDER BY table_name"
+    for one in (engine, directly):
+        with one.connect() as connection:
+            assert connection.execute(text(counted)).scalars().all() == ["audit", "history", "interactions"]
+    directly.dispose()
+
+
+def test_upgrading_again_changes_nothing(engine: Engine) -> None:
+    upgrade(engine)
+    with engine.begin() as connection:
+        connection.execute(text("INSERT INTO gateways VALUES ('g', '{}', 1)"))
+    upgrade(engine)
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT gateway FROM gateways")).scalars().all() == ["g"]
+
+
+def upgrade_to(engine: Engine, revision: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(ROOT / "services/store/migrations"))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+
+
+def test_what_was_answered_and_routed_before_the_third_step_is_counted_as_what_it_was(engine: Engine) -> None:
+    """Answers without a latency, and routes without a shadow."""
+    upgrade_to(engine, "0002")
+    answer = 'INSERT INTO impressions (request_id, recommender, "user", version, variant, generation, step, items, fallback, at)'
+    route = "(recommender, generation, stable, candidate, weight, salt, step, since"
+    with engine.begin() as connection:
+        for n, fallback in enumerate(("NULL", "NULL", "'scoring unavailable'", "'unknown user'")):
+            connection.execute(text(f"{answer} VALUES ('q{n}', 'films', {n // 2}, 1, 'stable', 4, 0, '[{n}, 7]', {fallback}, {n})"))
+        connection.execute(text(f"INSERT INTO routes {route}) VALUES ('films', 4, 1, 2, 0.1, 's', 0, 5)"))
+        connection.execute(text(f"INSERT INTO route_history {route}, actor, reason) VALUES ('films', 4, 1, 2, 0.1, 's', 0, 5, 'ada', '')"))
+    upgrade(engine)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert SqlKpis(engine).traffic("films", 4, now) == {"stable": Traffic(users=2, answers=3, errors=1, looked=2, shown=3)}
+    assert SqlKpis(engine).samples("films", 4, timedelta(0), timedelta(0), now)["stable"].users == 1
+    routes = SqlRoutes(engine)
+    assert [routes.all()["films"].shadow, routes.history("films")[0].route.shadow] == [False, False]
+    assert SqlMirrors(engine).total("films", 4) == Mirror()
+
+
+def test_many_who_start_at_once_migrate_once(url: str) -> None:
+    def start(_: int) -> None:
+        engine = open_engine(url)
+        upgrade(engine)
+        engine.dispose()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(start, range(8)))
+    engine = open_engine(url)
+    with engine.connect() as connection:
+        assert len(connection.execute(text("SELECT version_num FROM alembic_version")).all()) == 1
+        assert connection.execute(text("SELECT count(*) FROM impressions")).scalar() == 0
+    engine.dispose()
+
+
+def test_a_database_of_newer_code_is_refused_in_one_line_and_left_alone(engine: Engine) -> None:
+    upgrade(engine)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(text("DROP TABLE gateways"))
+    with pytest.raises(Unsupported, match=r"revision 9999.*newer one has migrated it") as refused:
+        upgrade(engine)
+    assert "\n" not in str(refused.value)
+    assert "gateways" not in inspect(engine).get_table_names()
+
+
+def test_a_migration_that_fails_leaves_the_database_as_it_was(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE interactions (mine INTEGER)"))
+    with pytest.raises(Exception, match=r"interactions.* already exists"):
+        upgrade(engine)
+    assert inspect(engine).get_table_names() == ["interactions"]
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "said"),
+    [
+        ("mysql://eyas:hunter2@db/eyas", Unsupported, "'mysql' is not supported: use sqlite"),
+        ("postgresql+asyncpg://eyas:hunter2@db/eyas", Unsupported, r"'postgresql\+asyncpg' is not supported"),
+        ("postgresql://eyas:hunter2@db:5432", Invalid, "names no database"),
+        ("postgresql://eyas:hunter2@db:port/eyas", Invalid, "can't be read"),
+        ("sqlite+aiosqlite:///x.db", Unsupported, "not supported"),
+        ("sqlite://", Unsupported, "memory"),
+        ("sqlite:///:memory:", Unsupported, "memory"),
+        ("sqlite:///file:x?mode=memory&uri=true", Unsupported, "memory"),
+        ("eyas.db", Invalid, "use sqlite:///"),
+    ],
+)
+def test_other_databases_are_refused_by_name_and_no_password_is_repeated(url: str, kind: type[Exception], said: str) -> None:
+    with pytest.raises(kind, match=said) as refused:
+        open_engine(url)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_every_connection_is_set_up_alike(file_engine: Engine) -> None:
+    settings = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+    reads = file_engine.execution_options(read_only=True)
+    with reads.connect() as one, reads.connect() as two, file_engine.connect() as three:
+        for connection in (one, two, three):
+            found = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in settings]
+            assert found == ["wal", 1, 1, 10_000]
+
+
+def test_a_file_that_is_no_database_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "eyas.db").write_text("something else altogether, and long enough to be looked at as a header" * 20)
+    with pytest.raises(Invalid, match="not a SQLite database"):
+        upgrade(open_engine(f"sqlite:///{tmp_path}/eyas.db"))
+
+
+def test_a_folder_in_the_place_of_the_database_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "eyas.db").mkdir()
+    with pytest.raises(Unavailable, match="unable to open"):
+        upgrade(open_engine(f"sqlite:///{tmp_path}/eyas.db"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unavailable, match="folder"):
+        open_engine(f"sqlite:///{tmp_path}/file/eyas.db")
+
+
+def test_a_database_that_another_program_holds_is_unavailable(file_engine: Engine, tmp_path: Path) -> None:
+    upgrade(file_engine)
+    other = sqlite3.connect(tmp_path / "eyas.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with file_engine.execution_options(read_only=True).connect() as reader:  # readers don't mind
+        reader.exec_driver_sql("PRAGMA busy_timeout=1")
+        assert reader.exec_driver_sql("SELECT count(*) FROM routes").scalar() == 0
+    with pytest.raises(Unavailable, match="locked"), file_engine.begin():  # the same connection, with its short patience
+        pass
+    other.execute("ROLLBACK")
+    other.close()
+    upgrade(file_engine)
+
+
+def test_a_transaction_that_fails_gives_its_turn_back_and_writes_nothing(engine: Engine) -> None:
+    upgrade(engine)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="midway"), engine.begin() as connection:
+            connection.execute(text("INSERT INTO gateways VALUES ('g', '{}', 1)"))
+            raise RuntimeError("midway")
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT count(*) FROM gateways")).scalar() == 0
+
+
+def test_a_writer_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.store.sqlite._PATIENCE", 0.01)
+    engine = open_engine(f"sqlite:///{tmp_path}/eyas.db")
+    with engine.begin(), pytest.raises(Unavailable, match="other writers"), engine.begin():
+        pass
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT 1")).scalar() == 1
+    engine.dispose()
+
+
+def test_runs_that_gave_up_before_the_tenth_step_are_listed_as_such(engine: Engine) -> None:
+    upgrade_to(engine, "0009")
+    row = "INSERT INTO resources (kind, id, recommender, spec, status, state, revision, finished, created_at, due_at)"
+    kept = {"r1": '{"state":"failed","dead_letter":true}', "r2": '{"state":"failed","dead_letter":false}', "r3": '{"dead_letter":tr'}
+    with engine.begin() as connection:
+        for id, status in kept.items():
+            said = {"id": id, "status": status}
+            connection.execute(text(f"{row} VALUES ('run', :id, 'films', '{{}}', :status, 'failed', 1, true, 5, 5)"), said)
+    upgrade(engine)
+    assert [one.id for one in SqlResources(engine, "run", RunStatus).list(dead_letter=True)] == ["r1"]

@@ -1,0 +1,100 @@
+"""The images' recipes: what they share, what they pin, and whom they run as. `make image` builds them, where there is a builder."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+ROLES = ("control", "triton", "pipelines", "pipelines-gpu")
+SHARED = "COPY images/control.lock /tmp/images/\n"
+LAST = "# What changes often comes last"
+
+
+def recipe(role: str) -> str:
+    return (ROOT / f"images/{role}.Containerfile").read_text()
+
+
+def pins(lock: str) -> set[str]:
+    return set((ROOT / f"images/{lock}.lock").read_text().split())
+
+
+def instructions(role: str) -> list[str]:
+    said = "\n".join(line for line in recipe(role).splitlines() if line and not line.startswith("#"))
+    return re.sub(r"\\\n\s*", "", said).splitlines()
+
+
+def test_there_is_a_recipe_for_each_role_and_no_other() -> None:
+    assert {one.name for one in (ROOT / "images").glob("*.Containerfile")} == {f"{role}.Containerfile" for role in ROLES}
+
+
+def test_all_roles_share_their_first_layers() -> None:
+    """From the same base the same instructions are the same layers: they are built, pushed and fetched once."""
+    first = {recipe(role)[recipe(role).index(SHARED) :].split("\n\n")[0] for role in ROLES}
+    assert len(first) == 1
+    assert "control.lock" in first.pop()
+
+
+def test_the_project_is_what_comes_last() -> None:
+    """A change of the project builds two small layers anew, not the gigabytes below them."""
+    for role in ROLES:
+        before, _, after = recipe(role).partition(LAST)
+        assert "COPY . " not in before
+        assert ".lock" not in after
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_bases_are_arguments_and_pinned(role: str) -> None:
+    said = dict(re.findall(r"^ARG (\w+)=(\S+)$", recipe(role), re.M))
+    assert re.findall(r"^FROM (\S+)", recipe(role), re.M) == ["${PYTHON}", "${BASE}"]
+    for base in (said["BASE"], said["PYTHON"]):
+        assert base == "${BASE}" or re.search(r":\d+\.\d+\.\d+-[\w.-]+$", base), f"{role}: {base} names no exact version"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_nobody_runs_as_root(role: str) -> None:
+    found = instructions(role)
+    (user,) = [one.split()[1] for one in found if one.startswith("USER ")]
+    chart = yaml.safe_load((ROOT / "helm/eyas/values.yaml").read_text())["identity"]
+    assert user == f"{chart['user']}:{chart['group']}"
+    assert not [one for one in found[found.index(f"USER {user}") :] if one.startswith(("RUN ", "COPY "))]
+
+
+def test_what_a_lower_layer_installs_is_not_installed_again_in_another_version() -> None:
+    assert pins("control") < pins("triton")
+    assert pins("control") < pins("pipelines") < pins("pipelines-gpu")
+    assert pins("nvtabular") < pins("pipelines-gpu")
+
+
+def test_the_control_side_has_none_of_what_stages_need() -> None:
+    names = {one.split("==")[0] for one in pins("control")}
+    assert not names & {
+        "tensorflow-cpu",
+        "torch",
+        "keras",
+        "polars",
+        "pandas",
+        "pyarrow",
+        "onnx",
+        "onnxruntime",
+        "nvidia-pytriton",
+        "scipy",
+    }
+    assert names >= {"kubernetes", "psycopg-binary", "nats-py", "redis", "faiss-cpu", "uvicorn"}
+
+
+@pytest.mark.parametrize("lock", ["control", "triton", "pipelines", "pipelines-gpu"])
+def test_locks_agree_with_the_platforms_own(lock: str) -> None:
+    """An image runs what the tests ran."""
+    tested = dict(one.split("==") for one in (ROOT / "requirements.lock").read_text().split())
+    here = dict(one.split("==") for one in pins(lock))
+    assert {name: version for name, version in here.items() if tested.get(name, version) != version} == {}
+
+
+def test_builders_see_every_lock_and_the_project_alone() -> None:
+    assert (ROOT / ".dockerignore").read_text().split() == [
+        *("*", "!images/*.lock", "!LICENSE", "!README.md", "!pipelines", "!pyproject.toml", "!services", "!shared", "**/__pycache__"),
+    ]
