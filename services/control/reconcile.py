@@ -152,11 +152,11 @@ class Reconciler(Generic[S, O, E]):
         log.error("%s; it is left as it is", error)
 
     def _fault(self, row: Due, now: datetime, error: Exception) -> None:
-        """A row that somebody has written meanwhile begins anew: it may have ended, or be whole again."""
+        """Counts faults of an unchanged row. A row that was written since its last fault starts at one: the cause may be gone."""
         look = self._looks.get(row.id)
         name = self._kind.machine.name
         current = self._kind.store.get(row.id)
-        faults = look.faults + 1 if look and current.revision == row.revision else 1
+        faults = look.faults + 1 if look and look.revision == current.revision else 1
         rest = min(0.25 * 2**faults, _BACKOFF_LIMIT)
         self._looks[row.id] = _Look(current.revision, now + timedelta(seconds=rest), faults)
         metrics.RECONCILE_FAULTS.labels(name).inc()

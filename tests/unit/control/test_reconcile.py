@@ -21,7 +21,7 @@ from shared.domain.run import STAGES, Job
 from shared.domain.triggers import RetrainerStatus
 from shared.ports import Record
 from shared.telemetry import metrics
-from tests.unit.control.world import NAME, NOW, Fate, World
+from tests.support.simulated_platform import NAME, NOW, Fate, World
 
 
 def test_a_row_that_rests_is_not_even_looked_at(world: World) -> None:
@@ -194,6 +194,48 @@ def test_a_row_that_keeps_failing_is_tried_ever_more_rarely_and_goes_on_when_it_
     world.clock.pass_by(milliseconds=500)
     reconciler.tick()
     assert len(toy.looks) == looks + 1, "one good look wipes the slate clean"
+
+
+def test_a_write_of_another_one_during_a_failing_pass_wipes_the_slate_clean(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    toy = Toy(world)
+    toy.add("a")
+    toy.faults["a"] = Unavailable("the executor is away")
+    reconciler = Reconciler(toy, world.clock)
+    for _ in range(5):
+        reconciler.tick()
+        world.clock.pass_by(seconds=30)
+    assert "again in 8.0 s" in caplog.records[-1].message
+    observe = toy.observe
+
+    def overtaken(record: Record[RetrainerStatus]) -> None:
+        toy.store.ask("a", Request("trigger", "ada"), world.clock.now())
+        observe(record)
+
+    toy.observe = overtaken  # type: ignore[method-assign]
+    reconciler.tick()
+    assert "again in 0.5 s" in caplog.records[-1].message
+    looks = len(toy.looks)
+    toy.observe = observe  # type: ignore[method-assign]
+    world.clock.pass_by(milliseconds=500)
+    reconciler.tick()
+    assert len(toy.looks) == looks + 1
+    assert "again in 1.0 s" in caplog.records[-1].message
+
+
+def test_a_write_of_another_one_between_two_failing_passes_starts_the_count_of_faults_anew(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    toy = Toy(world)
+    toy.add("a")
+    toy.faults["a"] = Unavailable("the executor is away")
+    reconciler = Reconciler(toy, world.clock)
+    for _ in range(5):
+        reconciler.tick()
+        world.clock.pass_by(seconds=30)
+    assert "again in 8.0 s" in caplog.records[-1].message
+    toy.store.ask("a", Request("trigger", "ada"), world.clock.now())
+    reconciler.tick()
+    assert "again in 0.5 s" in caplog.records[-1].message
 
 
 def test_a_commit_wipes_the_slate_clean_too(world: World, caplog: pytest.LogCaptureFixture) -> None:
