@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
+from services.api.limits import BodyLimit
 from shared.contracts.spec import MAX_SPEC
 from tests.support.api_world import document
 
@@ -36,3 +38,18 @@ def test_a_body_where_none_is_read_is_refused_and_nothing_is_done(world, client,
 def test_an_empty_body_is_none(world, client, content):
     assert client.post("/v1/gc?dry_run=true", content=content).status_code == 200
     assert world.swept == [True]
+
+
+def test_a_body_whose_message_does_not_say_that_more_comes_is_whole():
+    """ASGI: `more_body` is false where a server leaves it out. A second receive would wait for the client."""
+    messages = [{"type": "http.request", "body": b"{}"}]
+    seen = []
+
+    async def receive():
+        return messages.pop(0)
+
+    async def app(scope, receive, send):
+        seen.append(await receive())
+
+    asyncio.run(BodyLimit(app)({"type": "http", "headers": []}, receive, None))
+    assert seen == [{"type": "http.request", "body": b"{}"}]

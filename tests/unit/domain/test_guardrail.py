@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from shared.domain.gate import Verdict
-from shared.domain.guardrail import Guardrail, judge_guardrail, judge_mirror
+from shared.domain.guardrail import ALPHA, Guardrail, judge_guardrail, judge_mirror
 from shared.domain.traffic import Mirror, Traffic, bucket_of
 from shared.domain.verdict import Sample
 
@@ -175,3 +176,14 @@ def test_a_shadow_is_judged_by_its_errors_and_latency() -> None:
     assert judge_mirror(rails, Mirror(50, 0, Counter({1: 50}), Counter({1: 50})), 100).verdict is Verdict.INCONCLUSIVE
     assert judge_mirror([], Mirror(50), 100).verdict is Verdict.INCONCLUSIVE
     assert judge_mirror(rails, Mirror(), 100).verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_shift_of_scores_is_as_sure_as_the_normal_mixture_bound_says() -> None:
+    """The bound, written down once more: at few answers, where each term of it shows."""
+    for stable_count, candidate_count in ((1, 2), (3, 5), (40, 7)):
+        stable = Traffic(scored=stable_count, score_total=0.0, score_squares=float(stable_count))
+        candidate = Traffic(scored=candidate_count, score_total=9.0 * candidate_count, score_squares=82.0 * candidate_count)
+        error = math.sqrt(1 / stable_count + 1 / candidate_count)
+        radius = error * math.sqrt(2 * (math.log(1 / ALPHA) + math.log(2 * math.sqrt(min(stable_count, candidate_count) + 1))))
+        found = judge_guardrail(SHIFT, stable, candidate, None, 1)
+        assert f"9.00 standard deviations (surely {9 - radius:.2f} or more)" in found.reason

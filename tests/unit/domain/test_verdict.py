@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from shared.domain.evidence import Sums
 from shared.domain.gate import Verdict
 from shared.domain.traffic import Traffic
 from shared.domain.verdict import Judgement, Sample, Terms, bounds, judge_split, judge_step, verdict
@@ -184,3 +185,11 @@ def test_what_is_no_number_is_an_error_and_never_a_verdict(subtests: pytest.Subt
                         found = judge_step(stable, candidate, Terms(max_harm=0.1, min_users=100, steps=2, final=final))
                         assert found.verdict is Verdict.ERROR
                         assert "no number" in found.reason
+
+
+def test_the_sums_of_a_sample_are_what_its_users_can_have_earned() -> None:
+    """A total below nothing or above one a user is rounding; the rest stays as it was counted."""
+    assert Sample(10).sums == Sums(10, 0.0, 0.0)
+    assert Sample(10, total=0.25, squares=0.125).sums == Sums(10, 0.25, 0.125)
+    assert Sample(10, total=-1e-9).sums == Sums(10, 0.0, 0.0)
+    assert Sample(10, total=10 + 1e-9, squares=10.0).sums == Sums(10, 10.0, 0.0)

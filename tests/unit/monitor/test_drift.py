@@ -70,6 +70,22 @@ def test_drift_rises_while_likes_move_to_another_genre_and_in_that_feature_alone
     assert (drama.before, comedy.after) == pytest.approx((0.5, 1))
 
 
+def test_the_first_likes_of_a_version_are_read_once(serving: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do not change while the version serves, so later looks read the newest likes only."""
+    read, since = serving.sightings.likes, []
+
+    def likes(recommender: str, start: Any, most: int, newest: bool) -> Any:
+        since.extend([start] if not newest else [])
+        return read(recommender, start, most, newest=newest)
+
+    monkeypatch.setattr(serving.sightings, "likes", likes)
+    for _ in range(4):
+        serving.like(MIXED)
+        serving.monitor.drift(NAME)
+    assert len(since) > 3
+    assert since.count(min(since)) == 1
+
+
 def test_it_is_the_first_likes_that_the_newest_are_held_against(serving: World) -> None:
     serving.like(MIXED)
     serving.like(COMEDIES)

@@ -1,0 +1,58 @@
+"""Which share of what users liked is retrieved: by popularity, by a model's vectors, and by the files of a served version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from pipelines.evaluation.recall import by_files, by_model, by_popularity, recall
+from pipelines.models.family import Embeddings
+from pipelines.models.popularity import Popularity
+
+POPULARITY = Popularity(np.array([10, 20, 30]), np.array([1.0, 3.0, 2.0]))
+VECTORS = np.array([[1, 0], [0, 1], [0.6, 0.6]], np.float32)
+QUERIES = np.array([[9, 9], [9, 9], [1, 0.1], [0.1, 1]], np.float32)
+"""By code of the user. The first two codes are of users that training does not know."""
+CODES = {5: 2, 6: 3, 7: 1}
+
+
+def model(embeddings: Embeddings | None) -> Any:
+    return SimpleNamespace(embeddings=lambda columns: embeddings)
+
+
+def pairs() -> Any:
+    users = SimpleNamespace(of=lambda keys: {"user": np.array([CODES[key] for key in keys.tolist()])})
+    return SimpleNamespace(users=users, items=SimpleNamespace(columns={}), graph=SimpleNamespace(user="user"))
+
+
+def test_a_model_retrieves_by_its_vectors_and_popular_items_for_unknown_users() -> None:
+    retrieve = by_model(model(Embeddings(VECTORS, QUERIES)), pairs(), POPULARITY, np.array([5, 6, 7]))
+    assert retrieve is not None
+    assert retrieve(5, 2).tolist() == [0, 2]
+    assert retrieve(6, 2).tolist() == [1, 2]
+    for unknown in (7, 8):
+        assert retrieve(unknown, 2).tolist() == [1, 2] == by_popularity(POPULARITY)(unknown, 2).tolist()
+    assert retrieve(7, 3).tolist() == [1, 2, 0]
+
+
+def test_a_model_without_vectors_does_not_retrieve() -> None:
+    assert by_model(model(None), pairs(), POPULARITY, np.array([5])) is None
+
+
+def test_a_served_version_does_not_find_items_that_it_does_not_know(tmp_path: Path) -> None:
+    np.savez(tmp_path / "items.npz", items=np.array([30, 10]), vectors=np.array([[0.5, 0], [1, 0]], np.float32))
+    np.savez(tmp_path / "users.npz", users=np.array([5]), vectors=np.array([[2, 0]], np.float32))
+    retrieve = by_files(tmp_path / "items.npz", tmp_path / "users.npz", POPULARITY)
+    assert retrieve(5, 3).tolist() == [0, 2, 1]
+    assert retrieve(6, 1).tolist() == [1]
+
+
+def test_recall_is_the_share_of_liked_items_among_the_candidates() -> None:
+    users = (SimpleNamespace(user=5, targets=np.array([1, 0])), SimpleNamespace(user=6, targets=np.array([2])))
+    cases: Any = SimpleNamespace(users=users, count=3)
+    assert recall(by_popularity(POPULARITY), cases, 1) == 1 / 3
+    assert recall(by_popularity(POPULARITY), cases, 2) == 2 / 3
+    assert recall(by_popularity(POPULARITY), cases, 3) == 1
