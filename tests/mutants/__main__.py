@@ -80,7 +80,7 @@ def main() -> int:
     parser.add_argument("--draw", action="store_true", help="draw the list again and write it")
     parser.add_argument("--only", default="", metavar="TEXT", help="mutants whose name contains the text")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--reach", type=Path, metavar="FOLDER", help="keep the measured coverage here, and use it if it is there")
+    parser.add_argument("--reach", type=Path, metavar="FOLDER", help="keep the measured coverage here")
     parser.add_argument("--to", type=Path, default=ROOT / "var/mutants.json", help="the report (default: %(default)s)")
     options = parser.parse_args()
     if options.draw:

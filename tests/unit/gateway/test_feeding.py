@@ -62,6 +62,7 @@ def test_requests_that_share_a_call_keep_their_own_context(world: Any) -> None:
 
 VALUES = [
     ("int64", [3, 2.0, True, 2.5, "3", None, 10**400, float("inf")], [3, 2, 1] + [-(2**63)] * 5),
+    ("int64", [2**63 - 1, 2**63, 1 - 2**63, -(2**63) - 1], [2**63 - 1, -(2**63), 1 - 2**63, -(2**63)]),
     ("float32", [3, 0.1, True, "3", None, 10**400, 1e300], [3, np.float32(0.1), 1] + [np.nan] * 4),
     ("string", ["a", "日本", 3, None, ("a",)], ["a", "日本", "", "", ""]),
 ]

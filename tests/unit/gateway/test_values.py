@@ -90,7 +90,10 @@ class TestWhatCounts:
             world.features.write("m", "user@1", [row(1, NOW - 8 * DAY, **own)])
         if written:
             world.features.write("m", "user", [row(1, NOW - DAY, **written)])
-        assert told(world, opened(world), 1) == expected
+        gateway, hits, missing = opened(world), reads("hit"), reads("missing")
+        assert told(world, gateway, 1) == expected
+        stored = bool(own or written)
+        assert (reads("hit") - hits, reads("missing") - missing) == (stored, not stored)
 
     def test_what_was_written_before_the_version_was_cut_does_not_overrule_it(self, world: Any, tmp_path: Path) -> None:
         version(world, tmp_path)
