@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -12,44 +11,16 @@ import polars as pl
 import pytest
 
 from pipelines.inputs.batches import Batches
-from pipelines.inputs.tables import Catalogue, Codes
-from pipelines.models.family import Task
-from pipelines.models.popularity import fit_popularity
+from pipelines.inputs.tables import Codes
 from pipelines.training.course import LOADER, Wants, material
 from pipelines.training.validation import Validation, hold_out, said
-from shared.contracts.models import Model
 from shared.domain.errors import Invalid
-from tests.support.feature_graphs import of_keys
-
-ROWS, USERS, ITEMS = 6_000, 50, 40
+from tests.support.validated_rows import training_task, write_rows
 
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
-    """Whether a user likes an item follows from both; each row is told from others by its time."""
-    random = np.random.default_rng(2)
-    user, item = random.integers(0, USERS, ROWS), random.integers(0, ITEMS, ROWS)
-    frame = pl.DataFrame(
-        {
-            "user": user,
-            "item": item,
-            "time": np.arange(ROWS, dtype=np.float64),
-            "label": (user % 4 == item % 4).astype(np.int8),
-            "user_code": (user + 2).astype(np.int32),
-            "item_row": item.astype(np.int32),
-        }
-    )
-    frame.write_parquet(tmp_path / "train.parquet", row_group_size=1000)
-    return tmp_path / "train.parquet"
-
-
-def _task(rows: Path, **train: object) -> Task:
-    model = Model.model_validate(
-        {"params": {"layers": [16], "width": 8}, "train": {"batch_size": 256, "epochs": 3, "learning_rate": 0.02} | train}
-    )
-    popularity = fit_popularity(pl.scan_parquet(rows), pl.Series(range(ITEMS)))
-    items = Catalogue({"item": np.arange(ITEMS, dtype=np.int32) + 2}, {})
-    return Task(model, of_keys(USERS, ITEMS), rows, items, None, popularity, logging.getLogger("test"))
+    return write_rows(tmp_path)
 
 
 @pytest.mark.requirement("T-10")
@@ -72,7 +43,7 @@ def test_a_share_that_leaves_no_row_is_refused(rows: Path, tmp_path: Path) -> No
 @pytest.mark.requirement("T-10")
 def test_what_is_said_is_the_loss_and_the_auc_of_those_rows_with_the_same_negatives_each_time(rows: Path) -> None:
     seen: list[Codes] = []
-    task = _task(rows)
+    task = training_task(rows)
 
     def score(columns: Codes) -> np.ndarray:
         seen.append(columns)
@@ -94,13 +65,13 @@ def test_what_is_said_is_the_loss_and_the_auc_of_those_rows_with_the_same_negati
 
 def test_rows_of_one_label_have_no_auc(rows: Path) -> None:
     pl.read_parquet(rows).filter(pl.col("label") == 1).write_parquet(rows)
-    task = _task(rows)
+    task = training_task(rows)
     looked = Validation(Batches(rows, task.graph, task.items, None, 1000, 0, 1), lambda codes: np.full(len(codes["user"]), 0.5, np.float32))
     assert looked() == {"loss": pytest.approx(math.log(2))}
 
 
 def test_scores_that_are_no_probabilities_have_no_loss(rows: Path) -> None:
-    task = _task(rows)
+    task = training_task(rows)
     batches = Batches(rows, task.graph, task.items, None, 1000, 0, 1, unknown_share=0)
     looked = Validation(batches, lambda codes: 3 * (codes["user"] % 4 == codes["item"] % 4).astype(np.float32))
     assert looked() == {"auc": 1.0}
@@ -108,5 +79,5 @@ def test_scores_that_are_no_probabilities_have_no_loss(rows: Path) -> None:
 
 def test_the_loader_takes_a_quarter_of_the_memory_that_the_spec_gives(rows: Path) -> None:
     for memory, wanted in ((None, LOADER), (2**40, LOADER), (2**30, 2**28)):
-        with material(replace(_task(rows), memory=memory), Wants(negatives=4)) as given:
+        with material(replace(training_task(rows), memory=memory), Wants(negatives=4)) as given:
             assert (given.batches.memory, given.held) == (wanted, None) and wanted / 2 <= given.batches.loader.memory < wanted
