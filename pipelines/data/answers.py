@@ -16,6 +16,7 @@ import polars as pl
 from pipelines.data.days import read_dump
 from pipelines.data.sources import readable
 from shared.contracts.archive import EventTable
+from shared.contracts.events import NOTHING_LEFT
 
 _SHOWN = ("request_id", "user", "version", "items", "chances", "fallback", "at")
 _DONE = ("user", "item", "positive", "request_id", "at")
@@ -91,7 +92,7 @@ def usable(log: Log, version: int, since: datetime, until: datetime) -> tuple[pl
     own = log.answers.filter((pl.col("version") == version) & (pl.col("at") < until))
     rules = {
         "before what the candidate learned from ended": pl.col("at") >= since,
-        "not the model's own": pl.col("fallback").is_null(),
+        "not the model's own": pl.col("fallback").is_null() | (pl.col("fallback") == NOTHING_LEFT),
         "empty": pl.col("items").list.len() > 0,
         "without chances": pl.col("chances").is_not_null() & (pl.col("chances").list.len() == pl.col("items").list.len()),
     }

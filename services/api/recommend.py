@@ -164,9 +164,9 @@ class ScoresView(BaseModel):
 
 
 @room.post("/v1/score/{name}", Role.CLIENT, audited=False)
-def score(gateway: Online, name: str, ask: AskScores) -> ScoresView:
+async def score(gateway: Online, name: str, ask: AskScores) -> ScoresView:
     """What the version that the user is given thinks of items. Nothing is filtered, ordered or logged."""
-    found = gateway.score(name, ask.user, ask.items)
+    found = await asyncio.wrap_future(gateway.submit_scores(name, ask.user, ask.items))
     items = [Item(item=item, score=score) for item, score in found.items]
     return ScoresView(version=found.version, variant=found.variant, items=items, fallback=found.fallback)
 

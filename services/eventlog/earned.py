@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, or_, select
 
 from services.eventlog.tables import impressions, interactions
+from shared.contracts.events import REFUSED
 from shared.domain.earned import MILLIONTHS, Earned
 
 _shown, _done = impressions.c, interactions.c
@@ -27,6 +28,12 @@ class _Counts:
     clicked: dict[int, int] = field(default_factory=dict)
 
 
+def answers_of(recommender: str, version: int, since: int, until: int) -> tuple[ColumnElement[bool], ...]:
+    """The answers of a version in [since, until); a refused request has none."""
+    answered = or_(_shown.fallback.is_(None), _shown.fallback.not_in(REFUSED))
+    return (_shown.recommender == recommender, _shown.version == version, _shown.at >= since, _shown.at < until, answered)
+
+
 def earned_by(
     connection: Connection,
     recommender: str,
@@ -38,7 +45,7 @@ def earned_by(
     keys: Sequence[ColumnElement[Any]] = (),
 ) -> Mapping[Key, Earned]:
     """By the values of the keys, which are of the answers alone; what no answer has is left out."""
-    given = (_shown.recommender == recommender, _shown.version == version, _shown.at >= since, _shown.at < until)
+    given = answers_of(recommender, version, since, until)
     named = [key.label(f"key_{at}") for at, key in enumerate(keys)]
     labels = [f"key_{at}" for at in range(len(named))]
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Engine, FromClause, Select, func, select
 
-from services.eventlog.earned import Key, earned_by
+from services.eventlog.earned import Key, answers_of, earned_by
 from services.eventlog.sums import hits, over_users, sample
 from services.eventlog.tables import impressions, instant, interactions, length
 from services.eventlog.traffic import read_items, traffic_of
+from shared.contracts.events import SERVER_AWAY
 from shared.domain.earned import Earned, Part
 from shared.domain.spread import Showings
 from shared.domain.traffic import Traffic
@@ -103,12 +104,12 @@ class SqlKpis:
 
 
 def _here(query: Select[Any], recommender: str, version: int, since: datetime, until: datetime) -> Select[Any]:
-    here = (_shown.recommender == recommender, _shown.version == version, _shown.at >= instant(since), _shown.at < instant(until))
-    return query.where(*here)
+    return query.where(*answers_of(recommender, version, instant(since), instant(until)))
 
 
 def _samples(recommender: str, generation: int, window: int, attribution: int, now: int) -> Select[Any]:
-    here = (_shown.recommender == recommender, _shown.generation == generation, _shown.fallback.is_(None))
+    """By intention to treat: every request that was assigned to a variant counts, unless no version could be asked at all."""
+    here = (_shown.recommender == recommender, _shown.generation == generation, _shown.fallback.is_distinct_from(SERVER_AWAY))
     first = func.min(_shown.at).over(partition_by=(_shown.variant, _shown.user))
     given = select(_shown.variant, _shown.user, _shown.at, _shown.hit_at, first.label("first")).where(*here).subquery()
     users = (

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import JSON, Engine, Integer, Select, Text, bindparam, cast, column, func, select
 
 from services.eventlog.sums import hits, over_users, sample
-from services.eventlog.tables import impressions, instant, interactions, length, moment
+from services.eventlog.tables import answered_by_version, impressions, instant, interactions, length, moment
 from shared.domain.verdict import Sample
 from shared.ports import Like, Newest, Scored
 
@@ -34,7 +34,7 @@ class SqlSightings:
     def scores(self, recommender: str, version: int, since: datetime, count: int, newest: bool) -> Sequence[Scored]:
         order = (_shown.at.desc(), _shown.request_id.desc()) if newest else (_shown.at, _shown.request_id)
         here = (_shown.recommender == recommender, _shown.version == version, _shown.at >= instant(since))
-        own = (_shown.fallback.is_(None), _shown.score.is_not(None))
+        own = (_shown.fallback.is_(None), _shown.score.is_not(None))  # an empty answer has no score
         query = select(_shown.user, _shown.score, _shown.at).where(*here, *own).order_by(*order).limit(count)
         with self._reads.connect() as connection:
             return [Scored(row.user, row.score, moment(row.at)) for row in connection.execute(query)]
@@ -47,7 +47,7 @@ class SqlSightings:
         block = ((_shown.at - begin) // span).label("block")
         users = (
             select(block, func.count().label("answers"), hits(_shown, length(attribution)).label("hits"))
-            .where(*here, _shown.fallback.is_(None))
+            .where(*here, answered_by_version(_shown.fallback))
             .group_by("block", _shown.user)
             .subquery()
         )

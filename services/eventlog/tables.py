@@ -7,9 +7,11 @@ tables, in services/store; a test compares the two.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, MetaData, Table, Text, text
+from sqlalchemy import BigInteger, Boolean, Column, ColumnElement, Float, Index, Integer, MetaData, Table, Text, or_, text
 
+from shared.contracts.events import NOTHING_LEFT
 from shared.domain.errors import Invalid
 
 metadata = MetaData()
@@ -65,6 +67,12 @@ interactions = Table(
     Index("interactions_by_answer", "answer", "kind", "position", "at", "revenue", sqlite_where=_answering, postgresql_where=_answering),
     sqlite_autoincrement=True,
 )
+
+
+def answered_by_version(fallback: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Whether the answer is the version's own, empty or not."""
+    return or_(fallback.is_(None), fallback == NOTHING_LEFT)
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -1,4 +1,4 @@
-"""What the answers under one generation of a route looked like: three questions, the first two answered from indexes alone.
+"""What the answers under one generation of a route looked like: three queries, the first two answered from indexes alone.
 
 The sums run along the order of their index, so that nothing is sorted or kept, however many answers there are. Coverage needs
 what was shown, so it looks at a fixed number of the newest answers.
@@ -12,11 +12,11 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import ColumnElement, Connection, Float, Row, Select, case, cast, func, select
 
-from services.eventlog.tables import impressions
-from shared.contracts.events import NO_SCORES
-from shared.domain.traffic import Traffic
+from services.eventlog.tables import answered_by_version, impressions
+from shared.contracts.events import ANSWERED_BY_VERSION, NOT_PERSONAL, NOTHING_LEFT, SERVER_AWAY, VERSION_ERRORS
+from shared.domain.traffic import Traffic, UserShares
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,6 @@ _shown = impressions.c
 
 def traffic_of(connection: Connection, recommender: str, generation: int, now: int) -> Mapping[str, Traffic]:
     here = (_shown.recommender == recommender, _shown.generation == generation, _shown.at <= now)
-    users = select(_shown.variant, func.count(_shown.user.distinct()).label("users")).where(*here).group_by(_shown.variant)
     how = (_shown.variant, _shown.fallback, _shown.bucket)
     sums = select(
         *how,
@@ -37,24 +36,50 @@ def traffic_of(connection: Connection, recommender: str, generation: int, now: i
         func.sum(_shown.score).label("total"),
         func.sum(_shown.score * _shown.score).label("squares"),
     )
-    people = {row.variant: int(row.users) for row in connection.execute(users)}
+    people = {row.variant: row for row in connection.execute(_by_variant(here))}
     rows = connection.execute(sums.where(*here).group_by(*how)).all()
     lists = {variant: _lists(connection, recommender, generation, variant, now) for variant in people}
     looked = min((len(found) for found in lists.values() if found), default=0)
     return {
-        variant: _traffic(count, [row for row in rows if row.variant == variant], lists[variant][:looked])
-        for variant, count in people.items()
+        variant: _traffic(users, [row for row in rows if row.variant == variant], lists[variant][:looked])
+        for variant, users in people.items()
     }
 
 
-def _traffic(users: int, rows: Iterable[Row[Any]], lists: Sequence[Sequence[int]]) -> Traffic:
-    asked = [row for row in rows if row.fallback in (None, NO_SCORES)]
-    own = [row for row in asked if row.fallback is None]
+def _by_variant(here: Sequence[ColumnElement[bool]]) -> Select[Any]:
+    """How many users there are, and sums over users of the shares of their answers that are fallbacks, and empty."""
+
+    def count(condition: ColumnElement[bool]) -> ColumnElement[int]:
+        return func.sum(case((condition, 1), else_=0))
+
+    users = (
+        select(
+            _shown.variant,
+            count(_shown.fallback.is_distinct_from(SERVER_AWAY)).label("answers"),
+            count(_shown.fallback.in_(NOT_PERSONAL)).label("fallback"),
+            count(_shown.fallback == NOTHING_LEFT).label("empty"),
+        )
+        .where(*here)
+        .group_by(_shown.variant, _shown.user)
+        .subquery()
+    )
+    shares = [cast(users.c[name], Float) / func.nullif(users.c.answers, 0) for name in ("fallback", "empty")]
+    names = ("fallback", "fallback_squares", "empty", "empty_squares")
+    values = [value for share in shares for value in (share, share * share)]
+    sums = [func.coalesce(func.sum(value), 0.0).label(name) for name, value in zip(names, values, strict=True)]
+    counts = (func.count().label("users"), count(users.c.answers > 0).label("counted"))
+    return select(users.c.variant, *counts, *sums).group_by(users.c.variant)
+
+
+def _traffic(users: Row[Any], rows: Iterable[Row[Any]], lists: Sequence[Sequence[int]]) -> Traffic:
+    own = [row for row in rows if row.fallback in ANSWERED_BY_VERSION]
     scored = [row for row in own if row.scored]
     return Traffic(
-        users=users,
-        answers=sum(row.answers for row in asked),
-        errors=sum(row.answers for row in asked) - sum(row.answers for row in own),
+        users=int(users.users),
+        answers=sum(row.answers for row in rows if row.fallback != SERVER_AWAY),
+        errors=sum(row.answers for row in rows if row.fallback in VERSION_ERRORS),
+        fallback=UserShares(int(users.counted), users.fallback, users.fallback_squares),
+        empty=UserShares(int(users.counted), users.empty, users.empty_squares),
         latency={row.bucket: row.answers for row in own if row.bucket is not None},
         scored=sum(row.scored for row in scored),
         score_total=sum(row.total for row in scored),
@@ -72,7 +97,7 @@ def _lists(connection: Connection, recommender: str, generation: int, variant: s
     newest = select(_shown["items"].label("showed"), _shown.generation, _shown.variant, _shown.fallback, _shown.at)
     newest = newest.where(_shown.recommender == recommender, _shown.version == version, _shown.at <= now)
     some = newest.order_by(_shown.at.desc()).limit(_LOOKED).subquery()
-    own = (some.c.generation == generation, some.c.variant == variant, some.c.fallback.is_(None))
+    own = (some.c.generation == generation, some.c.variant == variant, answered_by_version(some.c.fallback))
     query = select(some.c.showed).where(*own).order_by(some.c.at.desc())
     return [read for text in connection.execute(query).scalars() if (read := read_items(text)) is not None]
 

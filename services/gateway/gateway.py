@@ -1,9 +1,9 @@
 """Recommendations, from the requests to the logged answers.
 
-Choose each user's version by their hash -> retrieve -> filter -> score -> order -> log the impressions -> answer. Requests that come
-together are answered together: what they ask of the same version is one call, what was shown is one write. A user whom the version
-doesn't know, or a server that doesn't answer, gets popular items, and the answer says so; nothing falls back in silence. While the
-route has a shadow, the candidate is asked as well, beside the answer's way.
+Choose each user's version by their hash -> wait in the queue of that version -> retrieve -> filter -> score -> order -> log the
+impressions -> answer. Requests that wait for the same version are answered together: one call for scores, one write of what was shown. A
+user whom the version doesn't know, or a server that doesn't answer, gets popular items, and the answer says so; nothing falls back in
+silence. While the route has a shadow, the candidate is asked as well, after the answer.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from services.gateway.asides import Scores, Similar, scores_of, similar_to
+from services.gateway.batcher import Batcher
 from services.gateway.candidates import Wish
 from services.gateway.catalogues import Catalogues
-from services.gateway.conveyor import Conveyor
 from services.gateway.feedback import Feedback, Recorded
 from services.gateway.feeding import Feeding
 from services.gateway.filtering import Asked
@@ -27,12 +27,12 @@ from services.gateway.journal import Journal
 from services.gateway.laps import Laps
 from services.gateway.loader import Loader
 from services.gateway.rules import Rules
-from services.gateway.scoring import Scoring, Shown, Told
+from services.gateway.scoring import Ranked, Scoring, Shown, Told
 from services.gateway.shadow import Mirrored, Shadow
 from services.gateway.snapshot import Served, Snapshot
 from services.gateway.units import Unit
 from services.gateway.values import UserValues
-from shared.contracts.events import NOTHING_LEFT, Event, Impression
+from shared.contracts.events import ANSWERED_BY_VERSION, FAILED, NOTHING_LEFT, OVERLOADED, SERVER_AWAY, Event, Impression
 from shared.domain.attributes import Value
 from shared.domain.errors import Conflict, EyasError, Overloaded, Unavailable
 from shared.domain.ids import new_id
@@ -125,17 +125,18 @@ class Gateway:
         self._catalogues = Catalogues(stores.catalogue, self._loader.units, self._clock)
         self._recommenders = stores.recommenders
         self._routes = stores.routes
-        self._conveyor = Conveyor[Question, Answer](self._answered)
+        self._batcher = Batcher[tuple[str, int] | None, _Routed | Question | _ScoresQuestion](self._work)
 
     def refresh(self) -> None:
         """To be called about every 100 ms by one thread of the owner's."""
         self._loader.refresh()
         self._catalogues.refresh()
+        self._batcher.keep({(name, number) for name, number in self.versions})
         self._shadow.report(self._clock.now())
 
     def close(self) -> None:
         """When traffic has ended: what is still to be written is written, if it can be."""
-        self._conveyor.close()
+        self._batcher.close()
         self._shadow.close()
         self._values.close()
         self._journal.close()
@@ -164,15 +165,27 @@ class Gateway:
         return found
 
     def submit(self, question: Question) -> Future[Answer]:
-        """One among those that come at the same time. Overloaded where too many wait."""
+        """Answered with others of the same version. Overloaded if too many of them wait."""
+        routed = self._route(question)
+        if routed is None:
+            return self._batcher.submit(None, question)
         try:
-            return self._conveyor.submit(question)
+            return self._batcher.submit(routed.key, routed)
         except Overloaded:
             metrics.REFUSED.inc()
+            if not question.trial:
+                metrics.REQUESTS.labels(question.recommender, str(routed.version), routed.variant, OVERLOADED).inc()
+            self._refused([routed], OVERLOADED)
             raise
 
+    def submit_scores(self, name: str, user: int, items: Sequence[int]) -> Future[Scores]:
+        """Scores by the version that the user is given, in the queue of that version's requests."""
+        asked = _ScoresQuestion(name, user, items)
+        served = self._loader.snapshot.served.get(name)
+        return self._batcher.submit(None if served is None else (name, choose(served.route, user)[0]), asked)
+
     def score(self, name: str, user: int, items: Sequence[int]) -> Scores:
-        """By the version that the user is given."""
+        """By the version that the user is given, on the caller's thread."""
         served = self._served(name, self._loader.snapshot)
         version, variant = choose(served.route, user)
         return scores_of(self._server, self._feeding, self._wish(name, served, user, 1), served.units[version], variant, items)
@@ -200,6 +213,11 @@ class Gateway:
         if served is not None:
             return served
         self._recommenders.get(name)  # NotFound, if there is none of that name
+        if name in self._routes.all():  # a new one, or one that can't be loaded
+            self._loader.refresh()
+            served = self._loader.snapshot.served.get(name)
+            if served is not None:
+                return served
         fault = self._loader.fault(name)
         if fault is not None:
             raise _Unloaded(f"what serves '{name}' can't be loaded: {fault}")
@@ -207,10 +225,36 @@ class Gateway:
             raise Unavailable(f"this gateway has not read the new route of '{name}' yet: try again in a moment")
         raise Conflict(f"recommender '{name}' serves nothing yet: its first version answers once a run has passed its gates")
 
+    def _route(self, question: Question) -> _Routed | None:
+        """The version for a question, without any input or output; None where that isn't known, or nothing serves. Invalid if the spec
+        forbids the question."""
+        served = self._loader.snapshot.served.get(question.recommender) if self.ready else None
+        if served is None:
+            return None
+        served.filter.check(question.context)
+        return _Routed(question, served, *choose(served.route, question.user))
+
+    def _work(self, batch: Sequence[_Routed | Question | _ScoresQuestion]) -> list[Answer | Scores | Exception]:
+        """What waited in one queue, in order."""
+        found: dict[int, Answer | Scores | Exception] = {}
+        routed: dict[int, _Routed] = {}
+        for place, one in enumerate(batch):
+            if isinstance(one, _Routed):
+                routed[place] = one
+            elif isinstance(one, Question):
+                (found[place],) = self._answered([one])
+            else:
+                try:
+                    found[place] = self.score(one.recommender, one.user, one.items)
+                except Exception as error:
+                    found[place] = error
+        found |= zip(routed, self._of_versions(list(routed.values())), strict=True)
+        return [found[place] for place in range(len(batch))]
+
     def _answered(self, questions: Sequence[Question]) -> list[Answer | Exception]:
-        """In the order of the questions."""
+        """In the order of the questions, on the caller's thread."""
         found: dict[int, Answer | Exception] = {}
-        routed: dict[str, list[_Routed]] = {}
+        routed: dict[int, _Routed] = {}
         snapshot = self._loader.snapshot  # read once: all of them see the same
         for place, question in enumerate(questions):
             try:
@@ -221,31 +265,52 @@ class Gateway:
                     metrics.REQUESTS.labels(question.recommender, "none", "none", "error").inc()
                 found[place] = error
                 continue
-            routed.setdefault(question.recommender, []).append(_Routed(place, question, served, *choose(served.route, question.user)))
-        for name, those in routed.items():
-            found |= self._of_recommender(name, those)
+            routed[place] = _Routed(question, served, *choose(served.route, question.user))
+        found |= zip(routed, self._of_versions(list(routed.values())), strict=True)
         return [found[place] for place in range(len(questions))]
 
-    def _of_recommender(self, name: str, routed: Sequence[_Routed]) -> Mapping[int, Answer | Exception]:
-        began = time.perf_counter()
-        found: Mapping[int, Answer | Exception]
-        try:
-            found = self._shown(name, routed)
-        except Exception as error:
-            found = {one.place: error for one in routed}
-        seconds = time.perf_counter() - began
+    def _of_versions(self, routed: Sequence[_Routed]) -> list[Answer | Exception]:
+        """In order; those that share a version and its route are answered together."""
+        together: dict[tuple[int, int], list[_Routed]] = {}
         for one in routed:
+            together.setdefault((id(one.served), one.version), []).append(one)
+        found: dict[int, Answer | Exception] = {}
+        for those in together.values():
+            found |= zip(map(id, those), self._of_version(those), strict=True)
+        return [found[id(one)] for one in routed]
+
+    def _of_version(self, routed: Sequence[_Routed]) -> Sequence[Answer | Exception]:
+        began = time.perf_counter()
+        found: Sequence[Answer | Exception]
+        try:
+            found = self._shown(routed)
+        except Exception as error:
+            found = [error] * len(routed)
+            self._refused(routed, FAILED)
+        seconds = time.perf_counter() - began
+        for one, answer in zip(routed, found, strict=True):
             if one.question.trial:
                 continue
-            answer = found[one.place]
             outcome = "error" if isinstance(answer, Exception) else answer.fallback or "ok"
-            metrics.REQUESTS.labels(name, str(one.version), one.variant, outcome).inc()
-            metrics.REQUEST_SECONDS.labels(name, one.variant).observe(seconds)
+            metrics.REQUESTS.labels(one.question.recommender, str(one.version), one.variant, outcome).inc()
+            metrics.REQUEST_SECONDS.labels(one.question.recommender, one.variant).observe(seconds)
         return found
 
-    def _shown(self, name: str, routed: Sequence[_Routed]) -> Mapping[int, Answer]:
+    def _refused(self, routed: Sequence[_Routed], why: str) -> None:
+        """Logs requests that the version of a canary failed: the user counts for the variant, with an answer that earned nothing."""
+        now = self._clock.now()
+        impressions = [
+            _impression(new_id("q", now, secrets.randbits(30)), one, Shown(()), now, why)
+            for one in routed
+            if one.served.route.judged and not one.question.trial
+        ]
+        if impressions:
+            self._journal.add(*impressions)
+
+    def _shown(self, routed: Sequence[_Routed]) -> Sequence[Answer]:
         now, laps = self._clock.now(), Laps()
-        served = routed[0].served
+        first = routed[0]
+        name, served, unit = first.question.recommender, first.served, first.unit
         filter, rules = served.filter, served.ordering.at(now)
         seen: Mapping[int, Mapping[int, datetime]] = {}
         if filter.drops_seen:
@@ -253,43 +318,44 @@ class Gateway:
             seen = self._journal.seen(name, {one.question.user for one in routed}, filter.since(now), patience)
             laps.lap("seen")
         attributes = self._catalogues.of(name)
-        by_unit: dict[int, list[tuple[_Routed, Wish]]] = {}
+        wishes = []
         for one in routed:
             question = one.question
             dropped = question.exclude | seen[question.user].keys() if question.user in seen else question.exclude
-            if one.unit.session is not None:
+            if unit.session is not None:
                 dropped = frozenset({*dropped, *question.items})
             asked = Asked(attributes, question.context, dropped)
             luck = self._luck() if rules.explore.rate and not question.trial else 1.0
-            wish = Wish(name, question.user, question.k, filter, asked, rules, luck, question.items, question.explain, now)
-            by_unit.setdefault(id(one.unit), []).append((one, wish))
-        answers: dict[int, Answer] = {}
+            wishes.append(Wish(name, question.user, question.k, filter, asked, rules, luck, question.items, question.explain, now))
+        ranked = self._scoring.show(wishes, unit, laps)
+        answers: list[Answer] = []
         impressions: list[Impression] = []
-        mirrored: list[Mirrored] = []
-        told: dict[int, Told] = {}
-        for those in by_unit.values():
-            for (one, wish), shown in zip(those, self._scoring.show([wish for _, wish in those], those[0][0].unit, laps), strict=True):
-                id_ = new_id("q", now, secrets.randbits(30))
-                fallback = shown.fallback if shown.items else NOTHING_LEFT
-                answers[one.place] = Answer(id_, name, one.version, one.variant, shown.items, fallback)
-                if shown.told is not None:
-                    told[one.place] = shown.told
-                if one.question.trial:
-                    continue
-                impressions.append(_impression(answers[one.place], one, shown, now))
-                route = one.served.route
-                if route.shadow and route.candidate is not None:
-                    mirrored.append(Mirrored(wish, route.generation, one.served.units[route.candidate], shown))
+        bucket, timed = bucket_of(ranked.seconds), False
+        for one, shown in zip(routed, ranked.shown, strict=True):
+            id_ = new_id("q", now, secrets.randbits(30))
+            fallback = shown.fallback if shown.items else NOTHING_LEFT
+            answers.append(Answer(id_, name, one.version, one.variant, shown.items, fallback))
+            if one.question.trial:
+                continue
+            logged = SERVER_AWAY if fallback is not None and self._scoring.server_away else fallback
+            own = logged in ANSWERED_BY_VERSION
+            # Answers of one batch take one time: as several observations of it they would prove too much.
+            impressions.append(_impression(id_, one, shown, now, logged, bucket if shown.asked and not (own and timed) else None))
+            timed = timed or (own and shown.asked)
         if impressions:
             self._journal.write(*impressions)
         laps.lap("log")
-        for pair in mirrored:
-            self._shadow.mirror(pair)
+        route = served.route
+        if impressions and route.shadow and route.candidate is not None:
+            public = [place for place, one in enumerate(routed) if not one.question.trial]
+            stable = Ranked([ranked.shown[place] for place in public], ranked.seconds)
+            self._shadow.mirror(Mirrored([wishes[place] for place in public], route.generation, served.units[route.candidate], stable))
         for stage, seconds in laps.seconds.items() if impressions else ():
             metrics.ANSWER_STAGE_SECONDS.labels(name, stage).observe(seconds)
-        for place, what in told.items():
-            answers[place] = replace(answers[place], explained=Explained(what, len(routed), laps.seconds))
-        return answers
+        return [
+            answer if shown.told is None else replace(answer, explained=Explained(shown.told, len(routed), laps.seconds))
+            for answer, shown in zip(answers, ranked.shown, strict=True)
+        ]
 
 
 class _Unloaded(Unavailable):
@@ -297,33 +363,43 @@ class _Unloaded(Unavailable):
 
 
 @dataclass(frozen=True, eq=False)
-class _Routed:
-    """A request whose version is chosen."""
+class _ScoresQuestion:
+    recommender: str
+    user: int
+    items: Sequence[int]
 
-    place: int
+
+@dataclass(frozen=True, eq=False)
+class _Routed:
+    """A question whose version is chosen."""
+
     question: Question
     served: Served
     version: int
     variant: Variant
 
     @property
+    def key(self) -> tuple[str, int]:
+        return self.question.recommender, self.version
+
+    @property
     def unit(self) -> Unit:
         return self.served.units[self.version]
 
 
-def _impression(answer: Answer, routed: _Routed, shown: Shown, now: datetime) -> Impression:
+def _impression(id: str, routed: _Routed, shown: Shown, now: datetime, fallback: str | None, bucket: int | None = None) -> Impression:
     route = routed.served.route
     return Impression(
-        request_id=answer.request_id,
-        recommender=answer.recommender,
+        request_id=id,
+        recommender=routed.question.recommender,
         user=routed.question.user,
-        version=answer.version,
-        variant=answer.variant,
+        version=routed.version,
+        variant=routed.variant,
         generation=route.generation,
         step=route.step,
         items=tuple(item for item, _ in shown.items),
-        fallback=shown.fallback,
-        bucket=None if shown.seconds is None else bucket_of(shown.seconds),
+        fallback=fallback,
+        bucket=bucket,
         score=shown.score,
         chances=shown.chances,
         slices=routed.served.slices.of(routed.question.context),

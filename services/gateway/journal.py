@@ -66,6 +66,14 @@ class Journal:
 
     def write(self, *impressions: Impression) -> None:
         """Durable when it returns, unless the log is away."""
+        entries = self.add(*impressions)
+        until = time.monotonic() + self._patience
+        for entry in entries:
+            if not self._away and not entry.settled.wait(max(0.0, until - time.monotonic())):
+                self._gone(f"a write took more than {self._patience:g} s")
+
+    def add(self, *impressions: Impression) -> Sequence[_Entry]:
+        """To be written soon: nobody waits for it."""
         entries = [_Entry(one) for one in impressions]
         with self._more:
             for entry in entries:
@@ -77,10 +85,7 @@ class Journal:
                 self._writer = threading.Thread(target=self._work, name="journal", daemon=True)
                 self._writer.start()
             self._more.notify()
-        until = time.monotonic() + self._patience
-        for entry in entries:
-            if not self._away and not entry.settled.wait(max(0.0, until - time.monotonic())):
-                self._gone(f"a write took more than {self._patience:g} s")
+        return entries
 
     def seen(
         self, recommender: str, users: Collection[int], since: datetime | None = None, patience: float = PATIENCE

@@ -4,6 +4,7 @@ popular items, and why. No fault of scoring costs the answer."""
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from services.gateway.laps import Laps
 from services.gateway.ordering import Arranged, arrange
 from services.gateway.units import Array, Unit
 from shared.contracts.events import BY_ITEMS, NO_SCORES, UNKNOWN_USER
-from shared.domain.errors import EyasError, Unavailable
+from shared.domain.errors import EyasError, ServerAway, Unavailable
 from shared.ports import Scorer
 from shared.serving.nearest import Scores
 from shared.telemetry import metrics
@@ -31,6 +32,9 @@ _SMALL = 300
 """Items of a whole catalogue, up to which one call for several users takes less than a call for each (measured): a catalogue that comes
 as it came before is known to both sides, and one that is repeated is not."""
 
+
+AWAY = 5.0
+"""Seconds for which the model server is taken to be away after a request found it away: longer than a circuit breaker's longest pause."""
 
 _NO_SCORES: Scores = np.empty(0, np.float32)
 
@@ -54,8 +58,8 @@ class Shown:
     items: Items
     """Best first; what no model has scored has no score."""
     fallback: str | None = None
-    seconds: float | None = None
-    """That scoring took; None where the version wasn't asked."""
+    asked: bool = False
+    """Whether the version was asked for scores."""
     chances: tuple[float, ...] | None = None
     """That each item stood in its place; None where nothing is explored."""
     told: Told | None = None
@@ -67,20 +71,40 @@ class Shown:
         return sum(scores) / len(scores) if scores else None
 
 
+@dataclass(frozen=True)
+class Ranked:
+    """What a version shows for several requests, in their order."""
+
+    shown: Sequence[Shown]
+    seconds: float
+    """That all of it took: retrieval, filter, features, scoring and order."""
+
+
 class Scoring:
-    def __init__(self, server: Scorer, feeding: Feeding) -> None:
+    """`explores`: whether the requests' draws change what is shown. `level`: of the log line about a version that gives no scores."""
+
+    def __init__(self, server: Scorer, feeding: Feeding, explores: bool = True, level: int = logging.WARNING) -> None:
         self._server = server
         self._feeding = feeding
+        self._explores = explores
+        self._level = level
         self._breaker = Breaker()
         self._unscored: set[tuple[str, int]] = set()
+        self._away_until = -math.inf
 
-    def show(self, wishes: Sequence[Wish], unit: Unit, laps: Laps) -> list[Shown]:
-        """Of one version, in the order of the wishes."""
+    @property
+    def server_away(self) -> bool:
+        """Whether the model server didn't answer for any version when it was last asked, a moment ago."""
+        return time.monotonic() < self._away_until
+
+    def show(self, wishes: Sequence[Wish], unit: Unit, laps: Laps) -> Ranked:
+        """Of one version."""
+        began = time.perf_counter()
         known = [unit.scores(wish.user, wish.items) for wish in wishes]
         found = iter(self._own([wish for wish, is_known in zip(wishes, known, strict=True) if is_known], unit, laps))
         shown = [next(found) if is_known else _stranger(wish, unit) for wish, is_known in zip(wishes, known, strict=True)]
         laps.lap("order")
-        return shown
+        return Ranked(shown, time.perf_counter() - began)
 
     def _own(self, wishes: Sequence[Wish], unit: Unit, laps: Laps) -> Iterator[Shown]:
         """Of users whom the version knows, or whose items it reads."""
@@ -91,11 +115,13 @@ class Scoring:
         key = (wishes[0].recommender, unit.version)
         if not self._breaker.lets(key):
             metrics.UNASKED.labels(key[0], str(key[1])).inc(len(asked))
-            return (_unscored(pick, unit, None) for pick in picks)
+            return (_unscored(pick, unit, asked=False) for pick in picks)
         good = False
         try:
             found = scored(self._server, self._feeding, picks, unit, laps)
             good = not all(isinstance(one.scores, Exception) for one in found)
+            away = any(isinstance(one.scores, ServerAway) for one in found)
+            self._away_until = time.monotonic() + AWAY if away else -math.inf
         finally:
             (self._breaker.answered if good else self._breaker.failed)(key)
         laps.lap("score")
@@ -104,10 +130,10 @@ class Scoring:
     def _shown(self, pick: Candidates, unit: Unit, found: Scored) -> Shown:
         if isinstance(found.scores, Exception):
             self._failed(pick.wish, unit, found.scores)
-            return _unscored(pick, unit, found.seconds)
-        if found.seconds is not None:
+            return _unscored(pick, unit, found.asked)
+        if found.asked:
             self._answered(pick.wish, unit)
-        return shown(pick, found.scores, unit, found.seconds)
+        return shown(pick, found.scores, unit, found.asked, explores=self._explores)
 
     def _failed(self, wish: Wish, unit: Unit, error: Exception) -> None:
         """Said once, counted each time."""
@@ -116,13 +142,13 @@ class Scoring:
             self._unscored.add(key)
             ours = isinstance(error, EyasError)
             said = str(error) if ours else f"{type(error).__name__}: {error}"
-            log.warning("%s version %d: %s; answers go out without its scores", *key, said, exc_info=None if ours else error)
+            log.log(self._level, "%s version %d: %s; answers go out without its scores", *key, said, exc_info=None if ours else error)
 
     def _answered(self, wish: Wish, unit: Unit) -> None:
         key = (wish.recommender, unit.version)
         if key in self._unscored:
             self._unscored.discard(key)
-            log.info("%s version %d: scores again", *key)
+            log.log(min(self._level, logging.INFO), "%s version %d: scores again", *key)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,8 +157,8 @@ class Scored:
 
     scores: Scores | Exception
     """Row by row."""
-    seconds: float | None = None
-    """None where there was nothing to ask for."""
+    asked: bool = False
+    """Whether the model server was asked."""
 
 
 def scored(server: Scorer, feeding: Feeding, picks: Sequence[Candidates], unit: Unit, laps: Laps | None = None) -> list[Scored]:
@@ -157,14 +183,14 @@ def shown(
     pick: Candidates,
     scores: Scores | None,
     unit: Unit,
-    seconds: float | None = None,
+    asked: bool = False,
     fallback: str | None = None,
     explores: bool = True,
 ) -> Shown:
     """In its order; without scores the likeliest come first."""
     found = arrange(pick, scores, unit, explores)
     items = tuple(zip(unit.items[found.rows].tolist(), found.scores, strict=True))
-    return Shown(items, fallback, seconds, found.chances, _told(pick, scores, unit, found) if pick.wish.explain else None)
+    return Shown(items, fallback, asked, found.chances, _told(pick, scores, unit, found) if pick.wish.explain else None)
 
 
 def _told(pick: Candidates, scores: Scores | None, unit: Unit, found: Arranged) -> Told:
@@ -180,11 +206,11 @@ def _stranger(wish: Wish, unit: Unit) -> Shown:
     return shown(popular(wish, unit), None, unit, fallback=UNKNOWN_USER)
 
 
-def _unscored(pick: Candidates, unit: Unit, seconds: float | None) -> Shown:
+def _unscored(pick: Candidates, unit: Unit, asked: bool) -> Shown:
     """The likeliest ones, or else popular ones."""
     if not len(pick.rows):
         return shown(pick, None, unit)
-    return shown(pick if pick.retrieved else popular(pick.wish, unit), None, unit, seconds, NO_SCORES)
+    return shown(pick if pick.retrieved else popular(pick.wish, unit), None, unit, asked, NO_SCORES)
 
 
 def _calls(picks: Sequence[Candidates], unit: Unit) -> Iterator[Sequence[Candidates]]:
@@ -208,7 +234,6 @@ def _scored(server: Scorer, picks: Sequence[Candidates], unit: Unit, asked: Mapp
     whole = len(picks) == 1 and not picks[0].retrieved
     rows = [unit.every if whole else pick.rows for pick in picks]
     ends = np.cumsum([len(one) for one in rows])
-    began = time.perf_counter()
     try:
         feed = unit.feed(asked) if whole else unit.feed_of(asked, rows)
         patience = picks[0].wish.filter.serve.deadlines.score.total_seconds()
@@ -216,10 +241,9 @@ def _scored(server: Scorer, picks: Sequence[Candidates], unit: Unit, asked: Mapp
         if scores.shape != (ends[-1],):
             raise Unavailable(f"the server gave scores of shape {scores.shape} for {ends[-1]} items")
     except Exception as error:
-        return [Scored(error, time.perf_counter() - began)] * len(picks)
-    seconds = time.perf_counter() - began
+        return [Scored(error, asked=True)] * len(picks)
     parts = np.split(scores, ends[:-1])
-    return [Scored(_numbers(pick, part, whole), seconds) for pick, part in zip(picks, parts, strict=True)]
+    return [Scored(_numbers(pick, part, whole), asked=True) for pick, part in zip(picks, parts, strict=True)]
 
 
 def _numbers(pick: Candidates, scores: Scores, whole: bool) -> Scores | Exception:

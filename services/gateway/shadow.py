@@ -1,8 +1,9 @@
 """A candidate that is asked beside the stable version and that nobody sees.
 
-What the stable version has answered is mirrored through a short queue to a few threads of its own: when those are busy, requests
-are dropped and counted, so a candidate that is slow, or hangs, costs the answers nothing. The candidate's items are compared and
-thrown away; totals go to the store with the heartbeat, under the name of this life of the gateway.
+What the stable version has answered together is mirrored together, through a short queue to a few threads of its own: when those are
+busy, requests are dropped and counted, so a candidate that is slow, or hangs, costs the answers nothing. The candidate does the same work
+for the same requests, by the same function, so that the two times can be compared. Its items are compared and thrown away; totals go to
+the store with the heartbeat, under the name of this life of the gateway.
 """
 
 from __future__ import annotations
@@ -10,16 +11,15 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from services.gateway.candidates import Wish, candidates
+from services.gateway.candidates import Wish
 from services.gateway.feeding import Feeding
 from services.gateway.laps import Laps
-from services.gateway.scoring import Shown, scored, shown
+from services.gateway.scoring import Ranked, Scoring, Shown
 from services.gateway.units import Unit
-from shared.domain.errors import EyasError
 from shared.domain.traffic import Mirror, bucket_of
 from shared.ports import Mirrors, Scorer
 from shared.telemetry import metrics
@@ -36,18 +36,29 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, eq=False)
 class Mirrored:
-    wish: Wish
+    """Requests that were answered together."""
+
+    wishes: Sequence[Wish]
     generation: int
     unit: Unit
     """The candidate's."""
-    stable: Shown
+    stable: Ranked
     """What went out."""
+
+    @property
+    def key(self) -> Key:
+        return self.wishes[0].recommender, self.generation
+
+    @property
+    def comparable(self) -> Sequence[int]:
+        """The places of requests that the stable version answered itself, of users whom the candidate knows."""
+        pairs = enumerate(zip(self.wishes, self.stable.shown, strict=True))
+        return [n for n, (wish, shown) in pairs if shown.fallback is None and self.unit.scores(wish.user, wish.items)]
 
 
 class Shadow:
     def __init__(self, server: Scorer, feeding: Feeding, mirrors: Mirrors, id: str, workers: int = WORKERS, waiting: int = WAITING) -> None:
-        self._server = server
-        self._feeding = feeding
+        self._scoring = Scoring(server, feeding, explores=False, level=logging.DEBUG)
         self._mirrors = mirrors
         self._id = id
         self._workers = workers
@@ -60,14 +71,14 @@ class Shadow:
         self._lock = threading.Lock()
 
     def mirror(self, one: Mirrored) -> None:
-        """Returns at once, and never raises. A user whom the candidate doesn't know is nobody to compare."""
-        if one.stable.fallback is not None or not one.unit.scores(one.wish.user, one.wish.items):
+        """Returns at once, and never raises."""
+        if not one.comparable:
             return
         self._start()
         try:
             self._queue.put_nowait(one)
         except queue.Full:
-            self._add(one, Mirror(dropped=1), "dropped")
+            self._add(one, Mirror(dropped=len(one.comparable)))
 
     def report(self, now: datetime) -> None:
         """Tells what is new, as often as a heartbeat. Never raises: what couldn't be told is told next time."""
@@ -106,40 +117,31 @@ class Shadow:
         while True:
             one = self._queue.get()
             try:
-                self._add(one, *self._compared(one))
+                self._add(one, self._compared(one))
             except Exception:
-                log.exception("the shadow of %s", one.wish.recommender)
+                log.exception("the shadow of %s", one.key[0])
+                self._add(one, Mirror(len(one.comparable), len(one.comparable)))
 
-    def _compared(self, one: Mirrored) -> tuple[Mirror, str]:
-        stable = {bucket_of(one.stable.seconds or 0.0): 1}
-        began = time.perf_counter()
-        try:
-            (pick,) = candidates([one.wish], one.unit, Laps())
-            (found,) = scored(self._server, self._feeding, [pick], one.unit)
-            if isinstance(found.scores, Exception):
-                raise found.scores
-            items = shown(pick, found.scores, one.unit, explores=False).items
-        except Exception as error:
-            log.log(
-                logging.DEBUG if isinstance(error, EyasError) else logging.WARNING,
-                "%s version %d as a shadow: %s: %s",
-                one.wish.recommender,
-                one.unit.version,
-                type(error).__name__,
-                error,
-            )
-            return Mirror(1, 1, stable), "error"
-        candidate = {bucket_of(time.perf_counter() - began): 1}
-        return Mirror(1, 0, stable, candidate, _overlap(one.stable, items)), "compared"
+    def _compared(self, one: Mirrored) -> Mirror:
+        """Requests that are answered together take one time, so they are one observation of it."""
+        places = one.comparable
+        ranked = self._scoring.show(one.wishes, one.unit, Laps())
+        if self._scoring.server_away:
+            return Mirror(dropped=len(places))
+        pairs = [(one.stable.shown[place], ranked.shown[place]) for place in places]
+        errors = sum(candidate.fallback is not None for _, candidate in pairs)
+        overlap = sum(_overlap(stable, candidate) for stable, candidate in pairs if candidate.fallback is None)
+        stable, candidate = ({bucket_of(seconds): 1} for seconds in (one.stable.seconds, ranked.seconds))
+        return Mirror(len(pairs), errors, stable, candidate if errors < len(pairs) else {}, overlap)
 
-    def _add(self, one: Mirrored, seen: Mirror, outcome: str) -> None:
-        key = (one.wish.recommender, one.generation)
+    def _add(self, one: Mirrored, seen: Mirror) -> None:
         with self._lock:
-            self._totals[key] = self._totals.get(key, Mirror()).plus(seen)
-        metrics.SHADOWS.labels(one.wish.recommender, outcome).inc()
+            self._totals[one.key] = self._totals.get(one.key, Mirror()).plus(seen)
+        for outcome, count in (("compared", seen.compared - seen.errors), ("error", seen.errors), ("dropped", seen.dropped)):
+            metrics.SHADOWS.labels(one.key[0], outcome).inc(count)
 
 
-def _overlap(stable: Shown, items: tuple[tuple[int, float | None], ...]) -> float:
+def _overlap(stable: Shown, candidate: Shown) -> float:
     """The share of what was shown that the candidate would have shown too; all of nothing."""
-    shown = {item for item, _ in stable.items}
-    return len(shown & {item for item, _ in items}) / len(shown) if shown else 1.0
+    items = {item for item, _ in stable.items}
+    return len(items & {item for item, _ in candidate.items}) / len(items) if items else 1.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from services.monitor.catalogues import CatalogueSizes
-from shared.contracts.events import FRONT_END, UNKNOWN_USER
+from shared.contracts.events import FRONT_END, SERVER_AWAY, UNKNOWN_USER
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.earned import Earned, Part, gathered, sliding, total
 from shared.domain.errors import EyasError, Invalid
@@ -121,9 +121,9 @@ def _version(parts: Mapping[Part, Earned], spec: RecommenderSpec, spread: Spread
 
 
 def _slices(part: Part) -> Sequence[str]:
-    """Of whom a front end showed something by itself nobody knows whether the version knows them."""
+    """What a front end showed, or popular items while the model server was away, doesn't say whether the version knows the user."""
     said = part.fallback or ""
-    own = [] if said == FRONT_END else [NEW if said.startswith(UNKNOWN_USER) else KNOWN]
+    own = [] if said in (FRONT_END, SERVER_AWAY) else [NEW if said.startswith(UNKNOWN_USER) else KNOWN]
     return [*own, *part.slices]
 
 

@@ -17,9 +17,11 @@ import numpy as np
 from services.triton.client import Lost
 from services.triton.probe import Key
 from services.triton.tensors import Feed
-from shared.domain.errors import Unavailable
+from shared.domain.errors import ServerAway
 
 _LEAST = 0.05
+AWAY_PATIENCE = 0.25
+"""Seconds that a replica has to show that it is there, after a request to it was lost."""
 
 
 class Standing(IntEnum):
@@ -41,6 +43,9 @@ class Replica(Protocol):
     def ask(self, key: Key, feed: Feed, timeout: float) -> np.ndarray[Any, Any]:
         """Lost when another replica may answer."""
 
+    def away(self) -> bool:
+        """Whether no version would be answered there: it is unreachable, or is being given back its versions."""
+
 
 class Choice:
     """Safe to share between threads."""
@@ -50,9 +55,17 @@ class Choice:
         self._turn = itertools.count()
 
     def score(self, replicas: Sequence[Replica], key: Key, feed: Feed, patience: float | None = None) -> np.ndarray[Any, Any]:
+        try:
+            return self._score(replicas, key, feed, patience)
+        except Lost as error:
+            if all(one.away() for one in replicas):
+                raise ServerAway(str(error)) from None
+            raise
+
+    def _score(self, replicas: Sequence[Replica], key: Key, feed: Feed, patience: float | None) -> np.ndarray[Any, Any]:
         able = self._able(replicas, key)
         if not able:
-            raise Unavailable(f"{key[0]} version {key[1]} is not on the model server")
+            raise Lost(f"{key[0]} version {key[1]} is not on the model server")
         timeout = self._timeout if patience is None else patience
         until = time.monotonic() + timeout
         (_, first), *others = able

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from services.triton.choice import Standing
+from services.triton.choice import AWAY_PATIENCE, Standing
 from services.triton.model_server import TritonServer
 from services.triton.probe import Key
 from services.triton.tensors import Feed
@@ -53,6 +53,9 @@ class Member:
 
     def ask(self, key: Key, feed: Feed, timeout: float) -> np.ndarray[Any, Any]:
         return self.server.ask(key, feed, timeout)
+
+    def away(self) -> bool:
+        return self.up is False or self.server.owing or not self.server.reachable(AWAY_PATIENCE)
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """In order: what was submitted before is done before."""

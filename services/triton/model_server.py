@@ -102,8 +102,8 @@ class TritonServer:
         """A request was lost there, and no real inference has answered since."""
         return key in self._doubts
 
-    def reachable(self) -> bool:
-        return self._host.generation > 0 and self._client.ready(self._timeout)
+    def reachable(self, patience: float | None = None) -> bool:
+        return self._host.generation > 0 and self._client.ready(self._timeout if patience is None else patience)
 
     def want(self, recommender: str, units: Sequence[ServedUnit]) -> None:
         """To be placed by the next `ensure_running`: for a server that can't be asked now."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from services.triton.addresses import Addresses
-from services.triton.choice import Choice, Standing
+from services.triton.choice import AWAY_PATIENCE, Choice, Standing
 from services.triton.client import Client, Lost
 from services.triton.probe import Key, probe_version
 from services.triton.repository import SIGNATURE, model_name
@@ -122,6 +122,13 @@ class Seen:
         except Lost:
             self._doubts.add(key)
             raise
+
+    def away(self) -> bool:
+        """A server without any version was just started."""
+        try:
+            return not self._up or not self._client.ready_versions(AWAY_PATIENCE)
+        except Unavailable:
+            return True
 
     def look(self) -> Future[None]:
         if self._looking is None or self._looking.done():

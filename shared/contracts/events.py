@@ -15,11 +15,25 @@ UNKNOWN_USER = "unknown user"
 BY_ITEMS = "unknown user, by items"
 NO_SCORES = "scoring unavailable"
 NOTHING_LEFT = "nothing left"
+SERVER_AWAY = "model server away"
+OVERLOADED = "overloaded"
+FAILED = "failed"
 FRONT_END = "front end"
-"""Why an answer is not the version's own. For a user that it doesn't know it isn't asked, and the answer is of popular items or of those
-that are like the items in the request; where it gives no scores it was asked. Where
-the filter leaves nothing the answer is empty and says so; its impression is one of the version's all the same. What a front end
-showed by itself didn't come through the gateway."""
+"""Why an answer is not the version's own:
+
+- `UNKNOWN_USER`, `BY_ITEMS`: the version does not know the user and is not asked; the answer has popular items, or items similar to those
+  in the request.
+- `NO_SCORES`: the version was asked and gave no valid scores in time.
+- `NOTHING_LEFT`: the filters leave no item, so the answer is empty.
+- `SERVER_AWAY`: no model server answers, for any version.
+- `OVERLOADED`, `FAILED`: the request was assigned to the version and refused, because its queue was full or an exception occurred. The
+  user got no answer; the impression has no items.
+- `FRONT_END`: a front end showed it by itself, not through the gateway."""
+
+ANSWERED_BY_VERSION = (None, NOTHING_LEFT)
+NOT_PERSONAL = (UNKNOWN_USER, BY_ITEMS, NO_SCORES)
+REFUSED = (OVERLOADED, FAILED)
+VERSION_ERRORS = (NO_SCORES, *REFUSED)
 
 Key = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 

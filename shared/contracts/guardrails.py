@@ -28,10 +28,13 @@ class _Form:
 
 _SHARE, _TIMES = (0.01, 0.0, 1.0), (1.0, 1.0, math.inf)
 _LATENCY = _Form("<", {"x": _TIMES, "ms": (0.001, 0.0, math.inf), "s": (1.0, 0.0, math.inf)}, "'< 2x' (more than 1x) or '< 50ms'")
+_SHARES = _Form("<", {"%": _SHARE, "": (1.0, 0.0, 1.0), "x": _TIMES}, "'< 1%' (between 0% and 100%) or '< 2x' (more than 1x)")
 _FORMS = {
-    "errors": _Form("<", {"%": _SHARE, "": (1.0, 0.0, 1.0), "x": _TIMES}, "'< 1%' (between 0% and 100%) or '< 2x' (more than 1x)"),
+    "errors": _SHARES,
     "latency_p50": _LATENCY,
     "latency_p99": _LATENCY,
+    "fallback": _SHARES,
+    "empty": _SHARES,
     "coverage": _Form(">", {"x": (1.0, 0.0, 1.0)}, "'> 0.5x' (between 0x and 1x)"),
     "score_shift": _Form("<", {"": (1.0, 0.0, math.inf)}, "'< 0.5' (more than 0)"),
     "conversion": _Form(">", {"%": (0.01, -1.0, 0.0)}, "'> -5%' (between -100% and 0%)"),
@@ -68,13 +71,25 @@ def _schema(metric: str) -> Any:
 
 class Guardrails(Strict):
     errors: Annotated[str | None, BeforeValidator(_checked("errors")), _schema("errors")] = Field(
-        "< 1%", description="The share of the candidate's answers that it didn't score, or how many times the stable version's share."
+        "< 1%",
+        description="The share of the candidate's requests that it failed (no or invalid scores, a full queue, an exception), or how many "
+        "times the stable version's share.",
     )
     latency_p50: Annotated[str | None, BeforeValidator(_checked("latency_p50")), _schema("latency_p50")] = Field(
         "< 2x", description="The median time that scoring takes, against the stable version's: found after a dozen answers."
     )
     latency_p99: Annotated[str | None, BeforeValidator(_checked("latency_p99")), _schema("latency_p99")] = Field(
         "< 2x", description="The 99th percentile of the time that scoring takes, against the stable version's."
+    )
+    fallback: Annotated[str | None, BeforeValidator(_checked("fallback")), _schema("fallback")] = Field(
+        "< 1.5x",
+        description="The share of answers that are not the candidate's own (popular items for an unknown user, no scores), as a mean over "
+        "users, against the stable version's. A difference of at most one percentage point is never too much.",
+    )
+    empty: Annotated[str | None, BeforeValidator(_checked("empty")), _schema("empty")] = Field(
+        "< 1.5x",
+        description="The share of answers for which the filters left no item, as a mean over users, against the stable version's. A "
+        "difference of at most one percentage point is never too much.",
     )
     coverage: Annotated[str | None, BeforeValidator(_checked("coverage")), _schema("coverage")] = Field(
         None, description="How many different items are shown, against the stable version's."

@@ -92,6 +92,10 @@ class Unavailable(EyasError):
     retry_after = 1
 
 
+class ServerAway(Unavailable):
+    """No model server answers, whichever version is asked for."""
+
+
 class Damaged(Unavailable):
     """What is stored doesn't match its digest: it is used by nobody until it is put right."""
 

@@ -1,4 +1,5 @@
-"""What a candidate must not break, whatever it earns: errors, latency, coverage, the scale of its scores, conversion.
+"""What a candidate must not break, whatever it earns: errors, latency, fallback and empty answers, coverage, the scale of its scores,
+conversion.
 
 A guardrail fails on evidence only: exact and valid at every look where shares are counted (errors, latency, conversion), so five times
 the latency is found after a handful of answers and one slow answer is no reason. It passes where nothing speaks against the candidate.
@@ -14,23 +15,27 @@ from dataclasses import dataclass, replace
 from shared.domain import traffic
 from shared.domain.evidence import Sums, against_most, against_ratio
 from shared.domain.gate import Verdict
-from shared.domain.traffic import Buckets, Mirror, Traffic
+from shared.domain.traffic import Buckets, Mirror, Traffic, UserShares
 from shared.domain.verdict import FEWER, Judgement, Sample
 
-METRICS = ("errors", "latency_p50", "latency_p99", "coverage", "score_shift", "conversion")
+METRICS = ("errors", "latency_p50", "latency_p99", "fallback", "empty", "coverage", "score_shift", "conversion")
 ALPHA = 0.001
 """The chance that one guardrail fails, at any look of a step, though the candidate keeps it."""
 MIRRORED = frozenset({"errors", "latency_p50", "latency_p99"})
 """What a shadow can be judged by."""
 _NEEDED = -math.log(ALPHA)
+_SHARES = ("fallback", "empty")
 _QUANTILES = {"latency_p50": 0.5, "latency_p99": 0.99}
+LEAST_DIFFERENCE = 0.01
+"""Of the shares of fallback and empty answers: a multiple of a tiny share is tiny, so a smaller difference breaks no guardrail."""
 _WORSE = tuple((factor, 1.0) for factor in (1.25, 1.6, 2.5, 5.0, 15.0, 50.0))
 
 
 @dataclass(frozen=True)
 class Guardrail:
-    """`bound` is a share of answers (errors), seconds or a multiple of the stable version's (latency), a multiple that isn't undercut
-    (coverage), standard deviations (score_shift), or a relative change that isn't undercut (conversion)."""
+    """`bound` is a share of answers or a multiple of the stable version's share (errors, fallback, empty), seconds or a multiple of the
+    stable version's (latency), a multiple that isn't undercut (coverage), standard deviations (score_shift), or a relative change that
+    isn't undercut (conversion)."""
 
     metric: str
     bound: float
@@ -49,7 +54,7 @@ class Guardrail:
             return f"score_shift < {self.bound:g}"
         if self.relative:
             return f"{self.metric} < {self.bound:g}x"
-        return f"{self.metric} < {self.bound:.2%}" if self.metric == "errors" else f"{self.metric} < {_spoken(self.bound)}"
+        return f"{self.metric} < {self.bound:.2%}" if self.metric in ("errors", *_SHARES) else f"{self.metric} < {_spoken(self.bound)}"
 
 
 def judge_guardrail(
@@ -60,6 +65,8 @@ def judge_guardrail(
         return _conversion(rail, samples, min_answers)
     if rail.metric == "errors":
         found = _errors(rail, stable, candidate)
+    elif rail.metric in _SHARES:
+        found = _share(rail, *(getattr(one, rail.metric) for one in (stable, candidate)))
     elif rail.metric in _QUANTILES:
         found = _latency(rail, stable.latency, candidate.latency)
     elif rail.metric == "coverage":
@@ -107,6 +114,27 @@ def _errors(rail: Guardrail, stable: Traffic, candidate: Traffic) -> Judgement:
     if against_most(stable.answers, stable.errors, rail.bound) >= _NEEDED:
         return Judgement(Verdict.INCONCLUSIVE, f"the stable version itself is above {rail.bound:.2%}: {numbers}")
     return _judged(rail, against_most(candidate.answers, candidate.errors, rail.bound), ours <= rail.bound, numbers)
+
+
+def _share(rail: Guardrail, stable: UserShares, candidate: UserShares) -> Judgement:
+    """Answers of one user are alike, so users are compared, each by the share of the answers."""
+    if not stable.users or not candidate.users:
+        return _nothing("answers", stable.users)
+    theirs, ours = stable.mean, candidate.mean
+    what = "empty" if rail.metric == "empty" else "fallbacks"
+    numbers = (
+        f"{ours:.2%} of the answers are {what} (mean of {candidate.users:,} users), "
+        f"{theirs:.2%} of the stable version's ({stable.users:,} users)"
+    )
+    here, there = (Sums(one.users, one.total, max(one.total - one.squares, 0.0)) for one in (stable, candidate))
+    if rail.relative:
+        kept = ours <= rail.bound * theirs or ours - theirs <= LEAST_DIFFERENCE
+        multiple = against_ratio(here, there, rail.bound, _WORSE)
+        difference = against_most(there.users, there.total, _at_most(here.users, here.total, 0.0) + LEAST_DIFFERENCE)
+        return _judged(rail, min(multiple, difference), kept, numbers)
+    if against_most(here.users, here.total, rail.bound) >= _NEEDED:
+        return Judgement(Verdict.INCONCLUSIVE, f"the stable version itself is above {rail.bound:.2%}: {numbers}")
+    return _judged(rail, against_most(there.users, there.total, rail.bound), ours <= rail.bound, numbers)
 
 
 def _latency(rail: Guardrail, stable: Buckets, candidate: Buckets) -> Judgement:
@@ -200,7 +228,7 @@ def _nothing(what: str, stable: int) -> Judgement:
     return Judgement(Verdict.INCONCLUSIVE, f"{whose} has no {what} to compare with" if not stable else f"{whose} has no {what} yet")
 
 
-def _at_most(count: int, total: int, least: float) -> float:
+def _at_most(count: float, total: float, least: float) -> float:
     """A share that the true one surely doesn't exceed: the least one that the evidence refutes from above."""
     low, high = max(least, total / count), 1.0
     for _ in range(30):

@@ -24,6 +24,11 @@ class Route:
     generation: int = 0
     since: datetime | None = None
 
+    @property
+    def judged(self) -> bool:
+        """Whether users are split between two versions."""
+        return self.candidate is not None and not self.shadow
+
     def named(self) -> frozenset[int]:
         return frozenset(v for v in (self.stable, self.candidate) if v is not None)
 

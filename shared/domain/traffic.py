@@ -50,15 +50,30 @@ def slower(buckets: Buckets, seconds: float) -> int:
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """One variant's answers under one generation of a route."""
+class UserShares:
+    """The share of each user's answers that have a property, summed over users: a user is one observation."""
 
     users: int = 0
-    """Everybody who was answered, fallbacks included: what the split is checked on."""
+    total: float = 0.0
+    squares: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.users if self.users else 0.0
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The requests that were assigned to one variant under one generation of a route, whatever their answers were.
+
+    Requests made while the model server as a whole was away count as users only.
+    """
+
+    users: int = 0
+    """Everybody who was assigned: what the split is checked on."""
     answers: int = 0
-    """Answers for which the version was asked for scores."""
     errors: int = 0
-    """Of these, how many it didn't score: no answer in time, or scores that are no numbers."""
+    """Of these, how many the version failed: no scores in time, invalid scores, a full queue, an exception."""
     latency: Buckets = field(default_factory=dict)
     """Of the scored ones: the time that scoring took, as the gateway saw it."""
     scored: int = 0
@@ -68,6 +83,10 @@ class Traffic:
     looked: int = 0
     shown: int = 0
     """Among the newest `looked` answers: how many different items were shown."""
+    fallback: UserShares = UserShares()
+    """Answers that are not the version's own order, for lack of knowledge of the user or of scores."""
+    empty: UserShares = UserShares()
+    """Answers without items, because the filters left none."""
 
 
 @dataclass(frozen=True)

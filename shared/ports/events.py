@@ -67,15 +67,16 @@ class KpiSource(Protocol):
 
     def samples(self, recommender: str, generation: int, window: timedelta, attribution: timedelta, now: datetime) -> Mapping[str, Sample]:
         """By variant: users whose window under this generation of the route has closed, each with the hit rate of the answers
-        given within `window` of the user's first one. Fallback answers don't count."""
+        given within `window` of the user's first one. Every request of the variant counts, whatever its answer was, but for those
+        while the model server as a whole was away."""
 
     def traffic(self, recommender: str, generation: int, now: datetime) -> Mapping[str, Traffic]:
         """By variant, what the answers under this generation of the route looked like up to now, whether or not their windows have
-        closed; what nobody answered is left out. Coverage is that of the newest answers that a version scored itself, of each
+        closed; a variant without requests is left out. Coverage is that of the newest answers that a version scored itself, of each
         variant as many as of the other, for the more one looks at the more one sees."""
 
     def hit_rate(self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta) -> HitRate:
-        """Of the answers of a version that were given in [since, until)."""
+        """Of the answers of a version that were given in [since, until); a request that was refused has none."""
 
     def earned(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]

@@ -45,7 +45,8 @@ class Scorer(Protocol):
     def score(
         self, recommender: str, number: int, feed: Mapping[str, np.ndarray[Any, Any]], patience: float | None = None
     ) -> np.ndarray[Any, Any]:
-        """One score a row; Unavailable when the version doesn't answer, or not within so many seconds (None: the server's own limit)."""
+        """One score a row; Unavailable when the version doesn't answer, or not within so many seconds (None: the server's own limit).
+        ServerAway when no version would be answered: no server is reachable, or all are being given back their versions."""
 
 
 class ModelServer(Scorer, Protocol):

@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.events import Impression, Interaction
+from shared.contracts.events import (
+    BY_ITEMS,
+    FAILED,
+    NO_SCORES,
+    NOTHING_LEFT,
+    OVERLOADED,
+    REFUSED,
+    SERVER_AWAY,
+    UNKNOWN_USER,
+    Impression,
+    Interaction,
+)
 from shared.domain.earned import Earned, Part, total
 from shared.domain.spread import Showings
 from shared.domain.verdict import Sample
@@ -276,11 +287,26 @@ class KpiSourceSuite:
         assert self.samples(kpis, LATER, generation=2)["stable"].users == 2
         assert self.samples(kpis, LATER, generation=3) == {}
 
-    def test_fallback_answers_are_no_part_of_a_sample(self, log: EventLog, kpis: KpiSource) -> None:
-        log.impressions([shown("a", fallback="unknown user"), shown("b", minute(50)), shown("c", user=2, fallback="unknown user")])
+    @pytest.mark.requirement("U-07")
+    def test_every_request_counts_whatever_its_answer_was(self, log: EventLog, kpis: KpiSource) -> None:
+        """Whom a version knows depends on the version, so answers that are left out because of it would leave other users than the other
+        version's."""
+        whys = (UNKNOWN_USER, BY_ITEMS, NO_SCORES, NOTHING_LEFT, OVERLOADED, FAILED, None)
+        log.impressions([shown(f"a{n}", user=n, fallback=why) for n, why in enumerate(whys)])
+        like(log, did(at=minute(1), user=0, request_id="a0"))
+        assert self.samples(kpis, LATER) == {"stable": Sample(7, 1.0, 1.0, 7, 1, 1)}
+
+    def test_requests_while_no_model_server_answered_do_not_count(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown("a", fallback=SERVER_AWAY), shown("b", minute(50)), shown("c", user=2, fallback=SERVER_AWAY)])
         like(log, did(at=minute(1), request_id="a"))
         assert self.samples(kpis, minute(139)) == {}
         assert self.samples(kpis, minute(140)) == {"stable": Sample(1, 0.0, 0.0, 1, 0)}
+
+    def test_a_refused_request_is_no_answer_of_its_version(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([shown("a"), *(shown(why, items=(), fallback=why) for why in REFUSED)])
+        assert rate(kpis) == HitRate(1, 0)
+        assert kpis.earned("films", 1, T0, LATER, ATTRIBUTION, ()).answers == 1
+        assert kpis.showings("films", 1, T0, LATER, 10).answers == 1
 
     def test_a_hit_that_came_too_late_is_none(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([shown("a"), shown("b", minute(1))])
@@ -374,7 +400,8 @@ class KpiSourceSuite:
             shown(f"r{n}", minute(n * 37 % 151), user=n * n % 101, variant="candidate" if n * n % 101 % 3 == 0 else "stable")
             for n in range(1500)
         ]
-        given = [one.model_copy(update={"fallback": "x" if n % 11 == 0 else None}) for n, one in enumerate(given)]
+        whys = {0: SERVER_AWAY, 1: UNKNOWN_USER, 2: OVERLOADED}
+        given = [one.model_copy(update={"fallback": whys.get(n % 11)}) for n, one in enumerate(given)]
         liked = {f"r{n}": timedelta(minutes=n * 13 % 47) for n in range(0, 1500, 4)}
         reactions = [(one, liked[one.request_id]) for one in given if one.request_id in liked]
         log.impressions(given)
@@ -394,7 +421,7 @@ class KpiSourceSuite:
 def _by_hand(given: list[Impression], liked: dict[str, timedelta], now: datetime) -> dict[str, Sample]:
     users: dict[tuple[str, int], list[Impression]] = {}
     for one in given:
-        if one.fallback is None:
+        if one.fallback != SERVER_AWAY:
             users.setdefault((one.variant, one.user), []).append(one)
     samples: dict[str, Sample] = {}
     for (variant, _), answers in users.items():

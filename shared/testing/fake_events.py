@@ -10,11 +10,20 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from shared.contracts.events import NO_SCORES, Impression, Interaction
+from shared.contracts.events import (
+    ANSWERED_BY_VERSION,
+    NOT_PERSONAL,
+    NOTHING_LEFT,
+    REFUSED,
+    SERVER_AWAY,
+    VERSION_ERRORS,
+    Impression,
+    Interaction,
+)
 from shared.domain.earned import MILLIONTHS, Earned, Part
 from shared.domain.errors import Invalid
 from shared.domain.spread import Showings
-from shared.domain.traffic import Mirror, Traffic
+from shared.domain.traffic import Mirror, Traffic, UserShares
 from shared.domain.verdict import Sample
 from shared.ports import HitRate, Like, Newest, Scored, Taken
 
@@ -93,7 +102,7 @@ class FakeEvents:
     def samples(self, recommender: str, generation: int, window: timedelta, attribution: timedelta, now: datetime) -> Mapping[str, Sample]:
         users: dict[tuple[str, int], list[Impression]] = {}
         for one in self._under(recommender, generation):
-            if one.fallback is None:
+            if one.fallback != SERVER_AWAY:
                 users.setdefault((one.variant, one.user), []).append(one)
         samples: dict[str, Sample] = {}
         for (variant, _), answers in users.items():
@@ -234,7 +243,8 @@ class FakeEvents:
         return [one for one in self.shown.values() if (one.recommender, one.generation) == (recommender, generation)]
 
     def _of(self, recommender: str, version: int, since: datetime) -> list[Impression]:
-        return [one for one in self.shown.values() if (one.recommender, one.version) == (recommender, version) and one.at >= since]
+        mine = (one for one in self.shown.values() if (one.recommender, one.version) == (recommender, version) and one.at >= since)
+        return [one for one in mine if one.fallback not in REFUSED]
 
     def _between(self, recommender: str, since: datetime | None, until: datetime | None) -> list[tuple[Interaction, datetime, bool]]:
         mine = [row for row in self.done if row[0].recommender == recommender]
@@ -281,19 +291,29 @@ def _with(sample: Sample, answers: int, hits: int) -> Sample:
 
 
 def _own(answers: Iterable[Impression]) -> list[Impression]:
-    return [one for one in answers if one.fallback is None]
+    return [one for one in answers if one.fallback in ANSWERED_BY_VERSION]
+
+
+def _shares(answers: Iterable[Impression], fallbacks: Collection[str]) -> UserShares:
+    users: dict[int, list[bool]] = {}
+    for one in answers:
+        users.setdefault(one.user, []).append(one.fallback in fallbacks)
+    shares = [sum(mine) / len(mine) for mine in users.values()]
+    return UserShares(len(shares), sum(shares), sum(share * share for share in shares))
 
 
 def _traffic(answers: Sequence[Impression], looked: int) -> Traffic:
     """Of one variant, the newest answer first."""
     own = _own(answers)
     scores = [one.score for one in own if one.score is not None]
-    errors = len([one for one in answers if one.fallback == NO_SCORES])
+    counted = [one for one in answers if one.fallback != SERVER_AWAY]
     newest = _own(answers[:_LOOKED])[:looked]
     return Traffic(
         users=len({one.user for one in answers}),
-        answers=len(own) + errors,
-        errors=errors,
+        answers=len(counted),
+        errors=len([one for one in answers if one.fallback in VERSION_ERRORS]),
+        fallback=_shares(counted, NOT_PERSONAL),
+        empty=_shares(counted, (NOTHING_LEFT,)),
         latency=dict(Counter(one.bucket for one in own if one.bucket is not None)),
         scored=len(scores),
         score_total=sum(scores),

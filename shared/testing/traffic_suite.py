@@ -10,14 +10,19 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.events import NO_SCORES, UNKNOWN_USER, Impression
-from shared.domain.traffic import Mirror, Traffic
+from shared.contracts.events import BY_ITEMS, NO_SCORES, NOTHING_LEFT, REFUSED, SERVER_AWAY, UNKNOWN_USER, Impression
+from shared.domain.traffic import Mirror, Traffic, UserShares
 from shared.ports import EventLog, KpiSource, Mirrors
 from shared.testing.event_suite import LATER, minute, shown
 
 
 def answered(id: str, user: int = 1, bucket: int | None = 50, score: float | None = 2.0, **changes: Any) -> Impression:
     return shown(id, **({"user": user, "bucket": bucket, "score": score} | changes))
+
+
+def traffic_of(users: int, answers: int, **more: Any) -> Traffic:
+    """Of users without fallback or empty answers, unless said otherwise."""
+    return Traffic(users, answers, **({"fallback": UserShares(users), "empty": UserShares(users)} | more))
 
 
 class TrafficSuite:
@@ -31,8 +36,8 @@ class TrafficSuite:
         log.impressions([answered(f"s{n}", user=n // 2, bucket=50 + n % 2, score=float(n), items=(1, 2)) for n in range(5)])
         log.impressions([answered("c", variant="candidate", version=2, user=1, bucket=60, score=0.5, items=(2,))])
         assert self.traffic(kpis) == {
-            "stable": Traffic(3, 5, 0, {50: 3, 51: 2}, 5, 10.0, 30.0, looked=1, shown=2),
-            "candidate": Traffic(1, 1, 0, {60: 1}, 1, 0.5, 0.25, looked=1, shown=1),
+            "stable": traffic_of(3, 5, latency={50: 3, 51: 2}, scored=5, score_total=10.0, score_squares=30.0, looked=1, shown=2),
+            "candidate": traffic_of(1, 1, latency={60: 1}, scored=1, score_total=0.5, score_squares=0.25, looked=1, shown=1),
         }
 
     def test_a_version_that_was_asked_in_vain_erred_and_has_no_latency(self, log: EventLog, kpis: KpiSource) -> None:
@@ -40,10 +45,28 @@ class TrafficSuite:
         found = self.traffic(kpis)["stable"]
         assert (found.users, found.answers, found.errors, found.latency, found.scored, found.looked) == (2, 2, 1, {50: 1}, 1, 1)
 
-    def test_users_that_a_version_does_not_know_are_users_and_no_answers_of_it(self, log: EventLog, kpis: KpiSource) -> None:
+    def test_answers_to_users_that_a_version_does_not_know_count_and_have_no_score(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([answered("a"), answered("b", user=2, bucket=None, score=None, fallback=UNKNOWN_USER)])
         found = self.traffic(kpis)["stable"]
-        assert (found.users, found.answers, found.errors, found.scored, found.looked) == (2, 1, 0, 1, 1)
+        assert (found.users, found.answers, found.errors, found.scored, found.looked) == (2, 2, 0, 1, 1)
+
+    def test_refused_requests_are_errors_of_the_version_that_they_were_assigned_to(self, log: EventLog, kpis: KpiSource) -> None:
+        refused = [answered(name, user=user, bucket=None, score=None, items=(), fallback=name) for user, name in enumerate(REFUSED, 2)]
+        log.impressions([answered("a"), *refused])
+        found = self.traffic(kpis)["stable"]
+        assert (found.users, found.answers, found.errors, found.latency, found.looked) == (3, 3, 2, {50: 1}, 1)
+        assert (found.fallback, found.empty) == (UserShares(3), UserShares(3))
+
+    def test_shares_of_fallback_and_empty_answers_are_means_over_users(self, log: EventLog, kpis: KpiSource) -> None:
+        whys = {1: (None, None, NOTHING_LEFT, UNKNOWN_USER), 2: (NO_SCORES,), 3: (None, NOTHING_LEFT), 4: (BY_ITEMS, None)}
+        log.impressions([answered(f"{user}-{n}", user=user, fallback=why) for user, some in whys.items() for n, why in enumerate(some)])
+        found = self.traffic(kpis)["stable"]
+        assert (found.fallback, found.empty) == (UserShares(4, 1.75, 1.3125), UserShares(4, 0.75, 0.3125))
+
+    def test_requests_while_the_model_server_was_away_count_as_users_only(self, log: EventLog, kpis: KpiSource) -> None:
+        log.impressions([answered("a"), answered("b", score=None, fallback=SERVER_AWAY), answered("c", user=2, fallback=SERVER_AWAY)])
+        found = self.traffic(kpis)["stable"]
+        assert (found.users, found.answers, found.errors, found.fallback.users, found.looked) == (2, 1, 0, 1, 1)
 
     def test_answers_whose_latency_nobody_noted_are_answers_without_one(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([shown("a"), shown("b", user=2, fallback=NO_SCORES), answered("c", user=3)])
@@ -51,8 +74,8 @@ class TrafficSuite:
         assert (found.answers, found.errors, found.latency, found.scored, found.looked) == (3, 1, {50: 1}, 1, 2)
 
     def test_an_empty_answer_has_a_latency_and_no_score(self, log: EventLog, kpis: KpiSource) -> None:
-        log.impressions([answered("a", score=None, items=())])
-        assert self.traffic(kpis) == {"stable": Traffic(1, 1, 0, {50: 1}, 0, 0.0, 0.0, looked=1, shown=0)}
+        log.impressions([answered("a", score=None, items=(), fallback=NOTHING_LEFT)])
+        assert self.traffic(kpis) == {"stable": traffic_of(1, 1, latency={50: 1}, looked=1, empty=UserShares(1, 1.0, 1.0))}
 
     def test_generations_recommenders_and_what_is_yet_to_come_are_apart(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([answered("a"), answered("b", generation=2, user=2), answered("c", recommender="books", user=3)])
@@ -99,7 +122,7 @@ class TrafficSuite:
             own = [one for one in mine if one.fallback is None]
             seen = found[variant]
             assert seen.users == len({one.user for one in mine})
-            assert (seen.answers, seen.errors) == (len([one for one in mine if one.fallback != UNKNOWN_USER]), seen.answers - len(own))
+            assert (seen.answers, seen.errors) == (len(mine), len([one for one in mine if one.fallback == NO_SCORES]))
             assert seen.latency == {n: len([one for one in own if one.bucket == n]) for n in {one.bucket for one in own}}
             assert seen.scored == len(own)
             assert seen.score_total == pytest.approx(sum(one.score or 0 for one in own), rel=1e-12)

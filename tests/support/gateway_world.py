@@ -160,7 +160,10 @@ class World:
             self.hanging[number].wait(30)
         if self.scoring_fails:
             raise Unavailable("Triton is away")
-        return self.own_scores.get(number, self.scores)
+        scores = self.own_scores.get(number, self.scores)
+        if np.shape(scores) != (len(ITEMS),):
+            return scores
+        return np.array([scores[ITEMS.index(item)] for item in feed["movieId"].tolist()])
 
     # EventLog
     def impressions(self, impressions):

@@ -16,25 +16,33 @@ def rules(**written: Any) -> dict[str, Guardrail]:
     return {rail.metric: rail for rail in read(Guardrails, written, "spec").rules()}
 
 
-def test_errors_and_latency_are_watched_unless_somebody_says_otherwise() -> None:
+DEFAULTS = {"errors", "latency_p50", "latency_p99", "fallback", "empty"}
+
+
+def test_errors_latency_fallback_and_empty_answers_are_watched_unless_somebody_says_otherwise() -> None:
     assert rules() == {
         "errors": Guardrail("errors", 0.01),
         "latency_p50": Guardrail("latency_p50", 2.0, relative=True),
         "latency_p99": Guardrail("latency_p99", 2.0, relative=True),
+        "fallback": Guardrail("fallback", 1.5, relative=True),
+        "empty": Guardrail("empty", 1.5, relative=True),
     }
-    assert set(rules(coverage="> 0.5x")) == {"errors", "latency_p50", "latency_p99", "coverage"}
+    assert set(rules(coverage="> 0.5x")) == {*DEFAULTS, "coverage"}
 
 
 def test_one_can_be_taken_away(subtests: pytest.Subtests) -> None:
     for off in ("off", None, False):
         with subtests.test(off=off):
-            assert set(rules(errors=off)) == {"latency_p50", "latency_p99"}
+            assert set(rules(errors=off, empty=off)) == DEFAULTS - {"errors", "empty"}
 
 
 BOUNDS = [
     ("errors", "< 0.1%", 0.001, False),
     ("errors", "< 0.02", 0.02, False),
     ("errors", "<3x", 3, True),
+    ("fallback", "< 1.2x", 1.2, True),
+    ("fallback", "< 40%", 0.4, False),
+    ("empty", "< 2%", 0.02, False),
     ("latency_p50", "< 1.5x", 1.5, True),
     ("latency_p99", "< 1.2x", 1.2, True),
     ("latency_p99", "< 50ms", 0.05, False),

@@ -33,6 +33,8 @@ def test_nothing_has_to_be_said() -> None:
         Guardrail("errors", 0.01),
         Guardrail("latency_p50", 2.0, relative=True),
         Guardrail("latency_p99", 2.0, relative=True),
+        Guardrail("fallback", 1.5, relative=True),
+        Guardrail("empty", 1.5, relative=True),
     )
 
 

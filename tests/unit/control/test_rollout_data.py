@@ -206,5 +206,5 @@ def test_a_rollout_that_was_under_way_before_the_upgrade_is_judged_by_todays_def
     assert (status.state, status.step) == ("canary", 0)
     assert status.looked_at is not None, "every 30 s"
     (report,) = status.reports
-    assert [check.name for check in report.checks] == ["split", "errors", "latency_p50", "latency_p99"]
+    assert [check.name for check in report.checks] == ["split", "errors", "latency_p50", "latency_p99", "fallback", "empty"]
     assert "40 of 100 answers in the smaller variant" in status.reason

@@ -11,7 +11,7 @@ import pytest
 
 from shared.domain.gate import Verdict
 from shared.domain.guardrail import ALPHA, Guardrail, judge_guardrail, judge_mirror
-from shared.domain.traffic import Mirror, Traffic, bucket_of
+from shared.domain.traffic import Mirror, Traffic, UserShares, bucket_of
 from shared.domain.verdict import Sample
 
 ERRORS = Guardrail("errors", 0.01)
@@ -104,6 +104,66 @@ def test_errors_may_be_held_against_the_stable_versions() -> None:
     assert verdict(rail, Traffic(answers=10_000), Traffic(answers=2000)) is Verdict.PASS
 
 
+FALLBACK = Guardrail("fallback", 1.5, relative=True)
+
+
+def shares(users: int, share: float) -> Traffic:
+    """So many users, of whom a share got nothing but fallback answers."""
+    count = round(users * share)
+    return Traffic(users, 3 * users, fallback=UserShares(users, count, count), empty=UserShares(users, count, count))
+
+
+@pytest.mark.requirement("U-07")
+def test_more_fallback_or_empty_answers_than_allowed_are_a_fault(subtests: pytest.Subtests) -> None:
+    cases = [
+        (0.30, 0.60, 1000, Verdict.FAIL),
+        (0.30, 0.44, 1000, Verdict.PASS),
+        (0.30, 0.55, 20, Verdict.INCONCLUSIVE),
+        (0.0, 0.05, 1000, Verdict.FAIL),
+        (0.001, 0.009, 100_000, Verdict.PASS),  # nine times as much, and less than one percentage point
+        (0.001, 0.02, 10_000, Verdict.FAIL),
+        (0.0, 0.05, 60, Verdict.INCONCLUSIVE),
+        (0.8, 1.0, 100_000, Verdict.PASS),
+    ]
+    for metric in ("fallback", "empty"):
+        for theirs, ours, users, expected in cases:
+            with subtests.test(metric=metric, theirs=theirs, ours=ours, users=users):
+                rail = Guardrail(metric, 1.5, relative=True)
+                assert verdict(rail, shares(4 * users, theirs), shares(users, ours)) is expected
+
+
+def test_a_share_of_fallbacks_may_be_held_in_itself() -> None:
+    rail = Guardrail("fallback", 0.4)
+    assert verdict(rail, shares(1000, 0.3), shares(1000, 0.5)) is Verdict.FAIL
+    assert verdict(rail, shares(1000, 0.3), shares(1000, 0.35)) is Verdict.PASS
+    assert verdict(rail, shares(1000, 0.6), shares(1000, 0.5)) is Verdict.INCONCLUSIVE
+
+
+def test_users_with_a_few_fallbacks_each_count_by_their_shares() -> None:
+    half = Traffic(4000, 16_000, fallback=UserShares(4000, 2000.0, 1000.0))
+    found = judge_guardrail(FALLBACK, shares(4000, 0.25), half, None, 100)
+    assert found.verdict is Verdict.FAIL
+    assert "50.00% of the answers are fallbacks (mean of 4,000 users), 25.00% of the stable version's (4,000 users)" in found.reason
+
+
+def test_equal_shares_of_fallbacks_are_hardly_ever_a_fault_however_often_one_looks(subtests: pytest.Subtests) -> None:
+    rng = random.Random(11)
+    for share in (0.002, 0.05, 0.4):
+        failed = 0
+        for _ in range(150):
+            users, unknown = [0, 0], [0, 0]
+            for _ in range(15):
+                for arm in (0, 1):
+                    users[arm] += 40
+                    unknown[arm] += sum(rng.random() < share for _ in range(40))
+                arms = [Traffic(n, n, fallback=UserShares(n, count, count)) for n, count in zip(users, unknown, strict=True)]
+                if verdict(FALLBACK, *arms) is Verdict.FAIL:
+                    failed += 1
+                    break
+        with subtests.test(share=share):
+            assert failed <= 1
+
+
 def test_fewer_items_are_a_fault_only_when_fewer_answers_cant_explain_them() -> None:
     stable = Traffic(answers=1000, looked=1000, shown=400)
     assert verdict(COVERAGE, stable, Traffic(answers=1000, looked=1000, shown=150)) is Verdict.FAIL
@@ -138,7 +198,7 @@ def test_conversion_may_fall_as_far_as_allowed(subtests: pytest.Subtests) -> Non
 def test_nothing_to_compare_with_is_inconclusive(subtests: pytest.Subtests) -> None:
     rng = random.Random(6)
     some = answers(500, lambda: seconds(rng))
-    for rail in [ERRORS, P50, P99, COVERAGE, SHIFT, CONVERSION, Guardrail("errors", 2.0, relative=True)]:
+    for rail in [ERRORS, P50, P99, COVERAGE, SHIFT, CONVERSION, FALLBACK, Guardrail("errors", 2.0, relative=True)]:
         with subtests.test(rail=rail):
             for stable, candidate in ((Traffic(), Traffic()), (Traffic(), some), (some, Traffic())):
                 for samples in (None, (Sample(), Sample()), (Sample(), converted(500, 50)), (converted(500, 50), Sample())):
@@ -153,9 +213,11 @@ def test_a_metric_that_nobody_knows_is_refused() -> None:
 
 
 def test_a_guardrail_reads_as_it_is_written() -> None:
-    rails = [ERRORS, P99, Guardrail("latency_p99", 0.05), COVERAGE, SHIFT, CONVERSION]
+    rails = [ERRORS, FALLBACK, Guardrail("empty", 0.02), P99, Guardrail("latency_p99", 0.05), COVERAGE, SHIFT, CONVERSION]
     assert [str(rail) for rail in rails] == [
         "errors < 1.00%",
+        "fallback < 1.5x",
+        "empty < 2.00%",
         "latency_p99 < 1.2x",
         "latency_p99 < 50 ms",
         "coverage > 0.5x",

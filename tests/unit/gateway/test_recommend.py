@@ -148,7 +148,19 @@ def test_a_recommender_without_a_version_says_what_is_missing(world, gateway):
     world.specs["new"] = world.specs["m"]
     with pytest.raises(Conflict, match="'new' serves nothing yet"):
         gateway.recommend("new", 1)
+
+
+def test_the_first_request_for_a_new_route_reads_it(world, gateway):
+    """Whoever is told that the first version is promoted may ask at once."""
+    world.specs["new"], world.versions["new", 1] = world.specs["m"], world.versions["m", 1]
     world.routes["new"] = Route(1, generation=1)
+    assert gateway.submit(Question("new", 1)).result(10).version == 1
+
+
+def test_a_new_route_that_cannot_be_read_now_says_so(world, gateway, monkeypatch):
+    world.specs["new"] = world.specs["m"]
+    world.routes["new"] = Route(1, generation=1)
+    monkeypatch.setattr(gateway._loader, "refresh", lambda: None)
     with pytest.raises(Unavailable, match="not read the new route of 'new'"):
         gateway.recommend("new", 1)
 
@@ -180,10 +192,6 @@ def test_what_cannot_be_loaded_counts_as_not_answered(world, gateway):
     before = count.get()
     world.specs["broken"] = world.specs["m"]
     world.routes["broken"] = Route(9, generation=1)
-    with pytest.raises(Unavailable, match="not read the new route of 'broken'"):
-        gateway.recommend("broken", 1)
-    assert count.get() == before
-    gateway.refresh()
     with pytest.raises(Unavailable, match="can't be loaded"):
         gateway.recommend("broken", 1)
     assert count.get() == before + 1

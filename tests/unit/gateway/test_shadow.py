@@ -7,8 +7,10 @@ import threading
 import numpy as np
 import pytest
 
-from services.gateway.shadow import WAITING, WORKERS
-from shared.domain.errors import Unavailable
+from services.gateway import Question
+from services.gateway.scoring import Ranked, Shown
+from services.gateway.shadow import WAITING, WORKERS, Mirrored
+from shared.domain.errors import ServerAway, Unavailable
 from shared.domain.route import Route
 from shared.domain.traffic import Mirror
 from shared.telemetry import metrics
@@ -23,6 +25,10 @@ def gateway(world):
     made = world.gateway()
     made.refresh()
     return made
+
+
+def wish(gateway):
+    return gateway._wish("m", gateway._loader.snapshot.served["m"], 1, 1)
 
 
 def total(world, gateway, generation=7) -> Mirror:
@@ -92,7 +98,7 @@ def test_a_candidate_that_does_not_answer_is_an_error_of_its_own(world, gateway)
             raise Unavailable("version 2 is gone")
         return world.scores
 
-    gateway._shadow._server = type("Server", (), {"score": staticmethod(score)})
+    gateway._shadow._scoring._server = type("Server", (), {"score": staticmethod(score)})
     gateway.recommend("m", 1)
     assert (seen(world, gateway, 1).errors, world.shown[0].fallback) == (1, None)
 
@@ -105,6 +111,27 @@ def test_what_the_stable_version_did_not_score_itself_is_nothing_to_compare(worl
     gateway.recommend("m", 1)
     assert seen(world, gateway, 1).compared == 1
     assert gateway._shadow._queue.empty()
+
+
+@pytest.mark.requirement("U-07")
+def test_requests_that_are_answered_together_are_mirrored_together_and_take_one_time(world, gateway):
+    """The candidate does the same work for the same requests, those of unknown users included, which are not compared."""
+    gateway._answered([Question("m", user) for user in (1, 2, 99, 3)])
+    found = seen(world, gateway, 3)
+    assert (found.compared, sum(found.stable.values()), sum(found.candidate.values())) == (3, 1, 1)
+    (_, stable), (_, candidate) = world.feeds
+    assert stable["userId"].tolist() == candidate["userId"].tolist()
+
+
+def test_while_the_model_server_is_away_nothing_is_compared(world, gateway, monkeypatch):
+    def away(*_):
+        raise ServerAway("connection refused")
+
+    monkeypatch.setattr(gateway._shadow._scoring._server, "score", away)
+    stable = Ranked([Shown(((10, 5.0),), asked=True)], 0.01)
+    gateway._shadow.mirror(Mirrored([wish(gateway)], 7, gateway._loader.snapshot.served["m"].units[2], stable))
+    wait_for(lambda: total(world, gateway).dropped == 1)
+    assert total(world, gateway) == Mirror(dropped=1)
 
 
 def test_a_route_without_a_shadow_mirrors_nothing(world, gateway):

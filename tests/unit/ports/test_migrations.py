@@ -26,7 +26,7 @@ from services.store.routes import SqlRoutes
 from services.store.tables import metadata as state_tables
 from shared.domain.errors import Invalid, Unavailable, Unsupported
 from shared.domain.run import RunStatus
-from shared.domain.traffic import Mirror, Traffic
+from shared.domain.traffic import Mirror, Traffic, UserShares
 from tests.servers.postgres_server import Server
 
 ROOT = Path(__file__).parents[3]
@@ -136,8 +136,10 @@ def test_what_was_answered_and_routed_before_the_third_step_is_counted_as_what_i
         connection.execute(text(f"INSERT INTO route_history {route}, actor, reason) VALUES ('films', 4, 1, 2, 0.1, 's', 0, 5, 'ada', '')"))
     upgrade(engine)
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    assert SqlKpis(engine).traffic("films", 4, now) == {"stable": Traffic(users=2, answers=3, errors=1, looked=2, shown=3)}
-    assert SqlKpis(engine).samples("films", 4, timedelta(0), timedelta(0), now)["stable"].users == 1
+    fallback = UserShares(2, 1.0, 1.0)
+    expected = Traffic(users=2, answers=4, errors=1, looked=2, shown=3, fallback=fallback, empty=UserShares(2))
+    assert SqlKpis(engine).traffic("films", 4, now) == {"stable": expected}
+    assert SqlKpis(engine).samples("films", 4, timedelta(0), timedelta(0), now)["stable"].users == 2
     routes = SqlRoutes(engine)
     assert [routes.all()["films"].shadow, routes.history("films")[0].route.shadow] == [False, False]
     assert SqlMirrors(engine).total("films", 4) == Mirror()

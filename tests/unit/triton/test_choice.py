@@ -9,7 +9,7 @@ import pytest
 
 from services.triton.choice import Choice, Standing
 from services.triton.client import Lost
-from shared.domain.errors import Unavailable
+from shared.domain.errors import ServerAway, Unavailable
 
 KEY = ("movies", 1)
 
@@ -18,6 +18,10 @@ class One:
     def __init__(self, name: str, standing: Standing | None = Standing.GOOD, fault: Exception | None = None) -> None:
         self.name, self.state, self.fault = name, standing, fault
         self.asked: list[float] = []
+        self.is_away = False
+
+    def away(self) -> bool:
+        return self.is_away
 
     def standing(self, key: object) -> Standing | None:
         return self.state
@@ -92,3 +96,23 @@ def test_a_fault_of_the_model_is_its_answer() -> None:
     with pytest.raises(Unavailable, match="the graph failed"):
         ask(Choice(2), failing, other)
     assert other.asked == []
+
+
+@pytest.mark.requirement("U-07")
+def test_a_lost_request_says_whether_the_version_or_the_whole_server_is_away(subtests: pytest.Subtests) -> None:
+    """A version's own fault counts against it; a server that is away is nobody's."""
+    cases = [
+        (Lost("connection refused"), [True, True], ServerAway),
+        (Lost("no answer in time"), [True, False], Lost),
+        (Unavailable("the model raised an exception"), [True, True], Unavailable),
+    ]
+    for fault, away, expected in cases:
+        with subtests.test(fault=fault, away=away):
+            replicas = [One("a", fault=fault), One("b", fault=fault)]
+            for one, is_away in zip(replicas, away, strict=True):
+                one.is_away = is_away
+            with pytest.raises(Unavailable) as found:
+                ask(Choice(2), *replicas)
+            assert type(found.value) is expected
+    with pytest.raises(ServerAway):
+        ask(Choice(2))

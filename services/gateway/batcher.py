@@ -1,0 +1,124 @@
+"""One bounded queue per key: requests that wait while others are processed are processed together.
+
+A request that finds its queue idle is taken up at once, alone. Each queue has its own limit on batches in flight and its own load
+shedding, so a slow key delays no other. How many requests may wait follows from how fast the queue's requests are processed: one that
+would wait too long is refused at once. A queue without requests holds no thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from services.gateway.thread_cache import ThreadCache
+from shared.domain.errors import Overloaded, Unavailable
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+A = TypeVar("A")
+
+IN_FLIGHT = 2
+"""Batches of one key that are processed at the same time."""
+BATCH = 32
+"""Requests of one batch, at most."""
+WAIT = 0.5
+"""Seconds that a request may wait before it is taken up; one that would wait longer is refused."""
+_ALWAYS = 64
+"""Requests that may wait in any case: the pace of a queue is an estimate."""
+_MEMORY = 0.1
+"""The weight of the newest batch in that estimate."""
+
+
+@dataclass(eq=False)
+class _Queue(Generic[A]):
+    waiting: deque[tuple[A, Future[Any]]] = field(default_factory=deque)
+    in_flight: int = 0
+    pace: float = 0.0
+    """Recent seconds that one request takes of a batch in flight; 0: not known."""
+
+
+class Batcher(Generic[K, A]):
+    """`work` processes a batch of one key and gives the result of each request, in order, or the exception to raise."""
+
+    def __init__(
+        self, work: Callable[[Sequence[A]], Sequence[Any]], in_flight: int = IN_FLIGHT, batch: int = BATCH, wait: float = WAIT
+    ) -> None:
+        self._work = work
+        self._in_flight = in_flight
+        self._batch = batch
+        self._wait = wait
+        self._queues: dict[K, _Queue[A]] = {}
+        self._lock = threading.Condition()
+        self._closing = False
+        self._threads = ThreadCache("answers")
+
+    def submit(self, key: K, request: A) -> Future[Any]:
+        """Overloaded if too many requests of this key wait. The future can't be cancelled: a request that was accepted is processed."""
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        with self._lock:
+            if self._closing:
+                raise Unavailable("this gateway is closing: ask another one")
+            queue = self._queues.get(key)
+            if queue is None:
+                queue = self._queues[key] = _Queue()
+            if len(queue.waiting) >= self._most(queue):
+                raise Overloaded(f"{len(queue.waiting)} requests wait already, which takes {self._wait:g} s: ask again in a moment")
+            queue.waiting.append((request, future))
+            if queue.in_flight >= self._in_flight:
+                return future
+            queue.in_flight += 1
+        self._threads.run(lambda: self._drain(queue))
+        return future
+
+    def most(self, key: K) -> int:
+        """How many requests of this key may wait now."""
+        return self._most(self._queues.get(key) or _Queue())
+
+    def keep(self, keys: Collection[K]) -> None:
+        """Forgets the idle queues of all other keys."""
+        with self._lock:
+            self._queues = {key: queue for key, queue in self._queues.items() if key in keys or queue.in_flight}
+
+    def close(self, patience: float = 5.0) -> None:
+        """Accepts no more requests, and waits until those that were accepted are processed."""
+        with self._lock:
+            self._closing = True
+            self._lock.wait_for(lambda: not any(queue.in_flight for queue in self._queues.values()), patience)
+
+    def _most(self, queue: _Queue[A]) -> int:
+        return max(_ALWAYS, int(self._wait * self._in_flight / queue.pace)) if queue.pace else _ALWAYS
+
+    def _drain(self, queue: _Queue[A]) -> None:
+        while batch := self._next(queue):
+            began = time.perf_counter()
+            try:
+                results = self._work([request for request, _ in batch])
+            except Exception as error:
+                log.exception("answering %d requests", len(batch))
+                results = [error] * len(batch)
+            pace = (time.perf_counter() - began) / len(batch)
+            queue.pace = pace if not queue.pace else (1 - _MEMORY) * queue.pace + _MEMORY * pace
+            for (_, future), result in zip(batch, results, strict=True):
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+
+    def _next(self, queue: _Queue[A]) -> list[tuple[A, Future[Any]]]:
+        with self._lock:
+            if not queue.waiting:
+                queue.in_flight -= 1
+                if self._closing:
+                    self._lock.notify_all()
+                return []
+            # An equal part for each batch in flight: one that takes all leaves the model server idle meanwhile.
+            count = min(self._batch, -(-len(queue.waiting) // self._in_flight))
+            return [queue.waiting.popleft() for _ in range(count)]
