@@ -1,0 +1,292 @@
+"""What a canary decides where the versions know different users: by simulation through the code that judges.
+
+    python -m benchmarks.rollout_populations [--runs 200] [--equal-runs 2000] [--log-runs 20] [--users 40000]
+
+Each user has an own rate of hits and several requests; each version knows some of the users and gives the others popular items. The last
+step of a canary is judged, half of the users in each variant, with the default guardrails and `max_harm: 10%`, at twenty looks. Some of the
+runs go through the event log itself: requests and hits are stored, and the sums are what the log counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.report import Row, publish
+from services.eventlog.kpis import SqlKpis
+from services.eventlog.sql import SqlEventLog
+from services.store.engine import open_engine, sqlite_url
+from services.store.migrate import upgrade
+from shared.contracts.events import UNKNOWN_USER, Impression, Interaction
+from shared.contracts.guardrails import Guardrails
+from shared.domain.analysis import Look, judge
+from shared.domain.gate import Verdict
+from shared.domain.steps import RolloutPlan, Step
+from shared.domain.traffic import Traffic, UserShares
+from shared.domain.verdict import Sample
+
+HARM = 0.1
+LOOKS = 20
+ALPHA = 0.01
+"""False rollbacks, at most."""
+_REQUESTS = ((1, 0.4), (2, 0.3), (5, 0.2), (10, 0.1))
+_SPREAD = 6.0
+"""Of the users' own rates: a Beta distribution of so many pseudo-counts."""
+_T0 = datetime(2026, 1, 1, tzinfo=UTC)
+_WINDOW = _ATTRIBUTION = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Users who are alike: their share, and of each version whether it knows them and their rate of hits."""
+
+    share: float
+    stable: tuple[bool, float]
+    candidate: tuple[bool, float]
+
+
+@dataclass(frozen=True)
+class World:
+    name: str
+    groups: tuple[Group, ...]
+    expected: str
+    fallback: str = "< 1.5x"
+    """The guardrail on fallback answers; `off`: the goal alone decides."""
+
+    def rate(self, variant: str) -> float:
+        return sum(group.share * (group.stable if variant == "stable" else group.candidate)[1] for group in self.groups)
+
+
+def alike(unknown: float) -> World:
+    """A/A: two versions that know the same users."""
+    known, new = (True, 0.22), (False, 0.08)
+    return World(f"A/A, {unknown:.0%} unknown users", (Group(1 - unknown, known, known), Group(unknown, new, new)), "not rolled back")
+
+
+BETTER = World(
+    "twice as good for new users, equal for known ones",
+    (Group(0.55, (True, 0.318), (True, 0.318)), Group(0.45, (False, 0.029), (True, 0.058))),
+    "promoted",
+)
+EQUAL = World(
+    "equal, and the candidate knows other users",
+    (
+        Group(0.60, (True, 0.24), (True, 0.24)),
+        Group(0.15, (True, 0.15), (False, 0.11)),
+        Group(0.15, (False, 0.11), (True, 0.15)),
+        Group(0.10, (False, 0.09), (False, 0.09)),
+    ),
+    "promoted",
+)
+WORSE = World(
+    "20% worse, and better for those whom it still knows",
+    (
+        Group(0.35, (True, 0.29), (True, 0.30)),
+        Group(0.30, (True, 0.21), (False, 0.10)),
+        Group(0.35, (False, 0.138), (False, 0.10)),
+    ),
+    "never promoted",
+)
+KINDS = (WORSE, replace(WORSE, name=f"{WORSE.name}, guardrail off", fallback="off"), EQUAL, BETTER)
+
+
+@dataclass(frozen=True)
+class Users:
+    """One variant's users, in the order of their first requests."""
+
+    requests: np.ndarray[Any, Any]
+    hits: np.ndarray[Any, Any]
+    known: np.ndarray[Any, Any]
+
+    def sample(self, count: int, only_known: bool = False) -> Sample:
+        counted = self.known[:count] if only_known else slice(count)
+        requests, hits = self.requests[:count][counted], self.hits[:count][counted]
+        rates = hits / requests
+        return Sample(len(rates), rates.sum(), (rates * rates).sum(), int(requests.sum()), int(hits.sum()), int((hits > 0).sum()))
+
+    def traffic(self, count: int) -> Traffic:
+        unknown = float((~self.known[:count]).sum())
+        answers = int(self.requests[:count].sum())
+        latency = {80: answers}
+        return Traffic(count, answers, latency=latency, fallback=UserShares(count, unknown, unknown), empty=UserShares(count))
+
+
+def simulate(world: World, count: int, rng: np.random.Generator) -> tuple[Users, Users]:
+    return _simulate(world, "stable", count, rng), _simulate(world, "candidate", count, rng)
+
+
+def _simulate(world: World, variant: str, count: int, rng: np.random.Generator) -> Users:
+    shares = [group.share for group in world.groups]
+    group = rng.choice(len(shares), count, p=shares)
+    known, rate = (np.array([getattr(one, variant)[n] for one in world.groups])[group] for n in (0, 1))
+    requests = rng.choice([n for n, _ in _REQUESTS], count, p=[share for _, share in _REQUESTS])
+    own = rng.beta(rate * _SPREAD, (1 - rate) * _SPREAD)
+    return Users(requests, rng.binomial(requests, own), known)
+
+
+def plan(world: World) -> RolloutPlan:
+    rails = Guardrails(fallback=world.fallback).rules()
+    return RolloutPlan((Step(0.5, timedelta(days=30), min_users=100, min_answers=100),), HARM, guardrails=rails)
+
+
+def decide(world: World, stable: Users, candidate: Users, only_known: bool = False) -> str:
+    """What the first look that decides says; one failed look rolls back. `only_known`: as if fallback answers did not count."""
+    rollout, most = plan(world), len(stable.requests)
+    for count in np.unique(np.geomspace(200, most, LOOKS).astype(int)).tolist():
+        samples = (stable.sample(count, only_known), candidate.sample(count, only_known))
+        report = judge(Look(samples, (stable.traffic(count), candidate.traffic(count))), rollout, 0, _T0, world.rate("stable"))
+        if report.verdict in (Verdict.PASS, Verdict.FAIL):
+            return "promoted" if report.verdict is Verdict.PASS else "rolled back"
+    return "undecided"
+
+
+def run(task: tuple[World, int, int, int]) -> tuple[Counter[str], Counter[str]]:
+    """How many runs ended how: by intention to treat, and as if fallback answers did not count."""
+    world, runs, count, seed = task
+    rng = np.random.default_rng(seed)
+    users = (simulate(world, count, rng) for _ in range(runs))
+    ends = [(decide(world, *one), decide(world, *one, only_known=True) if world in KINDS else "") for one in users]
+    return Counter(end for end, _ in ends), Counter(end for _, end in ends)
+
+
+def run_through_log(task: tuple[World, int, int]) -> str:
+    """The same, with the sums that the event log counts at the last look; they must be those of the simulation."""
+    world, count, seed = task
+    rng = np.random.default_rng(seed)
+    arms = dict(zip(("stable", "candidate"), simulate(world, count, rng), strict=True))
+    with tempfile.TemporaryDirectory(prefix="eyas-bench-") as folder:
+        engine = open_engine(sqlite_url(Path(folder) / "events.db"))
+        upgrade(engine)
+        log, kpis = SqlEventLog(engine), SqlKpis(engine)
+        for number, (variant, users) in enumerate(arms.items()):
+            _store(log, users, variant, number)
+        now = _T0 + _WINDOW + _ATTRIBUTION + timedelta(hours=1)
+        samples = kpis.samples("films", 1, _WINDOW, _ATTRIBUTION, now)
+        traffic = kpis.traffic("films", 1, now)
+        engine.dispose()
+    for variant, users in arms.items():
+        expected, found = users.sample(count), samples[variant]
+        if (expected.users, expected.answers, expected.hits) != (found.users, found.answers, found.hits):
+            raise AssertionError(f"{world.name}: the log counts {found} of {variant}, and {expected} happened")
+        if abs(found.total - expected.total) > 1e-6 or abs(traffic[variant].fallback.total - users.traffic(count).fallback.total) > 1e-6:
+            raise AssertionError(f"{world.name}: the log's sums of {variant} differ: {found}, {traffic[variant]}; {expected}")
+    look = Look((samples["stable"], samples["candidate"]), (traffic["stable"], traffic["candidate"]))
+    verdict = judge(look, plan(world), 0, _T0, world.rate("stable")).verdict
+    return {Verdict.PASS: "promoted", Verdict.FAIL: "rolled back"}.get(verdict or Verdict.ERROR, "undecided")
+
+
+def _store(log: SqlEventLog, users: Users, variant: str, number: int) -> None:
+    impressions, interactions = [], []
+    for user, (requests, hits, known) in enumerate(zip(users.requests.tolist(), users.hits.tolist(), users.known.tolist(), strict=True)):
+        key = 2 * user + number
+        for n in range(requests):
+            at = _T0 + timedelta(seconds=n)
+            name = f"q{key}-{n}"
+            impressions.append(
+                Impression(
+                    request_id=name,
+                    recommender="films",
+                    user=key,
+                    version=1 + number,
+                    variant=variant,
+                    generation=1,
+                    step=0,
+                    items=(1, 2, 3),
+                    fallback=None if known else UNKNOWN_USER,
+                    bucket=80 if known else None,
+                    at=at,
+                )
+            )
+            if n < hits:
+                interactions.append(Interaction(recommender="films", user=key, item=2, kind="click", request_id=name, at=at))
+    for some in range(0, len(impressions), 5000):
+        log.impressions(impressions[some : some + 5000])
+    for some in range(0, len(interactions), 5000):
+        part = interactions[some : some + 5000]
+        log.interactions(part, [True] * len(part), _ATTRIBUTION)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--equal-runs", type=int, default=2000)
+    parser.add_argument("--log-runs", type=int, default=20)
+    parser.add_argument("--users", type=int, default=40_000, help="of each variant")
+    asked = parser.parse_args()
+    rows: list[Row] = []
+    missed: list[str] = []
+    with ProcessPoolExecutor(2) as pool:
+        for seed, world in enumerate(KINDS):
+            parts = _split(asked.runs, 10)
+            found, known = _total(pool.map(run, [(world, part, asked.users, 1000 * seed + n) for n, part in enumerate(parts)]))
+            logged = Counter(pool.map(run_through_log, [(world, asked.users, 9000 + 100 * seed + n) for n in range(asked.log_runs)]))
+            rows += _rows(world, found, "eyas, sums") + _rows(world, logged, "eyas, event log") + _rows(world, known, "known users alone")
+            missed += [f"{world.name}: {one}" for one in (found, logged) if not _kept(world, one)]
+        for seed, world in enumerate(alike(unknown) for unknown in (0.0, 0.3, 0.6)):
+            parts = _split(asked.equal_runs, 20)
+            tasks = [(world, part, asked.users, 50_000 + 1000 * seed + n) for n, part in enumerate(parts)]
+            found, _ = _total(pool.map(run, tasks))
+            rows += _rows(world, found, "eyas, sums")
+            if found["rolled back"] > ALPHA * asked.equal_runs:
+                missed.append(f"{world.name}: {found}")
+    publish("rollout-populations", rows)
+    for one in missed:
+        _say(f"not as promised: {one}")
+    return 1 if missed else 0
+
+
+def _total(parts: Iterable[tuple[Counter[str], Counter[str]]]) -> tuple[Counter[str], Counter[str]]:
+    several = list(parts)
+    return sum((one for one, _ in several), Counter[str]()), sum((other for _, other in several), Counter[str]())
+
+
+def _kept(world: World, found: Counter[str]) -> bool:
+    runs = found.total()
+    return not runs or (found["promoted"] == 0 if world.expected == "never promoted" else found["promoted"] >= 0.95 * runs)
+
+
+def at_most(count: int, runs: int) -> float:
+    """The upper 95% bound of a share (Clopper and Pearson)."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        terms = [1.0]
+        for n in range(count):
+            terms.append(terms[-1] * (runs - n) / (n + 1) * middle / (1 - middle))
+        low, high = (middle, high) if sum(terms) * (1 - middle) ** runs > 0.05 else (low, middle)
+    return high
+
+
+def _split(runs: int, parts: int) -> Sequence[int]:
+    return [runs // parts + (n < runs % parts) for n in range(parts)]
+
+
+def _rows(world: World, found: Counter[str], contender: str) -> list[Row]:
+    runs = found.total()
+    if not runs:
+        return []
+    case = f"{world.name} (rates {world.rate('stable'):.3f} and {world.rate('candidate'):.3f})"
+    said = ", ".join(f"{count} {end}" for end, count in sorted(found.items()))
+    _say(f"{case}, {contender}: {said} of {runs}")
+    note = f"upper 95% bound {at_most(found['rolled back'], runs):.2%}" if world.expected == "not rolled back" else ""
+    ends = ("promoted", "rolled back", "undecided")
+    return [Row(case, contender, f"{end} of {runs}", "runs", [found[end]], note=note) for end in ends]
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
