@@ -34,7 +34,7 @@ class SampleView(BaseModel):
 class AnsweredView(BaseModel):
     answers: int = Field(description="For which the version was asked for scores, too young ones to be judged by hits included.")
     errors: int = Field(description="Of these, how many it didn't score.")
-    p50: float | None = Field(description="Of scoring, in seconds.")
+    p50: float | None = Field(description="Seconds of the version's work for a request: retrieval, filters, features, scores, order.")
     p99: float | None = Field(description="In seconds.")
 
     @classmethod

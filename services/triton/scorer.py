@@ -124,11 +124,8 @@ class Seen:
             raise
 
     def away(self) -> bool:
-        """A server without any version was just started."""
-        try:
-            return not self._up or not self._client.ready_versions(AWAY_PATIENCE)
-        except Unavailable:
-            return True
+        """A server without any version has just been started."""
+        return not self._up or not self._has or not self._client.ready(AWAY_PATIENCE)
 
     def look(self) -> Future[None]:
         if self._looking is None or self._looking.done():

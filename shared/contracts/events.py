@@ -54,7 +54,7 @@ class Impression(Strict):
     items: tuple[Key, ...]
     fallback: str | None = Field(None, description="Why the answer is not the model's own, such as 'unknown user'.")
     bucket: int | None = Field(
-        None, ge=0, le=MOST_BUCKET, description="Of the time that scoring took; absent where the version wasn't asked."
+        None, ge=0, le=MOST_BUCKET, description="Of the time of the version's work; once for requests that were answered together."
     )
     score: float | None = Field(None, allow_inf_nan=False, description="The mean score of the items shown, where they have any.")
     chances: tuple[float, ...] | None = Field(

@@ -76,10 +76,10 @@ class Guardrails(Strict):
         "times the stable version's share.",
     )
     latency_p50: Annotated[str | None, BeforeValidator(_checked("latency_p50")), _schema("latency_p50")] = Field(
-        "< 2x", description="The median time that scoring takes, against the stable version's: found after a dozen answers."
+        "< 2x", description="The median time of its work (retrieval, filters, features, scores, order), against the stable version's."
     )
     latency_p99: Annotated[str | None, BeforeValidator(_checked("latency_p99")), _schema("latency_p99")] = Field(
-        "< 2x", description="The 99th percentile of the time that scoring takes, against the stable version's."
+        "< 2x", description="The 99th percentile of that time, against the stable version's."
     )
     fallback: Annotated[str | None, BeforeValidator(_checked("fallback")), _schema("fallback")] = Field(
         "< 1.5x",

@@ -46,7 +46,7 @@ class Answered:
     errors: int
     p50: float | None
     p99: float | None
-    """Of scoring, in seconds."""
+    """Seconds of the version's work: retrieval, filters, features, scores, order."""
 
     @classmethod
     def of(cls, one: Traffic) -> Answered:

@@ -75,7 +75,7 @@ class Traffic:
     errors: int = 0
     """Of these, how many the version failed: no scores in time, invalid scores, a full queue, an exception."""
     latency: Buckets = field(default_factory=dict)
-    """Of the scored ones: the time that scoring took, as the gateway saw it."""
+    """Of the version's own answers: the time of its work for those that were answered together, counted once."""
     scored: int = 0
     score_total: float = 0.0
     score_squares: float = 0.0

@@ -145,8 +145,8 @@ def _variants(one: Json) -> list[tuple[str, str, Any, Any]]:
     ]
     if None not in answered:
         rows += [
-            ("Median of scoring", "span", *_of(answered, lambda side: side["p50"])),
-            ("99th percentile of scoring", "span", *_of(answered, lambda side: side["p99"])),
+            ("Median latency", "span", *_of(answered, lambda side: side["p50"])),
+            ("99th percentile of latency", "span", *_of(answered, lambda side: side["p99"])),
             ("Errors", "percent", *_of(answered, lambda side: side["errors"] / side["answers"] if side["answers"] else None)),
         ]
     return rows
