@@ -43,8 +43,8 @@ class Replica(Protocol):
     def ask(self, key: Key, feed: Feed, timeout: float) -> np.ndarray[Any, Any]:
         """Lost when another replica may answer."""
 
-    def away(self) -> bool:
-        """Whether no version would be answered there: it is unreachable, or is being given back its versions."""
+    def away(self, recommender: str) -> bool:
+        """Whether no version of the recommender would be answered there: it is unreachable, or is being given back its versions."""
 
 
 class Choice:
@@ -58,7 +58,7 @@ class Choice:
         try:
             return self._score(replicas, key, feed, patience)
         except Lost as error:
-            if all(one.away() for one in replicas):
+            if all(one.away(key[0]) for one in replicas):
                 raise ServerAway(str(error)) from None
             raise
 

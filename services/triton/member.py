@@ -54,8 +54,8 @@ class Member:
     def ask(self, key: Key, feed: Feed, timeout: float) -> np.ndarray[Any, Any]:
         return self.server.ask(key, feed, timeout)
 
-    def away(self) -> bool:
-        return self.up is False or self.server.owing or not self.server.reachable(AWAY_PATIENCE)
+    def away(self, recommender: str) -> bool:
+        return self.up is False or self.server.lacks(recommender) or not self.server.reachable(AWAY_PATIENCE)
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """In order: what was submitted before is done before."""

@@ -98,6 +98,10 @@ class TritonServer:
         """Whether something that it should have wasn't given to it yet."""
         return bool(self._owed)
 
+    def lacks(self, recommender: str) -> bool:
+        """Whether a restart took all versions of a recommender, and none is back yet."""
+        return recommender in self._owed and not any(name == recommender for name, _ in self._serving)
+
     def doubted(self, key: Key) -> bool:
         """A request was lost there, and no real inference has answered since."""
         return key in self._doubts

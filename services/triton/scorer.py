@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 Known = Callable[[Key], tuple[str, Signature]]
 _KEPT = 1000
+"""Versions that are remembered beside those that are routed."""
 _LOOKING = 2.0
 
 
@@ -48,7 +49,7 @@ class TritonScorer:
         self._files_of = files_of
         self._artifacts = artifacts
         self._choice = Choice(timeout)
-        self._known: Mapping[Key, tuple[str, Signature]] = {}
+        self._known: dict[Key, tuple[str, Signature]] = {}
         self._seen: Mapping[str, Seen] = {}
 
     def score(self, recommender: str, number: int, feed: Feed, patience: float | None = None) -> np.ndarray[Any, Any]:
@@ -58,6 +59,9 @@ class TritonScorer:
 
     def refresh(self, routed: Iterable[Key] = ()) -> None:
         """Looks which replicas there are and what each has. `routed`: versions that may be asked for soon, even if the registry is away."""
+        routed = set(routed)
+        if len(self._known) > len(routed) + _KEPT:
+            self._known = {key: known for key, known in self._known.items() if key in routed}
         for key in routed:
             try:
                 self.know(key)
@@ -89,8 +93,7 @@ class TritonScorer:
             raise Unavailable(f"{recommender} version {number} has no {SIGNATURE}: it was not exported for serving")
         signature = read(Signature, json.loads(self._artifacts.read(files[SIGNATURE])), what)
         found = (model_name(recommender, signature), signature)
-        kept = self._known if len(self._known) < _KEPT else {}
-        self._known = {**kept, key: found}  # replaced, never changed: it is read without a lock
+        self._known[key] = found
         return found
 
 
@@ -123,7 +126,7 @@ class Seen:
             self._doubts.add(key)
             raise
 
-    def away(self) -> bool:
+    def away(self, recommender: str) -> bool:
         """A server without any version has just been started."""
         return not self._up or not self._has or not self._client.ready(AWAY_PATIENCE)
 

@@ -20,7 +20,7 @@ class One:
         self.asked: list[float] = []
         self.is_away = False
 
-    def away(self) -> bool:
+    def away(self, recommender: str) -> bool:
         return self.is_away
 
     def standing(self, key: object) -> Standing | None:
