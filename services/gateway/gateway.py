@@ -173,8 +173,6 @@ class Gateway:
             return self._batcher.submit(routed.key, routed)
         except Overloaded:
             metrics.REFUSED.inc()
-            if not question.trial:
-                metrics.REQUESTS.labels(question.recommender, str(routed.version), routed.variant, OVERLOADED).inc()
             self._refused([routed], OVERLOADED)
             raise
 
