@@ -1,9 +1,10 @@
 """A candidate that is asked beside the stable version and that nobody sees.
 
 What the stable version has answered together is mirrored together, through a short queue to a few threads of its own: when those are
-busy, requests are dropped and counted, so a candidate that is slow, or hangs, costs the answers nothing. The candidate does the same work
-for the same requests, by the same function, so that the two times can be compared. Its items are compared and thrown away; totals go to
-the store with the heartbeat, under the name of this life of the gateway.
+busy, requests are dropped and counted, so a candidate that is slow, or hangs, delays no answer. After each comparison a thread rests for
+three times as long as it took: the candidate's work leaves the processor to the answers, and neither of the two is timed while it waits for
+the other. The candidate does the same work for the same requests, by the same function, so that the two times can be compared. Its items
+are compared and thrown away; totals go to the store with the heartbeat, under the name of this life of the gateway.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -28,6 +30,9 @@ log = logging.getLogger(__name__)
 
 WORKERS = 2
 WAITING = 32
+REST = 3.0
+"""Times the length of a comparison."""
+LONGEST_REST = 1.0
 EVERY = timedelta(milliseconds=500)
 
 Key = tuple[str, int]
@@ -116,11 +121,13 @@ class Shadow:
     def _work(self) -> None:
         while True:
             one = self._queue.get()
+            began = time.monotonic()
             try:
                 self._add(one, self._compared(one))
             except Exception:
                 log.exception("the shadow of %s", one.key[0])
                 self._add(one, Mirror(len(one.comparable), len(one.comparable)))
+            time.sleep(min(LONGEST_REST, REST * (time.monotonic() - began)))
 
     def _compared(self, one: Mirrored) -> Mirror:
         """Requests that are answered together take one time, so they are one observation of it."""

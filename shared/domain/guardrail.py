@@ -25,6 +25,7 @@ MIRRORED = frozenset({"errors", "latency_p50", "latency_p99"})
 """What a shadow can be judged by."""
 _NEEDED = -math.log(ALPHA)
 _SHARES = ("fallback", "empty")
+_FEW = 3
 _QUANTILES = {"latency_p50": 0.5, "latency_p99": 0.99}
 LEAST_DIFFERENCE = 0.01
 """Of the shares of fallback and empty answers: a multiple of a tiny share is tiny, so a smaller difference breaks no guardrail."""
@@ -69,6 +70,7 @@ def judge_guardrail(
         found = _share(rail, *(getattr(one, rail.metric) for one in (stable, candidate)))
     elif rail.metric in _QUANTILES:
         found = _latency(rail, stable.latency, candidate.latency)
+        return _enough(found, sum(stable.latency.values()), sum(candidate.latency.values()), min_answers, "times")
     elif rail.metric == "coverage":
         found = _coverage(rail, stable, candidate)
     else:
@@ -95,10 +97,10 @@ def judge_mirror(rails: Sequence[Guardrail], mirror: Mirror, min_answers: int) -
     return Judgement(Verdict.PASS, "; ".join([seen + dropped, *(one.reason for _, one in found)]))
 
 
-def _enough(found: Judgement, stable: int, candidate: int, min_answers: int) -> Judgement:
+def _enough(found: Judgement, stable: int, candidate: int, min_answers: int, what: str = "answers") -> Judgement:
     """Harm that is proven needs no minimum; a pass does."""
     if found.verdict is Verdict.PASS and min(stable, candidate) < min_answers:
-        few = f"{min(stable, candidate):,} of {min_answers:,} answers in the smaller variant"
+        few = f"{min(stable, candidate):,} of {min_answers:,} {what} in the smaller variant"
         return replace(found, verdict=Verdict.INCONCLUSIVE, reason=f"{few}; so far {found.reason}")
     return found
 
@@ -140,8 +142,8 @@ def _share(rail: Guardrail, stable: UserShares, candidate: UserShares) -> Judgem
 def _latency(rail: Guardrail, stable: Buckets, candidate: Buckets) -> Judgement:
     """The share of the candidate's answers that are slower than the limit is at most what the quantile leaves.
 
-    Where the limit is a multiple of the stable version's quantile, of which few answers say little, the share may be as large as
-    what that version's own share beyond its quantile can be.
+    Where the limit is a multiple of the stable version's quantile, of which few answers say little, a failure needs a share that is larger
+    than what that version's own share beyond its quantile can be. A few slow answers are no reason not to pass.
     """
     q = _QUANTILES[rail.metric]
     here, there = traffic.quantile(stable, q), traffic.quantile(candidate, q)
@@ -151,14 +153,14 @@ def _latency(rail: Guardrail, stable: Buckets, candidate: Buckets) -> Judgement:
     answers, slow = sum(candidate.values()), traffic.slower(candidate, limit)
     numbers = (
         f"{rail.metric[-3:]} is {_spoken(there)}, the stable version's {_spoken(here)}; "
-        f"{slow:,} of {answers:,} answers took over {_spoken(limit)}"
+        f"{slow:,} of {answers:,} times are over {_spoken(limit)}"
     )
     allowed = 1 - q
     if rail.relative:
         allowed = _at_most(sum(stable.values()), traffic.slower(stable, here), allowed)
     elif against_most(sum(stable.values()), traffic.slower(stable, limit), allowed) >= _NEEDED:
         return Judgement(Verdict.INCONCLUSIVE, f"the stable version itself is above {_spoken(limit)}: {numbers}")
-    return _judged(rail, against_most(answers, slow, allowed), slow <= allowed * answers, numbers)
+    return _judged(rail, against_most(answers, slow, allowed), slow <= max((1 - q) * answers, _FEW), numbers)
 
 
 def _coverage(rail: Guardrail, stable: Traffic, candidate: Traffic) -> Judgement:

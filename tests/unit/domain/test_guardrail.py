@@ -65,6 +65,20 @@ def test_the_same_latency_passes_once_there_are_enough_answers() -> None:
     assert verdict(P99, stable, answers(50, lambda: seconds(rng))) is Verdict.INCONCLUSIVE
 
 
+def test_a_median_beyond_the_limit_is_no_pass_however_few_answers_there_are() -> None:
+    stable, candidate = Counter({bucket_of(0.007): 120}), Counter({bucket_of(0.007): 42, bucket_of(0.02): 78})
+    rail = Guardrail("latency_p50", 2.0, relative=True)
+    assert verdict(rail, Traffic(0, 120, 0, stable), Traffic(0, 120, 0, candidate)) is Verdict.INCONCLUSIVE
+
+
+def test_a_latency_passes_on_enough_times_of_its_own() -> None:
+    """Answers of one batch take one time together."""
+    times = Counter({bucket_of(0.007): 23})
+    found = judge_guardrail(P50, Traffic(0, 150, 0, times), Traffic(0, 150, 0, times), None, 100)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.reason.startswith("23 of 100 times in the smaller variant")
+
+
 def test_a_latency_in_seconds_is_held_by_the_candidate_alone_unless_the_stable_version_breaks_it_too() -> None:
     rng = random.Random(4)
     rail = Guardrail("latency_p99", 0.05)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from services.gateway import Question
+from services.gateway import Question, shadow
 from services.gateway.scoring import Ranked, Shown
 from services.gateway.shadow import WAITING, WORKERS, Mirrored
 from shared.domain.errors import ServerAway, Unavailable
@@ -132,6 +133,16 @@ def test_while_the_model_server_is_away_nothing_is_compared(world, gateway, monk
     gateway._shadow.mirror(Mirrored([wish(gateway)], 7, gateway._loader.snapshot.served["m"].units[2], stable))
     wait_for(lambda: total(world, gateway).dropped == 1)
     assert total(world, gateway) == Mirror(dropped=1)
+
+
+def test_a_thread_of_the_shadow_rests_after_each_comparison(world, gateway, monkeypatch):
+    rests = []
+    monkeypatch.setattr(shadow, "time", SimpleNamespace(monotonic=iter([10.0, 10.1, 20.0, 25.0]).__next__, sleep=rests.append))
+    monkeypatch.setattr(gateway._shadow, "_workers", 1)
+    for user in (1, 2):
+        gateway.recommend("m", user)
+        wait_for(lambda user=user: len(rests) == user)
+    assert rests == [pytest.approx(0.3), 1.0]
 
 
 def test_a_route_without_a_shadow_mirrors_nothing(world, gateway):

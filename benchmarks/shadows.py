@@ -1,0 +1,295 @@
+"""The verdict of a shadow's guardrails: a candidate that equals the stable version must not fail, a slower one must.
+
+    python -m benchmarks.shadows [--times 100] [--items 400 60000] [--requests 112] [--rate 40]
+
+The same unit is registered as two versions of one recommender and served by a real Triton; the gateway runs in this process, with its own
+stores on SQLite. Each trial puts a route with a shadow under a new generation, so its totals start at zero. Clients submit `--requests`
+requests, then the default guardrails judge the totals; after an inconclusive verdict as many requests follow, up to `LOOKS` times. Half of
+the trials are an open loop of `--rate` requests a second, the others a closed loop of `CLIENTS` connections. The totals of all trials of a
+case are judged together as well: that finds a smaller unfairness than one trial can. Vectors are as wide as those of a text encoder: where
+the catalogue has more items than are retrieved, retrieval takes as long as scoring. Slower candidates are the same version with a delay in
+scoring, and the largest catalogue beside a stable version with the smallest; they have all looks to fail, as a shadow has all its time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import logging
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import serve_world
+from benchmarks.report import Row, publish
+from benchmarks.rollout_world import World
+from services.control.loop import Loop
+from services.eventlog.sql import SqlEventLog
+from services.gateway import Answer, Gateway, Question, Stores
+from services.index.opening import OpenIndexes
+from services.store.catalogue import SqlCatalogue
+from services.store.mirrors import SqlMirrors
+from services.triton.embedded import EmbeddedTriton
+from services.triton.model_server import TritonServer
+from services.triton.repository import ModelRepository
+from services.wiring.state import SystemClock
+from shared.contracts.guardrails import Guardrails
+from shared.contracts.rollouts import Shadow
+from shared.contracts.stage import Files, digest_of
+from shared.domain.errors import Overloaded
+from shared.domain.gate import Verdict
+from shared.domain.guardrail import judge_mirror
+from shared.domain.route import Route
+from shared.domain.traffic import Mirror, quantile
+from shared.domain.verdict import Judgement
+from shared.ports import Scorer, ServedUnit, Version
+from tests.servers.platform_process import until
+
+NAME = "films"
+USERS, CANDIDATES = 20_000, 500
+CLIENTS = 4
+LOOKS = 20
+"""Looks at the totals of one trial, at most."""
+SLOW_TIMES = 5
+DELAY = 0.05
+"""Seconds that the scores of a delayed candidate come later."""
+WIDER = 12
+"""So many times as wide as those of `serve_world` are the vectors: 384 values."""
+_LOW = 0.25
+"""Of the rate: a candidate that uses all cores slows down the stable version as well, so that their times are alike."""
+_GUARDRAILS, _MIN_ANSWERS = Guardrails().rules(), Shadow.model_fields["min_answers"].default
+
+Scores = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    stable: int
+    candidate: int
+    rate: float
+    """Requests a second of all clients; 0: each client waits for its answer before it asks again."""
+    times: int
+    fails: bool = True
+    """Whether the candidate must fail; if not, it must not."""
+    delayed: bool = False
+
+
+@dataclass(frozen=True)
+class Trial:
+    judgement: Judgement
+    looks: int
+    mirror: Mirror
+    seconds: float
+
+
+class Delayed:
+    """Implements Scorer: the real one, with a delay for one version."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self._scorer = scorer
+        self.version: int | None = None
+
+    def score(self, recommender: str, number: int, feed: Mapping[str, Scores], patience: float | None = None) -> Scores:
+        found = self._scorer.score(recommender, number, feed, patience)
+        time.sleep(DELAY if number == self.version else 0)
+        return found
+
+
+class Stand:
+    """A gateway in this process, a Triton, and of each size two versions that differ in their number alone."""
+
+    def __init__(self, home: Path, sizes: Sequence[int], undo: ExitStack) -> None:
+        self._world = world = World(home, 1, {})
+        undo.callback(world.close)
+        spec = serve_world.spec(NAME, serve={"retrieve": {"candidates": CANDIDATES}})
+        world.recommenders.put(spec, _now(), "bench")
+        self.versions = {size: self._register(home / f"unit-{size}", spec, size) for size in sizes}
+        triton = EmbeddedTriton(home / "triton")
+        undo.callback(triton.stop)
+        triton.start()
+        server = TritonServer(triton, ModelRepository(triton.home, world.artifacts))
+        undo.callback(server.close)
+        if faults := server.place(NAME, [ServedUnit(NAME, one.number, one.files) for one in world.registry.list(NAME)]):
+            raise SystemExit(f"Triton does not serve all versions: {faults}")
+        self._scorer, self._mirrors = Delayed(server), SqlMirrors(world.engine)
+        events, catalogue = SqlEventLog(world.engine), SqlCatalogue(world.engine)
+        stores = Stores(world.routes, world.registry, world.artifacts, world.recommenders, events, self._mirrors, catalogue, OpenIndexes())
+        self._gateway = Gateway(stores, self._scorer, SystemClock(), "bench")
+        undo.callback(self._gateway.close)
+        refreshes = Loop("gateway", [self._gateway.refresh], 0.1)
+        undo.callback(refreshes.stop)
+        refreshes.start()
+        self._numbers = itertools.count(1)
+
+    def trials(self, case: Case, requests: int) -> Iterator[Trial]:
+        self._serve(Route(case.stable, salt=f"warm-{next(self._numbers)}"))
+        self._send(0.0, requests)  # a stable version has answered before it gets a candidate
+        self._scorer.version = case.candidate if case.delayed else None
+        open_verdicts = {Verdict.INCONCLUSIVE, Verdict.PASS} if case.fails else {Verdict.INCONCLUSIVE}
+        some = requests // 3 if case.fails else requests  # a failure needs no minimum of answers
+        for _ in range(case.times):
+            began, mirrored, looks, found = time.monotonic(), 0, 0, Judgement(Verdict.INCONCLUSIVE, "")
+            generation = self._serve(Route(case.stable, case.candidate, salt=f"trial-{next(self._numbers)}", shadow=True))
+            while found.verdict in open_verdicts and looks < LOOKS:
+                looks += 1
+                mirrored += self._send(case.rate, some)
+                mirror = self._total(generation, mirrored)
+                found = judge_mirror(_GUARDRAILS, mirror, _MIN_ANSWERS)
+            yield Trial(found, looks, mirror, time.monotonic() - began)
+
+    def _register(self, folder: Path, spec: Any, items: int) -> tuple[int, int]:
+        folder.mkdir(parents=True)
+        paths = serve_world.write(folder, spec, items, USERS)
+        for name in ("embeddings.npz", "queries.npz"):
+            _widen(paths[name])
+        files = {name: self._world.artifacts.put(path) for name, path in sorted(paths.items())}
+        first, second = (self._version(f"by-hand-{items}-{n}", files) for n in range(2))
+        return first, second
+
+    def _version(self, run: str, files: Files) -> int:
+        return self._world.registry.register(Version(NAME, 0, run, digest_of(files), files, {}, {}, None, _now())).number
+
+    def _serve(self, route: Route) -> int:
+        """The generation, once the gateway serves it."""
+        generation, reports = self._world.routes.put(NAME, route, _now(), "bench", "a benchmark").generation, self._world.routes.reports
+        until(f"generation {generation} is served", lambda: reports(NAME, _now() - timedelta(seconds=5)).get("bench") == generation)
+        return generation
+
+    def _send(self, rate: float, requests: int) -> int:
+        """How many the stable version answered itself: these are mirrored."""
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            clients = [pool.submit(self._client, rate / CLIENTS, requests // CLIENTS, next(self._numbers)) for _ in range(CLIENTS)]
+            return sum(one.result() for one in clients)
+
+    def _client(self, rate: float, requests: int, seed: int) -> int:
+        chance, due = random.Random(seed), time.monotonic()  # noqa: S311
+        futures: list[Future[Answer]] = []
+        for _ in range(requests):
+            if rate:
+                due += chance.expovariate(rate)
+                time.sleep(max(0.0, due - time.monotonic()))
+            with suppress(Overloaded):
+                futures.append(self._gateway.submit(Question(NAME, chance.randint(1, USERS))))
+            if futures and not rate:
+                futures[-1].result()
+        return sum(one.result().fallback is None for one in futures)
+
+    def _total(self, generation: int, mirrored: int) -> Mirror:
+        """Once the shadow has processed all requests and the gateway has reported them."""
+
+        def total() -> Mirror | None:
+            found = self._mirrors.total(NAME, generation)
+            return found if found.compared + found.dropped >= mirrored else None
+
+        return until(f"the totals of generation {generation}: {mirrored} requests", total)
+
+
+def measure(stand: Stand, case: Case, requests: int) -> tuple[list[Row], list[str]]:
+    """The second value: verdicts that are wrong."""
+    trials: list[Trial] = []
+    wrong: list[str] = []
+
+    def check(what: str, found: Judgement) -> str:
+        said = f"{case.name}, {what}: {found.verdict.value}: {found.reason}"
+        if (found.verdict is Verdict.FAIL) != case.fails:
+            wrong.append(said)
+        return said
+
+    for trial in stand.trials(case, requests):
+        trials.append(trial)
+        said = check(f"trial {len(trials)}, {trial.looks} looks", trial.judgement)
+        if said in wrong or trial.judgement.verdict is Verdict.INCONCLUSIVE:
+            _say(said)
+    total = reduce(Mirror.plus, (one.mirror for one in trials))
+    _say(check("all trials together", judge_mirror(_GUARDRAILS, total, _MIN_ANSWERS)))
+    verdicts = Counter(one.judgement.verdict for one in trials)
+    rows = [
+        *(Row(case.name, "shadow", one.value, f"of {case.times}", [verdicts[one]]) for one in Verdict if one is not Verdict.ERROR),
+        Row(case.name, "shadow", "looks", "", [one.looks for one in trials]),
+        Row(case.name, "shadow", "requests compared", "", [one.mirror.compared for one in trials]),
+        Row(case.name, "shadow", "requests dropped", "", [one.mirror.dropped for one in trials]),
+        Row(case.name, "shadow", "a trial took", "s", [one.seconds for one in trials]),
+    ]
+    for q in (0.5, 0.99):
+        label, (stable, candidate) = f"p{100 * q:.0f}", _latencies(total, q)
+        ratios = [there / here for here, there in (_latencies(one.mirror, q) for one in trials)]
+        rows += [
+            Row(case.name, "stable", label, "ms", [stable]),
+            Row(case.name, "candidate", label, "ms", [candidate]),
+            Row(case.name, "candidate", f"{label}, all trials", "x stable", [candidate / stable]),
+            Row(case.name, "candidate", f"{label}, by trial", "x stable", ratios),
+        ]
+    return rows, wrong
+
+
+def _latencies(mirror: Mirror, q: float) -> tuple[float, float]:
+    """In milliseconds, of the stable version and of the candidate."""
+    stable, candidate = (1000 * (quantile(one, q) or float("nan")) for one in (mirror.stable, mirror.candidate))
+    return stable, candidate
+
+
+def _widen(path: Path) -> None:
+    """Repeats the vectors within each row: the order of their products stays the same."""
+    with np.load(path, allow_pickle=False) as stored:
+        arrays = dict(stored)
+    np.savez(path, **arrays | {"vectors": np.tile(arrays["vectors"], WIDER)})
+
+
+def _cases(versions: Mapping[int, tuple[int, int]], times: int, rate: float) -> Iterator[Case]:
+    for items, pair in versions.items():
+        yield Case(f"{items:,} items, identical, {rate:g} a second", *pair, rate, times - times // 2, fails=False)
+        if times > 1:
+            yield Case(f"{items:,} items, identical, {CLIENTS} at once", *pair, 0.0, times // 2, fails=False)
+    few, least, most = min(times, SLOW_TIMES), min(versions), max(versions)
+    yield Case(f"{least:,} items, scores {1000 * DELAY:g} ms later", *versions[least], _LOW * rate, few, delayed=True)
+    if most >= 100 * least:
+        yield Case(f"{least:,} items, candidate {most:,}", versions[least][0], versions[most][0], _LOW * rate, few)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=100, help="trials of identical versions for each size of the catalogue")
+    parser.add_argument("--items", type=int, nargs="+", default=[400, 60_000])
+    parser.add_argument("--requests", type=int, default=112, help="between two looks")
+    parser.add_argument("--rate", type=float, default=40)
+    asked = parser.parse_args()
+    logging.getLogger("services").setLevel(logging.ERROR)
+    rows: list[Row] = []
+    wrong: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="eyas-shadows-") as folder, ExitStack() as undo:
+        _say(f"versions of {', '.join(f'{size:,}' for size in asked.items)} items")
+        stand = Stand(Path(folder) / "home", asked.items, undo)
+        for case in _cases(stand.versions, asked.times, asked.rate):
+            _say(f"{case.name}: {case.times} trials")
+            measured, faults = measure(stand, case, asked.requests)
+            rows += measured
+            wrong += faults
+    publish("shadows", rows)
+    for one in wrong:
+        _say(f"wrong verdict: {one}")
+    return 1 if wrong else 0
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
