@@ -84,7 +84,9 @@ class Between:
             self._threads[-1].start()
 
     def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(("127.0.0.1", self._to)) as server:
+        """Ends when either side does: a client that has read enough resets its connection."""
+        gone = contextlib.suppress(ConnectionError)
+        with gone, client, socket.create_connection(("127.0.0.1", self._to)) as server:
             self._open.append(server)
             server.sendall(client.recv(65536))
             left = None
