@@ -141,3 +141,11 @@ def test_dots_stand_for_what_they_stand_for() -> None:
     assert not says((), "anything\n")
     assert says(("A  B",), "A          B   \n")
     assert says(("...",), "")
+
+
+@pytest.mark.timeout(20)
+def test_a_line_that_does_not_fit_is_refused_at_once() -> None:
+    shown = "...: version ... is ... hit rate ... against ... of ... users: ...% where ...% were asked (... to ...)"
+    assert not says((shown,), ("version 2 is promoted: hit rate 0.9 against 0.4 of 9 users: 1% where 2% were asked " * 300))
+    assert not says(("...",) * 12 + ("never",), "again\n" * 3000)
+    assert says((shown + "...",), "m: version 2 is up: hit rate 0.9 against 0.4 of 9 users: 1% where 2% were asked (0 to 1), later")

@@ -100,21 +100,24 @@ def _commands(place: str, content: str) -> Iterator[Command]:
     yield Command(f"{name}:{at}", text, tuple(prints))
 
 
-def pattern(prints: tuple[str, ...]) -> str:
-    """Of what is printed, line by line; columns may be wider or narrower than the document has them."""
-    found = ""
+def says(prints: tuple[str, ...], printed: str, whole: bool = True) -> bool:
+    """Whether a command printed what the document shows; columns may be wider or narrower than the document has them."""
+    lines = printed.removesuffix("\n").split("\n") if printed else []
+    ends = {0}  # after how many printed lines the part of the document that was read so far may end
     for line in prints:
         if line.strip() == "...":
-            found += r"(?:.*\n)*?"
+            ends = set(range(min(ends, default=len(lines) + 1), len(lines) + 1))
         else:
-            parts = (r"[ ]+".join(re.escape(word) for word in re.split(r" +", part)) for part in line.rstrip().split("..."))
-            found += ".*?".join(parts) + r"[ ]*\n"
-    return found
+            shown = _line(line)
+            ends = {end + 1 for end in ends if end < len(lines) and shown.fullmatch(lines[end])}
+    return len(lines) in ends if whole else bool(ends)
 
 
-def says(prints: tuple[str, ...], printed: str, whole: bool = True) -> bool:
-    text = printed if printed.endswith("\n") or not printed else printed + "\n"
-    return (re.fullmatch if whole else re.match)(pattern(prints), text) is not None
+def _line(shown: str) -> re.Pattern[str]:
+    """Each `...` is atomic (it never tries a second place), so that a line that doesn't fit is refused at once."""
+    parts = [r"[ ]+".join(re.escape(word) for word in re.split(r" +", part)) for part in shown.rstrip().split("...")]
+    inner = "".join(f"(?>.*?{part})" for part in parts[1:-1])
+    return re.compile(parts[0] + inner + (f".*?{parts[-1]}" if len(parts) > 1 else "") + "[ ]*")
 
 
 def copy(folder: Path) -> Path:
