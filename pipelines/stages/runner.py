@@ -29,7 +29,7 @@ from shared.contracts.ranks import LEFT
 from shared.contracts.stage import Failure, Manifest, StageName, StageSpec
 from shared.contracts.strict import read
 from shared.contracts.yaml12 import load
-from shared.domain.errors import BadData, Conflict, Invalid, NotFound
+from shared.domain.errors import BadData, Conflict, Damaged, Invalid, NotFound
 
 LIBRARIES = ("polars", "numpy", "keras", "tensorflow-cpu", "onnx", "onnxruntime", "scipy", "torch", "jax")
 
@@ -54,8 +54,15 @@ class Context:
         if not self.has(origin, name):
             raise NotFound(f"{self.spec.stage}: its input '{origin}' has no file '{name}'")
         path = self.scratch / "inputs" / origin / name
-        if path not in self.fetched:  # what an earlier life of this attempt left there isn't believed
-            self.fetched.add(self.store.fetch(self.spec.inputs[origin][name], path))
+        if path in self.fetched:
+            return path
+        file = self.spec.inputs[origin][name]
+        try:
+            self.fetched.add(self.store.fetch(file, path))  # what an earlier life of this attempt left there isn't believed
+        except Damaged:
+            if self.store.set_aside(file):
+                self.log.error("input damaged: moved to damaged/, the next run rebuilds it file=%s origin=%s", name, origin)
+            raise
         return path
 
     def fetcher(self, origin: str) -> Callable[[str], Path]:

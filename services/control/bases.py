@@ -80,7 +80,7 @@ class Bases:
             return replace(found, why=why_not(parts, self._outputs.newest(record.recommender, stage)))
         manifest = self.intact(equal.attempt)
         if manifest is None:
-            return replace(found, why=f"what {equal.attempt} published is gone")
+            return replace(found, why=f"what {equal.attempt} published is gone or damaged")
         if stage == "etl" and not _still_judged(manifest, self._accepted(record)):
             return replace(found, why=f"other data was accepted since {equal.attempt} was compared with it")
         return replace(found, attempt=equal.attempt, why=f"nothing has changed since {equal.attempt}", since=equal.at)

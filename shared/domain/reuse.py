@@ -95,7 +95,7 @@ def why_not(parts: Mapping[str, str], newest: StageOutput | None) -> str:
         return "nothing to reuse yet"
     found = changed(parts, newest.parts)
     if not found:
-        return f"what {newest.attempt} published is gone"
+        return f"what {newest.attempt} published is gone or damaged"
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return "; ".join(found[:_NAMED]) + more
 

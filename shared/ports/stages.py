@@ -42,7 +42,7 @@ class ArtifactStore(Protocol):
         """Gives a file a name for people to find it by; nothing reads it there."""
 
     def holds(self, file: File) -> bool:
-        """It is there in its full size; its content is checked by whoever fetches it."""
+        """It is there in its full size and, where that is cheap to check, with its content; `fetch` always checks the content."""
 
     def publish(self, manifest: Manifest) -> None: ...
 

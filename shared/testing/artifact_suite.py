@@ -61,6 +61,17 @@ class ArtifactSuite:
         assert store.put(source) == file
         assert store.read(file) == b"a model"
 
+    def test_a_damaged_file_is_set_aside_and_a_sound_one_stays(
+        self, store: FsspecArtifacts, place: Callable[[str], Path], source: Path
+    ) -> None:
+        file = store.put(source)
+        assert store.holds(file) and not store.set_aside(file)
+        place(blob(file)).write_bytes(b"a modem")
+        assert store.set_aside(file)
+        assert not store.holds(file)
+        assert place(f"damaged/{file.sha256}").read_bytes() == b"a modem"
+        assert store.put(source) == file and store.holds(file)
+
     def test_what_is_missing_is_not_found(self, store: FsspecArtifacts, tmp_path: Path) -> None:
         assert not store.holds(LOST)
         with pytest.raises(NotFound):

@@ -115,7 +115,20 @@ def test_what_is_gone_from_the_artifacts_is_made_again(world: World, what: str) 
     found = lived(world, "r2")
     assert found["etl"].reused
     assert not found["train"].reused
-    assert why(found["train"]) == "what r1-train-1 published is gone"
+    assert why(found["train"]) == "what r1-train-1 published is gone or damaged"
+
+
+def test_a_file_with_a_flipped_bit_is_made_again(world: World) -> None:
+    lived(world, "r1")
+    (file,) = world.artifacts.manifest("r1-train-1").files.values()  # type: ignore[union-attr]
+    path = Path(world.artifacts.url) / "blobs" / file.sha256[:2] / file.sha256
+    content = bytearray(path.read_bytes())
+    content[0] ^= 1
+    path.write_bytes(content)
+    found = lived(world, "r2")
+    assert found["etl"].reused
+    assert (found["train"].reused, why(found["train"])) == (False, "what r1-train-1 published is gone or damaged")
+    assert lived(world, "r3")["train"].attempt == "r2-train-1"
 
 
 def test_a_damaged_manifest_is_as_good_as_none(world: World) -> None:
