@@ -139,8 +139,9 @@ def _plan(parts: Parts, recommender: Recommender, asked: Asked, applied: bool) -
 def compare_runs(
     parts: With, who: Who, id: str, other: Annotated[str, Query(alias="with", max_length=120, description="The other run's id.")]
 ) -> Comparison:
-    """In what two runs differ, and what that made of their numbers: this run is the left one."""
-    left, right = who.row("run", parts.runs, id), who.row("run", parts.runs, other)
+    """Compares the settings and the numbers of two runs. The older run is the left one, so a change is from older to newer."""
+    runs = who.row("run", parts.runs, id), who.row("run", parts.runs, other)
+    left, right = sorted(runs, key=lambda run: (run.created_at, run.id))
     views = run_view(parts, left), run_view(parts, right)
     return Comparison(
         left=_side(views[0]),

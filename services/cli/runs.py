@@ -171,20 +171,21 @@ def compare(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Show in what two runs differ, and what that made of their numbers."""
+    """Compare the settings and the numbers of two runs, from the older run to the newer one."""
     found = client(ctx).get(paths.run(id, "/compare"), **{"with": other})
     if as_json:
         show_json(found)
         return
     differing = [(f"spec: {one['path']}", one["left"], one["right"]) for one in found["spec"]]
     differing += [(one["path"], one["left"], one["right"]) for one in found["lineage"]]
-    show_table(("WHAT", id, other), differing, "spec, data and code are the same")
+    older, newer = found["left"]["id"], found["right"]["id"]
+    show_table(("WHAT", older, newer), differing, "spec, data and code are the same")
     numbers = [(one["metric"], one["left"], one["right"], one["change"]) for one in found["metrics"]]
-    show_table(("METRIC", id, other, "CHANGE"), numbers, "neither has measured anything")
+    show_table(("METRIC", older, newer, "CHANGE"), numbers, "neither has measured anything")
     gates = [(one["gate"], *((one[side] or {}).get("verdict") for side in ("left", "right"))) for one in found["gates"]]
-    show_table(("GATE", id, other), gates, "neither has met a gate")
+    show_table(("GATE", older, newer), gates, "neither has met a gate")
     seconds = [(one["stage"], _took(one, "left"), _took(one, "right")) for one in found["stages"]]
-    show_table(("SECONDS OF", id, other), seconds, "neither has published a stage")
+    show_table(("SECONDS OF", older, newer), seconds, "neither has published a stage")
 
 
 def _took(stage: Any, side: str) -> Any:

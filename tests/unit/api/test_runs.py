@@ -422,6 +422,7 @@ def test_two_runs_side_by_side(world, client, problem):
     (gate,) = found["gates"]
     assert (gate["left"]["verdict"], gate["right"]["verdict"]) == ("pass", "fail")
     assert [(one["stage"], one["left_seconds"], one["right_seconds"]) for one in found["stages"]] == [("etl", 0, 0), ("train", 0, None)]
+    assert client.get("/v1/runs/r2/compare?with=r1").json() == found, "from the older run to the newer one, whichever is asked first"
     problem(client.get("/v1/runs/r1/compare?with=r9"), 404, "not-found")
 
 

@@ -27,10 +27,9 @@ QUESTIONS = {
 }
 
 
-SIDE = {"run": "r1", "state": "registered"}
 COMPARED = {
-    "left": SIDE,
-    "right": SIDE,
+    "left": {"id": "r1", "state": "registered"},
+    "right": {"id": "r2", "state": "registered"},
     "spec": [{"path": "model.params.factors", "left": 32, "right": None}],
     "lineage": [
         {"path": "data", "left": "58935 bytes of 2026-11-21T13:31:02Z, changed since", "right": "the same, and more of it than before"}

@@ -142,16 +142,19 @@ def test_retry_prioritise_plan_and_compare_ask_for_what_they_say(platform, eyas)
 
 def test_a_comparison_shows_what_differs_and_what_it_made_of_the_numbers(platform, eyas):
     found = {
+        "left": {"id": "r1"},
+        "right": {"id": "r2"},
         "spec": [{"path": "model.train.epochs", "left": 5, "right": 8}],
         "lineage": [],
         "metrics": [{"metric": "candidate.auc", "left": 0.5, "right": 0.75, "change": 0.25}],
         "gates": [{"gate": "auc at least 0.6", "left": {"verdict": "fail"}, "right": None}],
         "stages": [{"stage": "etl", "left": {"reused": True}, "right": {"reused": False}, "left_seconds": None, "right_seconds": 2.0}],
     }
-    platform.says("GET /v1/runs/r1/compare", found)
-    lines = [line.split() for line in eyas("compare", "r1", "r2").stdout.splitlines()]
-    assert platform.asked[-1].url.query == b"with=r2"
+    platform.says("GET /v1/runs/r2/compare", found)
+    lines = [line.split() for line in eyas("compare", "r2", "r1").stdout.splitlines()]
+    assert platform.asked[-1].url.query == b"with=r1"
     for line in (
+        ["METRIC", "r1", "r2", "CHANGE"],
         ["spec:", "model.train.epochs", "5", "8"],
         ["candidate.auc", "0.5", "0.75", "0.25"],
         ["auc", "at", "least", "0.6", "fail", "-"],
