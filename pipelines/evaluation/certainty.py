@@ -8,13 +8,10 @@ misses in a row the hit rate is not known to be nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from shared.domain.metric import certainty
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -55,26 +52,6 @@ def of_auc(labels: NDArray[np.int8], scores: Floats, owners: Ints, users: int) -
     moved[positive] = (beats - area) / len(high)
     moved[~positive] = (beaten - area) / len(low)
     return Influence(_by_user(moved, owners, users), len(np.unique(owners)), min(len(high), len(low)))
-
-
-def errors(found: Mapping[str, Mapping[str, Influence]], wanted: Mapping[str, str]) -> tuple[dict[str, float], dict[str, str]]:
-    """What is published of metrics that gates ask about (`wanted`: by metric, why there may be none): errors by name, and why others are
-    missing. `found`: by contender, by metric."""
-    metrics: dict[str, float] = {}
-    missing: dict[str, str] = {}
-    for metric, why in wanted.items():
-        for name, influences in found.items():
-            own = influences.get(metric)
-            key = certainty(f"{name}.{metric}")
-            if own is None:
-                missing[key] = why
-            elif own.rests_on < FEWEST_USERS:
-                missing[key] = f"it rests on {own.rests_on} users; {FEWEST_USERS} are needed"
-            else:
-                metrics[key] = own.error()
-                others = ((other, found[other].get(metric)) for other in found if other != name)
-                metrics |= {certainty(f"{name}.{metric}", other): own.error(theirs) for other, theirs in others if theirs is not None}
-    return metrics, missing
 
 
 def _by_user(moved: Floats, owners: Ints, users: int) -> Floats:

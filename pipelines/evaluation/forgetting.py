@@ -17,7 +17,7 @@ from pipelines.evaluation.certainty import FEWEST_USERS, Influence, of_mean
 from pipelines.evaluation.judge import Judgement, judge
 from pipelines.evaluation.observed import observe
 from pipelines.evaluation.scorers import Every, Scorer
-from shared.domain.metric import FORGOTTEN, OLD
+from shared.domain.metric import FORGOTTEN, OLD, certainty, count_of
 
 NEGATIVES = 99
 SHOWN = ("hr@10", f"hr@10/{NEGATIVES}")
@@ -62,7 +62,8 @@ def forgetting(held: pl.LazyFrame, history: pl.LazyFrame, candidate: Side, paren
         return Forgetting(metrics, cases.count, users, why)
     moved = _moved(found["candidate"], found["parent"], users)
     lost = Influence((after * moved[1].users / before - moved[0].users) / before, users, cases.count)
-    metrics |= {f"candidate.{FORGOTTEN}": 1 - after / before, f"candidate.{FORGOTTEN}.se": lost.error()}
+    metrics |= {f"candidate.{FORGOTTEN}": 1 - after / before, certainty(f"candidate.{FORGOTTEN}"): lost.error()}
+    metrics[count_of(f"candidate.{FORGOTTEN}")] = float(users)
     return Forgetting(metrics, cases.count, users)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.evaluation.cases import Cases
+from pipelines.evaluation.observed import Observed
 from pipelines.features.columns import FIRST
 from pipelines.inputs.meetings import Meetings
 from pipelines.models.family import Trained
@@ -23,9 +24,10 @@ Retrieve = Callable[[int, int], Rows]
 """The best rows of the catalogue for a user's key."""
 
 
-def recall(retrieve: Retrieve, cases: Cases, candidates: int) -> float:
-    hits = sum(np.isin(one.targets, retrieve(one.user, candidates)).sum() for one in cases.users)
-    return float(hits / cases.count)
+def recall(retrieve: Retrieve, cases: Cases, candidates: int) -> Observed:
+    """Of each case whether its item is retrieved."""
+    found = [np.isin(one.targets, retrieve(one.user, candidates)) for one in cases.users]
+    return Observed(cases.owners, np.concatenate(found).astype(np.float64))
 
 
 def by_popularity(popularity: Popularity) -> Retrieve:

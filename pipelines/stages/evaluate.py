@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from pipelines.evaluation.cases import Cases, known_likes, sample_cases, sampled_negatives
 from pipelines.evaluation.columns import by_table
 from pipelines.evaluation.forgetting import Side, forgetting
-from pipelines.evaluation.gated import certainties, unmeasured
-from pipelines.evaluation.judge import Labelled, judge, judge_retrieved, labelled_rows, sliced, wanted_metrics
+from pipelines.evaluation.gated import Evidence, certainties, unmeasured
+from pipelines.evaluation.judge import judge, judge_retrieved, labelled_rows, sliced, wanted_metrics
 from pipelines.evaluation.metrics import STANDARD, is_rank_metric, rank_metric
+from pipelines.evaluation.observed import Observed
 from pipelines.evaluation.page import page
 from pipelines.evaluation.ranking import by_pairs
 from pipelines.evaluation.recall import Retrieve, by_files, by_model, by_popularity, recall
@@ -96,8 +97,9 @@ def run(context: Context) -> Outcome:
         whole = found.values(names)
         values |= {f"{name}.{metric}": value for metric, value in (whole | sliced(found, names, slices)).items()}
         log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in whole.items()))
+    retrieved: dict[str, Observed] = {}
     if spec.serve.retrieve is not None:
-        values |= _retrieved(context, meetings, cases, scorers["candidate"], names, facts)
+        values |= _retrieved(context, meetings, cases, scorers["candidate"], names, retrieved)
     trained = set(train.select("user").unique().collect(engine="streaming")["user"])
     facts["cases"] = {
         "ranked": cases.count,
@@ -106,7 +108,8 @@ def run(context: Context) -> Outcome:
         "users_without_training_rows": sum(one.user not in trained for one in cases.users),
         "seed": seed,
     }
-    values |= _asked(context, judged, slices, labelled, values, silence)
+    evidence = Evidence({one.name: one.runs[0].judgement for one in judged}, slices, labelled, retrieved)
+    values |= _certainties(gated_metrics(spec), evidence, values, silence[MISSING])
     if context.spec.mode == "warm":
         values |= _forgotten(context, meetings, items[spec.schema_.item], history, facts, silence)
     foresight = foresee(
@@ -154,14 +157,15 @@ def _forgotten(
 
 
 def _retrieved(
-    context: Context, meetings: Meetings, cases: Cases, candidate: Every, names: tuple[str, ...], facts: dict[str, Any]
+    context: Context, meetings: Meetings, cases: Cases, candidate: Every, names: tuple[str, ...], retrieved: dict[str, Observed]
 ) -> dict[str, float]:
-    """How much of what was liked is retrieved, and how the candidate ranks that alone."""
+    """How much of what was liked is retrieved, and how the candidate ranks that alone. Adds to `retrieved`, by contender."""
     assert context.spec.recommender.serve.retrieve is not None
     count = context.spec.recommender.serve.retrieve.candidates
     values: dict[str, float] = {}
-    for name, retrieve in _retrievers(context, meetings, cases, facts):
-        recalled = {f"recall@{count}": recall(retrieve, cases, count)}
+    for name, retrieve in _retrievers(context, meetings, cases):
+        retrieved[name] = recall(retrieve, cases, count)
+        recalled = {f"recall@{count}": retrieved[name].mean}
         values |= {f"{name}.{metric}": value for metric, value in recalled.items()}
         if name == "candidate":
             served = judge_retrieved(candidate, retrieve, count, cases, filter(is_rank_metric, names))
@@ -171,20 +175,11 @@ def _retrieved(
     return values
 
 
-def _asked(
-    context: Context,
-    judged: list[Contender],
-    slices: tuple[Slice, ...],
-    labelled: Labelled,
-    values: dict[str, float],
-    silence: dict[str, dict[str, str]],
-) -> dict[str, float]:
-    """How sure the metrics of gates are, where gates ask for it; and why some aren't there."""
-    spec = context.spec.recommender
-    found = {one.name: one.runs[0].judgement for one in judged}
-    sure, unsure = certainties(gated_metrics(spec, sure=True), found, slices, labelled)
-    silence[MISSING] |= unsure | unmeasured(gated_metrics(spec), found, values)
-    return sure
+def _certainties(names: list[str], evidence: Evidence, values: dict[str, float], missing: dict[str, str]) -> dict[str, float]:
+    """Of gated metrics; adds why numbers aren't there."""
+    found, unsure = certainties(names, evidence)
+    missing |= unsure | unmeasured(names, evidence.judged, values)
+    return found
 
 
 def _finder(context: Context, meetings: Meetings) -> Finder:
@@ -254,14 +249,12 @@ def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> 
             yield "serving", unit, None
 
 
-def _retrievers(context: Context, meetings: Meetings, cases: Cases, facts: dict[str, Any]) -> Iterator[tuple[str, Retrieve]]:
+def _retrievers(context: Context, meetings: Meetings, cases: Cases) -> Iterator[tuple[str, Retrieve]]:
     popularity = load_popularity(context.fetch("train", POPULARITY))
     yield "popularity", by_popularity(popularity)
     yield "candidate", _finder(context, meetings)(np.array([one.user for one in cases.users], dtype=np.int64))
     if context.has("serving", "embeddings.npz") and context.has("serving", "queries.npz"):
         yield "serving", by_files(context.fetch("serving", "embeddings.npz"), context.fetch("serving", "queries.npz"), popularity)
-    elif context.spec.inputs.get("serving"):
-        facts["serving_retrieves_nothing"] = "it has no vectors of users and items"
 
 
 def _n(count: int) -> str:

@@ -26,7 +26,7 @@ from shared.contracts.gates import foretold
 from shared.contracts.plans import estimators
 from shared.contracts.serving import Serve, window
 from shared.contracts.stage import digest_of
-from shared.domain.metric import certainty
+from shared.domain.metric import certainty, count_of
 
 Ints = NDArray[np.int64]
 CHUNK = 131_072
@@ -74,6 +74,7 @@ def foresee(context: Context, every: Every, finder: Finder | None, items: pl.Ser
         metrics |= {f"candidate.{key}": own.hit_rate, certainty(f"candidate.{key}"): own.se}
         metrics |= {certainty(f"candidate.{key}", "serving"): own.se_to_logged}
         metrics |= {f"serving.{key}": found.logged.hit_rate, certainty(f"serving.{key}"): found.logged.se}
+        metrics |= {count_of(f"{who}.{key}"): float(found.users) for who in ("candidate", "serving")}
         context.log.info("hit rate by %s: %.4f +- %.4f, the log's own %.4f", name, own.hit_rate, own.se, found.logged.hit_rate)
     return Foresight(metrics, facts)
 

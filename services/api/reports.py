@@ -20,6 +20,7 @@ from shared.contracts.strict import read
 from shared.domain.access import Role
 from shared.domain.errors import NotFound
 from shared.domain.gate import Gate
+from shared.domain.metric import certainty, count_of, shared_with
 from shared.domain.run import MACHINE, RunStatus
 from shared.ports import Record
 
@@ -38,11 +39,13 @@ class GateAsked(BaseModel):
         description="`open`: its stage hasn't ended yet; `not asked`: the run ended before."
     )
     reason: str = Field(description="Empty while it is open, and where it wasn't asked.")
-    accepted: str = Field(description="Who answers for it, though it is inconclusive; else empty.")
+    accepted: str = Field(description="Who accepts it although it is inconclusive: `the spec`, or a person; else empty.")
     metric: str = Field(description="What it is about, such as hr@10.")
     value: float | None = Field(description="The candidate's; null where it wasn't measured.")
     against: str | None = Field(description="Whose value it is held against: popularity, baseline, serving; null where a bound is.")
     other: float | None = Field(description="That one's value; null where a bound is, or where it wasn't measured.")
+    users: int | None = Field(description="How many users the value rests on; null where it isn't about users, or wasn't measured.")
+    standard_error: float | None = Field(description="Of the value, or of its difference to the other one; null where it wasn't measured.")
     needed: float | None = Field(description="What the value is held against: the bound, or the other's value with its margin.")
     apart: float | None = Field(
         description="How far the value is on the good side of what is needed, as a share of that: -0.2 misses by a fifth."
@@ -93,8 +96,11 @@ def _asked(gate: Gate, record: Record[RunStatus], metrics: Mapping[str, float]) 
     name = str(gate)
     result = next((one for one in record.status.gates if one.gate == name), None)
     ended = MACHINE.terminal(record.status.state)
-    value = metrics.get(gate.metric if gate.stage == "verify" else f"candidate.{gate.metric}")
-    other = metrics.get(f"{gate.against}.{gate.metric}") if gate.against else None
+    key = gate.metric if gate.stage == "verify" else f"candidate.{gate.metric}"
+    shared = shared_with(key, gate.against) if gate.against and shared_with(key, gate.against) in metrics else key
+    value, users = metrics.get(shared), metrics.get(count_of(shared))
+    theirs = f"{gate.against}.{gate.metric}"
+    other = metrics.get(shared_with(theirs, "candidate"), metrics.get(theirs)) if gate.against else None
     needed: float | None = gate.bound
     if gate.against:
         needed = None if other is None else other * (1 + gate.margin if gate.kind == "better_than" else 1 - gate.margin)
@@ -109,6 +115,8 @@ def _asked(gate: Gate, record: Record[RunStatus], metrics: Mapping[str, float]) 
             "value": value,
             "against": gate.against or None,
             "other": other,
+            "users": None if users is None else int(users),
+            "standard_error": metrics.get(certainty(key, gate.against or None)),
             "needed": needed,
             "apart": _apart(gate, value, needed),
         }

@@ -11,6 +11,7 @@ from services.cli import completing, paths, watching
 from services.cli.session import Name, client
 from services.cli.shown import AsJson, say, show, show_json, show_table, when
 from services.cli.tables import HARD
+from shared.domain.metric import is_detail
 
 Version = Annotated[
     int, typer.Argument(metavar="VERSION", min=1, autocompletion=completing.versions, help="Its number.", show_default=False)
@@ -139,5 +140,5 @@ def _mebibytes(size: int) -> str:
 def _candidate(metrics: dict[str, float]) -> str:
     """The model's own numbers, not its baseline's; of slices and of how sure they are its card tells."""
     own = {name.removeprefix("candidate."): value for name, value in metrics.items() if name.startswith("candidate.")}
-    shown = {name: value for name, value in own.items() if "{" not in name and not name.endswith(".se") and ".se_to." not in name}
+    shown = {name: value for name, value in own.items() if "{" not in name and not is_detail(name)}
     return "  ".join(f"{name}{HARD}{value:.4g}" for name, value in sorted(shown.items()))

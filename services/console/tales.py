@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from services.console.words import moment, plain, span
+from shared.domain.metric import is_detail
 from shared.domain.run import MACHINE, STAGES
 
 Json = dict[str, Any]
@@ -171,7 +172,7 @@ def _time(seconds: float | None, rows: Sequence[Row]) -> str:
 def contenders(metrics: dict[str, float]) -> tuple[list[str], list[tuple[str, list[float | None]]], list[tuple[str, list[float | None]]]]:
     """Whose metrics there are, and rows of them: whole, and by slices. How sure they are stands elsewhere."""
     names = [one for one in _CONTENDERS if any(key.startswith(f"{one}.") for key in metrics)]
-    keys = dict.fromkeys(key.split(".", 1)[1] for key in metrics if key.startswith(_THEIRS) and not tells_how_sure(key))
+    keys = dict.fromkeys(key.split(".", 1)[1] for key in metrics if key.startswith(_THEIRS) and not is_detail(key))
     rows = [(key, [metrics.get(f"{name}.{key}") for name in names]) for key in keys]
     return names, [row for row in rows if "{" not in row[0]], [row for row in rows if "{" in row[0]]
 
@@ -179,11 +180,6 @@ def contenders(metrics: dict[str, float]) -> tuple[list[str], list[tuple[str, li
 def others(metrics: dict[str, float]) -> list[tuple[str, float]]:
     """What is no contender's: rows, seconds, sizes."""
     return [(key, value) for key, value in metrics.items() if not key.startswith(_THEIRS)]
-
-
-def tells_how_sure(metric: str) -> bool:
-    """Whether it is of another metric: its standard error, alone or against somebody's."""
-    return metric.endswith(".se") or ".se_to." in metric
 
 
 def possible(run: Json) -> list[str]:

@@ -34,6 +34,7 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Failure, File, Manifest, StageSpec
 from shared.contracts.strict import read
 from shared.domain.errors import BadData, Conflict, Invalid
+from shared.domain.metric import count_of
 from shared.ports import ServedUnit
 from shared.serving.signature import Signature
 
@@ -118,7 +119,8 @@ def examine(spec: StageSpec, store: FsspecArtifacts, scratch: Path) -> tuple[dic
             metrics, calls = _speed(server, spec.recommender, signature, catalogue, rows)
             metrics["size"] = sum(file.size for file in files.values()) / (1 << 20)
             memory = _memory(triton, signature, files) - before
-            metrics |= {"parity": found.difference, "memory": memory / (1 << 20), "memory_server": before / (1 << 20)}
+            metrics |= {"parity": found.difference, count_of("parity", "rows"): float(found.rows)}
+            metrics |= {"memory": memory / (1 << 20), "memory_server": before / (1 << 20)}
             log.info("memory: %.0f MiB more than the server's own %.0f MiB", metrics["memory"], metrics["memory_server"])
             log.info("size: %.1f MiB of files", metrics["size"])
         finally:
@@ -169,7 +171,7 @@ def _speed(
         found = latency(server, spec.name, 1, one_request(signature, catalogue, rows, size), size)
         log.info("%s rows: p50 %.2f ms, p99 %.2f ms, %s rows/s", f"{size:,}", found.p50, found.p99, f"{found.throughput:,.0f}")
         for name, value in (("latency_p50", found.p50), ("latency_p99", found.p99), ("throughput", found.throughput)):
-            metrics[at_batch(name, batch)] = value
+            metrics |= {at_batch(name, batch): value, count_of(at_batch(name, batch), "calls"): float(found.calls)}
         calls[f"{size} rows"] = found.calls
     return metrics, calls
 

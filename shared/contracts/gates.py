@@ -10,7 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 from shared.contracts.entries import entry, written
 from shared.contracts.quantities import Duration, Fraction, Memory
 from shared.contracts.strict import Strict, unknown_name
-from shared.domain.metric import PATTERN, RANKING, RETRIEVAL, SLICES, Metric, parse_metric
+from shared.domain.gate import CONFIDENCE
+from shared.domain.metric import PATTERN, RANKING, SLICES, Metric, parse_metric
 
 
 def _known_slice(name: str) -> str:
@@ -19,14 +20,49 @@ def _known_slice(name: str) -> str:
     return name
 
 
-Confidence = Annotated[Fraction, Field(gt=0.5, le=0.999)]
+Confidence = Annotated[Fraction, Field(ge=0.5, le=0.999)]
+Inconclusive = Literal["accept", "reject"]
 
 
 Rival = Literal["popularity", "baseline", "serving"]
 """Whose metrics are measured beside the candidate's: `baseline` is what the spec names as `model.baseline`."""
 
 
-class MetricGate(Strict):
+class Uncertain(Strict):
+    """What gates on estimated values have in common: how sure they must be, and what follows where they can't be."""
+
+    confidence: Confidence | None = Field(
+        None,
+        exclude_if=lambda sure: sure is None,
+        description="A gate passes only if the confidence bound of its value clears the threshold; a value whose interval contains the "
+        f"threshold is inconclusive. Absent: {CONFIDENCE:.0%} for comparisons with another model, 50% otherwise. 50%: the value decides.",
+    )
+    inconclusive: Inconclusive | None = Field(
+        None,
+        exclude_if=lambda policy: policy is None,
+        description="What follows if the gate is inconclusive: the run goes on (`accept`) or is rejected (`reject`). Absent: `accept` for "
+        "`not_worse_than: serving`, since the canary decides next; `reject` for others. A value that was not measured is never accepted.",
+    )
+    min_users: int = Field(
+        100, ge=1, exclude_if=lambda users: users == 100, description="A value that rests on fewer users is inconclusive."
+    )
+
+    @property
+    def compares(self) -> bool:
+        return bool(getattr(self, "better_than", None) or getattr(self, "not_worse_than", None))
+
+    @property
+    def sure(self) -> float | None:
+        """None where the value itself decides."""
+        confidence = self.confidence if self.confidence is not None else CONFIDENCE if self.compares else 0.5
+        return confidence if confidence > 0.5 else None
+
+    @property
+    def policy(self) -> Inconclusive:
+        return self.inconclusive or ("accept" if getattr(self, "not_worse_than", None) == "serving" else "reject")
+
+
+class MetricGate(Uncertain):
     metric: Annotated[
         str,
         written(PATTERN, "a metric such as hr@10, ndcg@10, hr@10/99, recall@500 or auc"),
@@ -44,19 +80,11 @@ class MetricGate(Strict):
     better_than: Rival | None = Field(None, description="It must exceed that model's, on the same holdout; `baseline`: `model.baseline`'s.")
     not_worse_than: Rival | None = Field(None, description="It must reach that model's, less the margin.")
     by: Fraction = Field(0.0, ge=0, description="The relative margin of the comparison.")
-    confidence: Confidence | None = Field(
-        None,
-        exclude_if=lambda sure: sure is None,
-        description="It passes only if chance explains it otherwise in no more than the rest of cases, such as 90%; what could be either "
-        "way is inconclusive. Absent: the value itself decides.",
-    )
 
     @model_validator(mode="after")
     def _one_condition(self) -> MetricGate:
         if sum(x is not None for x in (self.min, self.better_than, self.not_worse_than)) != 1:
             raise ValueError("a gate has exactly one of min, better_than, not_worse_than")
-        if self.confidence is not None and self.named.kind in RETRIEVAL:
-            raise ValueError(f"confidence: how sure '{self.metric}' is isn't measured: leave it out")
         if self.slice is not None and self.named.kind not in RANKING:
             raise ValueError(f"slice: '{self.metric}' isn't measured by slices; {', '.join(f'{kind}@10' for kind in RANKING)} are")
         return self
@@ -66,7 +94,7 @@ class MetricGate(Strict):
         return replace(parse_metric(self.metric), slice=self.slice)
 
 
-class OffPolicyGate(Strict):
+class OffPolicyGate(Uncertain):
     """What the candidate's answers would earn, told from the log of answers that were explored, before anybody sees one."""
 
     off_policy: Literal["ips", "snips", "dr"] = Field(
@@ -77,7 +105,6 @@ class OffPolicyGate(Strict):
     better_than: Literal["serving"] | None = Field(None, description="It must exceed what the serving version's own answers earned.")
     not_worse_than: Literal["serving"] | None = Field(None, description="It must reach that, less the margin.")
     by: Fraction = Field(0.0, ge=0, description="The relative margin of the comparison.")
-    confidence: Confidence = Field(0.9, description="How sure it must be; what could be either way is inconclusive.")
 
     @model_validator(mode="after")
     def _one_condition(self) -> OffPolicyGate:
@@ -95,16 +122,11 @@ def foretold(estimator: str) -> str:
     return f"hit_rate.{estimator}"
 
 
-class ForgottenGate(Strict):
+class ForgottenGate(Uncertain):
     """A warm run must still know what its parent knew; of a full one, which begins anew, it isn't asked."""
 
     forgotten: Annotated[Fraction, Field(gt=0, lt=1)] = Field(
         description="By how much a warm run's hr@10/99 may be below its parent's, relative to that, on likes that both have held out."
-    )
-    confidence: Confidence | None = Field(
-        None,
-        exclude_if=lambda sure: sure is None,
-        description="It passes only if so little was forgotten this surely. Absent: the value itself decides.",
     )
 
 

@@ -74,7 +74,6 @@ def stage_parts(spec: RecommenderSpec, stage: str, mode: str = "full") -> dict[s
     if stage == "evaluate":
         parts |= leaves(spec.serve.not_seen is not None, "serve.filter.not_seen")
         parts |= leaves(gated_metrics(spec), "gates.metric")
-        parts |= leaves(gated_metrics(spec, sure=True), "gates.confidence")
     return {f"spec: {name}": value for name, value in parts.items()}
 
 
@@ -86,9 +85,8 @@ def _at(document: Mapping[str, Any], path: str) -> Any:
     return found
 
 
-def gated_metrics(spec: RecommenderSpec, sure: bool = False) -> list[str]:
-    """What gates are about; `sure`: those that ask how sure it is."""
-    return sorted({str(gate.named) for gate in spec.gates if isinstance(gate, MetricGate) and (gate.confidence is not None or not sure)})
+def gated_metrics(spec: RecommenderSpec) -> list[str]:
+    return sorted({str(gate.named) for gate in spec.gates if isinstance(gate, MetricGate)})
 
 
 def estimators(spec: RecommenderSpec) -> list[str]:
@@ -184,12 +182,16 @@ def gate_rule(gate: SpecGate) -> Gate:
         return Gate(at_batch("throughput", gate.batch), "min", gate.throughput, stage="verify", unit=" rows/s")
     if isinstance(gate, SizeGate):
         return Gate("size", "max", gate.size / (1 << 20), stage="verify", unit=" MiB")
+    return replace(_estimated(gate), confidence=gate.sure, min_users=gate.min_users, inconclusive=gate.policy)
+
+
+def _estimated(gate: MetricGate | OffPolicyGate | ForgottenGate) -> Gate:
     if isinstance(gate, ForgottenGate):
-        return Gate(FORGOTTEN, "max", gate.forgotten, confidence=gate.confidence)
+        return Gate(FORGOTTEN, "max", gate.forgotten)
     name = str(gate.named)
     if isinstance(gate, MetricGate) and gate.min is not None:
-        return Gate(name, "min", gate.min, confidence=gate.confidence)
+        return Gate(name, "min", gate.min)
     if gate.better_than is not None:
-        return Gate(name, "better_than", against=gate.better_than, margin=gate.by, confidence=gate.confidence)
+        return Gate(name, "better_than", against=gate.better_than, margin=gate.by)
     assert gate.not_worse_than is not None
-    return Gate(name, "not_worse_than", against=gate.not_worse_than, margin=gate.by, confidence=gate.confidence)
+    return Gate(name, "not_worse_than", against=gate.not_worse_than, margin=gate.by)

@@ -1,7 +1,7 @@
 """Quality gates: what a version must prove before it may be deployed, each with a reason that a person can read.
 
-A verdict is one of four. What was not measured, or not surely enough, is inconclusive; what went wrong while it was measured is an error.
-Neither is a pass, and nothing but a pass lets a version through.
+A verdict is one of four. A value that was not measured, or whose uncertainty contains the threshold, is inconclusive; a measurement that
+failed is an error. Only a pass lets a version through, or an inconclusive value that the spec or a person accepts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 from statistics import NormalDist
 from typing import Literal
 
-from shared.domain.metric import certainty
+from shared.domain.metric import COUNTED, certainty, count_of, shared_with
 
 
 class Verdict(StrEnum):
@@ -23,11 +23,16 @@ class Verdict(StrEnum):
     ERROR = "error"
 
 
+CONFIDENCE = 0.9
+"""Of gates that compare with another model, unless the spec says otherwise."""
+
+
 @dataclass(frozen=True)
 class Gate:
     """One comparison of a metric with a bound, or with another model's value of it on the same holdout.
 
-    With a `confidence` it passes only if what it asks for is so sure; what could be either way is inconclusive.
+    With a `confidence` it passes only if the confidence bound clears the threshold; a value whose interval contains the threshold is
+    inconclusive, and so is a value that rests on fewer than `min_users`. `inconclusive` says what follows from that.
     """
 
     metric: str
@@ -38,9 +43,12 @@ class Gate:
     stage: Literal["evaluate", "verify"] = "evaluate"
     unit: str = ""
     confidence: float | None = None
+    min_users: int = 0
+    inconclusive: Literal["accept", "reject"] = "reject"
 
     def __str__(self) -> str:
-        sure = f" {_sure(self.confidence)}" if self.confidence else ""
+        usual = CONFIDENCE if self.against else None
+        sure = f" {_sure(self.confidence)}" if self.confidence and self.confidence != usual else ""
         if self.kind == "min":
             return f"{self.metric} at least {self.bound:g}{self.unit}{sure}"
         if self.kind == "max":
@@ -55,7 +63,7 @@ class GateResult:
     verdict: Verdict
     reason: str
     accepted: str = ""
-    """Who answers for it, though it is inconclusive."""
+    """Who accepts it although it is inconclusive: a person, or `SPEC`."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +84,25 @@ class Silence:
         return Verdict.INCONCLUSIVE, None
 
 
+SPEC = "the spec"
+"""Accepts a measured value that is inconclusive, by `inconclusive: accept`."""
+
+
 @dataclass(frozen=True)
 class _Number:
-    """A value under the name by which it is published, in words, and how sure it is."""
+    """A published value: its name, its name in words, and how many users, calls or rows it rests on, if that is known."""
 
     name: str
+    plain: str
+    """The name without the other contender's."""
     said: str
     value: float
+    count: int | None = None
+    counted: str = "users"
+
+    @property
+    def sample(self) -> str:
+        return "" if self.count is None else f"{self.count:,} {self.counted}"
 
 
 class _Unknown(Exception):
@@ -95,29 +115,35 @@ def judge(gate: Gate, metrics: Mapping[str, float], serving: bool, silence: Sile
     """With nothing `serving` there is nothing to be worse than; else what isn't known never passes."""
     try:
         verdict, reason = _judged(gate, _Book(metrics, silence), serving)
-    except _Unknown as unknown:
-        verdict, reason = unknown.verdict, str(unknown)
+    except _Unknown as unknown:  # not measured: the spec can't accept what nobody has seen
+        return GateResult(str(gate), unknown.verdict, str(unknown))
+    if verdict is Verdict.INCONCLUSIVE and gate.inconclusive == "accept":
+        return GateResult(str(gate), verdict, f"{reason}; accepted, as the spec says", SPEC)
     return GateResult(str(gate), verdict, reason)
 
 
 def _judged(gate: Gate, book: _Book, serving: bool) -> tuple[Verdict, str]:
     if gate.against == "serving" and not serving:
         return Verdict.PASS, "nothing serves yet, so there is nothing to compare with"
-    value = book.number(gate.metric if gate.stage == "verify" else f"candidate.{gate.metric}", gate.metric)
     if gate.kind in ("min", "max"):
-        return _absolute(gate, value, book)
-    return _relative(gate, value, book.number(f"{gate.against}.{gate.metric}", f"{gate.against}'s {gate.metric}"), book)
+        return _absolute(gate, book.number(gate.metric if gate.stage == "verify" else f"candidate.{gate.metric}", gate.metric), book)
+    value = book.number(f"candidate.{gate.metric}", gate.metric, gate.against)
+    return _relative(gate, value, book.number(f"{gate.against}.{gate.metric}", f"{gate.against}'s {gate.metric}", "candidate"), book)
 
 
 def _absolute(gate: Gate, found: _Number, book: _Book) -> tuple[Verdict, str]:
     upwards = gate.kind == "min"
     said, bound = f"{gate.metric} is {found.value:.4g}{gate.unit}", f"{gate.bound:g}{gate.unit}"
+    basis = _joined(book.standard_error(certainty(found.name), "standard error"), found.sample)
+    if few := _too_few(gate, found):
+        return Verdict.INCONCLUSIVE, f"{said}{_in_brackets(basis)}: {few}"
     if gate.confidence is None:
+        said += _in_brackets(basis)
         good = found.value >= gate.bound if upwards else found.value <= gate.bound
         sign = {(True, True): ">=", (True, False): "<", (False, True): "<=", (False, False): ">"}[upwards, good]
         return _verdict(good), f"{said} {sign} {bound}"
     low, high = _around(found.value, book.error(certainty(found.name), f"how sure {gate.metric} is"), gate.confidence)
-    said += f" ({low:.4g} to {high:.4g}{gate.unit} {_sure(gate.confidence)})"
+    said += _in_brackets(_joined(f"{low:.4g} to {high:.4g}{gate.unit} {_sure(gate.confidence)}", basis))
     if low >= gate.bound if upwards else high <= gate.bound:
         return Verdict.PASS, f"{said} {'>=' if upwards else '<='} {bound}"
     if high < gate.bound if upwards else low > gate.bound:
@@ -130,12 +156,15 @@ def _relative(gate: Gate, found: _Number, other: _Number, book: _Book) -> tuple[
     factor = 1 + gate.margin if better else 1 - gate.margin
     said = f"{gate.metric} is {found.value:.4g}, {gate.against}'s is {other.value:.4g}"
     change = f"{found.value / other.value - 1:+.1%}" if other.value else ""
+    basis = _joined(book.standard_error(certainty(found.plain, gate.against), "standard error of the difference"), found.sample)
+    if few := _too_few(gate, found):
+        return Verdict.INCONCLUSIVE, f"{said}{_in_brackets(_joined(change, basis))}: {few}"
     if gate.confidence is None:
         good = found.value > other.value * factor if better else found.value >= other.value * factor
-        return _verdict(good), said + (f" ({change})" if change else "")
+        return _verdict(good), said + _in_brackets(_joined(change, basis))
     low, high = _around(found.value - factor * other.value, _spread(gate, found, other, factor, book), gate.confidence)
     ends = " to ".join(_change(edge, factor, other.value) for edge in (low, high))
-    said += f" ({change}{': ' if change else ''}{ends} {_sure(gate.confidence)})"
+    said += _in_brackets(_joined(f"{change}{': ' if change else ''}{ends} {_sure(gate.confidence)}", basis))
     if low > 0 if better else low >= 0:
         return Verdict.PASS, said
     if high <= 0 if better else high < 0:
@@ -146,9 +175,23 @@ def _relative(gate: Gate, found: _Number, other: _Number, book: _Book) -> tuple[
 def _spread(gate: Gate, found: _Number, other: _Number, factor: float, book: _Book) -> float:
     """The standard error of one less `factor` times the other: both were measured on the same cases, so they err together."""
     own, others = (book.error(certainty(one.name), f"how sure {one.said} is") for one in (found, other))
-    between = book.error(certainty(found.name, gate.against), f"how sure the difference to {gate.against}'s {gate.metric} is")
+    between = book.error(certainty(found.plain, gate.against), f"how sure the difference to {gate.against}'s {gate.metric} is")
     together = (own * own + others * others - between * between) / 2
     return math.sqrt(max(own * own + factor * factor * others * others - 2 * factor * together, 0.0))
+
+
+def _too_few(gate: Gate, found: _Number) -> str:
+    if found.count is None or found.counted != "users" or found.count >= gate.min_users:
+        return ""
+    return f"min_users asks for {gate.min_users:,}"
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+def _in_brackets(text: str) -> str:
+    return f" ({text})" if text else ""
 
 
 def _around(value: float, error: float, confidence: float) -> tuple[float, float]:
@@ -175,7 +218,11 @@ class _Book:
     metrics: Mapping[str, float]
     silence: Silence
 
-    def number(self, name: str, said: str) -> _Number:
+    def number(self, name: str, said: str, against: str | None = None) -> _Number:
+        """On the cases that both were judged on, where there is a value of these."""
+        plain = name
+        if against is not None and shared_with(name, against) in self.metrics:
+            name = shared_with(name, against)
         value = self.metrics.get(name)
         if value is None:
             verdict, why = self.silence.about(name)
@@ -183,7 +230,15 @@ class _Book:
             raise _Unknown(verdict, f"{said} {told}" + (f": {why}" if why else ""))
         if not math.isfinite(value):
             raise _Unknown(Verdict.ERROR, f"{said} came out as {value}, which is no number")
-        return _Number(name, said, value)
+        for what in COUNTED:
+            if (count := self.metrics.get(count_of(name, what))) is not None and math.isfinite(count):
+                return _Number(name, plain, said, value, int(count), what)
+        return _Number(name, plain, said, value)
+
+    def standard_error(self, name: str, said: str) -> str:
+        """For the reason; empty where it was not measured."""
+        value = self.metrics.get(name, math.nan)
+        return f"{said} {value:.2g}" if math.isfinite(value) else ""
 
     def error(self, name: str, said: str) -> float:
         value = self.number(name, said).value

@@ -30,6 +30,8 @@ SLICES: Mapping[str, str] = {
 }
 """By name, which cases they are made of. Reports have others too, such as `genre=Drama`."""
 
+COUNTED = ("users", "calls", "rows")
+"""What a value may rest on."""
 OLD, FORGOTTEN = "old", "forgotten"
 """Of a warm run: `candidate.old.hr@10/99` is of likes that its line has held out before, `candidate.forgotten` by how much it is below the
 parent's, relative to that."""
@@ -66,5 +68,20 @@ def parse_metric(name: str) -> Metric:
 
 
 def certainty(name: str, against: str | None = None) -> str:
-    """Under which name it stands how sure a value is, or the difference to another contender's."""
+    """The name of a value's standard error, or of the standard error of its difference to another contender's value."""
     return f"{name}.se" if against is None else f"{name}.se_to.{against}"
+
+
+def count_of(name: str, what: str = "users") -> str:
+    """The name of the number of users, calls or rows that a value rests on."""
+    return f"{name}.{what}"
+
+
+def shared_with(name: str, against: str) -> str:
+    """The name of a value on the cases that another contender was judged on too, where these are fewer than its own."""
+    return f"{name}.on.{against}"
+
+
+def is_detail(name: str) -> bool:
+    """Whether a published number describes another one: its standard error, its count, its value on shared cases."""
+    return name.endswith((".se", *(f".{what}" for what in COUNTED))) or ".se_to." in name or ".on." in name

@@ -269,15 +269,16 @@ def _published(run: str, status: RunStatus, seen: RunObservation, plan: RunPlan,
     if refused:
         return Decision(replace(status, state="rejected", reason="; ".join(refused)))
     if status.state == STAGES[-1]:
-        accepted = sum(one.accepted != "" for one in status.gates)
-        reason = f"{accepted} inconclusive of {len(status.gates)} gates accepted by {plan.accepts}" if accepted else "all gates passed"
+        accepted = [one.accepted for one in status.gates if one.accepted]
+        by = " and ".join(dict.fromkeys(accepted))
+        reason = f"{len(accepted)} inconclusive of {len(status.gates)} gates accepted by {by}" if accepted else "all gates passed"
         return Decision(replace(status, state="registered", reason=reason), (RegisterVersion(),))
     return _enter(run, status, STAGES[STAGES.index(status.state) + 1], seen, now)
 
 
 def _accepted(result: GateResult, plan: RunPlan) -> GateResult:
     """A person may answer for what couldn't be told, never for what failed or broke."""
-    if result.verdict is not Verdict.INCONCLUSIVE or not plan.accepts:
+    if result.verdict is not Verdict.INCONCLUSIVE or result.accepted or not plan.accepts:
         return result
     return replace(result, reason=f"{result.reason}; accepted by {plan.accepts}", accepted=plan.accepts)
 
@@ -286,7 +287,7 @@ def _unpublished(run: str, status: RunStatus, seen: RunObservation, plan: RunPla
     """No manifest: the attempt waits, works, or ended without one."""
     job, stage = seen.job, status.state
     if status.basis is not None and status.basis.attempt:
-        gone = f"what {status.basis.attempt} published is gone"
+        gone = f"what {status.basis.attempt} published is gone or damaged"
         return _start(run, replace(status, basis=replace(status.basis, attempt="", since=None, why=gone)), 1, gone, seen, now)
     if job is None or job.phase == "lost":
         kind = "evicted" if job is not None and job.fault == "evicted" else "lost"

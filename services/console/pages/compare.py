@@ -11,7 +11,7 @@ from starlette.responses import Response
 from services.console.api import Api, Json, at
 from services.console.page import Pages
 from services.console.render import page
-from services.console.tales import tells_how_sure
+from shared.domain.metric import is_detail
 from shared.domain.segments import way
 
 pages = Pages()
@@ -29,7 +29,7 @@ async def compare(request: Request, api: Api) -> Response:
         known = {"found": None, "recommender": run["recommender"], "recent": [one for one in recent["items"] if one["id"] != id]}
         return page(request, "compare.html", id=id, at=way("runs", id), **known)
     found = await api.get(at("runs", id, "compare"), with_=other)
-    metrics = [one for one in found["metrics"] if not tells_how_sure(one["metric"])]
+    metrics = [one for one in found["metrics"] if not is_detail(one["metric"])]
     first = [one for one in metrics if one["metric"].startswith(_MAIN) and "{" not in one["metric"]]
     return page(
         request,

@@ -55,7 +55,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> StageRunner:
 @pytest.mark.requirement("G-10")
 def test_a_candidate_is_let_through_by_what_it_would_earn(runner: StageRunner, tmp_path: Path) -> None:
     gates = [{"off_policy": name, "better_than": "serving", "by": "20%"} for name in ("ips", "snips", "dr")]
-    gates += [{"metric": "hr@10", "slice": "heavy_users", "better_than": "popularity", "confidence": "90%"}]
+    gates += [{"metric": "hr@10", "slice": "heavy_users", "better_than": "popularity", "min_users": 30}]
     document = runner.recommender | {
         "gates": gates,
         "serve": {"filter": [{"available": True}], "order": {"explore": {"rate": RATE, "among": AMONG}}},

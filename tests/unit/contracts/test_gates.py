@@ -32,8 +32,9 @@ GATE_TEXTS = [
     ({"metric": "ndcg@10/99", "min": 0.3, "confidence": "95%"}, "ndcg@10/99 at least 0.3 with 95% confidence"),
     (
         {"off_policy": "snips", "not_worse_than": "serving", "by": "2%"},
-        "hit_rate.snips not worse than serving by 2.00% with 90% confidence",
+        "hit_rate.snips not worse than serving by 2.00%",
     ),
+    ({"metric": "hr@10", "better_than": "popularity", "confidence": "50%"}, "hr@10 better than popularity"),
     ({"off_policy": "dr", "better_than": "serving", "confidence": 0.8}, "hit_rate.dr better than serving with 80% confidence"),
     ({"size": "200Mi"}, "size at most 200 MiB"),
 ]
@@ -55,13 +56,10 @@ INVALID_GATES = [
         "gates.0.slice: unknown slice 'cold_user': did you mean 'cold_users'?",
     ),
     ([{"metric": "auc", "slice": "cold_users", "min": 0.1}], {}, "'auc' isn't measured by slices; hr@10, ndcg@10 are"),
-    (
-        [{"metric": "recall@500", "min": 0.1, "confidence": "90%"}],
-        {"serve": {"retrieve": {"candidates": 500}}},
-        "gates.0: confidence: how sure 'recall@500' is isn't measured: leave it out",
-    ),
     ([{"metric": "hr@10", "min": 0.1, "confidence": "100%"}], {}, "gates.0.confidence: expected at most 0.999"),
-    ([{"metric": "hr@10", "min": 0.1, "confidence": 0.5}], {}, "gates.0.confidence: expected more than 0.5"),
+    ([{"metric": "hr@10", "min": 0.1, "confidence": 0.4}], {}, "gates.0.confidence: expected at least 0.5"),
+    ([{"metric": "hr@10", "min": 0.1, "inconclusive": "ignore"}], {}, "gates.0.inconclusive: expected 'accept' or 'reject'"),
+    ([{"metric": "hr@10", "min": 0.1, "min_users": 0}], {}, "gates.0.min_users: expected at least 1"),
     ([{"off_policy": "snips"}], {}, "a gate by off_policy has exactly one of better_than, not_worse_than"),
     ([{"off_policy": "snip", "better_than": "serving"}], {}, "gates.0.off_policy: expected 'ips', 'snips' or 'dr'"),
     ([{"off_policy": "dr", "better_than": "popularity"}], {}, "gates.0.better_than: expected 'serving', got 'popularity'"),
@@ -90,11 +88,33 @@ def test_what_can_have_no_effect_is_refused_by_its_place(subtests: pytest.Subtes
             spec(gates, **more)
 
 
+POLICIES = [
+    ({"metric": "hr@10", "min": 0.1}, None, "reject"),
+    ({"metric": "hr@10", "better_than": "popularity"}, 0.9, "reject"),
+    ({"metric": "hr@10", "not_worse_than": "popularity"}, 0.9, "reject"),
+    ({"metric": "hr@10", "not_worse_than": "serving"}, 0.9, "accept"),
+    ({"metric": "hr@10", "not_worse_than": "serving", "inconclusive": "reject", "confidence": 0.99}, 0.99, "reject"),
+    ({"metric": "hr@10", "better_than": "serving", "confidence": 0.5}, None, "reject"),
+    ({"off_policy": "snips", "not_worse_than": "serving"}, 0.9, "accept"),
+    ({"off_policy": "snips", "better_than": "serving"}, 0.9, "reject"),
+    ({"forgotten": "10%"}, None, "reject"),
+]
+
+
+@pytest.mark.requirement("C-04")
+def test_comparisons_are_sure_by_default_and_the_canary_decides_what_is_not_known(subtests: pytest.Subtests) -> None:
+    for gate, confidence, inconclusive in POLICIES:
+        with subtests.test(gate=gate):
+            (found,) = run_plan(spec([gate])).gates
+            assert (found.confidence, found.inconclusive, found.min_users) == (confidence, inconclusive, 100)
+            (fewer,) = run_plan(spec([gate | {"min_users": 7}])).gates
+            assert fewer.min_users == 7
+
+
 def test_evaluate_runs_anew_when_gates_ask_for_more() -> None:
     plain = spec([{"metric": "hr@10", "min": 0.1}])
     sliced = spec([{"metric": "hr@10", "slice": "cold_users", "min": 0.1, "confidence": 0.9}])
-    assert gated_metrics(plain) == ["hr@10"] and gated_metrics(plain, sure=True) == []
-    assert gated_metrics(sliced) == gated_metrics(sliced, sure=True) == ["hr@10{cold_users}"]
+    assert (gated_metrics(plain), gated_metrics(sliced)) == (["hr@10"], ["hr@10{cold_users}"])
     assert stage_parts(plain, "evaluate") != stage_parts(sliced, "evaluate")
     assert stage_parts(plain, "evaluate") == stage_parts(spec([{"metric": "hr@10", "min": 0.2}]), "evaluate")
     assert estimators(plain) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from statistics import NormalDist
 
 import pytest
@@ -10,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.errors import Invalid
-from shared.domain.gate import Gate, Silence, Verdict, judge
+from shared.domain.gate import SPEC, Gate, Silence, Verdict, judge
 from shared.domain.metric import Metric, certainty, parse_metric
 
 AT_LEAST = Gate("hr@10", "min", 0.2)
+FEW = Gate("hr@10", "min", 0.2, min_users=100)
 SURE = Gate("hr@10", "min", 0.2, confidence=0.9)
 NOT_WORSE = Gate("hr@10", "not_worse_than", against="serving", margin=0.05, confidence=0.9)
 BETTER = Gate("hr@10", "better_than", against="popularity", margin=0.1, confidence=0.9)
@@ -43,14 +45,24 @@ VERDICTS: list[tuple[Gate, dict[str, float], str, str]] = [
     (Gate("hr@10", "better_than", against="popularity"), {OWN: 0.2, "popularity.hr@10": 0.2}, "fail", "popularity's is 0.2 (+0.0%)"),
     (Gate("hr@10", "not_worse_than", against="serving"), {OWN: 0.2, "serving.hr@10": 0.2}, "pass", "serving's is 0.2 (+0.0%)"),
     (Gate("hr@10", "better_than", against="popularity"), {OWN: 0.2, "popularity.hr@10": 0.0}, "pass", "popularity's is 0"),
-    (SURE, {OWN: 0.25, ERROR: 0.01}, "pass", "hr@10 is 0.25 (0.2372 to 0.2628 with 90% confidence) >= 0.2"),
-    (SURE, {OWN: 0.15, ERROR: 0.01}, "fail", "hr@10 is 0.15 (0.1372 to 0.1628 with 90% confidence) < 0.2"),
-    (SURE, {OWN: 0.205, ERROR: 0.01}, "inconclusive", "confidence): whether it is at least 0.2 can't be told"),
-    (SURE, {OWN: 0.195, ERROR: 0.01}, "inconclusive", "confidence): whether it is at least 0.2 can't be told"),
+    (SURE, {OWN: 0.25, ERROR: 0.01}, "pass", "hr@10 is 0.25 (0.2372 to 0.2628 with 90% confidence, standard error 0.01) >= 0.2"),
+    (SURE, {OWN: 0.15, ERROR: 0.01}, "fail", "hr@10 is 0.15 (0.1372 to 0.1628 with 90% confidence, standard error 0.01) < 0.2"),
+    (SURE, {OWN: 0.205, ERROR: 0.01}, "inconclusive", "standard error 0.01): whether it is at least 0.2 can't be told"),
+    (SURE, {OWN: 0.195, ERROR: 0.01}, "inconclusive", "standard error 0.01): whether it is at least 0.2 can't be told"),
+    (AT_LEAST, {OWN: 0.2, ERROR: 0.01, f"{OWN}.users": 1234}, "pass", "hr@10 is 0.2 (standard error 0.01, 1,234 users) >= 0.2"),
+    (FEW, {OWN: 0.3, f"{OWN}.users": 100}, "pass", "hr@10 is 0.3 (100 users) >= 0.2"),
+    (FEW, {OWN: 0.3, f"{OWN}.users": 99}, "inconclusive", "hr@10 is 0.3 (99 users): min_users asks for 100"),
+    (FEW, {OWN: 0.1, f"{OWN}.users": 99}, "inconclusive", "hr@10 is 0.1 (99 users): min_users asks for 100"),
+    (FEW, {OWN: 0.3, f"{OWN}.users": math.nan}, "pass", "hr@10 is 0.3 >= 0.2"),
     (SURE, {OWN: 0.25}, "inconclusive", "how sure hr@10 is was not measured"),
     (SURE, {OWN: 0.25, ERROR: math.nan}, "error", "how sure hr@10 is came out as nan"),
     (SURE, {OWN: 0.25, ERROR: -0.01}, "error", "how sure hr@10 is came out as -0.01, which is no standard error"),
-    (NOT_WORSE, beside(0.21, 0.2, 0.02, 0.02, 0.004), "pass", "(+5.0%: +2.4% to +7.6% with 90% confidence)"),
+    (
+        NOT_WORSE,
+        beside(0.21, 0.2, 0.02, 0.02, 0.004),
+        "pass",
+        "(+5.0%: +2.4% to +7.6% with 90% confidence, standard error of the difference 0.004)",
+    ),
     (NOT_WORSE, beside(0.17, 0.2, 0.02, 0.02, 0.004), "fail", "(-15.0%: "),
     (NOT_WORSE, beside(0.192, 0.2, 0.02, 0.02, 0.004), "inconclusive", "whether it is -5.0% or more can't be told"),
     (NOT_WORSE, beside(0.21, 0.2, 0.02, 0.02, 0.03), "inconclusive", "whether it is -5.0% or more can't be told"),
@@ -64,6 +76,13 @@ VERDICTS: list[tuple[Gate, dict[str, float], str, str]] = [
         "inconclusive",
         "how sure the difference to popularity's hr@10 is was not measured",
     ),
+    (
+        NOT_WORSE,
+        beside(0.3, 0.2, 0.02, 0.02, 0.004) | {f"{OWN}.on.serving": 0.21, f"{OWN}.on.serving.se": 0.02, f"{OWN}.on.serving.users": 50},
+        "pass",
+        "hr@10 is 0.21, serving's is 0.2 (+5.0%: +2.4% to +7.6% with 90% confidence, standard error of the difference 0.004, 50 users)",
+    ),
+    (Gate("latency_p99", "max", 20, stage="verify", unit=" ms"), {"latency_p99": 9.5, "latency_p99.calls": 400}, "pass", "(400 calls) <="),
     (Gate("size", "max", 200, stage="verify", unit=" MiB"), {"size": 180.0}, "pass", "size is 180 MiB <= 200 MiB"),
     (Gate("size", "max", 200, stage="verify", unit=" MiB"), {"size": 200.5}, "fail", "size is 200.5 MiB > 200 MiB"),
 ]
@@ -94,6 +113,25 @@ def test_with_nothing_serving_there_is_nothing_to_be_worse_than() -> None:
     for gate in (NOT_WORSE, Gate("hit_rate.snips", "not_worse_than", against="serving", confidence=0.9)):
         found = judge(gate, {}, serving=False)
         assert (found.verdict, found.reason) == (Verdict.PASS, "nothing serves yet, so there is nothing to compare with")
+
+
+ACCEPTED = [
+    # the difference is within the uncertainty, too few users, surely worse, not measured, broken
+    (beside(0.192, 0.2, 0.02, 0.02, 0.004), Verdict.INCONCLUSIVE, SPEC),
+    (beside(0.21, 0.2, 0.02, 0.02, 0.004) | {f"{OWN}.users": 9}, Verdict.INCONCLUSIVE, SPEC),
+    (beside(0.17, 0.2, 0.02, 0.02, 0.004), Verdict.FAIL, ""),
+    ({OWN: 0.2}, Verdict.INCONCLUSIVE, ""),
+    (beside(math.nan, 0.2, 0.02, 0.02, 0.004), Verdict.ERROR, ""),
+]
+
+
+def test_the_spec_accepts_what_was_measured_and_is_inconclusive_and_nothing_else(subtests: pytest.Subtests) -> None:
+    gate = replace(NOT_WORSE, inconclusive="accept", min_users=10)
+    for metrics, verdict, accepted in ACCEPTED:
+        with subtests.test(metrics=metrics, verdict=verdict):
+            found = judge(gate, metrics, serving=True)
+            assert (found.verdict, found.accepted) == (verdict, accepted)
+            assert judge(replace(gate, inconclusive="reject"), metrics, serving=True).accepted == ""
 
 
 SILENCES: list[tuple[Silence, str, str]] = [

@@ -1,0 +1,136 @@
+"""What gates decide on 20,000 users about a candidate whose true change of hit rate is known: by simulation through the code that judges.
+
+    python -m benchmarks.gate_verdicts [--runs 500] [--users 20000] [--rate 0.1] [--alike 0.9]
+
+Each user has an own rate of hits and one to ten cases; each case is a hit of the serving version, or of the candidate, where a normal
+variable lies below a threshold. The variables of the two versions correlate (`--alike`), as those of two fits of one family do. The rate of
+the candidate is that of the serving version times one plus the true change. Each run is judged as evaluate does it: standard errors and
+paired differences of `pipelines.evaluation.gated`, then the gate. With 90% confidence a gate may pass in at most 10% of the runs where the
+truth is below its threshold, and fail in at most 10% where the truth is at the threshold or above.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from benchmarks.report import Row, publish
+from pipelines.evaluation.certainty import Floats
+from pipelines.evaluation.gated import CANDIDATE, Evidence, certainties
+from pipelines.evaluation.judge import Judgement, Labelled
+from pipelines.evaluation.observed import observe
+from pipelines.evaluation.ranking import SHOWN, Ranked
+from shared.contracts.gates import MetricGate
+from shared.contracts.plans import gate_rule
+from shared.domain.gate import Gate, judge
+
+METRIC = "hr@10"
+CHANGES = (-0.05, -0.02, -0.01, 0.0, 0.01, 0.02, 0.05)
+CASES = (1, 2, 3, 5, 10)
+_SPREAD = 6.0
+"""Of the users' own rates: a Beta distribution of so many pseudo-counts."""
+_NOBODY = Labelled(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int8))
+
+
+def gates(rate: float) -> dict[str, tuple[Gate, float]]:
+    """By how the spec writes it: the gate, and the true change from which on it should pass."""
+    asked: dict[str, tuple[dict[str, Any], float]] = {
+        "not_worse_than: serving": ({"not_worse_than": "serving"}, 0.0),
+        "not_worse_than: serving, by: 1%": ({"not_worse_than": "serving", "by": "1%"}, -0.01),
+        "not_worse_than: serving, by: 5%": ({"not_worse_than": "serving", "by": "5%"}, -0.05),
+        "not_worse_than: serving, confidence: 50%": ({"not_worse_than": "serving", "confidence": "50%"}, 0.0),
+        "better_than: serving": ({"better_than": "serving"}, 0.0),
+        f"min: {rate:g}": ({"min": rate}, 0.0),
+        f"min: {rate:g}, confidence: 90%": ({"min": rate, "confidence": "90%"}, 0.0),
+    }
+    return {said: (gate_rule(MetricGate.model_validate({"metric": METRIC} | told)), change) for said, (told, change) in asked.items()}
+
+
+class World:
+    """Users and their cases are the same in all runs; who hits is drawn anew."""
+
+    def __init__(self, users: int, rate: float, alike: float) -> None:
+        random = np.random.default_rng(1)
+        self.users, self.alike = users, alike
+        self.owners = np.repeat(np.arange(users), random.choice(CASES, users))
+        rates = random.beta(rate * _SPREAD, (1 - rate) * _SPREAD, users)[self.owners]
+        self.rates = rates * rate / rates.mean()  # the truth is what the gate's threshold is about
+
+    def run(self, change: float, seed: int) -> dict[str, float]:
+        """What evaluate publishes of one run."""
+        random = np.random.default_rng((seed, 7))
+        serving = random.standard_normal(len(self.owners))
+        candidate = self.alike * serving + np.sqrt(1 - self.alike**2) * random.standard_normal(len(self.owners))
+        judged = {
+            "serving": self._judgement(serving, self.rates),
+            CANDIDATE: self._judgement(candidate, np.minimum(self.rates * (1 + change), 1)),
+        }
+        metrics = {f"{name}.{METRIC}": observe(one.ranked, [METRIC])[METRIC].mean for name, one in judged.items()}
+        return metrics | certainties([METRIC], Evidence(judged, (), _NOBODY))[0]
+
+    def _judgement(self, drawn: Floats, rates: Floats) -> Judgement:
+        ranks = np.where(drawn < ndtri(rates), 5.0, 50.0)
+        shown, count = np.zeros((self.users, SHOWN), np.int32), len(ranks)
+        return Judgement(Ranked(self.owners, ranks, np.full(count, 1000), ranks, {}, {}, shown, np.zeros(count, bool)), {})
+
+
+def verdicts(world: World, rate: float, change: float, runs: int) -> dict[str, Counter[str]]:
+    """By gate, how often each verdict came; `accepted` counts inconclusive ones that the spec accepts."""
+    found: dict[str, Counter[str]] = {said: Counter() for said in gates(rate)}
+    for seed in range(runs):
+        numbers = world.run(change, seed)
+        for said, (gate, _) in gates(rate).items():
+            result = judge(gate, numbers, serving=True)
+            found[said][result.verdict] += 1
+            found[said]["accepted"] += result.accepted != ""
+    return found
+
+
+def allowed(gate: Gate, threshold: float, change: float) -> str:
+    """What the gate's confidence promises of one true change."""
+    if gate.confidence is None:
+        return "nothing: the value decides"
+    wrong = f"{1 - gate.confidence:.0%}"
+    near = abs(change - threshold) < 1e-9
+    if near and gate.kind == "better_than":
+        return f"at most {wrong} pass"
+    return f"at most {wrong} pass and {wrong} fail" if near else f"at most {wrong} {'fail' if change > threshold else 'pass'}"
+
+
+def rows(found: Mapping[float, Mapping[str, Counter[str]]], rate: float, runs: int) -> list[Row]:
+    told = []
+    for change, by_gate in found.items():
+        for said, (gate, threshold) in gates(rate).items():
+            counts = by_gate[said]
+            note = ", ".join(f"{verdict} {100 * counts[verdict] / runs:.1f}%" for verdict in ("pass", "inconclusive", "fail"))
+            if counts["accepted"]:
+                note += f" (accepted {100 * counts['accepted'] / runs:.1f}%)"
+            note += f"; promised: {allowed(gate, threshold, change)}"
+            let_through = counts["pass"] + counts["accepted"]
+            told.append(Row(f"true change {change:+.0%}", said, "let through", "%", [100 * let_through / runs], note=note))
+    return told
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gate_verdicts")
+    parser.add_argument("--runs", type=int, default=500)
+    parser.add_argument("--users", type=int, default=20_000)
+    parser.add_argument("--rate", type=float, default=0.1)
+    parser.add_argument("--alike", type=float, default=0.9)
+    given = parser.parse_args()
+    world = World(given.users, given.rate, given.alike)
+    found: dict[float, dict[str, Counter[str]]] = {}
+    for change in CHANGES:
+        sys.stderr.write(f"true change {change:+.0%}: {given.runs} runs\n")
+        found[change] = verdicts(world, given.rate, change, given.runs)
+    publish("gate-verdicts", rows(found, given.rate, given.runs), runs=given.runs, users=given.users, rate=given.rate, alike=given.alike)
+
+
+if __name__ == "__main__":
+    main()
