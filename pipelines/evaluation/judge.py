@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pipelines.evaluation.breadth import coverage, novelty
 from pipelines.evaluation.calibration import Calibration, calibrate
-from pipelines.evaluation.cases import Cases, Ints
+from pipelines.evaluation.cases import Cases, Ints, Negatives
 from pipelines.evaluation.metrics import STANDARD, auc, is_rank_metric
 from pipelines.evaluation.observed import observe
 from pipelines.evaluation.ranking import CHUNK, SHOWN, Ranked, Tell, by_pairs, checked, rank
@@ -46,6 +46,10 @@ class Judgement:
     scores: NDArray[Any] | None = field(default=None, repr=False)
     """Of the labelled rows."""
 
+    def first(self, users: int) -> Judgement:
+        """With the ranks of fewer users, and all else as it is: for comparison with a contender that was asked about no more."""
+        return replace(self, ranked=self.ranked.first(users))
+
     def values(self, names: Iterable[str]) -> dict[str, float]:
         """Those metrics, and whatever else there is of one number."""
         found = {name: one.mean for name, one in observe(self.ranked, names).items()} | dict(self.breadth)
@@ -72,13 +76,13 @@ def wanted_metrics(spec: RecommenderSpec) -> tuple[str, ...]:
 def judge(
     scorer: Scorer,
     cases: Cases,
-    negatives: Mapping[int, Sequence[Sequence[Ints]]],
+    negatives: Mapping[int, Negatives],
     labelled: Labelled | None = None,
-    likes: Mapping[int, int] | None = None,
+    likes: Ints | None = None,
     every: Every | None = None,
     tell: Tell | None = None,
 ) -> Judgement:
-    """`negatives` holds the sampled rows for each count that a metric asks for, shared by all contenders; `likes` how often rows of the
+    """`negatives` draws the rows for each count that a metric asks for, the same for all contenders; `likes` how often rows of the
     catalogue are liked, where novelty is wanted. `every` scores the whole catalogue faster than pair by pair."""
     ranked = rank(every or by_pairs(scorer, cases.catalogue), cases, negatives, tell=tell)
     breadth = {f"coverage@{SHOWN}": coverage(ranked.shown, cases.catalogue)}
@@ -97,7 +101,7 @@ def sliced(found: Judgement, names: Sequence[str], slices: Iterable[Slice]) -> d
     return {
         f"{name}{{{part.name}}}": one.mean
         for part in slices
-        if part.chosen.any()
+        if part.chosen[: len(found.ranked)].any()
         for name, one in observe(found.ranked, wanted, part.chosen).items()
     }
 
@@ -120,8 +124,7 @@ class _Retrieved:
     def __call__(self, users: Ints) -> NDArray[Any]:
         scores = self.every(users)
         found = np.full(scores.shape, np.finfo(scores.dtype).min, scores.dtype)
-        for place, user in enumerate(users.tolist()):
-            rows = self.retrieve(user, self.candidates)
+        for place, rows in enumerate(self.retrieve(users, self.candidates)):
             found[place, rows] = scores[place, rows]
         return found
 

@@ -48,7 +48,15 @@ def model_every(meetings: Meetings, model: Trained) -> Every | None:
     if not isinstance(model, ScoresAll):
         return None
     graph, codes, every = meetings.graph, meetings.items.columns[meetings.graph.item], model.every
-    return lambda users: every(meetings.users.of(users)[graph.user])[:, codes]
+    return lambda users: of_columns(every(meetings.users.of(users)[graph.user]), codes)
+
+
+def of_columns(scores: Scores, columns: NDArray[np.integer[Any]]) -> Scores:
+    """Row by row, which is several times as fast as at once."""
+    found = np.empty((len(scores), len(columns)), scores.dtype)
+    for row, to in zip(scores, found, strict=True):
+        np.take(row, columns, out=to, mode="clip")
+    return found
 
 
 def unit_scorer(model: Path, served: Signature, raw_columns: RawColumns, own: Published | None = None) -> Scorer:

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.evaluation.cases import Cases, known_likes, sample_cases, sampled_negatives
+from pipelines.evaluation.cases import Cases, drawn_negatives, known_likes, sample_cases
 from pipelines.evaluation.columns import by_table
 from pipelines.evaluation.forgetting import Side, forgetting
 from pipelines.evaluation.gated import certainties, unmeasured
@@ -52,7 +52,8 @@ from shared.serving.signature import Signature
 
 POPULAR = "popularity"
 HOW = (
-    "a case is a positive of the holdout that its user had not liked before; cases are a seeded sample where there are many",
+    "a case is a positive of the holdout that its user had not liked before; users are a seeded sample where there are many",
+    "a model that scores pairs of a user and an item one by one is judged on the first of the same users, and compared on those",
     "without '/': ranked in the full catalogue, without what the user is known to like; hr@10/99: among 99 items that the user never met",
     "ties share the middle rank, so a model that can't tell items apart earns nothing",
     "intervals: users drawn with replacement",
@@ -64,11 +65,12 @@ def run(context: Context) -> Outcome:
     seed = spec.model.train.seed
     train, holdout, history = (pl.scan_parquet(context.fetch("etl", f"{name}.parquet")) for name in ("train", "holdout", "history"))
     items = pl.read_parquet(context.fetch("etl", "items.parquet"), columns=[spec.schema_.item])
-    cases = sample_cases(holdout, history, items[spec.schema_.item], spec.serve.not_seen is None, seed)
-    log.info("%s of %s held-out positives are ranked in a catalogue of %s", _n(cases.count), _n(cases.found), _n(cases.catalogue))
+    cases = sample_cases(holdout, history, items[spec.schema_.item], spec.serve.not_seen is None, seed, spec.evaluate.most)
+    counted = (_n(one) for one in (cases.count, cases.found, len(cases.users), cases.catalogue))
+    log.info("%s of %s held-out positives, of %s users, are ranked in a catalogue of %s", *counted)
     names = wanted_metrics(spec)
     counts = {metric.negatives for metric in map(rank_metric, filter(is_rank_metric, names)) if metric.negatives is not None}
-    negatives = {count: sampled_negatives(cases, count, seed) for count in sorted(counts)}
+    negatives = {count: drawn_negatives(cases, count, seed) for count in sorted(counts)}
     labelled = labelled_rows(holdout, seed)
     liked = load_popularity(context.fetch("train", POPULARITY)).scores.astype(np.int64)
     slices = standard(cases.owners, known_likes(history, cases), liked[cases.targets], liked)
@@ -83,9 +85,10 @@ def run(context: Context) -> Outcome:
     judged: list[Contender] = []
     for name, scorer, every in _contenders(context, meetings, facts):
         scorers[name] = every or by_pairs(scorer, cases.catalogue)
+        mine = cases if every is not None else cases.first(spec.evaluate.by_pairs(cases.catalogue))
         begun = time.monotonic()
         try:
-            found = judge(scorer, cases, negatives, labelled, dict(enumerate(liked.tolist())), every)
+            found = judge(scorer, mine, negatives, labelled, liked, every)
         except Exception as error:
             if name != "serving":
                 raise
@@ -95,30 +98,28 @@ def run(context: Context) -> Outcome:
         judged.append(Contender(name, (Run(found, judge_seconds=time.monotonic() - begun),)))
         whole = found.values(names)
         values |= {f"{name}.{metric}": value for metric, value in (whole | sliced(found, names, slices)).items()}
-        log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in whole.items()))
+        said = ", ".join(f"{metric} {value:.4f}" for metric, value in whole.items())
+        log.info("%s, %s cases of %s users: %s", name, _n(mine.count), _n(len(mine.users)), said)
+    ranked = {one.name: one.runs[0].judgement.ranked for one in judged}
     if spec.serve.retrieve is not None:
-        values |= _retrieved(context, meetings, cases, scorers["candidate"], names, facts)
-    trained = set(train.select("user").unique().collect(engine="streaming")["user"])
-    facts["cases"] = {
-        "ranked": cases.count,
-        "found": cases.found,
-        "users": len(cases.users),
-        "users_without_training_rows": sum(one.user not in trained for one in cases.users),
-        "seed": seed,
-    }
+        values |= _retrieved(context, meetings, cases, scorers["candidate"], ranked["candidate"].users, names, facts)
+    data = _counts(cases, train) | {"seed": seed}
+    facts["cases"] = data | {"contenders": {name: {"users": one.users, "cases": len(one)} for name, one in ranked.items()}}
     values |= _asked(context, judged, slices, labelled, values, silence)
     if context.spec.mode == "warm":
         values |= _forgotten(context, meetings, items[spec.schema_.item], history, facts, silence)
-    foresight = foresee(
-        context, scorers["candidate"], _finder(context, meetings) if spec.serve.retrieve else None, items[spec.schema_.item]
-    )
     if "serving_not_comparable" in facts:
         silence[MISSING]["serving"] = facts["serving_not_comparable"]
-    silence = {MISSING: silence[MISSING] | foresight.missing, BROKEN: silence[BROKEN] | foresight.broken}
-    values |= foresight.metrics
-    facts |= foresight.facts | {name: said for name, said in silence.items() if said}
-    files = _report(context, judged, names, (*slices, *more), facts["cases"] | {"catalogue": cases.catalogue})
+    values |= _foreseen(context, meetings, scorers["candidate"], items[spec.schema_.item], facts, silence)
+    facts |= {name: said for name, said in silence.items() if said}
+    files = _report(context, judged, names, (*slices, *more), data | {"catalogue": cases.catalogue})
     return Outcome(files, values | {"evaluate.seconds": time.monotonic() - started}, facts)
+
+
+def _counts(cases: Cases, train: pl.LazyFrame) -> dict[str, int]:
+    new = pl.LazyFrame({"user": cases.keys}).join(train.select("user"), on="user", how="anti").select(pl.len())
+    without = new.collect(engine="streaming").item()
+    return {"ranked": cases.count, "found": cases.found, "users": len(cases.users), "users_without_training_rows": without}
 
 
 def _forgotten(
@@ -143,7 +144,7 @@ def _forgotten(
         (load_model(fetch, context.spec.families), asked, pl.read_parquet(fetch("items.parquet"), columns=[before.item])[before.item]),
     ):
         sides.append(Side(model_scorer(met, model.score), model_every(met, model), keys.to_numpy()))
-    found = forgetting(pl.scan_parquet(held), history, sides[0], sides[1], spec.model.train.seed)
+    found = forgetting(pl.scan_parquet(held), history, sides[0], sides[1], spec.model.train.seed, spec.evaluate)
     facts["old"] = {"cases": found.cases, "users": found.users}
     if found.why:
         silence[MISSING][f"candidate.{FORGOTTEN}"] = found.why
@@ -153,10 +154,20 @@ def _forgotten(
     return dict(found.metrics)
 
 
-def _retrieved(
-    context: Context, meetings: Meetings, cases: Cases, candidate: Every, names: tuple[str, ...], facts: dict[str, Any]
+def _foreseen(
+    context: Context, meetings: Meetings, candidate: Every, items: pl.Series, facts: dict[str, Any], silence: dict[str, dict[str, str]]
 ) -> dict[str, float]:
-    """How much of what was liked is retrieved, and how the candidate ranks that alone."""
+    found = foresee(context, candidate, _finder(context, meetings) if context.spec.recommender.serve.retrieve else None, items)
+    facts |= found.facts
+    silence[MISSING] |= found.missing
+    silence[BROKEN] |= found.broken
+    return found.metrics
+
+
+def _retrieved(
+    context: Context, meetings: Meetings, cases: Cases, candidate: Every, scored: int, names: tuple[str, ...], facts: dict[str, Any]
+) -> dict[str, float]:
+    """How much of what was liked is retrieved, and how the candidate ranks that alone, of as many users as it has scored."""
     assert context.spec.recommender.serve.retrieve is not None
     count = context.spec.recommender.serve.retrieve.candidates
     values: dict[str, float] = {}
@@ -164,7 +175,7 @@ def _retrieved(
         recalled = {f"recall@{count}": recall(retrieve, cases, count)}
         values |= {f"{name}.{metric}": value for metric, value in recalled.items()}
         if name == "candidate":
-            served = judge_retrieved(candidate, retrieve, count, cases, filter(is_rank_metric, names))
+            served = judge_retrieved(candidate, retrieve, count, cases.first(scored), filter(is_rank_metric, names))
             values |= {f"retrieved.{metric}": value for metric, value in served.items()}
             recalled |= {f"{metric} of those": value for metric, value in served.items()}
         context.log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in recalled.items()))
@@ -182,6 +193,8 @@ def _asked(
     """How sure the metrics of gates are, where gates ask for it; and why some aren't there."""
     spec = context.spec.recommender
     found = {one.name: one.runs[0].judgement for one in judged}
+    users = min(one.ranked.users for one in found.values())
+    found = {name: one.first(users) for name, one in found.items()}
     sure, unsure = certainties(gated_metrics(spec, sure=True), found, slices, labelled)
     silence[MISSING] |= unsure | unmeasured(gated_metrics(spec), found, values)
     return sure
@@ -206,8 +219,8 @@ def _columns(context: Context, cases: Cases) -> tuple[Slice, ...]:
     found = by_table(items, schema.item, items[schema.item][cases.targets])
     if not context.has("etl", "users.parquet"):
         return found
-    users = pl.Series([one.user for one in cases.users], dtype=pl.Int64)
-    return (*found, *by_table(pl.read_parquet(context.fetch("etl", "users.parquet")), schema.user, users[cases.owners]))
+    users = pl.Series(cases.keys[cases.owners])
+    return (*found, *by_table(pl.read_parquet(context.fetch("etl", "users.parquet")), schema.user, users))
 
 
 def _report(
@@ -257,7 +270,7 @@ def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> 
 def _retrievers(context: Context, meetings: Meetings, cases: Cases, facts: dict[str, Any]) -> Iterator[tuple[str, Retrieve]]:
     popularity = load_popularity(context.fetch("train", POPULARITY))
     yield "popularity", by_popularity(popularity)
-    yield "candidate", _finder(context, meetings)(np.array([one.user for one in cases.users], dtype=np.int64))
+    yield "candidate", _finder(context, meetings)(cases.keys)
     if context.has("serving", "embeddings.npz") and context.has("serving", "queries.npz"):
         yield "serving", by_files(context.fetch("serving", "embeddings.npz"), context.fetch("serving", "queries.npz"), popularity)
     elif context.spec.inputs.get("serving"):

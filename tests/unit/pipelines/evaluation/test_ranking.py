@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.evaluation import ranking
 from pipelines.evaluation.breadth import coverage, novelty
-from pipelines.evaluation.cases import Cases, UserCases
+from pipelines.evaluation.cases import ABSENT, Cases, Negatives, UserCases
 from pipelines.evaluation.judge import judge_retrieved
 from pipelines.evaluation.metrics import rank_metric
 from pipelines.evaluation.observed import observe
@@ -31,9 +31,25 @@ class World:
     """[users, items]; few different ones, so that ties are many."""
     cases: Cases
     negatives: dict[int, list[list[Any]]]
+    settings: dict[str, int]
+    """How many scores are in hand, and when they are counted or sorted."""
 
-    def ranked(self) -> Ranked:
-        return rank(lambda users: self.scores[users], self.cases, self.negatives, shown=3)
+    def ranked(self, users: int = 5) -> Ranked:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self.settings.items():
+                patch.setattr(ranking, name, value)
+            asked = {count: given_ones(drawn) for count, drawn in self.negatives.items()}
+            return rank(lambda users: self.scores[users], self.cases.first(users), asked, shown=3)
+
+
+def given_ones(lists: list[list[Any]]) -> Negatives:
+    """By user and case."""
+
+    def draw(first: int, end: int) -> Any:
+        rows = [case for user in lists[first:end] for case in user]
+        return np.array([np.pad(row, (0, 4 - len(row)), constant_values=ABSENT) for row in rows], np.int32)
+
+    return draw
 
 
 @st.composite
@@ -52,11 +68,13 @@ def worlds(draw: Any) -> World:
         rows = np.array([*([-1] if lost else []), *targets], np.int64)
         cases.append(UserCases(user if known else -1, rows, np.array(liked, np.int64) if known else rows[:0], rows[:0], known))
         negatives.append([np.array(draw(st.lists(st.integers(-1, items - 1), max_size=4)), np.int64) for _ in rows])
-    return World(scores, Cases(tuple(cases), sum(len(one.targets) for one in cases), items), {4: negatives})
+    settings = {"CELLS": draw(st.sampled_from((1, 60, 1 << 22))), "_PASS": draw(st.sampled_from((1, 256)))}
+    return World(scores, Cases(tuple(cases), sum(len(one.targets) for one in cases), items), {4: negatives}, settings)
 
 
-def behind(score: float, others: Sequence[float]) -> float:
-    return 1 + sum(other > score for other in others) + sum(other == score for other in others) / 2
+def behind(score: float, others: Any) -> float:
+    found = np.asarray(others)
+    return 1 + int((found > score).sum()) + int((found == score).sum()) / 2
 
 
 @given(worlds())
@@ -113,9 +131,40 @@ def test_what_is_shown_is_the_best_of_what_the_user_does_not_have(world: World) 
         rows = [row for row in shown.tolist() if row >= 0]
         targets = {row for row in one.targets.tolist() if row >= 0}
         left = [row for row in range(world.cases.catalogue) if row not in set(one.liked.tolist()) - targets] if one.known else []
-        wanted = sorted(left, key=lambda row: -world.scores[one.user][row])[:3]
-        assert [world.scores[one.user][row] for row in rows] == [world.scores[one.user][row] for row in wanted]
-        assert set(rows) <= set(left)
+        assert rows == sorted(left, key=lambda row: (-world.scores[one.user][row], row))[:3]
+
+
+@given(worlds(), st.integers(1, 5))
+def test_the_first_users_are_ranked_alike_whoever_comes_after(world: World, users: int) -> None:
+    whole, fewer = world.ranked().first(users), world.ranked(users)
+    assert whole.users == fewer.users == min(users, len(world.cases.users))
+    for name in ("owners", "full", "places", "among", "lost", "shown"):
+        np.testing.assert_array_equal(getattr(whole, name), getattr(fewer, name))
+    for name in ("sampled", "against"):
+        np.testing.assert_array_equal(getattr(whole, name)[4], getattr(fewer, name)[4])
+
+
+@pytest.mark.parametrize("size", [3_000, 40_000])
+def test_large_catalogues_with_many_ties_are_ranked_as_by_counting(size: int) -> None:
+    """Few and many targets, few and many known likes, of scores of few values and of many."""
+    random = np.random.default_rng(size)
+    for values in (3, 50, 10**6):
+        scores = random.integers(0, values, (4, size)).astype(np.float32)
+        some = [random.permutation(size)[:2_500] for _ in range(4)]
+        sizes = ((1, 0), (5, 100), (200, 40), (9, 2_000))
+        users = [
+            UserCases(user, rows[:many], rows[2_500 - known :], rows)
+            for user, (rows, (many, known)) in enumerate(zip(some, sizes, strict=True))
+        ]
+        found = rank(lambda users, scores=scores: scores[users], Cases(tuple(users), 0, size), {})
+        for user, one in enumerate(users):
+            mine = found.owners == user
+            others = np.delete(scores[user], np.union1d(one.liked, one.targets))
+            own = scores[user][one.targets]
+            assert found.full[mine].tolist() == [behind(score, others) for score in own]
+            assert found.places[mine].tolist() == [behind(score, np.append(others, np.delete(own, at))) for at, score in enumerate(own)]
+            left = np.setdiff1d(np.arange(size), np.setdiff1d(one.liked, one.targets))
+            assert found.shown[user].tolist() == left[np.argsort(-scores[user][left], kind="stable")[:10]].tolist()
 
 
 def ranked(full: list[float], owners: list[int] | None = None, shown: Any = ()) -> Ranked:
@@ -161,7 +210,8 @@ def test_what_is_not_retrieved_cannot_be_hit() -> None:
     scores = -np.arange(30, dtype=np.float32)[None, :]
 
     def judged(rows: list[int]) -> float:
-        return judge_retrieved(lambda users: scores[users], lambda user, count: np.array(rows), 3, cases, ["hr@1", "hr@1/99"])["hr@1"]
+        found = judge_retrieved(lambda users: scores[users], lambda users, _: [np.array(rows)] * len(users), 3, cases, ["hr@1", "hr@1/99"])
+        return found["hr@1"]
 
     assert (judged([1, 2, 3]), judged([0, 1, 2]), judged([2, 3, 4])) == (1, 1, 0)
 
@@ -169,8 +219,8 @@ def test_what_is_not_retrieved_cannot_be_hit() -> None:
 def test_coverage_and_novelty_by_hand() -> None:
     shown = np.array([[0, 1], [0, 2], [0, -1]], np.int32)
     assert coverage(shown, 6) == 0.5
-    likes = {0: 5, 1: 1}  # with one more for each of 6 items: 12 in all
-    wanted = (3 * -log2(6 / 12) - log2(2 / 12) - log2(1 / 12)) / 5
+    likes = np.array([5, 1, 0, 0, 2, 0])  # with one more for each of 6 items: 14 in all
+    wanted = (3 * -log2(6 / 14) - log2(2 / 14) - log2(1 / 14)) / 5
     assert novelty(shown, likes, 6) == pytest.approx(wanted)
     assert novelty(np.full((2, 3), -1, np.int32), likes, 6) is None
 
@@ -200,6 +250,7 @@ def test_an_item_that_nobody_knows_is_cold() -> None:
 
 
 def test_slices_by_a_column_take_the_most_frequent_values_of_several() -> None:
-    found = by_values("genre", [["Drama", "War"], ["Drama"], [], ["Comedy"]], most=2)
+    table = pl.Series([["War"], ["Drama", "War"], [], ["Drama"], ["Comedy"], ["Horror", "Western"], None])
+    found = by_values("genre", table, np.array([1, 3, 2, 4, -1, 6]), most=2)
     assert [one.name for one in found] == ["genre=Drama", "genre=Comedy"]
-    assert found[0].chosen.tolist() == [True, True, False, False]
+    assert found[0].chosen.tolist() == [True, True, False, False, False, False]
