@@ -32,7 +32,7 @@ from pipelines.evaluation.cases import Cases, drawn_negatives, sample_cases
 from pipelines.evaluation.forgetting import Side, forgetting
 from pipelines.evaluation.judge import judge
 from pipelines.evaluation.observed import observe
-from pipelines.evaluation.scorers import model_every, model_scorer
+from pipelines.evaluation.scorers import is_pairwise, model_every, model_scorer
 from pipelines.features.graph import load_graph
 from pipelines.inputs.meetings import read_meetings
 from pipelines.models.families import load_model
@@ -168,7 +168,7 @@ class Stages:
         model, graph = load_model(fetch), load_graph(fetch)
         met = read_meetings(fetch, "users.features.parquet" in version.files, graph)
         keys = pl.read_parquet(fetch("items.parquet"), columns=["movieId"])["movieId"].to_numpy()
-        return Side(model_scorer(met, model.score), model_every(met, model), keys), model
+        return Side(model_scorer(met, model.score), model_every(met, model), keys, is_pairwise(model)), model
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ class Side:
     scorer: Scorer
     every: Every | None
     items: Ints
+    pairwise: bool = True
+    """Whether it is asked about the first users alone."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,7 @@ class Forgetting:
     """There is no number."""
 
 
-def forgetting(
-    held: pl.LazyFrame, history: pl.LazyFrame, candidate: Side, parent: Side, seed: int, bounds: Evaluate
-) -> Forgetting:
+def forgetting(held: pl.LazyFrame, history: pl.LazyFrame, candidate: Side, parent: Side, seed: int, bounds: Evaluate) -> Forgetting:
     """`held`: user, item. Metrics by name: `candidate.old.hr@10/99`, `parent.old.hr@10/99`, and `candidate.forgotten`, with its standard
     error."""
     both = np.intersect1d(candidate.items, parent.items)
@@ -52,7 +52,7 @@ def forgetting(
     if likes.select(pl.len()).collect().item() == 0:
         return Forgetting(why="nothing that was held out before is left to look at")
     cases = sample_cases(likes, history, pl.Series(both), True, seed, bounds.most)
-    if candidate.every is None or parent.every is None:
+    if candidate.pairwise or parent.pairwise:
         cases = cases.first(bounds.by_pairs(cases.catalogue))
     negatives = {NEGATIVES: drawn_negatives(cases, NEGATIVES, seed)}
     found = {}

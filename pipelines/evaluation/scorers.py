@@ -51,6 +51,11 @@ def model_every(meetings: Meetings, model: Trained) -> Every | None:
     return lambda users: of_columns(every(meetings.users.of(users)[graph.user]), codes)
 
 
+def is_pairwise(model: Trained) -> bool:
+    """Whether a user's scores take a computation of their own for each item."""
+    return not isinstance(model, ScoresAll) or getattr(model, "pairwise", False)
+
+
 def of_columns(scores: Scores, columns: NDArray[np.integer[Any]]) -> Scores:
     """Row by row, which is several times as fast as at once."""
     found = np.empty((len(scores), len(columns)), scores.dtype)

@@ -28,7 +28,7 @@ from pipelines.evaluation.page import page
 from pipelines.evaluation.ranking import by_pairs
 from pipelines.evaluation.recall import Retrieve, by_files, by_model, by_popularity, recall
 from pipelines.evaluation.report import Contender, Run, Wanted, document, finite
-from pipelines.evaluation.scorers import Every, Scorer, model_every, model_scorer, popularity_scorer, unit_scorer
+from pipelines.evaluation.scorers import Every, Scorer, is_pairwise, model_every, model_scorer, popularity_scorer, unit_scorer
 from pipelines.evaluation.slices import Slice, standard
 from pipelines.features.graph import load_graph
 from pipelines.inputs.meetings import Meetings, read_meetings, read_raw
@@ -83,9 +83,9 @@ def run(context: Context) -> Outcome:
     facts: dict[str, Any] = {}
     silence: dict[str, dict[str, str]] = {MISSING: {}, BROKEN: {}}
     judged: list[Contender] = []
-    for name, scorer, every in _contenders(context, meetings, facts):
+    for name, scorer, every, pairwise in _contenders(context, meetings, facts):
         scorers[name] = every or by_pairs(scorer, cases.catalogue)
-        mine = cases if every is not None else cases.first(spec.evaluate.by_pairs(cases.catalogue))
+        mine = cases.first(spec.evaluate.by_pairs(cases.catalogue)) if pairwise else cases
         begun = time.monotonic()
         try:
             found = judge(scorer, mine, negatives, labelled, liked, every)
@@ -143,7 +143,7 @@ def _forgotten(
         (load_model(context.fetcher("train"), context.spec.families), meetings, items),
         (load_model(fetch, context.spec.families), asked, pl.read_parquet(fetch("items.parquet"), columns=[before.item])[before.item]),
     ):
-        sides.append(Side(model_scorer(met, model.score), model_every(met, model), keys.to_numpy()))
+        sides.append(Side(model_scorer(met, model.score), model_every(met, model), keys.to_numpy(), is_pairwise(model)))
     found = forgetting(pl.scan_parquet(held), history, sides[0], sides[1], spec.model.train.seed, spec.evaluate)
     facts["old"] = {"cases": found.cases, "users": found.users}
     if found.why:
@@ -242,14 +242,16 @@ def _report(
     return files
 
 
-def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> Iterator[tuple[str, Scorer, Every | None]]:
+def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> Iterator[tuple[str, Scorer, Every | None, bool]]:
+    """The last: whether it is asked about the first users alone."""
     popularity = load_popularity(context.fetch("train", POPULARITY))
-    yield POPULAR, popularity_scorer(popularity), lambda users: np.broadcast_to(popularity.scores, (len(users), len(popularity.scores)))
+    equal = popularity.scores
+    yield POPULAR, popularity_scorer(popularity), lambda users: np.broadcast_to(equal, (len(users), len(equal))), False
     models: list[tuple[str, Trained]] = [("candidate", load_model(context.fetcher("train"), context.spec.families))]
     if context.has("train", IS_THERE):
         models.append(("baseline", load_baseline(context.fetcher("train"))))
     for name, model in models:
-        yield name, model_scorer(meetings, model.score), model_every(meetings, model)
+        yield name, model_scorer(meetings, model.score), model_every(meetings, model), is_pairwise(model)
     if context.spec.inputs.get("serving"):
         served = read(Signature, json.loads(context.fetch("serving", "signature.json").read_text()), "serving's signature.json")
         try:
@@ -264,7 +266,7 @@ def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> 
             if own.used:
                 facts["serving_as_published"] = own.used
                 context.log.info("of the serving version, as it was published with them: %s", ", ".join(own.used))
-            yield "serving", unit, None
+            yield "serving", unit, None, True
 
 
 def _retrievers(context: Context, meetings: Meetings, cases: Cases, facts: dict[str, Any]) -> Iterator[tuple[str, Retrieve]]:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from shared.contracts.strict import Strict
 
 MOST_PAIRS = 10**15
+
+
+def _number(value: Any) -> Any:
+    """`1e9`, which YAML reads as text, is a number."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 class Evaluate(Strict):
@@ -17,13 +25,16 @@ class Evaluate(Strict):
         description="How many users of the holdout every model is judged on at most: a seeded sample, each with all of the user's "
         "held-out positives. `all`: however many there are.",
     )
-    pairs: int = Field(
+    pairs: Annotated[
+        int,
+        Field(ge=1, le=MOST_PAIRS),
+        BeforeValidator(_number),
+        WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}], "examples": ["1e9", 1_000_000_000]}),
+    ] = Field(
         1_000_000_000,
-        ge=1,
-        le=MOST_PAIRS,
-        description="How many scores (users times items) are computed at most where a model scores pairs of a user and an item one by one: "
-        "such a model, and the serving version, is judged on the first users of the sample alone, one at least. So is what is foretold of "
-        "logged answers.",
+        description="How many scores (users times items) are computed at most by a model that scores pairs of a user and an item one by "
+        "one, as `neumf`, `mlp`, `gbm` and the serving version do: it is judged on the first users of the sample alone, one at least. "
+        "Gates of `off_policy` look at the logged answers of so many users.",
     )
 
     @property
