@@ -47,7 +47,8 @@ def model_every(meetings: Meetings, model: Trained) -> Every | None:
     """None where the model is asked pair by pair."""
     if not isinstance(model, ScoresAll):
         return None
-    graph, codes, every = meetings.graph, meetings.items.columns[meetings.graph.item], model.every
+    graph, every = meetings.graph, model.every
+    codes = meetings.items.columns[graph.item].astype(np.int64)
     return lambda users: of_columns(every(meetings.users.of(users)[graph.user]), codes)
 
 
@@ -56,7 +57,7 @@ def is_pairwise(model: Trained) -> bool:
     return not isinstance(model, ScoresAll) or getattr(model, "pairwise", False)
 
 
-def of_columns(scores: Scores, columns: NDArray[np.integer[Any]]) -> Scores:
+def of_columns(scores: Scores, columns: Ints) -> Scores:
     """Row by row, which is several times as fast as at once."""
     found = np.empty((len(scores), len(columns)), scores.dtype)
     for row, to in zip(scores, found, strict=True):

@@ -54,5 +54,5 @@ def forget() -> None:
 def _every(model: Trained, users: Codes, items: Codes) -> Every | None:
     if not isinstance(model, ScoresAll):
         return None
-    every = model.every
-    return lambda of: of_columns(every(users[of]), items)
+    every, columns = model.every, items.astype(np.int64)
+    return lambda of: of_columns(every(users[of]), columns)
