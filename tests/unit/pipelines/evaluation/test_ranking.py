@@ -198,6 +198,20 @@ def test_blocks_of_users_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None
         np.testing.assert_array_equal(getattr(whole, name), getattr(pairs, name))
 
 
+def test_pairs_are_asked_for_so_many_at_a_time_whatever_the_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores, asked = np.random.default_rng(1).random((7, 30)), []
+
+    def scorer(users: Any, rows: Any) -> Any:
+        asked.append(len(users))
+        return scores[users, rows]
+
+    for most in (8, 30, 64, 1_000):
+        monkeypatch.setattr(ranking, "CHUNK", most)
+        asked.clear()
+        np.testing.assert_array_equal(by_pairs(scorer, 30)(np.array([6, 0, 3])), scores[[6, 0, 3]])
+        assert max(asked) <= most and sum(asked) == 90
+
+
 def test_a_score_that_is_no_number_is_refused() -> None:
     cases = Cases((UserCases(0, np.array([1]), np.array([0]), np.array([0])),), 1, 3)
     for bad in (np.nan, np.inf):
