@@ -29,8 +29,8 @@ from shared.domain.metric import certainty
 
 Ints = NDArray[np.int64]
 CHUNK = 131_072
-MAX_PLACES = 5_000_000
-"""Answers times their longest."""
+MAX_PLACES = 10_000_000
+"""Answers times what is looked at of the longest: its places, and what could stand in its explored one."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _foretold(context: Context, every: Every, finder: Finder | None, keys: Ints,
     learned = pl.scan_parquet(context.fetch("etl", "train.parquet")).select(pl.col("time").max()).collect(engine="streaming").item()
     since = max(asked.since, datetime.fromtimestamp(float(learned), UTC) + timedelta(microseconds=1))
     answers, left = usable(log, asked.version, since, asked.until - attribution)
-    taken = _sample(answers, spec.evaluate.by_pairs(len(keys)), spec.model.train.seed)
+    taken = _sample(answers, spec.evaluate.by_pairs(len(keys)), spec.serve.order.explore.among, spec.model.train.seed)
     facts: dict[str, Any] = {
         "version": asked.version,
         "since": since.isoformat(),
@@ -116,14 +116,14 @@ def _foretold(context: Context, every: Every, finder: Finder | None, keys: Ints,
     return found, {"online": facts}
 
 
-def _sample(answers: pl.DataFrame, most: int, seed: int) -> pl.DataFrame:
+def _sample(answers: pl.DataFrame, most: int, among: int, seed: int) -> pl.DataFrame:
     """All answers of so many users at most, drawn by the seed, and of as many as there is room for."""
     if answers.is_empty():
         return answers
-    longest = int(answers["items"].list.len().max())  # type: ignore[arg-type]
+    width = int(answers["items"].list.len().max()) + among  # type: ignore[arg-type]
     users = answers.group_by("user").len().sort("user")
     drawn = users[np.random.default_rng((seed, 29)).permutation(len(users))].head(most)
-    room = pl.col("len").cum_sum() <= max(1, MAX_PLACES // longest)
+    room = pl.col("len").cum_sum() <= max(1, MAX_PLACES // width)
     kept = drawn.filter(room | (pl.int_range(pl.len()) == 0))
     return answers.join(kept.select("user"), on="user", how="semi").sort("user", "at", "request_id")
 
