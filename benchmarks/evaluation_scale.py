@@ -114,8 +114,8 @@ def measure(case: Case, folder: Path) -> dict[str, float]:
     Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
     start, begun = psutil.Process().memory_info().rss / 2**20, time.monotonic()
 
-    sampled = sample_cases(holdout, history, pl.Series(range(case.items)), False, 1, bounds.most)
-    asked = sampled.first(bounds.by_pairs(case.items)) if is_pairwise(trained) else sampled
+    sampled = sample_cases(holdout, history, pl.Series(range(case.items)), False, 1, bounds.user_limit)
+    asked = sampled.first(bounds.pairwise_users(case.items)) if is_pairwise(trained) else sampled
     drawn, tell = time.monotonic(), _teller(case, len(asked.users))
     found = judge(scorer, asked, {99: drawn_negatives(asked, 99, 1)}, likes=liked, every=every, tell=tell)
     judged = time.monotonic()

@@ -3,7 +3,7 @@
 A case is a positive of the holdout that the user had not liked before (unless the spec keeps seen items). It is ranked
 against the full catalogue without the user's other known positives, and against sampled negatives that are verified
 against every interaction of that user, whatever its label. Users are a seeded sample in a seeded order, each with all of
-the user's cases: a contender that can't score them all is judged on the first of them.
+its cases; a contender that cannot score them all is judged on the first ones.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,9 @@ from shared.domain.errors import BadData
 Ints = NDArray[np.int64]
 Rows = NDArray[np.signedinteger[Any]]
 UNKNOWN, ABSENT = -1, -2
-"""Negatives that are no row of the catalogue: an item that no model knows; and no item, where there are fewer than wanted."""
+"""Negatives that are not rows of the catalogue: an item that no model knows; no item, where a case has fewer negatives than others."""
 Negatives = Callable[[int, int], NDArray[np.int32]]
-"""What the cases of some users, from one place to another, are ranked among: [cases, negatives]."""
+"""From the first user and the end of a chunk to what its cases are ranked among: [cases, negatives]."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class UserCases:
     """Whether models can be asked about this user."""
 
     @property
-    def found(self) -> Rows:
-        """The targets that are in the catalogue."""
+    def known_targets(self) -> Rows:
+        """Those in the catalogue."""
         return self.targets[self.targets >= 0]
 
 
@@ -53,8 +54,8 @@ class Cases:
 
     @cached_property
     def offsets(self) -> Ints:
-        """Of each user the first case, and behind the last user how many there are."""
-        return np.cumsum([0, *(len(one.targets) for one in self.users)])
+        """The index of each user's first case; the number of cases behind the last one."""
+        return np.cumsum([0, *(len(user.targets) for user in self.users)])
 
     @property
     def count(self) -> int:
@@ -67,20 +68,21 @@ class Cases:
 
     @property
     def keys(self) -> Ints:
-        return np.array([one.user for one in self.users], np.int64)
+        return np.array([user.user for user in self.users], np.int64)
 
     @property
     def targets(self) -> Rows:
-        return np.concatenate([one.targets for one in self.users]) if self.users else np.empty(0, np.int64)
+        return np.concatenate([user.targets for user in self.users]) if self.users else np.empty(0, np.int64)
 
     def first(self, users: int) -> Cases:
+        """The cases of the first users alone."""
         return self if users >= len(self.users) else replace(self, users=self.users[:users])
 
 
 def sample_cases(
-    holdout: pl.LazyFrame, history: pl.LazyFrame, items: pl.Series, keep_seen: bool, seed: int, users: int | None = None
+    holdout: pl.LazyFrame, history: pl.LazyFrame, items: pl.Series, keep_seen: bool, seed: int, limit: int | None = None
 ) -> Cases:
-    """Of so many users at most, each as likely as any other, in the order in which they are drawn; of all where None."""
+    """The cases of at most `limit` users, drawn uniformly, in the order of drawing; of all users where it is None."""
     positives = holdout.filter(pl.col("label") == 1).select("user", "item").unique()
     if not keep_seen:
         positives = positives.join(history.filter(pl.col("before") == 1), on=["user", "item"], how="anti")
@@ -88,47 +90,45 @@ def sample_cases(
     if found.is_empty():
         raise BadData("the holdout has no positive that is new to its user: nothing can be ranked; check split.test")
     keys = found["user"].unique().sort()
-    drawn = pl.DataFrame({"user": keys[np.random.default_rng((seed, 17)).permutation(len(keys))[:users]]}).with_row_index("place")
+    order = np.random.default_rng((seed, 17)).permutation(len(keys))[:limit]
+    users = pl.DataFrame({"user": keys[order]}).with_row_index("place")
     rows = pl.DataFrame({"item": items}).with_row_index("row").select("item", pl.col("row").cast(pl.Int32))
-    targets = found.join(drawn, on="user").join(rows, on="item", how="left").sort("place", "item")
-    known = (
-        history.join(drawn.lazy(), on="user")
+    targets = found.join(users, on="user").join(rows, on="item", how="left").sort("place", "item")
+    touched = (
+        history.join(users.lazy(), on="user")
         .join(rows.lazy(), on="item")
         .select("place", "row", liked=pl.col("label") == 1)
         .sort("place", "liked", "row", descending=[False, True, False])
         .collect(engine="streaming")
     )
-    cuts = _cuts(targets, len(drawn)), _cuts(known, len(drawn)), _cuts(known.filter(pl.col("liked")), len(drawn))
-    wanted, touched, likes = targets["row"].fill_null(UNKNOWN).to_numpy(), known["row"].to_numpy(), np.diff(cuts[2])
-    cases = tuple(
-        UserCases(user, wanted[cuts[0][at] : cuts[0][at + 1]], mine[: likes[at]], mine)
-        for at, user in enumerate(drawn["user"].to_list())
-        for mine in (touched[cuts[1][at] : cuts[1][at + 1]],)
-    )
-    return Cases(cases, len(found), len(items))
+    target_rows = _by_user(targets.with_columns(pl.col("row").fill_null(UNKNOWN)), len(users))
+    touched_rows, liked_rows = _by_user(touched, len(users)), _by_user(touched.filter(pl.col("liked")), len(users))
+    user_rows = zip(users["user"].to_list(), target_rows, liked_rows, touched_rows, strict=True)
+    return Cases(tuple(UserCases(*each) for each in user_rows), len(found), len(items))
 
 
 def drawn_negatives(cases: Cases, count: int, seed: int) -> Negatives:
-    """Up to `count` rows that the user never touched, drawn when they are asked for: equal ones for whoever asks, whatever comes before."""
+    """Up to `count` rows for each case that its user never touched, drawn on demand from a generator per user: every contender gets the
+    same ones, whichever users it asks for."""
 
     def draw(first: int, end: int) -> NDArray[np.int32]:
-        low = int(cases.offsets[first])
-        found = np.full((int(cases.offsets[end]) - low, count), ABSENT, np.int32)
+        start = int(cases.offsets[first])
+        negatives = np.full((int(cases.offsets[end]) - start, count), ABSENT, np.int32)
         for place in range(first, end):
-            one = cases.users[place]
-            taken = np.union1d(one.touched, one.found)
-            random = np.random.default_rng((seed, count, one.user % (1 << 64)))
-            free = _distinct(random, len(one.targets), cases.catalogue - len(taken), count)
-            mine = slice(int(cases.offsets[place]) - low, int(cases.offsets[place + 1]) - low)
-            found[mine, : free.shape[1]] = free + np.searchsorted(taken - np.arange(len(taken)), free, "right")
-        return found
+            user = cases.users[place]
+            excluded = np.union1d(user.touched, user.known_targets)
+            random = np.random.default_rng((seed, count, user.user % (1 << 64)))
+            numbers = _distinct(random, len(user.targets), cases.catalogue - len(excluded), count)
+            rows = numbers + np.searchsorted(excluded - np.arange(len(excluded)), numbers, "right")  # the n-th row that is not excluded
+            negatives[int(cases.offsets[place]) - start : int(cases.offsets[place + 1]) - start, : rows.shape[1]] = rows
+        return negatives
 
     return draw
 
 
-def short_of(cases: Cases, count: int) -> int:
-    """How many cases have fewer than `count` rows left to draw."""
-    return sum(len(one.targets) for one in cases.users if cases.catalogue - len(np.union1d(one.touched, one.found)) < count)
+def count_short(cases: Cases, count: int) -> int:
+    """How many cases have fewer than `count` negatives to draw."""
+    return sum(len(user.targets) for user in cases.users if cases.catalogue - len(np.union1d(user.touched, user.known_targets)) < count)
 
 
 def known_likes(history: pl.LazyFrame, cases: Cases) -> Ints:
@@ -140,19 +140,21 @@ def known_likes(history: pl.LazyFrame, cases: Cases) -> Ints:
 
 
 def _distinct(random: np.random.Generator, rows: int, size: int, count: int) -> NDArray[np.int32]:
-    """[rows, at most count]: of the numbers below `size`, in each row different ones, every choice of them as likely as any other. The
-    first `count` different ones of a long line of draws: what is there already is drawn again."""
+    """[rows, at most `count`]: distinct numbers below `size` in each row, every subset equally likely. A repeated number is drawn again,
+    so a row is the set of the first `count` distinct numbers of a sequence of uniform draws."""
     if size < 2 * count:
         return random.permuted(np.tile(np.arange(size, dtype=np.int32), (rows, 1)), axis=1)[:, :count]
-    found = random.integers(size, size=(rows, count), dtype=np.int32)
+    numbers = random.integers(size, size=(rows, count), dtype=np.int32)
     while True:
-        found.sort(axis=1)
-        again = found[:, 1:] == found[:, :-1]
-        if not again.any():
-            return found
-        found[:, 1:][again] = random.integers(size, size=np.count_nonzero(again), dtype=np.int32)
+        numbers.sort(axis=1)
+        repeated = numbers[:, 1:] == numbers[:, :-1]
+        if not repeated.any():
+            return numbers
+        numbers[:, 1:][repeated] = random.integers(size, size=np.count_nonzero(repeated), dtype=np.int32)
 
 
-def _cuts(pairs: pl.DataFrame, users: int) -> Ints:
-    """Where each user's rows begin, and where the last one's end."""
-    return np.searchsorted(pairs["place"].to_numpy(), np.arange(users + 1))
+def _by_user(pairs: pl.DataFrame, users: int) -> list[Rows]:
+    """The rows of each user, as views of one array; `pairs` are sorted by the user's place."""
+    offsets = np.searchsorted(pairs["place"].to_numpy(), np.arange(users + 1))
+    rows = pairs["row"].to_numpy()
+    return [rows[start:end] for start, end in pairwise(offsets)]

@@ -16,7 +16,7 @@ from pipelines.evaluation.cases import Ints, drawn_negatives, sample_cases
 from pipelines.evaluation.certainty import FEWEST_USERS, Influence, of_mean
 from pipelines.evaluation.judge import Judgement, judge
 from pipelines.evaluation.observed import observe
-from pipelines.evaluation.scorers import Every, Scorer, of_columns
+from pipelines.evaluation.scorers import Every, Scorer, take_columns
 from shared.contracts.evaluation import Evaluate
 from shared.domain.metric import FORGOTTEN, OLD
 
@@ -32,7 +32,7 @@ class Side:
     every: Every | None
     items: Ints
     pairwise: bool = True
-    """Whether it is asked about the first users alone."""
+    """Whether it scores pairs one by one, so that `evaluate.pairs` bounds its users."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ def forgetting(held: pl.LazyFrame, history: pl.LazyFrame, candidate: Side, paren
     likes = held.select("user", "item", label=pl.lit(1, pl.Int8)).filter(pl.col("item").is_in(pl.Series(both).implode()))
     if likes.select(pl.len()).collect().item() == 0:
         return Forgetting(why="nothing that was held out before is left to look at")
-    cases = sample_cases(likes, history, pl.Series(both), True, seed, bounds.most)
+    cases = sample_cases(likes, history, pl.Series(both), True, seed, bounds.user_limit)
     if candidate.pairwise or parent.pairwise:
-        cases = cases.first(bounds.by_pairs(cases.catalogue))
+        cases = cases.first(bounds.pairwise_users(cases.catalogue))
     negatives = {NEGATIVES: drawn_negatives(cases, NEGATIVES, seed)}
     found = {}
     for name, side in (("candidate", candidate), ("parent", parent)):
@@ -76,7 +76,7 @@ def _among(side: Side, items: Ints) -> tuple[Scorer, Every | None]:
     order = np.argsort(side.items)
     rows = order[np.searchsorted(side.items, items, sorter=order)]
     every = side.every
-    return lambda users, places: side.scorer(users, rows[places]), None if every is None else lambda users: of_columns(every(users), rows)
+    return lambda users, places: side.scorer(users, rows[places]), None if every is None else lambda users: take_columns(every(users), rows)
 
 
 def _values(one: Judgement) -> dict[str, float]:

@@ -1,8 +1,8 @@
 """How sure a mean is: bootstrap intervals over users, for the cases of one user are no independent looks.
 
 Users are drawn with replacement, as many as there are, again and again; what the mean comes to in the middle 95 per cent of the draws is
-the interval. Vectorised and seeded; equal users are drawn for every contender, so that differences can be drawn as well. Of very many
-users groups are drawn in place of single ones: independent users' groups are as independent.
+the interval. Vectorised and seeded; equal users are drawn for every contender, so that differences can be drawn as well. With
+more than `MOST` users, groups of users are drawn: groups of independent users are independent too.
 """
 
 from __future__ import annotations

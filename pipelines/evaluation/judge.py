@@ -47,7 +47,7 @@ class Judgement:
     """Of the labelled rows."""
 
     def first(self, users: int) -> Judgement:
-        """With the ranks of fewer users, and all else as it is: for comparison with a contender that was asked about no more."""
+        """With the ranks of the first users alone, for comparison with a contender that ranked no more; all else stays."""
         return replace(self, ranked=self.ranked.first(users))
 
     def values(self, names: Iterable[str]) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """From scores to ranks: where each target stands in the full catalogue and among its negatives, and what its user would have been shown.
 
-Users are scored many at a time, against the whole catalogue. Scores and negatives of those alone are in hand: what stays of a case is a
-few numbers.
+Users are scored in chunks, against the whole catalogue. Only one chunk's scores and negatives are in memory; a few numbers of each case
+remain.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from shared.domain.errors import BadData
 from shared.serving.nearest import best
 
 CELLS = 1 << 22
-"""Scores in hand at most, and negatives with them: 16 MiB of float32."""
+"""Scores in memory at most, negatives included: 16 MiB of float32."""
 CHUNK = 131_072
 """Pairs that a model is asked for at a time."""
 SHOWN = 10
 _EXACT = 1 << 22
 """Up to here float32 holds every half rank."""
-_PASS, _MOST_PASSES = 256, 512
-"""Sorting scores costs as much as counting them for one target in so many scores, or for so many targets."""
+_CELLS_PER_NEGATIVE = 4
+_SORT_FROM, _MOST_PASSES = 256, 512
+"""Scores are sorted, and not compared with each target, for more than one target per so many scores, or for more than so many targets."""
 Ranks = NDArray[np.floating[Any]]
 Scores = NDArray[Any]
 
@@ -57,11 +58,11 @@ class Ranked:
 
     @property
     def users(self) -> int:
-        """How many of the evaluation's users were ranked: the first ones."""
+        """How many users were ranked: the first ones of the evaluation's sample."""
         return len(self.shown)
 
     def first(self, users: int) -> Ranked:
-        """The same of fewer users."""
+        """The ranks of the first users alone."""
         if users >= self.users:
             return self
         end = int(np.searchsorted(self.owners, users))
@@ -76,15 +77,14 @@ def by_pairs(scorer: Scorer, catalogue: int) -> Every:
     """A model that is asked pair by pair."""
 
     def every(users: Ints) -> Scores:
-        ends = [*range(CHUNK, len(users) * catalogue, CHUNK), len(users) * catalogue]
-        found = np.empty(0)
-        for start, end in zip([0, *ends], ends, strict=False):
-            owners, rows = np.divmod(np.arange(start, end, dtype=np.int64), catalogue)
+        pairs, scores = len(users) * catalogue, np.empty(0)
+        for start in range(0, pairs, CHUNK):
+            owners, rows = np.divmod(np.arange(start, min(start + CHUNK, pairs)), catalogue)
             part = scorer(users[owners], rows)
             if start == 0:
-                found = np.empty(len(users) * catalogue, part.dtype)
-            found[start:end] = part
-        return found.reshape(len(users), catalogue)
+                scores = np.empty(pairs, part.dtype)
+            scores[start : start + CHUNK] = part
+        return scores.reshape(len(users), catalogue)
 
     return every
 
@@ -94,97 +94,99 @@ Tell = Callable[[int], None]
 
 
 def rank(every: Every, cases: Cases, negatives: Mapping[int, Negatives], shown: int = SHOWN, tell: Tell | None = None) -> Ranked:
-    """`negatives`: by how many there are to be. One that nobody knows is behind every target that is known."""
+    """`negatives`: by how many each case is to have. An unknown negative ranks behind every known target."""
     size, count = cases.catalogue, cases.count
-    kind = np.float32 if size < _EXACT else np.float64
-    found = Ranked(
+    dtype = np.float32 if size < _EXACT else np.float64
+    ranked = Ranked(
         cases.owners,
-        np.empty(count, kind),
+        np.empty(count, dtype),
         np.empty(count, np.int32),
-        np.empty(count, kind),
-        {wanted: np.empty(count, kind) for wanted in negatives},
+        np.empty(count, dtype),
+        {wanted: np.empty(count, dtype) for wanted in negatives},
         {wanted: np.empty(count, np.int32) for wanted in negatives},
         np.full((len(cases.users), min(shown, size)), -1, np.int32),
         np.empty(count, bool),
     )
     rows = np.arange(size)
-    for first, end in _parts(cases, sum(negatives)):
-        _rank_some(found, every, cases, negatives, (first, end), rows)
+    for first, end in _user_chunks(cases, sum(negatives)):
+        _rank_chunk(ranked, every, cases, negatives, first, end, rows)
         if tell is not None:
             tell(end - first)
-    return found
+    return ranked
 
 
-def _parts(cases: Cases, negatives: int) -> Iterator[tuple[int, int]]:
-    """Users, from one place to another, whose scores and negatives are in hand together."""
-    ends = np.cumsum(cases.catalogue + np.diff(cases.offsets) * negatives * 4)  # a negative takes as much as four scores
+def _user_chunks(cases: Cases, negatives: int) -> Iterator[tuple[int, int]]:
+    """The first user and the end of each chunk: as many users as `CELLS` has room for, at least one."""
+    cells = np.cumsum(cases.catalogue + np.diff(cases.offsets) * negatives * _CELLS_PER_NEGATIVE)
     first = 0
     while first < len(cases.users):
-        end = int(np.searchsorted(ends, (ends[first - 1] if first else 0) + CELLS, "right"))
-        first, start = max(end, first + 1), first
-        yield start, first
+        used = cells[first - 1] if first else 0
+        end = max(first + 1, int(np.searchsorted(cells, used + CELLS, "right")))
+        yield first, end
+        first = end
 
 
-def _rank_some(found: Ranked, every: Every, cases: Cases, negatives: Mapping[int, Negatives], places: tuple[int, int], rows: Ints) -> None:
-    first, end = places
-    part = cases.users[first:end]
-    keys = np.array([one.user for one in part if one.known], dtype=np.int64)
+def _rank_chunk(ranked: Ranked, every: Every, cases: Cases, negatives: Mapping[int, Negatives], first: int, end: int, rows: Ints) -> None:
+    """Writes the ranks of the users `first` to `end` into `ranked`."""
+    users = cases.users[first:end]
+    keys = np.array([user.user for user in users if user.known], dtype=np.int64)
     scores = checked(every(keys)) if len(keys) else np.zeros((1, cases.catalogue), np.float32)
-    row = 0
-    for place, one in enumerate(part, first):
-        mine = slice(int(cases.offsets[place]), int(cases.offsets[place + 1]))
-        _stand(found, mine, one, scores[row] if one.known else None, cases.catalogue)
-        if one.known:
-            shown = best(scores[row], rows, found.shown.shape[1] + len(one.liked))
-            shown = shown[~np.isin(shown, np.setdiff1d(one.liked, one.targets))][: found.shown.shape[1]]
-            found.shown[place, : len(shown)] = shown
-            row += 1
-    mine = slice(int(cases.offsets[first]), int(cases.offsets[end]))
-    known = np.cumsum([one.known for one in part]) - 1
-    owners = np.repeat(np.maximum(known, 0), np.diff(cases.offsets[first : end + 1]))
-    targets = np.concatenate([one.targets for one in part])
-    for wanted, draw in negatives.items():
+    score_rows = np.maximum(np.cumsum([user.known for user in users]) - 1, 0)
+    for number, (user, row) in enumerate(zip(users, score_rows, strict=True), first):
+        part = slice(int(cases.offsets[number]), int(cases.offsets[number + 1]))
+        _rank_targets(ranked, part, user, scores[row] if user.known else None, cases.catalogue)
+        if user.known:
+            hidden = np.setdiff1d(user.liked, user.targets)
+            shown = best(scores[row], rows, ranked.shown.shape[1] + len(hidden))
+            shown = shown[~np.isin(shown, hidden)][: ranked.shown.shape[1]]
+            ranked.shown[number, : len(shown)] = shown
+    chunk = slice(int(cases.offsets[first]), int(cases.offsets[end]))
+    owners = np.repeat(score_rows, np.diff(cases.offsets[first : end + 1]))
+    targets, lost = np.concatenate([user.targets for user in users]), ranked.lost[chunk]
+    for count, draw in negatives.items():
         drawn = draw(first, end)
-        found.against[wanted][mine] = (drawn != ABSENT).sum(axis=1)
-        found.sampled[wanted][mine] = _among(scores, owners, targets, drawn)
-        found.sampled[wanted][mine][found.lost[mine]] = 1 + found.against[wanted][mine][found.lost[mine]]
+        present = np.count_nonzero(drawn != ABSENT, axis=1)
+        ranked.against[count][chunk] = present
+        ranked.sampled[count][chunk] = np.where(lost, 1 + present, _ranks_among(scores, owners, targets, drawn))
 
 
-def _stand(found: Ranked, mine: slice, one: UserCases, scores: Scores | None, size: int) -> None:
-    """The ranks of one user's targets in the catalogue."""
-    own = one.found
-    taken = np.union1d(one.liked, own)
-    last = size - len(taken) + 1
-    found.among[mine] = last
-    there = one.targets >= 0
+def _rank_targets(ranked: Ranked, part: slice, user: UserCases, scores: Scores | None, size: int) -> None:
+    """Writes the ranks of one user's targets in the catalogue; `scores` is None for an unknown user."""
+    targets = user.known_targets
+    excluded = np.union1d(user.liked, targets)
+    last = size - len(excluded) + 1
+    ranked.among[part] = last
     if scores is None:
-        found.lost[mine], found.full[mine], found.places[mine] = True, last, last
+        ranked.lost[part], ranked.full[part], ranked.places[part] = True, last, last
         return
-    targets = scores[own]
-    (above, level), (hidden, alike), (siblings, same) = (_counts(some, targets) for some in (scores, scores[taken], targets))
-    full = 1 + (above - hidden) + (level - alike) / 2
-    found.lost[mine], found.full[mine], found.places[mine] = ~there, last, last + len(own)
-    found.full[mine][there] = full
-    found.places[mine][there] = full + siblings + (same - 1) / 2
+    is_known, own = user.targets >= 0, scores[targets]
+    above, equal = _count_above(scores, own)
+    excluded_above, excluded_equal = _count_above(scores[excluded], own)
+    own_above, own_equal = _count_above(own, own)
+    full = 1 + (above - excluded_above) + (equal - excluded_equal) / 2
+    ranked.lost[part], ranked.full[part], ranked.places[part] = ~is_known, last, last + len(targets)
+    ranked.full[part][is_known] = full
+    ranked.places[part][is_known] = full + own_above + (own_equal - 1) / 2
 
 
-def _among(scores: Scores, owners: Ints, targets: Rows, drawn: NDArray[np.int32]) -> Ranks:
+def _ranks_among(scores: Scores, owners: Ints, targets: Rows, negatives: NDArray[np.int32]) -> Ranks:
+    """The rank of each case's target among its negatives. `owners`: of each case its user's row of the scores."""
     own = scores[owners, np.maximum(targets, 0)][:, None]
-    others = scores[owners[:, None], np.maximum(drawn, 0)]
-    there = drawn >= 0
-    above, level = (np.count_nonzero(some & there, axis=1) for some in (others > own, others == own))
-    found: Ranks = 1 + above + level / 2
-    return found
+    others = scores[owners[:, None], np.maximum(negatives, 0)]
+    is_known = negatives >= 0
+    above, equal = (np.count_nonzero(chosen & is_known, axis=1) for chosen in (others > own, others == own))
+    ranks: Ranks = 1 + above + equal / 2
+    return ranks
 
 
-def _counts(scores: Scores, targets: Scores) -> tuple[Ints, Ints]:
+def _count_above(scores: Scores, targets: Scores) -> tuple[Ints, Ints]:
     """For each target how many scores are above it, and how many equal it."""
-    if len(targets) > min(len(scores) // _PASS, _MOST_PASSES):
+    if len(targets) > min(len(scores) // _SORT_FROM, _MOST_PASSES):
         ordered = np.sort(scores)
         ends = np.searchsorted(ordered, targets, "right")
         return len(scores) - ends, ends - np.searchsorted(ordered, targets, "left")
-    above = np.array([np.count_nonzero(scores > one) for one in targets], np.int64)
-    return above, np.array([np.count_nonzero(scores == one) for one in targets], np.int64)
+    above = np.array([np.count_nonzero(scores > target) for target in targets], np.int64)
+    return above, np.array([np.count_nonzero(scores == target) for target in targets], np.int64)
 
 
 def checked(scores: Scores) -> Scores:

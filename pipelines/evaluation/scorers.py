@@ -49,20 +49,20 @@ def model_every(meetings: Meetings, model: Trained) -> Every | None:
         return None
     graph, every = meetings.graph, model.every
     codes = meetings.items.columns[graph.item].astype(np.int64)
-    return lambda users: of_columns(every(meetings.users.of(users)[graph.user]), codes)
+    return lambda users: take_columns(every(meetings.users.of(users)[graph.user]), codes)
 
 
 def is_pairwise(model: Trained) -> bool:
-    """Whether a user's scores take a computation of their own for each item."""
+    """Whether each pair of a user and an item takes a computation of its own."""
     return not isinstance(model, ScoresAll) or getattr(model, "pairwise", False)
 
 
-def of_columns(scores: Scores, columns: Ints) -> Scores:
-    """Row by row, which is several times as fast as at once."""
-    found = np.empty((len(scores), len(columns)), scores.dtype)
-    for row, to in zip(scores, found, strict=True):
-        np.take(row, columns, out=to, mode="clip")
-    return found
+def take_columns(scores: Scores, columns: Ints) -> Scores:
+    """Copies columns row by row: several times faster than indexing all rows at once."""
+    taken = np.empty((len(scores), len(columns)), scores.dtype)
+    for row, out in zip(scores, taken, strict=True):
+        np.take(row, columns, out=out, mode="clip")
+    return taken
 
 
 def unit_scorer(model: Path, served: Signature, raw_columns: RawColumns, own: Published | None = None) -> Scorer:

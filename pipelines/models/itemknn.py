@@ -76,7 +76,7 @@ class ItemKnnModel:
 
     @cached_property
     def _from_liked(self) -> Any:
-        """By what is liked, sparse: turned round once, which takes longer than a few users' scores."""
+        """Sparse, by liked item: the transposition takes longer than the scores of a few users."""
         items, count = self.near.items.shape
         near = sparse(Likes(np.arange(items + 1) * count, self.near.items.reshape(-1)), items, self.near.nearness.reshape(-1))
         return near.T.tocsr()

@@ -34,7 +34,7 @@ from shared.domain.errors import Invalid
 _PASSES, _RATE, _AGAINST, _DAMPING = 20, 0.02, 20.0, 0.35
 """Of the factorisation that it begins from."""
 _BLOCK = 16_384
-"""Items whose hidden layers are in hand at a time."""
+"""Items per pass through the hidden layers: their activations stay in the cache."""
 
 
 class NeumfModel(NeuralModel):

@@ -65,7 +65,7 @@ def run(context: Context) -> Outcome:
     seed = spec.model.train.seed
     train, holdout, history = (pl.scan_parquet(context.fetch("etl", f"{name}.parquet")) for name in ("train", "holdout", "history"))
     items = pl.read_parquet(context.fetch("etl", "items.parquet"), columns=[spec.schema_.item])
-    cases = sample_cases(holdout, history, items[spec.schema_.item], spec.serve.not_seen is None, seed, spec.evaluate.most)
+    cases = sample_cases(holdout, history, items[spec.schema_.item], spec.serve.not_seen is None, seed, spec.evaluate.user_limit)
     counted = (_n(one) for one in (cases.count, cases.found, len(cases.users), cases.catalogue))
     log.info("%s of %s held-out positives, of %s users, are ranked in a catalogue of %s", *counted)
     names = wanted_metrics(spec)
@@ -85,7 +85,7 @@ def run(context: Context) -> Outcome:
     judged: list[Contender] = []
     for name, scorer, every, pairwise in _contenders(context, meetings, facts):
         scorers[name] = every or by_pairs(scorer, cases.catalogue)
-        mine = cases.first(spec.evaluate.by_pairs(cases.catalogue)) if pairwise else cases
+        mine = cases.first(spec.evaluate.pairwise_users(cases.catalogue)) if pairwise else cases
         begun = time.monotonic()
         try:
             found = judge(scorer, mine, negatives, labelled, liked, every)
@@ -243,7 +243,7 @@ def _report(
 
 
 def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> Iterator[tuple[str, Scorer, Every | None, bool]]:
-    """The last: whether it is asked about the first users alone."""
+    """The last: whether it scores pairs one by one, so that `evaluate.pairs` bounds its users."""
     popularity = load_popularity(context.fetch("train", POPULARITY))
     equal = popularity.scores
     yield POPULAR, popularity_scorer(popularity), lambda users: np.broadcast_to(equal, (len(users), len(equal))), False

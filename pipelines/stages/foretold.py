@@ -86,7 +86,7 @@ def _foretold(context: Context, every: Every, finder: Finder | None, keys: Ints,
     learned = pl.scan_parquet(context.fetch("etl", "train.parquet")).select(pl.col("time").max()).collect(engine="streaming").item()
     since = max(asked.since, datetime.fromtimestamp(float(learned), UTC) + timedelta(microseconds=1))
     answers, left = usable(log, asked.version, since, asked.until - attribution)
-    taken = _sample(answers, spec.evaluate.by_pairs(len(keys)), spec.serve.order.explore.among, spec.model.train.seed)
+    taken = _sample(answers, spec.evaluate.pairwise_users(len(keys)), spec.serve.order.explore.among, spec.model.train.seed)
     facts: dict[str, Any] = {
         "version": asked.version,
         "since": since.isoformat(),

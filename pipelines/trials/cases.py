@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.evaluation.cases import ABSENT, Cases, Negatives, UserCases, drawn_negatives, short_of
+from pipelines.evaluation.cases import ABSENT, Cases, Negatives, UserCases, count_short, drawn_negatives
 from pipelines.trials.files import NegativesFile
 from pipelines.trials.numbering import UNKNOWN, Numbering
 from shared.domain.errors import BadData
@@ -100,7 +100,7 @@ def held_pairs(pairs: pl.DataFrame, name: str, known: Known) -> Held:
 
 def drawn(held: Held, count: int, seed: int) -> tuple[Mapping[int, Negatives], Mapping[str, int]]:
     """Verified: none that the user has to train on or to be judged by."""
-    short = short_of(held.cases, count)
+    short = count_short(held.cases, count)
     return {count: drawn_negatives(held.cases, count, seed)}, {f"pairs with fewer than {count} items left to draw": short}
 
 

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.evaluation.judge import Judgement, judge
-from pipelines.evaluation.scorers import Every, Ints, Scores, of_columns
+from pipelines.evaluation.scorers import Every, Ints, Scores, take_columns
 from pipelines.loaders.progress import Pace
 from pipelines.models.family import ScoresAll, Task, Trained
 from pipelines.trials.task import ITEM, USER
@@ -55,4 +55,4 @@ def _every(model: Trained, users: Codes, items: Codes) -> Every | None:
     if not isinstance(model, ScoresAll):
         return None
     every, columns = model.every, items.astype(np.int64)
-    return lambda of: of_columns(every(users[of]), columns)
+    return lambda of: take_columns(every(users[of]), columns)

@@ -38,10 +38,10 @@ class Evaluate(Strict):
     )
 
     @property
-    def most(self) -> int | None:
+    def user_limit(self) -> int | None:
         """Users; None for all."""
         return None if self.users == "all" else self.users
 
-    def by_pairs(self, catalogue: int) -> int:
+    def pairwise_users(self, catalogue: int) -> int:
         """How many users are scored pair by pair, of a catalogue of so many items."""
         return max(1, self.pairs // max(1, catalogue))

@@ -24,12 +24,12 @@ def evaluate(said: str) -> Evaluate:
 
 def test_users_and_pairs_have_defaults_and_are_read_as_people_write_them() -> None:
     assert parse_spec(SPEC).evaluate == Evaluate() == evaluate("{users: 20000, pairs: 1e9}")
-    assert (evaluate("{users: all}").most, evaluate("{users: 5}").most, Evaluate().most) == (None, 5, 20_000)
+    assert (evaluate("{users: all}").user_limit, evaluate("{users: 5}").user_limit, Evaluate().user_limit) == (None, 5, 20_000)
     assert evaluate("{pairs: 2.5e6}").pairs == 2_500_000
 
 
 def test_scored_pair_by_pair_are_as_many_users_as_the_catalogue_leaves_room_for_and_one_at_least() -> None:
-    assert [Evaluate(pairs=10**9).by_pairs(size) for size in (1, 60_000, 10**6, 10**10)] == [10**9, 16_666, 1_000, 1]
+    assert [Evaluate(pairs=10**9).pairwise_users(size) for size in (1, 60_000, 10**6, 10**10)] == [10**9, 16_666, 1_000, 1]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.evaluation.cases import ABSENT, Cases, UserCases, drawn_negatives, sample_cases, short_of
+from pipelines.evaluation.cases import ABSENT, Cases, UserCases, count_short, drawn_negatives, sample_cases
 from pipelines.evaluation.judge import Labelled, judge
 from pipelines.evaluation.metrics import auc
 from shared.domain.errors import BadData
@@ -80,7 +80,7 @@ def test_where_fewer_items_are_left_all_of_them_are_drawn() -> None:
     cases = Cases((_one([0, 1], [0, 1, 2], list(range(3, 25))), _one([-1], [])), 3, ITEMS)
     found = drawn_negatives(cases, 20, seed=3)(0, 2)
     assert [sorted(rows[rows != ABSENT].tolist()) for rows in found[:2]] == [list(range(25, ITEMS))] * 2
-    assert (found[2] != ABSENT).all() and (short_of(cases, 20), short_of(cases, 15)) == (2, 0)
+    assert (found[2] != ABSENT).all() and (count_short(cases, 20), count_short(cases, 15)) == (2, 0)
 
 
 def test_negatives_are_the_same_for_every_contender_and_every_prefix() -> None:
@@ -116,7 +116,7 @@ def _holdout(users: int) -> tuple[pl.LazyFrame, pl.LazyFrame]:
 def test_a_sample_is_of_users_with_all_of_their_cases() -> None:
     holdout, history = _holdout(100)
     whole = sample_cases(holdout, history, pl.Series(range(5)), False, seed=1)
-    some = sample_cases(holdout, history, pl.Series(range(5)), False, seed=1, users=30)
+    some = sample_cases(holdout, history, pl.Series(range(5)), False, seed=1, limit=30)
     assert len(whole.users) == 80 and whole.found == some.found == whole.count == 200
     assert [one.user for one in some.users] == [one.user for one in whole.users[:30]] != sorted(one.user for one in whole.users[:30])
     for one in whole.users:

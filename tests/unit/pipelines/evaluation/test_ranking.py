@@ -68,7 +68,7 @@ def worlds(draw: Any) -> World:
         rows = np.array([*([-1] if lost else []), *targets], np.int64)
         cases.append(UserCases(user if known else -1, rows, np.array(liked, np.int64) if known else rows[:0], rows[:0], known))
         negatives.append([np.array(draw(st.lists(st.integers(-1, items - 1), max_size=4)), np.int64) for _ in rows])
-    settings = {"CELLS": draw(st.sampled_from((1, 60, 1 << 22))), "_PASS": draw(st.sampled_from((1, 256)))}
+    settings = {"CELLS": draw(st.sampled_from((1, 60, 1 << 22))), "_SORT_FROM": draw(st.sampled_from((1, 256)))}
     return World(scores, Cases(tuple(cases), sum(len(one.targets) for one in cases), items), {4: negatives}, settings)
 
 
