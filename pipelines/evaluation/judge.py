@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ from numpy.typing import NDArray
 from pipelines.evaluation.breadth import coverage, novelty
 from pipelines.evaluation.calibration import Calibration, calibrate
 from pipelines.evaluation.cases import Cases, Ints, Negatives
-from pipelines.evaluation.metrics import STANDARD, auc, is_rank_metric
+from pipelines.evaluation.metrics import STANDARD, Floats, auc, is_rank_metric
 from pipelines.evaluation.observed import observe
-from pipelines.evaluation.ranking import CHUNK, SHOWN, Ranked, Tell, by_pairs, checked, rank
+from pipelines.evaluation.ranking import CHUNK, SHOWN, Ranked, Tell, by_pairs, checked, count_above, rank
 from pipelines.evaluation.recall import Retrieve
 from pipelines.evaluation.scorers import Every, Scorer
 from pipelines.evaluation.slices import Slice
@@ -106,27 +107,23 @@ def sliced(found: Judgement, names: Sequence[str], slices: Iterable[Slice]) -> d
     }
 
 
-def judge_retrieved(every: Every, retrieve: Retrieve, candidates: int, cases: Cases, names: Iterable[str]) -> dict[str, float]:
-    """As it will be served: what isn't among the candidates isn't scored, however good the model would find it. Full ranks alone."""
-    found = _Retrieved(every, retrieve, candidates)
-    ranked = rank(found, cases, {})
-    return {name: one.mean for name, one in observe(ranked, (name for name in names if "/" not in name)).items()}
-
-
-@dataclass(frozen=True)
-class _Retrieved:
-    """Scores with what isn't retrieved behind everything that is."""
-
-    every: Every
-    retrieve: Retrieve
-    candidates: int
-
-    def __call__(self, users: Ints) -> NDArray[Any]:
-        scores = self.every(users)
-        found = np.full(scores.shape, np.finfo(scores.dtype).min, scores.dtype)
-        for place, rows in enumerate(self.retrieve(users, self.candidates)):
-            found[place, rows] = scores[place, rows]
-        return found
+def ranks_of_retrieved(scorer: Scorer, retrieve: Retrieve, candidates: int, cases: Cases) -> Floats:
+    """The rank of each case as served: only the candidates are scored, and a target that is not retrieved ranks at infinity."""
+    ranks = np.full(cases.count, np.inf)
+    retrieved = iter(retrieve(cases.keys, candidates))
+    step = max(1, CHUNK // candidates)
+    for first in range(0, len(cases.users), step):
+        users = cases.users[first : first + step]
+        rows = list(islice(retrieved, len(users)))
+        lengths = [len(some) for some in rows]
+        scores = checked(scorer(np.repeat(cases.keys[first : first + step], lengths), np.concatenate(rows)))
+        ends = np.cumsum(lengths)[:-1]
+        for offset, user, mine, own in zip(cases.offsets[first:], users, rows, np.split(scores, ends), strict=False):
+            _, at, candidate = np.intersect1d(user.targets, mine, return_indices=True)
+            shown = ~np.isin(mine, np.union1d(user.liked, user.targets))
+            above, equal = count_above(own[shown], own[candidate])
+            ranks[offset + at] = 1 + above + equal / 2
+    return ranks
 
 
 def _score_pairs(scorer: Scorer, users: Ints, rows: Ints) -> NDArray[Any]:

@@ -160,9 +160,9 @@ def _rank_targets(ranked: Ranked, part: slice, user: UserCases, scores: Scores |
         ranked.lost[part], ranked.full[part], ranked.places[part] = True, last, last
         return
     is_known, own = user.targets >= 0, scores[targets]
-    above, equal = _count_above(scores, own)
-    excluded_above, excluded_equal = _count_above(scores[excluded], own)
-    own_above, own_equal = _count_above(own, own)
+    above, equal = count_above(scores, own)
+    excluded_above, excluded_equal = count_above(scores[excluded], own)
+    own_above, own_equal = count_above(own, own)
     full = 1 + (above - excluded_above) + (equal - excluded_equal) / 2
     ranked.lost[part], ranked.full[part], ranked.places[part] = ~is_known, last, last + len(targets)
     ranked.full[part][is_known] = full
@@ -179,7 +179,7 @@ def _ranks_among(scores: Scores, owners: Ints, targets: Rows, negatives: NDArray
     return ranks
 
 
-def _count_above(scores: Scores, targets: Scores) -> tuple[Ints, Ints]:
+def count_above(scores: Scores, targets: Scores) -> tuple[Ints, Ints]:
     """For each target how many scores are above it, and how many equal it."""
     if len(targets) > min(len(scores) // _SORT_FROM, _MOST_PASSES):
         ordered = np.sort(scores)

@@ -22,7 +22,7 @@ from pipelines.evaluation.cases import Cases, drawn_negatives, known_likes, samp
 from pipelines.evaluation.columns import by_table
 from pipelines.evaluation.forgetting import Side, forgetting
 from pipelines.evaluation.gated import certainties, unmeasured
-from pipelines.evaluation.judge import Labelled, judge, judge_retrieved, labelled_rows, sliced, wanted_metrics
+from pipelines.evaluation.judge import Labelled, judge, labelled_rows, ranks_of_retrieved, sliced, wanted_metrics
 from pipelines.evaluation.metrics import STANDARD, is_rank_metric, rank_metric
 from pipelines.evaluation.page import page
 from pipelines.evaluation.ranking import by_pairs
@@ -79,12 +79,12 @@ def run(context: Context) -> Outcome:
     graph = load_graph(context.fetcher("etl"))
     meetings = read_meetings(context.fetcher("etl"), context.has("etl", USERS), graph)
     values: dict[str, float] = {}
-    scorers: dict[str, Every] = {}
+    scorers: dict[str, tuple[Scorer, Every]] = {}
     facts: dict[str, Any] = {}
     silence: dict[str, dict[str, str]] = {MISSING: {}, BROKEN: {}}
     judged: list[Contender] = []
     for name, scorer, every, pairwise in _contenders(context, meetings, facts):
-        scorers[name] = every or by_pairs(scorer, cases.catalogue)
+        scorers[name] = scorer, every or by_pairs(scorer, cases.catalogue)
         mine = cases.first(spec.evaluate.pairwise_users(cases.catalogue)) if pairwise else cases
         begun = time.monotonic()
         try:
@@ -102,7 +102,7 @@ def run(context: Context) -> Outcome:
         log.info("%s, %s cases of %s users: %s", name, _n(mine.count), _n(len(mine.users)), said)
     ranked = {one.name: one.runs[0].judgement.ranked for one in judged}
     if spec.serve.retrieve is not None:
-        values |= _retrieved(context, meetings, cases, scorers["candidate"], ranked["candidate"].users, names, facts)
+        values |= _retrieved(context, meetings, cases, scorers["candidate"][0], names, facts)
     data = _counts(cases, train) | {"seed": seed}
     facts["cases"] = data | {"contenders": {name: {"users": one.users, "cases": len(one)} for name, one in ranked.items()}}
     values |= _asked(context, judged, slices, labelled, values, silence)
@@ -110,7 +110,7 @@ def run(context: Context) -> Outcome:
         values |= _forgotten(context, meetings, items[spec.schema_.item], history, facts, silence)
     if "serving_not_comparable" in facts:
         silence[MISSING]["serving"] = facts["serving_not_comparable"]
-    values |= _foreseen(context, meetings, scorers["candidate"], items[spec.schema_.item], facts, silence)
+    values |= _foreseen(context, meetings, scorers["candidate"][1], items[spec.schema_.item], facts, silence)
     facts |= {name: said for name, said in silence.items() if said}
     files = _report(context, judged, names, (*slices, *more), data | {"catalogue": cases.catalogue})
     return Outcome(files, values | {"evaluate.seconds": time.monotonic() - started}, facts)
@@ -165,20 +165,23 @@ def _foreseen(
 
 
 def _retrieved(
-    context: Context, meetings: Meetings, cases: Cases, candidate: Every, scored: int, names: tuple[str, ...], facts: dict[str, Any]
+    context: Context, meetings: Meetings, cases: Cases, candidate: Scorer, names: tuple[str, ...], facts: dict[str, Any]
 ) -> dict[str, float]:
-    """How much of what was liked is retrieved, and how the candidate ranks that alone, of as many users as it has scored."""
+    """How much of what was liked is retrieved, and how the candidate ranks that alone."""
     assert context.spec.recommender.serve.retrieve is not None
     count = context.spec.recommender.serve.retrieve.candidates
     values: dict[str, float] = {}
     for name, retrieve in _retrievers(context, meetings, cases, facts):
-        recalled = {f"recall@{count}": recall(retrieve, cases, count)}
-        values |= {f"{name}.{metric}": value for metric, value in recalled.items()}
+        served: dict[str, float] = {}
         if name == "candidate":
-            served = judge_retrieved(candidate, retrieve, count, cases.first(scored), filter(is_rank_metric, names))
-            values |= {f"retrieved.{metric}": value for metric, value in served.items()}
-            recalled |= {f"{metric} of those": value for metric, value in served.items()}
-        context.log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in recalled.items()))
+            ranks = ranks_of_retrieved(candidate, retrieve, count, cases)
+            served = {metric: rank_metric(metric).of(ranks) for metric in names if is_rank_metric(metric) and "/" not in metric}
+            recalled = float(np.isfinite(ranks).mean())
+        else:
+            recalled = recall(retrieve, cases, count)
+        values |= {f"{name}.recall@{count}": recalled} | {f"retrieved.{metric}": value for metric, value in served.items()}
+        told = {f"recall@{count}": recalled} | {f"{metric} of those": value for metric, value in served.items()}
+        context.log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in told.items()))
     return values
 
 

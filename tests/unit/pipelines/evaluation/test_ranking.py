@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.evaluation import judge as module
 from pipelines.evaluation import ranking
 from pipelines.evaluation.breadth import coverage, novelty
 from pipelines.evaluation.cases import ABSENT, Cases, Negatives, UserCases
-from pipelines.evaluation.judge import judge_retrieved
+from pipelines.evaluation.judge import ranks_of_retrieved
 from pipelines.evaluation.metrics import rank_metric
 from pipelines.evaluation.observed import observe
 from pipelines.evaluation.ranking import Ranked, by_pairs, rank
@@ -219,15 +220,30 @@ def test_a_score_that_is_no_number_is_refused() -> None:
             rank(lambda users, bad=bad: np.array([[1.0, bad, 0.0]]), cases, {})
 
 
+@given(worlds(), st.data())
+def test_among_candidates_ranks_are_as_if_nothing_else_were_in_the_catalogue(world: World, data: st.DataObject) -> None:
+    users = tuple(user for user in world.cases.users if user.known)
+    cases, items = Cases(users, 0, world.cases.catalogue), range(world.cases.catalogue)
+    retrieved = [np.array(sorted(data.draw(st.sets(st.sampled_from(items)))), np.int64) for _ in users]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "CHUNK", data.draw(st.sampled_from((1, 7, 100))))
+        found = ranks_of_retrieved(lambda users, rows: world.scores[users, rows], lambda users, count: retrieved, 3, cases).tolist()
+    for user, rows in zip(users, retrieved, strict=True):
+        hidden = set(user.liked.tolist()) | set(user.targets.tolist())
+        for target in user.targets.tolist():
+            others = [world.scores[user.user][row] for row in rows.tolist() if row not in hidden]
+            assert found.pop(0) == (behind(world.scores[user.user][target], others) if target in rows else np.inf)
+    assert found == []
+
+
 def test_what_is_not_retrieved_cannot_be_hit() -> None:
     cases = Cases((UserCases(0, np.array([1]), np.array([0]), np.array([0])),), 1, 30)
-    scores = -np.arange(30, dtype=np.float32)[None, :]
 
-    def judged(rows: list[int]) -> float:
-        found = judge_retrieved(lambda users: scores[users], lambda users, _: [np.array(rows)] * len(users), 3, cases, ["hr@1", "hr@1/99"])
-        return found["hr@1"]
+    def hits(rows: list[int]) -> float:
+        ranks = ranks_of_retrieved(lambda users, items: -items.astype(float), lambda users, _: [np.array(rows)], 3, cases)
+        return rank_metric("hr@1").of(ranks) + rank_metric("mrr").of(ranks)
 
-    assert (judged([1, 2, 3]), judged([0, 1, 2]), judged([2, 3, 4])) == (1, 1, 0)
+    assert (hits([1, 2, 3]), hits([0, 1, 2]), hits([2, 3, 4])) == (2, 2, 0)
 
 
 def test_coverage_and_novelty_by_hand() -> None:
