@@ -28,11 +28,11 @@ import polars as pl
 
 from benchmarks.report import Row, publish
 from benchmarks.warm_worlds import World, movielens, shifting
-from pipelines.evaluation.cases import Cases, sample_cases, sampled_negatives
+from pipelines.evaluation.cases import Cases, drawn_negatives, sample_cases
 from pipelines.evaluation.forgetting import Side, forgetting
 from pipelines.evaluation.judge import judge
 from pipelines.evaluation.observed import observe
-from pipelines.evaluation.scorers import model_every, model_scorer
+from pipelines.evaluation.scorers import is_pairwise, model_every, model_scorer
 from pipelines.features.graph import load_graph
 from pipelines.inputs.meetings import read_meetings
 from pipelines.models.families import load_model
@@ -42,6 +42,7 @@ from pipelines.stages.past import HELD
 from pipelines.stages.runner import Context, Outcome
 from pipelines.trials.judging import forget
 from shared.artifacts import FsspecArtifacts
+from shared.contracts.evaluation import Evaluate
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, StageSpec
 from shared.domain.warmth import Link, Past, Rule, choose
@@ -167,7 +168,7 @@ class Stages:
         model, graph = load_model(fetch), load_graph(fetch)
         met = read_meetings(fetch, "users.features.parquet" in version.files, graph)
         keys = pl.read_parquet(fetch("items.parquet"), columns=["movieId"])["movieId"].to_numpy()
-        return Side(model_scorer(met, model.score), model_every(met, model), keys), model
+        return Side(model_scorer(met, model.score), model_every(met, model), keys, is_pairwise(model)), model
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ def asked(world: World, day: int) -> Asked:
     some = whole.sort("user", "item").sample(min(CASES, len(whole)), seed=day)
     cases = sample_cases(some.lazy(), history.lazy(), world.items["movieId"], False, 1)
     unknown = ~world.items["movieId"].is_in(known.implode()).to_numpy()
-    return Asked(cases, {99: sampled_negatives(cases, 99, 1)}, unknown[cases.targets], unknown)
+    return Asked(cases, {99: drawn_negatives(cases, 99, 1)}, unknown[cases.targets], unknown)
 
 
 def judged(stages: Stages, version: Version, what: Asked) -> dict[str, float]:
@@ -213,7 +214,7 @@ def old(stages: Stages, held: Files, history: Files, version: Version, than: Ver
     """Of what the line has held out, by this version and by its parent."""
     fetch = stages.fetcher(held)
     of = pl.scan_parquet(stages.fetcher(history)("history.parquet"))
-    found = forgetting(pl.scan_parquet(fetch(HELD)), of, stages.side(version)[0], stages.side(than)[0], 1)
+    found = forgetting(pl.scan_parquet(fetch(HELD)), of, stages.side(version)[0], stages.side(than)[0], 1, Evaluate())
     return dict(found.metrics)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,9 +13,13 @@ def coverage(shown: NDArray[np.int32], catalogue: int) -> float:
     return spread.coverage(_showings(shown), catalogue)
 
 
-def novelty(shown: NDArray[np.int32], likes: Mapping[int, int], catalogue: int) -> float | None:
-    """Bits of surprise of what is shown, as the platform counts it of its own answers. None where nothing is shown."""
-    return spread.novelty(_showings(shown), likes, catalogue)
+def novelty(shown: NDArray[np.int32], likes: NDArray[np.int64], catalogue: int) -> float | None:
+    """Bits of surprise of what is shown, as the platform counts it of its own answers, by how often each row is liked. None where nothing
+    is shown."""
+    showings = _showings(shown)
+    liked = {row: int(likes[row]) for row in showings.items}
+    others = int(likes.sum()) - sum(liked.values())
+    return spread.novelty(showings, liked | {-1: others}, catalogue)
 
 
 def _showings(shown: NDArray[np.int32]) -> spread.Showings:

@@ -2,12 +2,17 @@
 
 A case is a positive of the holdout that the user had not liked before (unless the spec keeps seen items). It is ranked
 against the full catalogue without the user's other known positives, and against sampled negatives that are verified
-against every interaction of that user, whatever its label. Cases are a seeded sample, so that evaluation ends.
+against every interaction of that user, whatever its label. Users are a seeded sample in a seeded order, each with all of
+its cases; a contender that cannot score them all is judged on the first ones.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,10 +20,12 @@ from numpy.typing import NDArray
 
 from shared.domain.errors import BadData
 
-MAX_CASES = 3_000
-# Users times items: what one contender scores at most.
-MAX_SCORED = 10_000_000
 Ints = NDArray[np.int64]
+Rows = NDArray[np.signedinteger[Any]]
+UNKNOWN, ABSENT = -1, -2
+"""Negatives that are not rows of the catalogue: an item that no model knows; no item, where a case has fewer negatives than others."""
+Negatives = Callable[[int, int], NDArray[np.int32]]
+"""From the first user and the end of a chunk to what its cases are ranked among: [cases, negatives]."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +33,17 @@ class UserCases:
     """One user's cases; all are rows of the catalogue."""
 
     user: int
-    targets: Ints
+    targets: Rows
     """-1 is an item that isn't in the catalogue: no model can find it."""
-    liked: Ints
-    touched: Ints
+    liked: Rows
+    touched: Rows
     known: bool = True
     """Whether models can be asked about this user."""
+
+    @property
+    def known_targets(self) -> Rows:
+        """Those in the catalogue."""
+        return self.targets[self.targets >= 0]
 
 
 @dataclass(frozen=True)
@@ -40,70 +52,109 @@ class Cases:
     found: int
     catalogue: int
 
+    @cached_property
+    def offsets(self) -> Ints:
+        """The index of each user's first case; the number of cases behind the last one."""
+        return np.cumsum([0, *(len(user.targets) for user in self.users)])
+
     @property
     def count(self) -> int:
-        return sum(len(one.targets) for one in self.users)
+        return int(self.offsets[-1])
 
     @property
     def owners(self) -> Ints:
         """Of each case its user, by place."""
-        return np.repeat(np.arange(len(self.users)), [len(one.targets) for one in self.users])
+        return np.repeat(np.arange(len(self.users)), np.diff(self.offsets))
 
     @property
-    def targets(self) -> Ints:
-        return np.concatenate([one.targets for one in self.users]) if self.users else np.empty(0, np.int64)
+    def keys(self) -> Ints:
+        return np.array([user.user for user in self.users], np.int64)
+
+    @property
+    def targets(self) -> Rows:
+        return np.concatenate([user.targets for user in self.users]) if self.users else np.empty(0, np.int64)
+
+    def first(self, users: int) -> Cases:
+        """The cases of the first users alone."""
+        return self if users >= len(self.users) else replace(self, users=self.users[:users])
 
 
-def sample_cases(holdout: pl.LazyFrame, history: pl.LazyFrame, items: pl.Series, keep_seen: bool, seed: int) -> Cases:
+def sample_cases(
+    holdout: pl.LazyFrame, history: pl.LazyFrame, items: pl.Series, keep_seen: bool, seed: int, limit: int | None = None
+) -> Cases:
+    """The cases of at most `limit` users, drawn uniformly, in the order of drawing; of all users where it is None."""
     positives = holdout.filter(pl.col("label") == 1).select("user", "item").unique()
     if not keep_seen:
         positives = positives.join(history.filter(pl.col("before") == 1), on=["user", "item"], how="anti")
-    found = positives.sort("user", "item").collect(engine="streaming")
+    found = positives.select("user", "item").collect(engine="streaming")
     if found.is_empty():
         raise BadData("the holdout has no positive that is new to its user: nothing can be ranked; check split.test")
-    chosen = _within_bounds(found, len(items), np.random.default_rng((seed, 17)))
-    users = chosen["user"].unique(maintain_order=True)
-    rows = pl.DataFrame({"item": items}).with_row_index("row").select("item", pl.col("row").cast(pl.Int64))
-    known = history.filter(pl.col("user").is_in(users.implode())).join(rows.lazy(), on="item").collect(engine="streaming")
-    targets = chosen.join(rows, on="item", maintain_order="left").group_by("user", maintain_order=True).agg("row")
-    touched = _by_user(known)
-    liked = _by_user(known.filter(pl.col("label") == 1))
-    none = np.empty(0, np.int64)
-    cases = tuple(
-        UserCases(user, np.array(found_rows, np.int64), liked.get(user, none), touched.get(user, none))
-        for user, found_rows in targets.iter_rows()
+    keys = found["user"].unique().sort()
+    order = np.random.default_rng((seed, 17)).permutation(len(keys))[:limit]
+    users = pl.DataFrame({"user": keys[order]}).with_row_index("place")
+    rows = pl.DataFrame({"item": items}).with_row_index("row").select("item", pl.col("row").cast(pl.Int32))
+    targets = found.join(users, on="user").join(rows, on="item", how="left").sort("place", "item")
+    touched = (
+        history.join(users.lazy(), on="user")
+        .join(rows.lazy(), on="item")
+        .select("place", "row", liked=pl.col("label") == 1)
+        .sort("place", "liked", "row", descending=[False, True, False])
+        .collect(engine="streaming")
     )
-    return Cases(cases, len(found), len(items))
+    target_rows = _by_user(targets.with_columns(pl.col("row").fill_null(UNKNOWN)), len(users))
+    touched_rows, liked_rows = _by_user(touched, len(users)), _by_user(touched.filter(pl.col("liked")), len(users))
+    user_rows = zip(users["user"].to_list(), target_rows, liked_rows, touched_rows, strict=True)
+    return Cases(tuple(UserCases(*each) for each in user_rows), len(found), len(items))
 
 
-def sampled_negatives(cases: Cases, count: int, seed: int) -> list[list[Ints]]:
-    """For each user and case, up to `count` rows that the user never touched; fewer where there aren't as many."""
-    random = np.random.default_rng((seed, count))
-    drawn = []
-    for one in cases.users:
-        free = np.ones(cases.catalogue, dtype=bool)
-        free[one.touched] = False
-        free[one.targets[one.targets >= 0]] = False
-        rows = np.flatnonzero(free)
-        drawn.append([random.choice(rows, min(count, len(rows)), replace=False) for _ in one.targets])
-    return drawn
+def drawn_negatives(cases: Cases, count: int, seed: int) -> Negatives:
+    """Up to `count` rows for each case that its user never touched, drawn on demand from a generator per user: every contender gets the
+    same ones, whichever users it asks for."""
+
+    def draw(first: int, end: int) -> NDArray[np.int32]:
+        start = int(cases.offsets[first])
+        negatives = np.full((int(cases.offsets[end]) - start, count), ABSENT, np.int32)
+        for place in range(first, end):
+            user = cases.users[place]
+            excluded = np.union1d(user.touched, user.known_targets)
+            random = np.random.default_rng((seed, count, user.user % (1 << 64)))
+            numbers = _distinct(random, len(user.targets), cases.catalogue - len(excluded), count)
+            rows = numbers + np.searchsorted(excluded - np.arange(len(excluded)), numbers, "right")  # the n-th row that is not excluded
+            negatives[int(cases.offsets[place]) - start : int(cases.offsets[place + 1]) - start, : rows.shape[1]] = rows
+        return negatives
+
+    return draw
+
+
+def count_short(cases: Cases, count: int) -> int:
+    """How many cases have fewer than `count` negatives to draw."""
+    return sum(len(user.targets) for user in cases.users if cases.catalogue - len(np.union1d(user.touched, user.known_targets)) < count)
 
 
 def known_likes(history: pl.LazyFrame, cases: Cases) -> Ints:
     """How much each user had liked before the holdout."""
-    users = pl.DataFrame({"user": [one.user for one in cases.users]}, schema={"user": pl.Int64})
-    counted = history.filter((pl.col("before") == 1) & pl.col("user").is_in(users["user"].implode())).group_by("user").len()
+    users = pl.DataFrame({"user": cases.keys})
+    counted = history.filter(pl.col("before") == 1).join(users.lazy(), on="user", how="semi").group_by("user").len()
     found = users.join(counted.collect(engine="streaming"), on="user", how="left", maintain_order="left")["len"]
     return found.fill_null(0).cast(pl.Int64).to_numpy()
 
 
-def _within_bounds(found: pl.DataFrame, catalogue: int, random: np.random.Generator) -> pl.DataFrame:
-    order = random.permutation(len(found))[:MAX_CASES]
-    chosen = found[order]
-    users = chosen["user"].unique(maintain_order=True).head(max(1, MAX_SCORED // catalogue))
-    return chosen.filter(pl.col("user").is_in(users.implode())).sort("user", "item")
+def _distinct(random: np.random.Generator, rows: int, size: int, count: int) -> NDArray[np.int32]:
+    """[rows, at most `count`]: distinct numbers below `size` in each row, every subset equally likely. A repeated number is drawn again,
+    so a row is the set of the first `count` distinct numbers of a sequence of uniform draws."""
+    if size < 2 * count:
+        return random.permuted(np.tile(np.arange(size, dtype=np.int32), (rows, 1)), axis=1)[:, :count]
+    numbers = random.integers(size, size=(rows, count), dtype=np.int32)
+    while True:
+        numbers.sort(axis=1)
+        repeated = numbers[:, 1:] == numbers[:, :-1]
+        if not repeated.any():
+            return numbers
+        numbers[:, 1:][repeated] = random.integers(size, size=np.count_nonzero(repeated), dtype=np.int32)
 
 
-def _by_user(pairs: pl.DataFrame) -> dict[int, Ints]:
-    grouped = pairs.sort("user", "row").group_by("user", maintain_order=True).agg("row")
-    return {user: np.array(rows, np.int64) for user, rows in grouped.iter_rows()}
+def _by_user(pairs: pl.DataFrame, users: int) -> list[Rows]:
+    """The rows of each user, as views of one array; `pairs` are sorted by the user's place."""
+    offsets = np.searchsorted(pairs["place"].to_numpy(), np.arange(users + 1))
+    rows = pairs["row"].to_numpy()
+    return [rows[start:end] for start, end in pairwise(offsets)]

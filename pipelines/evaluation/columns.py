@@ -13,7 +13,7 @@ PARTS = 4
 """Of a column of numbers with many values: so many, with about equally many rows of the table in each."""
 FEW = 30
 """Values of a column that is a slice of its own accord: more of them are names rather than kinds."""
-_KEY, _VALUE = "~key", "~value"
+_KEY, _VALUE, _ROW = "~key", "~value", "~row"
 
 
 def by_column(column: str, table: pl.DataFrame, key: str, keys: pl.Series) -> tuple[Slice, ...]:
@@ -55,6 +55,6 @@ def _stretches(values: pl.Series) -> pl.Series:
 
 
 def _sliced(column: str, values: pl.Series, table: pl.Series, keys: pl.Series) -> tuple[Slice, ...]:
-    of = pl.DataFrame({_KEY: table.cast(pl.String), _VALUE: values}).unique(_KEY, keep="last", maintain_order=True)
-    asked = keys.cast(pl.String).to_frame(_KEY).join(of, on=_KEY, how="left", maintain_order="left")[_VALUE]
-    return by_values(column, [[] if one is None else [word for word in one if word is not None] for one in asked.to_list()])
+    of = pl.DataFrame({_KEY: table.cast(pl.String), _VALUE: values}).unique(_KEY, keep="last", maintain_order=True).with_row_index(_ROW)
+    asked = keys.cast(pl.String).to_frame(_KEY).join(of.select(_KEY, _ROW), on=_KEY, how="left", maintain_order="left")
+    return by_values(column, of[_VALUE], asked[_ROW].cast(pl.Int64).fill_null(-1).to_numpy())

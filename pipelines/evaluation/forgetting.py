@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from pipelines.evaluation.cases import Ints, sample_cases, sampled_negatives
+from pipelines.evaluation.cases import Ints, drawn_negatives, sample_cases
 from pipelines.evaluation.certainty import FEWEST_USERS, Influence, of_mean
 from pipelines.evaluation.judge import Judgement, judge
 from pipelines.evaluation.observed import observe
-from pipelines.evaluation.scorers import Every, Scorer
+from pipelines.evaluation.scorers import Every, Scorer, take_columns
+from shared.contracts.evaluation import Evaluate
 from shared.domain.metric import FORGOTTEN, OLD, certainty, count_of
 
 NEGATIVES = 99
@@ -30,6 +31,8 @@ class Side:
     scorer: Scorer
     every: Every | None
     items: Ints
+    pairwise: bool = True
+    """Whether it scores pairs one by one, so that `evaluate.pairs` bounds its users."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +44,17 @@ class Forgetting:
     """There is no number."""
 
 
-def forgetting(held: pl.LazyFrame, history: pl.LazyFrame, candidate: Side, parent: Side, seed: int) -> Forgetting:
+def forgetting(held: pl.LazyFrame, history: pl.LazyFrame, candidate: Side, parent: Side, seed: int, bounds: Evaluate) -> Forgetting:
     """`held`: user, item. Metrics by name: `candidate.old.hr@10/99`, `parent.old.hr@10/99`, and `candidate.forgotten`, with its standard
     error."""
     both = np.intersect1d(candidate.items, parent.items)
     likes = held.select("user", "item", label=pl.lit(1, pl.Int8)).filter(pl.col("item").is_in(pl.Series(both).implode()))
     if likes.select(pl.len()).collect().item() == 0:
         return Forgetting(why="nothing that was held out before is left to look at")
-    cases = sample_cases(likes, history, pl.Series(both), True, seed)
-    negatives = {NEGATIVES: sampled_negatives(cases, NEGATIVES, seed)}
+    cases = sample_cases(likes, history, pl.Series(both), True, seed, bounds.user_limit)
+    if candidate.pairwise or parent.pairwise:
+        cases = cases.first(bounds.pairwise_users(cases.catalogue))
+    negatives = {NEGATIVES: drawn_negatives(cases, NEGATIVES, seed)}
     found = {}
     for name, side in (("candidate", candidate), ("parent", parent)):
         scorer, every = _among(side, both)
@@ -72,7 +77,7 @@ def _among(side: Side, items: Ints) -> tuple[Scorer, Every | None]:
     order = np.argsort(side.items)
     rows = order[np.searchsorted(side.items, items, sorter=order)]
     every = side.every
-    return lambda users, places: side.scorer(users, rows[places]), None if every is None else lambda users: every(users)[:, rows]
+    return lambda users, places: side.scorer(users, rows[places]), None if every is None else lambda users: take_columns(every(users), rows)
 
 
 def _values(one: Judgement) -> dict[str, float]:

@@ -1,7 +1,8 @@
 """How sure a mean is: bootstrap intervals over users, for the cases of one user are no independent looks.
 
 Users are drawn with replacement, as many as there are, again and again; what the mean comes to in the middle 95 per cent of the draws is
-the interval. Vectorised and seeded; equal users are drawn for every contender, so that differences can be drawn as well.
+the interval. Vectorised and seeded; equal users are drawn for every contender, so that differences can be drawn as well. With
+more than `MOST` users, groups of users are drawn: groups of independent users are independent too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from pipelines.evaluation.metrics import Floats
 from pipelines.evaluation.observed import Ints, Observed
 
 TIMES, LEVEL = 1_000, 0.95
-_CELLS = 1 << 22
+MOST = 20_000
+"""Users, or groups of users, to draw from."""
+_CELLS = 1 << 20
 Interval = tuple[float, float]
 Name = TypeVar("Name", bound=Hashable)
 
@@ -25,7 +28,7 @@ def intervals(observed: Mapping[Name, Observed], seed: int, times: int = TIMES, 
     if not observed:
         return {}
     users = np.unique(np.concatenate([one.owners for one in observed.values()]))
-    names, width = list(observed), max(1, _CELLS // max(1, len(users)))
+    names, width = list(observed), max(1, _CELLS // max(1, min(len(users), MOST)))
     found: dict[Name, Interval | None] = {}
     for at in range(0, len(names), width):
         found |= _of_some({name: observed[name] for name in names[at : at + width]}, users, seed, times, (1 - level) / 2)
@@ -33,11 +36,12 @@ def intervals(observed: Mapping[Name, Observed], seed: int, times: int = TIMES, 
 
 
 def _of_some(observed: Mapping[Name, Observed], users: Ints, seed: int, times: int, tail: float) -> dict[Name, Interval | None]:
-    sums, counts = np.zeros((len(users), len(observed))), np.zeros((len(users), len(observed)))
+    drawn = min(len(users), MOST)
+    sums, counts = np.zeros((drawn, len(observed))), np.zeros((drawn, len(observed)))
     for column, one in enumerate(observed.values()):
-        places = np.searchsorted(users, one.owners)
-        sums[:, column] = np.bincount(places, one.values, len(users))
-        counts[:, column] = np.bincount(places, minlength=len(users))
+        places = np.searchsorted(users, one.owners) % drawn
+        sums[:, column] = np.bincount(places, one.values, drawn)
+        counts[:, column] = np.bincount(places, minlength=drawn)
     means = _drawn(sums, counts, np.random.default_rng((seed, 71)), times)
     sure = [_differ(sums[there, column] / counts[there, column]) for column, there in enumerate((counts > 0).T)]
     ends = np.nanquantile(means[:, sure], [tail, 1 - tail], axis=0) if any(sure) else np.empty((2, 0))

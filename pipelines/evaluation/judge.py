@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,10 @@ from numpy.typing import NDArray
 
 from pipelines.evaluation.breadth import coverage, novelty
 from pipelines.evaluation.calibration import Calibration, calibrate
-from pipelines.evaluation.cases import Cases, Ints
-from pipelines.evaluation.metrics import STANDARD, auc, is_rank_metric
+from pipelines.evaluation.cases import Cases, Ints, Negatives
+from pipelines.evaluation.metrics import STANDARD, Floats, auc, is_rank_metric
 from pipelines.evaluation.observed import observe
-from pipelines.evaluation.ranking import CHUNK, SHOWN, Ranked, Tell, by_pairs, checked, rank
+from pipelines.evaluation.ranking import CHUNK, SHOWN, Ranked, Tell, by_pairs, checked, count_above, rank
 from pipelines.evaluation.recall import Retrieve
 from pipelines.evaluation.scorers import Every, Scorer
 from pipelines.evaluation.slices import Slice
@@ -46,6 +47,10 @@ class Judgement:
     scores: NDArray[Any] | None = field(default=None, repr=False)
     """Of the labelled rows."""
 
+    def first(self, users: int) -> Judgement:
+        """With the ranks of the first users alone, for comparison with a contender that ranked no more; all else stays."""
+        return replace(self, ranked=self.ranked.first(users))
+
     def values(self, names: Iterable[str]) -> dict[str, float]:
         """Those metrics, and whatever else there is of one number."""
         found = {name: one.mean for name, one in observe(self.ranked, names).items()} | dict(self.breadth)
@@ -72,13 +77,13 @@ def wanted_metrics(spec: RecommenderSpec) -> tuple[str, ...]:
 def judge(
     scorer: Scorer,
     cases: Cases,
-    negatives: Mapping[int, Sequence[Sequence[Ints]]],
+    negatives: Mapping[int, Negatives],
     labelled: Labelled | None = None,
-    likes: Mapping[int, int] | None = None,
+    likes: Ints | None = None,
     every: Every | None = None,
     tell: Tell | None = None,
 ) -> Judgement:
-    """`negatives` holds the sampled rows for each count that a metric asks for, shared by all contenders; `likes` how often rows of the
+    """`negatives` draws the rows for each count that a metric asks for, the same for all contenders; `likes` how often rows of the
     catalogue are liked, where novelty is wanted. `every` scores the whole catalogue faster than pair by pair."""
     ranked = rank(every or by_pairs(scorer, cases.catalogue), cases, negatives, tell=tell)
     breadth = {f"coverage@{SHOWN}": coverage(ranked.shown, cases.catalogue)}
@@ -97,33 +102,28 @@ def sliced(found: Judgement, names: Sequence[str], slices: Iterable[Slice]) -> d
     return {
         f"{name}{{{part.name}}}": one.mean
         for part in slices
-        if part.chosen.any()
+        if part.chosen[: len(found.ranked)].any()
         for name, one in observe(found.ranked, wanted, part.chosen).items()
     }
 
 
-def judge_retrieved(every: Every, retrieve: Retrieve, candidates: int, cases: Cases, names: Iterable[str]) -> dict[str, float]:
-    """As it will be served: what isn't among the candidates isn't scored, however good the model would find it. Full ranks alone."""
-    found = _Retrieved(every, retrieve, candidates)
-    ranked = rank(found, cases, {})
-    return {name: one.mean for name, one in observe(ranked, (name for name in names if "/" not in name)).items()}
-
-
-@dataclass(frozen=True)
-class _Retrieved:
-    """Scores with what isn't retrieved behind everything that is."""
-
-    every: Every
-    retrieve: Retrieve
-    candidates: int
-
-    def __call__(self, users: Ints) -> NDArray[Any]:
-        scores = self.every(users)
-        found = np.full(scores.shape, np.finfo(scores.dtype).min, scores.dtype)
-        for place, user in enumerate(users.tolist()):
-            rows = self.retrieve(user, self.candidates)
-            found[place, rows] = scores[place, rows]
-        return found
+def ranks_of_retrieved(scorer: Scorer, retrieve: Retrieve, candidates: int, cases: Cases) -> Floats:
+    """The rank of each case as served: only the candidates are scored, and a target that is not retrieved ranks at infinity."""
+    ranks = np.full(cases.count, np.inf)
+    retrieved = iter(retrieve(cases.keys, candidates))
+    step = max(1, CHUNK // candidates)
+    for first in range(0, len(cases.users), step):
+        users = cases.users[first : first + step]
+        rows = list(islice(retrieved, len(users)))
+        lengths = [len(some) for some in rows]
+        scores = checked(scorer(np.repeat(cases.keys[first : first + step], lengths), np.concatenate(rows)))
+        ends = np.cumsum(lengths)[:-1]
+        for offset, user, mine, own in zip(cases.offsets[first:], users, rows, np.split(scores, ends), strict=False):
+            _, at, candidate = np.intersect1d(user.targets, mine, return_indices=True)
+            shown = ~np.isin(mine, np.union1d(user.liked, user.targets))
+            above, equal = count_above(own[shown], own[candidate])
+            ranks[offset + at] = 1 + above + equal / 2
+    return ranks
 
 
 def _score_pairs(scorer: Scorer, users: Ints, rows: Ints) -> NDArray[Any]:

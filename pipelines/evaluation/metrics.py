@@ -49,11 +49,6 @@ def is_rank_metric(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def middle_rank(target: float, others: NDArray[Any]) -> float:
-    """The rank of `target` among `others`, from 1."""
-    return 1.0 + float(np.count_nonzero(others > target)) + np.count_nonzero(others == target) / 2
-
-
 def auc(labels: NDArray[Any], scores: NDArray[Any]) -> float | None:
     """How likely a positive scores above a negative, ties counting half; None where there is one label only."""
     positives = int(np.count_nonzero(labels))

@@ -32,10 +32,14 @@ class Observed:
     def mean(self) -> float:
         return float(self.values.mean())
 
+    def first(self, users: int) -> Observed:
+        """Of the first users alone."""
+        return Observed(self.owners[self.owners < users], self.values[self.owners < users])
+
 
 def observe(ranked: Ranked, names: Iterable[str], chosen: NDArray[np.bool_] | None = None) -> dict[str, Observed]:
-    """By metric; of the chosen cases alone, where some are."""
-    some = np.ones(len(ranked), bool) if chosen is None else chosen
+    """By metric; of the chosen cases alone, where some are: they may be of more users than were ranked."""
+    some = np.ones(len(ranked), bool) if chosen is None else chosen[: len(ranked)]
     return {name: _observed(ranked, name, some) for name in names}
 
 
@@ -44,14 +48,14 @@ def _observed(ranked: Ranked, name: str, some: NDArray[np.bool_]) -> Observed:
     if is_rank_metric(name):
         metric = rank_metric(name)
         ranks = ranked.full if metric.negatives is None else ranked.sampled[metric.negatives]
-        return Observed(owners, metric.gains(ranks[some]))
+        return Observed(owners, metric.gains(ranks[some].astype(np.float64)))
     if found := _AUC.fullmatch(name):
         count = int(found[1])
         there = ranked.against[count][some]
-        behind = (there + 1 - ranked.sampled[count][some]) / np.maximum(there, 1)
+        behind = (there + 1 - ranked.sampled[count][some].astype(np.float64)) / np.maximum(there, 1)
         return Observed(owners, np.where(there > 0, behind, 0.5))
     if found := _BY_USER.fullmatch(name):
-        return _by_user(owners, ranked.places[some], found[1], int(found[2]))
+        return _by_user(owners, ranked.places[some].astype(np.float64), found[1], int(found[2]))
     raise ValueError(f"'{name}' is no metric of ranks")
 
 

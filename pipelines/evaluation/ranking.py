@@ -1,28 +1,34 @@
 """From scores to ranks: where each target stands in the full catalogue and among its negatives, and what its user would have been shown.
 
-Users are scored many at a time, against the whole catalogue; one user's scores are in hand at a time, so memory doesn't grow with users.
+Users are scored in chunks, against the whole catalogue. Only one chunk's scores and negatives are in memory; a few numbers of each case
+remain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.evaluation.cases import Cases, Ints, UserCases
-from pipelines.evaluation.metrics import middle_rank
+from pipelines.evaluation.cases import ABSENT, Cases, Ints, Negatives, Rows, UserCases
 from pipelines.evaluation.scorers import Every, Scorer
 from shared.domain.errors import BadData
+from shared.serving.nearest import best
 
 CELLS = 1 << 22
-"""Scores in hand at most: 16 MiB of float32."""
+"""Scores in memory at most, negatives included: 16 MiB of float32."""
 CHUNK = 131_072
 """Pairs that a model is asked for at a time."""
 SHOWN = 10
-Floats = NDArray[np.float64]
+_EXACT = 1 << 22
+"""Up to here float32 holds every half rank."""
+_CELLS_PER_NEGATIVE = 4
+_SORT_FROM, _MOST_PASSES = 256, 512
+"""Scores are sorted, and not compared with each target, for more than one target per so many scores, or for more than so many targets."""
+Ranks = NDArray[np.floating[Any]]
 Scores = NDArray[Any]
 
 
@@ -32,15 +38,15 @@ class Ranked:
 
     owners: Ints
     """The user of each, by place among the cases' users."""
-    full: Floats
+    full: Ranks
     """In the catalogue, without what the user is known to like but the target."""
-    among: Ints
+    among: NDArray[np.int32]
     """How many that rank is among."""
-    places: Floats
+    places: Ranks
     """The same with the user's other targets in the way: a place in the list that the user is shown."""
-    sampled: Mapping[int, Floats]
+    sampled: Mapping[int, Ranks]
     """Among negatives, by how many there are to be."""
-    against: Mapping[int, Ints]
+    against: Mapping[int, NDArray[np.int32]]
     """How many negatives there were."""
     shown: NDArray[np.int32]
     """[users, at most SHOWN]: what each user is shown, the best first; -1 behind the last."""
@@ -50,15 +56,35 @@ class Ranked:
     def __len__(self) -> int:
         return len(self.owners)
 
+    @property
+    def users(self) -> int:
+        """How many users were ranked: the first ones of the evaluation's sample."""
+        return len(self.shown)
+
+    def first(self, users: int) -> Ranked:
+        """The ranks of the first users alone."""
+        if users >= self.users:
+            return self
+        end = int(np.searchsorted(self.owners, users))
+        cut: dict[str, Any] = {name: getattr(self, name)[:end] for name in ("owners", "full", "among", "places", "lost")}
+        several: dict[str, Any] = {
+            name: {count: one[:end] for count, one in getattr(self, name).items()} for name in ("sampled", "against")
+        }
+        return replace(self, shown=self.shown[:users], **cut, **several)
+
 
 def by_pairs(scorer: Scorer, catalogue: int) -> Every:
     """A model that is asked pair by pair."""
-    rows, step = np.arange(catalogue, dtype=np.int64), max(1, CHUNK // catalogue)
 
     def every(users: Ints) -> Scores:
-        parts = [users[at : at + step] for at in range(0, len(users), step)]
-        found = [scorer(np.repeat(part, catalogue), np.tile(rows, len(part))).reshape(len(part), catalogue) for part in parts]
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        pairs, scores = len(users) * catalogue, np.empty(0)
+        for start in range(0, pairs, CHUNK):
+            owners, rows = np.divmod(np.arange(start, min(start + CHUNK, pairs)), catalogue)
+            part = scorer(users[owners], rows)
+            if start == 0:
+                scores = np.empty(pairs, part.dtype)
+            scores[start : start + CHUNK] = part
+        return scores.reshape(len(users), catalogue)
 
     return every
 
@@ -67,56 +93,100 @@ Tell = Callable[[int], None]
 """Is told how many users have been scored more."""
 
 
-def rank(
-    every: Every, cases: Cases, negatives: Mapping[int, Sequence[Sequence[Ints]]], shown: int = SHOWN, tell: Tell | None = None
-) -> Ranked:
-    """`negatives`: for each count, each user and each target the rows that it is ranked among; -1 is one that nobody knows, and is
-    behind every target that is known."""
+def rank(every: Every, cases: Cases, negatives: Mapping[int, Negatives], shown: int = SHOWN, tell: Tell | None = None) -> Ranked:
+    """`negatives`: by how many each case is to have. An unknown negative ranks behind every known target."""
     size, count = cases.catalogue, cases.count
-    owners = cases.owners
-    full, places, among = np.empty(count), np.empty(count), np.empty(count, np.int64)
-    sampled = {wanted: np.empty(count) for wanted in negatives}
-    against = {wanted: np.array([len(rows) for drawn in lists for rows in drawn], np.int64) for wanted, lists in negatives.items()}
-    lists = np.full((len(cases.users), min(shown, size)), -1, np.int32)
-    lost = np.zeros(count, bool)
-    at = 0
-    for number, (one, scores) in enumerate(zip(cases.users, scored(every, cases, tell), strict=True)):
-        part = slice(at, at + len(one.targets))
-        at = part.stop
-        left = _left(one, size)
-        among[part] = left
-        lost[part] = (one.targets < 0) | (scores is None)
-        if scores is None:
-            full[part] = places[part] = left
-            for wanted, drawn in negatives.items():
-                sampled[wanted][part] = [1 + len(rows) for rows in drawn[number]]
-            continue
-        visible = scores.copy()
-        visible[one.liked] = -np.inf
-        known = one.targets[one.targets >= 0]
-        visible[known] = scores[known]
-        full[part], places[part] = _ranks(one.targets, scores, visible, left)
-        for wanted, drawn in negatives.items():
-            sampled[wanted][part] = [
-                1 + len(rows) if row < 0 else middle_rank(scores[row], scores[rows[rows >= 0]])
-                for row, rows in zip(one.targets, drawn[number], strict=True)
-            ]
-        best = _best(visible, lists.shape[1])
-        lists[number, : len(best)] = best
-    return Ranked(owners, full, among, places, sampled, against, lists, lost)
-
-
-def scored(every: Every, cases: Cases, tell: Tell | None = None) -> Iterator[Scores | None]:
-    """Each user's scores over the whole catalogue; None for who isn't known to any model."""
-    step = max(1, CELLS // cases.catalogue)
-    for at in range(0, len(cases.users), step):
-        part = cases.users[at : at + step]
-        keys = np.array([one.user for one in part if one.known], dtype=np.int64)
-        rows = iter(checked(every(keys)) if len(keys) else ())
-        for one in part:
-            yield next(rows) if one.known else None
+    dtype = np.float32 if size < _EXACT else np.float64
+    ranked = Ranked(
+        cases.owners,
+        np.empty(count, dtype),
+        np.empty(count, np.int32),
+        np.empty(count, dtype),
+        {wanted: np.empty(count, dtype) for wanted in negatives},
+        {wanted: np.empty(count, np.int32) for wanted in negatives},
+        np.full((len(cases.users), min(shown, size)), -1, np.int32),
+        np.empty(count, bool),
+    )
+    rows = np.arange(size)
+    for first, end in _user_chunks(cases, sum(negatives)):
+        _rank_chunk(ranked, every, cases, negatives, first, end, rows)
         if tell is not None:
-            tell(len(part))
+            tell(end - first)
+    return ranked
+
+
+def _user_chunks(cases: Cases, negatives: int) -> Iterator[tuple[int, int]]:
+    """The first user and the end of each chunk: as many users as `CELLS` has room for, at least one."""
+    cells = np.cumsum(cases.catalogue + np.diff(cases.offsets) * negatives * _CELLS_PER_NEGATIVE)
+    first = 0
+    while first < len(cases.users):
+        used = cells[first - 1] if first else 0
+        end = max(first + 1, int(np.searchsorted(cells, used + CELLS, "right")))
+        yield first, end
+        first = end
+
+
+def _rank_chunk(ranked: Ranked, every: Every, cases: Cases, negatives: Mapping[int, Negatives], first: int, end: int, rows: Ints) -> None:
+    """Writes the ranks of the users `first` to `end` into `ranked`."""
+    users = cases.users[first:end]
+    keys = np.array([user.user for user in users if user.known], dtype=np.int64)
+    scores = checked(every(keys)) if len(keys) else np.zeros((1, cases.catalogue), np.float32)
+    score_rows = np.maximum(np.cumsum([user.known for user in users]) - 1, 0)
+    for number, (user, row) in enumerate(zip(users, score_rows, strict=True), first):
+        part = slice(int(cases.offsets[number]), int(cases.offsets[number + 1]))
+        _rank_targets(ranked, part, user, scores[row] if user.known else None, cases.catalogue)
+        if user.known:
+            hidden = np.setdiff1d(user.liked, user.targets)
+            shown = best(scores[row], rows, ranked.shown.shape[1] + len(hidden))
+            shown = shown[~np.isin(shown, hidden)][: ranked.shown.shape[1]]
+            ranked.shown[number, : len(shown)] = shown
+    chunk = slice(int(cases.offsets[first]), int(cases.offsets[end]))
+    owners = np.repeat(score_rows, np.diff(cases.offsets[first : end + 1]))
+    targets, lost = np.concatenate([user.targets for user in users]), ranked.lost[chunk]
+    for count, draw in negatives.items():
+        drawn = draw(first, end)
+        present = np.count_nonzero(drawn != ABSENT, axis=1)
+        ranked.against[count][chunk] = present
+        ranked.sampled[count][chunk] = np.where(lost, 1 + present, _ranks_among(scores, owners, targets, drawn))
+
+
+def _rank_targets(ranked: Ranked, part: slice, user: UserCases, scores: Scores | None, size: int) -> None:
+    """Writes the ranks of one user's targets in the catalogue; `scores` is None for an unknown user."""
+    targets = user.known_targets
+    excluded = np.union1d(user.liked, targets)
+    last = size - len(excluded) + 1
+    ranked.among[part] = last
+    if scores is None:
+        ranked.lost[part], ranked.full[part], ranked.places[part] = True, last, last
+        return
+    is_known, own = user.targets >= 0, scores[targets]
+    above, equal = count_above(scores, own)
+    excluded_above, excluded_equal = count_above(scores[excluded], own)
+    own_above, own_equal = count_above(own, own)
+    full = 1 + (above - excluded_above) + (equal - excluded_equal) / 2
+    ranked.lost[part], ranked.full[part], ranked.places[part] = ~is_known, last, last + len(targets)
+    ranked.full[part][is_known] = full
+    ranked.places[part][is_known] = full + own_above + (own_equal - 1) / 2
+
+
+def _ranks_among(scores: Scores, owners: Ints, targets: Rows, negatives: NDArray[np.int32]) -> Ranks:
+    """The rank of each case's target among its negatives. `owners`: of each case its user's row of the scores."""
+    own = scores[owners, np.maximum(targets, 0)][:, None]
+    others = scores[owners[:, None], np.maximum(negatives, 0)]
+    is_known = negatives >= 0
+    above, equal = (np.count_nonzero(chosen & is_known, axis=1) for chosen in (others > own, others == own))
+    ranks: Ranks = 1 + above + equal / 2
+    return ranks
+
+
+def count_above(scores: Scores, targets: Scores) -> tuple[Ints, Ints]:
+    """For each target how many scores are above it, and how many equal it."""
+    if len(targets) > min(len(scores) // _SORT_FROM, _MOST_PASSES):
+        ordered = np.sort(scores)
+        ends = np.searchsorted(ordered, targets, "right")
+        return len(scores) - ends, ends - np.searchsorted(ordered, targets, "left")
+    above = np.array([np.count_nonzero(scores > target) for target in targets], np.int64)
+    return above, np.array([np.count_nonzero(scores == target) for target in targets], np.int64)
 
 
 def checked(scores: Scores) -> Scores:
@@ -124,33 +194,3 @@ def checked(scores: Scores) -> Scores:
         wrong = int(np.count_nonzero(~np.isfinite(scores)))
         raise BadData(f"the model answers with values that are no numbers: {wrong:,} of {scores.size:,} scores are NaN or infinite")
     return scores
-
-
-def _left(one: UserCases, size: int) -> int:
-    """What a target is ranked among, itself counted."""
-    known = one.targets[one.targets >= 0]
-    return size - len(np.union1d(one.liked, known)) + 1
-
-
-def _ranks(targets: Ints, scores: Scores, visible: Scores, last: int) -> tuple[list[float], list[float]]:
-    full, places = [], []
-    own = scores[targets[targets >= 0]]
-    for row in targets:
-        if row < 0:
-            full.append(float(last))
-            places.append(float(last + len(own)))
-            continue
-        score = scores[row]
-        place = middle_rank(score, visible) - 0.5  # it is among them itself
-        others = middle_rank(score, own) - 0.5
-        places.append(place)
-        full.append(place - others + 1)
-    return full, places
-
-
-def _best(visible: Scores, count: int) -> NDArray[np.int64]:
-    """The best rows, the best first; of equal ones the first. Without those that are hidden."""
-    found = np.argpartition(-visible, count - 1)[:count] if count < len(visible) else np.arange(len(visible))
-    found = found[np.lexsort((found, -visible[found]))]
-    there: NDArray[np.int64] = found[visible[found] > -np.inf]
-    return there

@@ -5,33 +5,34 @@ Items that the user knows take up places as well, as they do when it is served. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.evaluation.cases import Cases
+from pipelines.evaluation.cases import Cases, Ints
 from pipelines.evaluation.observed import Observed
+from pipelines.evaluation.ranking import CELLS
 from pipelines.features.columns import FIRST
 from pipelines.inputs.meetings import Meetings
+from pipelines.inputs.tables import placed
 from pipelines.models.family import Trained
 from pipelines.models.popularity import Popularity
 from shared.serving.nearest import Rows, best
 
-Retrieve = Callable[[int, int], Rows]
-"""The best rows of the catalogue for a user's key."""
+Retrieve = Callable[[Ints, int], Iterable[Rows]]
+"""For each user's key so many rows of the catalogue, the best ones."""
 
 
 def recall(retrieve: Retrieve, cases: Cases, candidates: int) -> Observed:
     """Of each case whether its item is retrieved."""
-    found = [np.isin(one.targets, retrieve(one.user, candidates)) for one in cases.users]
+    found = [np.isin(one.targets, rows) for one, rows in zip(cases.users, retrieve(cases.keys, candidates), strict=True)]
     return Observed(cases.owners, np.concatenate(found).astype(np.float64))
 
 
 def by_popularity(popularity: Popularity) -> Retrieve:
-    return lambda user, count: best(popularity.scores, popularity.items, count)
+    return lambda users, count: [best(popularity.scores, popularity.items, count)] * len(users)
 
 
 def by_model(model: Trained, meetings: Meetings, popularity: Popularity, users: NDArray[np.int64]) -> Retrieve | None:
@@ -40,8 +41,8 @@ def by_model(model: Trained, meetings: Meetings, popularity: Popularity, users: 
     if found is None:
         return None
     codes = meetings.users.of(users)[meetings.graph.user]
-    known = {user: found.queries[code] for user, code in zip(users.tolist(), codes, strict=True) if code >= FIRST}
-    return _by_vectors(popularity, found.vectors, known)
+    known = codes >= FIRST
+    return _by_vectors(popularity, found.vectors, users[known], found.queries[codes[known]])
 
 
 def by_files(embeddings: Path, queries: Path, popularity: Popularity) -> Retrieve:
@@ -49,18 +50,24 @@ def by_files(embeddings: Path, queries: Path, popularity: Popularity) -> Retriev
     with np.load(embeddings, allow_pickle=False) as stored:
         items, vectors = stored["items"], stored["vectors"]
     with np.load(queries, allow_pickle=False) as stored:
-        known = dict(zip(stored["users"].tolist(), stored["vectors"], strict=True))
+        users, known = stored["users"], stored["vectors"]
     aligned = np.zeros((len(popularity.items), vectors.shape[1]), np.float32)
     _, ours, theirs = np.intersect1d(popularity.items, items, return_indices=True)
     aligned[ours] = vectors[theirs]
-    return _by_vectors(popularity, aligned, known)
+    return _by_vectors(popularity, aligned, users, known)
 
 
-def _by_vectors(popularity: Popularity, vectors: NDArray[np.float32], known: Mapping[int, NDArray[Any]]) -> Retrieve:
-    popular = by_popularity(popularity)
+def _by_vectors(popularity: Popularity, vectors: NDArray[np.float32], users: Ints, queries: NDArray[np.float32]) -> Retrieve:
+    """`users`: who has a query, in its order."""
+    order = np.argsort(users)
+    ordered, step = users[order], max(1, CELLS // len(vectors))
 
-    def retrieve(user: int, count: int) -> Rows:
-        query = known.get(user)
-        return popular(user, count) if query is None else best(vectors @ query, popularity.items, count)
+    def retrieve(wanted: Ints, count: int) -> Iterator[Rows]:
+        popular = best(popularity.scores, popularity.items, count)
+        for start in range(0, len(wanted), step):
+            places = placed(ordered, wanted[start : start + step])
+            known = places < len(order)
+            scores = iter(queries[order[places[known]]] @ vectors.T)
+            yield from (best(next(scores), popularity.items, count) if there else popular for there in known)
 
     return retrieve

@@ -83,14 +83,15 @@ def spread(values: Sequence[float]) -> Document:
 
 
 def _of(one: Contender, base: Contender | None, wanted: Wanted) -> Document:
-    parts = [part for part in wanted.slices if part.chosen.any()]
+    ranked = one.runs[0].judgement.ranked
+    parts = [part for part in wanted.slices if part.chosen[: len(ranked)].any()]
     looked = {("", name): found for name, found in _averaged(one, wanted.names, None).items()}
     for part in parts:
         looked |= {(part.name, name): found for name, found in _averaged(one, wanted.main, part).items()}
     apart = {}
     if base is not None:
-        theirs = _averaged(base, wanted.main, None)
-        apart = {("less", name): difference(looked["", name], theirs[name]) for name in wanted.main}
+        theirs, users = _averaged(base, wanted.main, None), min(ranked.users, base.runs[0].judgement.ranked.users)
+        apart = {("less", name): difference(looked["", name].first(users), theirs[name].first(users)) for name in wanted.main}
     sure = intervals(looked | apart, wanted.seed)
     each = [run.judgement.values(wanted.names) for run in one.runs]
     metrics = {name: spread([values[name] for values in each]) for name in each[0] if all(name in values for values in each)}
@@ -98,6 +99,8 @@ def _of(one: Contender, base: Contender | None, wanted: Wanted) -> Document:
         metrics[name]["interval"] = sure["", name]
     return {
         **one.about,
+        "cases": len(ranked),
+        "users": ranked.users,
         "metrics": metrics,
         "slices": {part.name: _slice(one, part, wanted, sure) for part in parts},
         "against_baseline": {name: {"difference": found.mean, "interval": sure["less", name]} for (_, name), found in apart.items()},
@@ -121,8 +124,9 @@ def _averaged(one: Contender, names: Sequence[str], part: Slice | None) -> dict[
 def _slice(one: Contender, part: Slice, wanted: Wanted, sure: Mapping[tuple[str, str], Interval | None]) -> Document:
     each = [observe(run.judgement.ranked, wanted.main, part.chosen) for run in one.runs]
     metrics = {name: spread([values[name].mean for values in each]) | {"interval": sure[part.name, name]} for name in wanted.main}
-    users = len(np.unique(one.runs[0].judgement.ranked.owners[part.chosen]))
-    return {"rule": part.rule, "cases": int(part.chosen.sum()), "users": users, "metrics": metrics}
+    owners = one.runs[0].judgement.ranked.owners
+    owners = owners[part.chosen[: len(owners)]]
+    return {"rule": part.rule, "cases": len(owners), "users": len(np.unique(owners)), "metrics": metrics}
 
 
 def _curves(one: Contender, wanted: Wanted) -> Document:
@@ -149,7 +153,7 @@ def _calibration(judgement: Judgement) -> Document | None:
 def _run(run: Run) -> Document:
     said = {"seed": run.seed, "train_seconds": run.train_seconds, "judge_seconds": run.judge_seconds, "training": dict(run.training)}
     if run.judge_seconds:
-        said["judged_users_per_s"] = len(run.judgement.ranked.shown) / run.judge_seconds
+        said["judged_users_per_s"] = run.judgement.ranked.users / run.judge_seconds
     return {name: value for name, value in said.items() if value is not None}
 
 

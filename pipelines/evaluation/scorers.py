@@ -47,8 +47,22 @@ def model_every(meetings: Meetings, model: Trained) -> Every | None:
     """None where the model is asked pair by pair."""
     if not isinstance(model, ScoresAll):
         return None
-    graph, codes, every = meetings.graph, meetings.items.columns[meetings.graph.item], model.every
-    return lambda users: every(meetings.users.of(users)[graph.user])[:, codes]
+    graph, every = meetings.graph, model.every
+    codes = meetings.items.columns[graph.item].astype(np.int64)
+    return lambda users: take_columns(every(meetings.users.of(users)[graph.user]), codes)
+
+
+def is_pairwise(model: Trained) -> bool:
+    """Whether each pair of a user and an item takes a computation of its own."""
+    return not isinstance(model, ScoresAll) or getattr(model, "pairwise", False)
+
+
+def take_columns(scores: Scores, columns: Ints) -> Scores:
+    """Copies columns row by row: several times faster than indexing all rows at once."""
+    taken = np.empty((len(scores), len(columns)), scores.dtype)
+    for row, out in zip(scores, taken, strict=True):
+        np.take(row, columns, out=out, mode="clip")
+    return taken
 
 
 def unit_scorer(model: Path, served: Signature, raw_columns: RawColumns, own: Published | None = None) -> Scorer:

@@ -6,10 +6,10 @@ because a threshold was made for other data, and each says its own bound.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
@@ -46,14 +46,15 @@ def standard(owners: Ints, of_users: Ints, of_targets: Ints, catalogue: Ints) ->
     )
 
 
-def by_values(column: str, values: Sequence[Sequence[str]], most: int = MOST_VALUES) -> tuple[Slice, ...]:
-    """A slice for each of the most frequent values; a case may have several, or none."""
-    rows = np.repeat(np.arange(len(values)), [len(one) for one in values])
-    flat = np.array([value for one in values for value in one], dtype=np.str_)
-    found, inverse, counts = np.unique(flat, return_inverse=True, return_counts=True)
+def by_values(column: str, values: pl.Series, rows: Ints, most: int = MOST_VALUES) -> tuple[Slice, ...]:
+    """A slice for each of the most frequent values. `values`: of each row of a table several, or none; `rows`: of each case its row, -1
+    where it has none."""
+    counts = np.bincount(rows[rows >= 0], minlength=len(values))
+    flat = pl.DataFrame({"value": values, "row": np.arange(len(values)), "cases": counts}).filter(pl.col("cases") > 0).explode("value")
+    frequent = flat.drop_nulls().group_by("value").agg(pl.col("cases").sum()).sort("cases", "value", descending=[True, False])
     slices = []
-    for place in np.lexsort((found, -counts))[:most]:
-        chosen = np.zeros(len(values), bool)
-        chosen[rows[inverse == place]] = True
-        slices.append(Slice(f"{column}={found[place]}", f"{column} is {found[place]}", chosen))
+    for value in frequent["value"].head(most):
+        there = np.zeros(len(values) + 1, bool)
+        there[flat.filter(pl.col("value") == value)["row"].to_numpy()] = True
+        slices.append(Slice(f"{column}={value}", f"{column} is {value}", there[rows]))
     return tuple(slices)

@@ -97,7 +97,8 @@ class Trained(Protocol):
 
 @runtime_checkable
 class ScoresAll(Protocol):
-    """A model that scores users against the whole catalogue faster than pair by pair: it looks at the keys alone."""
+    """A model that scores users against the whole catalogue faster than pair by pair: it looks at the keys alone. A model whose
+    layers still run for each pair says `pairwise = True`: `evaluate.pairs` bounds its users."""
 
     def every(self, users: NDArray[np.int32]) -> NDArray[np.float32]:
         """[users, codes of the item], by codes of the user: what `score` says of each pair, up to rounding."""

@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -70,10 +71,15 @@ class ItemKnnModel:
         return self.known.scores(columns[self.user].astype(np.int64), columns[self.item].astype(np.int64), one)
 
     def every(self, users: NDArray[np.int32]) -> Floats:
+        found: Floats = (sparse(self.known.likes.rows(users), len(self.near.items)) @ self._from_liked).toarray()
+        return found
+
+    @cached_property
+    def _from_liked(self) -> Any:
+        """Sparse, by liked item: the transposition takes longer than the scores of a few users."""
         items, count = self.near.items.shape
         near = sparse(Likes(np.arange(items + 1) * count, self.near.items.reshape(-1)), items, self.near.nearness.reshape(-1))
-        found: Floats = (sparse(self.known.likes.rows(users), items) @ near.T).toarray()
-        return found
+        return near.T.tocsr()
 
     def lower(self) -> Any:
         return self.lower_beside(Beside(sys.maxsize))

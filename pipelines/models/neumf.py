@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +33,14 @@ from shared.domain.errors import Invalid
 
 _PASSES, _RATE, _AGAINST, _DAMPING = 20, 0.02, 20.0, 0.35
 """Of the factorisation that it begins from."""
+_BLOCK = 16_384
+"""Items per pass through the hidden layers: their activations stay in the cache."""
 
 
 class NeumfModel(NeuralModel):
     """Implements Trained and ScoresAll."""
+
+    pairwise: ClassVar[bool] = True
 
     def every(self, users: NDArray[np.int32]) -> NDArray[np.float32]:
         """A user's part of the first hidden layer is computed once, and so is an item's."""
@@ -48,12 +53,15 @@ class NeumfModel(NeuralModel):
         logits: NDArray[np.float32] = (mine[:, :width] * kernel[:width]) @ theirs[:, :width].T + bias
         first, level = weights[f"{hidden[0]}/kernel"], weights[f"{hidden[0]}/bias"]
         middle = len(first) // 2
-        of_users, of_items = mine[:, width:] @ first[:middle] + level, theirs[:, width:] @ first[middle:]
-        for row, of_user in enumerate(of_users):
-            rows = np.maximum(of_items + of_user, 0)
-            for name in hidden[1:]:
-                rows = np.maximum(rows @ weights[f"{name}/kernel"] + weights[f"{name}/bias"], 0)
-            logits[row] += rows @ kernel[width:]
+        of_users = mine[:, width:] @ first[:middle] + level
+        for start in range(0, len(theirs), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            of_items = theirs[block, width:] @ first[middle:]
+            for row, of_user in enumerate(of_users):
+                rows = np.maximum(of_items + of_user, 0)
+                for name in hidden[1:]:
+                    rows = np.maximum(rows @ weights[f"{name}/kernel"] + weights[f"{name}/bias"], 0)
+                logits[row, block] += rows @ kernel[width:]
         return sigmoid(logits)
 
 

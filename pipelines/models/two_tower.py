@@ -11,6 +11,7 @@ Each like is learned against the items of the other likes in its batch (`pipelin
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -66,10 +67,14 @@ class KeyTowers(TwoTowerModel):
     """Implements ScoresAll: of keys alone."""
 
     def every(self, users: NDArray[np.int32]) -> NDArray[np.float32]:
-        _, items = self.tables
-        codes = {items.column: np.arange(items.cardinality, dtype=np.int32)}
-        found: Floats = self.queries[users] @ vectors_of(self.architecture, self.weights, "item", codes).T
+        found: Floats = self.queries[users] @ self._items.T
         return found
+
+    @cached_property
+    def _items(self) -> Floats:
+        """An item's vector, by code."""
+        _, items = self.tables
+        return vectors_of(self.architecture, self.weights, "item", {items.column: np.arange(items.cardinality, dtype=np.int32)})
 
 
 class TwoTower:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.evaluation.cases import Cases, known_likes, sample_cases, sampled_negatives
+from pipelines.evaluation.cases import Cases, drawn_negatives, known_likes, sample_cases
 from pipelines.evaluation.columns import by_table
 from pipelines.evaluation.forgetting import Side, forgetting
 from pipelines.evaluation.gated import Evidence, certainties, unmeasured
-from pipelines.evaluation.judge import judge, judge_retrieved, labelled_rows, sliced, wanted_metrics
+from pipelines.evaluation.judge import judge, labelled_rows, ranks_of_retrieved, sliced, wanted_metrics
 from pipelines.evaluation.metrics import STANDARD, is_rank_metric, rank_metric
 from pipelines.evaluation.observed import Observed
 from pipelines.evaluation.page import page
 from pipelines.evaluation.ranking import by_pairs
 from pipelines.evaluation.recall import Retrieve, by_files, by_model, by_popularity, recall
 from pipelines.evaluation.report import Contender, Run, Wanted, document, finite
-from pipelines.evaluation.scorers import Every, Scorer, model_every, model_scorer, popularity_scorer, unit_scorer
+from pipelines.evaluation.scorers import Every, Scorer, is_pairwise, model_every, model_scorer, popularity_scorer, unit_scorer
 from pipelines.evaluation.slices import Slice, standard
 from pipelines.features.graph import load_graph
 from pipelines.inputs.meetings import Meetings, read_meetings, read_raw
@@ -53,7 +54,8 @@ from shared.serving.signature import Signature
 
 POPULAR = "popularity"
 HOW = (
-    "a case is a positive of the holdout that its user had not liked before; cases are a seeded sample where there are many",
+    "a case is a positive of the holdout that its user had not liked before; users are a seeded sample where there are many",
+    "a model that scores pairs of a user and an item one by one is judged on the first of the same users, and compared on those",
     "without '/': ranked in the full catalogue, without what the user is known to like; hr@10/99: among 99 items that the user never met",
     "ties share the middle rank, so a model that can't tell items apart earns nothing",
     "intervals: users drawn with replacement",
@@ -65,11 +67,12 @@ def run(context: Context) -> Outcome:
     seed = spec.model.train.seed
     train, holdout, history = (pl.scan_parquet(context.fetch("etl", f"{name}.parquet")) for name in ("train", "holdout", "history"))
     items = pl.read_parquet(context.fetch("etl", "items.parquet"), columns=[spec.schema_.item])
-    cases = sample_cases(holdout, history, items[spec.schema_.item], spec.serve.not_seen is None, seed)
-    log.info("%s of %s held-out positives are ranked in a catalogue of %s", _n(cases.count), _n(cases.found), _n(cases.catalogue))
+    cases = sample_cases(holdout, history, items[spec.schema_.item], spec.serve.not_seen is None, seed, spec.evaluate.user_limit)
+    counted = (_n(one) for one in (cases.count, cases.found, len(cases.users), cases.catalogue))
+    log.info("%s of %s held-out positives, of %s users, are ranked in a catalogue of %s", *counted)
     names = wanted_metrics(spec)
     counts = {metric.negatives for metric in map(rank_metric, filter(is_rank_metric, names)) if metric.negatives is not None}
-    negatives = {count: sampled_negatives(cases, count, seed) for count in sorted(counts)}
+    negatives = {count: drawn_negatives(cases, count, seed) for count in sorted(counts)}
     labelled = labelled_rows(holdout, seed)
     liked = load_popularity(context.fetch("train", POPULARITY)).scores.astype(np.int64)
     slices = standard(cases.owners, known_likes(history, cases), liked[cases.targets], liked)
@@ -78,15 +81,16 @@ def run(context: Context) -> Outcome:
     graph = load_graph(context.fetcher("etl"))
     meetings = read_meetings(context.fetcher("etl"), context.has("etl", USERS), graph)
     values: dict[str, float] = {}
-    scorers: dict[str, Every] = {}
+    scorers: dict[str, tuple[Scorer, Every]] = {}
     facts: dict[str, Any] = {}
     silence: dict[str, dict[str, str]] = {MISSING: {}, BROKEN: {}}
     judged: list[Contender] = []
-    for name, scorer, every in _contenders(context, meetings, facts):
-        scorers[name] = every or by_pairs(scorer, cases.catalogue)
+    for name, scorer, every, pairwise in _contenders(context, meetings, facts):
+        scorers[name] = scorer, every or by_pairs(scorer, cases.catalogue)
+        mine = cases.first(spec.evaluate.pairwise_users(cases.catalogue)) if pairwise else cases
         begun = time.monotonic()
         try:
-            found = judge(scorer, cases, negatives, labelled, dict(enumerate(liked.tolist())), every)
+            found = judge(scorer, mine, negatives, labelled, liked, every)
         except Exception as error:
             if name != "serving":
                 raise
@@ -96,32 +100,30 @@ def run(context: Context) -> Outcome:
         judged.append(Contender(name, (Run(found, judge_seconds=time.monotonic() - begun),)))
         whole = found.values(names)
         values |= {f"{name}.{metric}": value for metric, value in (whole | sliced(found, names, slices)).items()}
-        log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in whole.items()))
-    retrieved: dict[str, Observed] = {}
+        said = ", ".join(f"{metric} {value:.4f}" for metric, value in whole.items())
+        log.info("%s, %s cases of %s users: %s", name, _n(mine.count), _n(len(mine.users)), said)
+    evidence = Evidence({one.name: one.runs[0].judgement for one in judged}, slices, labelled)
     if spec.serve.retrieve is not None:
-        values |= _retrieved(context, meetings, cases, scorers["candidate"], names, retrieved)
-    trained = set(train.select("user").unique().collect(engine="streaming")["user"])
-    facts["cases"] = {
-        "ranked": cases.count,
-        "found": cases.found,
-        "users": len(cases.users),
-        "users_without_training_rows": sum(one.user not in trained for one in cases.users),
-        "seed": seed,
-    }
-    evidence = Evidence({one.name: one.runs[0].judgement for one in judged}, slices, labelled, retrieved)
+        retrieved, measured = _retrieved(context, meetings, cases, scorers["candidate"][0], names)
+        evidence, values = replace(evidence, retrieved=retrieved), values | measured
+    data = _counts(cases, train) | {"seed": seed}
+    ranked = {name: one.ranked for name, one in evidence.judged.items()}
+    facts["cases"] = data | {"contenders": {name: {"users": one.users, "cases": len(one)} for name, one in ranked.items()}}
     values |= _certainties(gated_metrics(spec), evidence, values, silence[MISSING])
     if context.spec.mode == "warm":
         values |= _forgotten(context, meetings, items[spec.schema_.item], history, facts, silence)
-    foresight = foresee(
-        context, scorers["candidate"], _finder(context, meetings) if spec.serve.retrieve else None, items[spec.schema_.item]
-    )
     if "serving_not_comparable" in facts:
         silence[MISSING]["serving"] = facts["serving_not_comparable"]
-    silence = {MISSING: silence[MISSING] | foresight.missing, BROKEN: silence[BROKEN] | foresight.broken}
-    values |= foresight.metrics
-    facts |= foresight.facts | {name: said for name, said in silence.items() if said}
-    files = _report(context, judged, names, (*slices, *more), facts["cases"] | {"catalogue": cases.catalogue})
+    values |= _foreseen(context, meetings, scorers["candidate"][1], items[spec.schema_.item], facts, silence)
+    facts |= {name: said for name, said in silence.items() if said}
+    files = _report(context, judged, names, (*slices, *more), data | {"catalogue": cases.catalogue})
     return Outcome(files, values | {"evaluate.seconds": time.monotonic() - started}, facts)
+
+
+def _counts(cases: Cases, train: pl.LazyFrame) -> dict[str, int]:
+    new = pl.LazyFrame({"user": cases.keys}).join(train.select("user"), on="user", how="anti").select(pl.len())
+    without = new.collect(engine="streaming").item()
+    return {"ranked": cases.count, "found": cases.found, "users": len(cases.users), "users_without_training_rows": without}
 
 
 def _forgotten(
@@ -145,8 +147,8 @@ def _forgotten(
         (load_model(context.fetcher("train"), context.spec.families), meetings, items),
         (load_model(fetch, context.spec.families), asked, pl.read_parquet(fetch("items.parquet"), columns=[before.item])[before.item]),
     ):
-        sides.append(Side(model_scorer(met, model.score), model_every(met, model), keys.to_numpy()))
-    found = forgetting(pl.scan_parquet(held), history, sides[0], sides[1], spec.model.train.seed)
+        sides.append(Side(model_scorer(met, model.score), model_every(met, model), keys.to_numpy(), is_pairwise(model)))
+    found = forgetting(pl.scan_parquet(held), history, sides[0], sides[1], spec.model.train.seed, spec.evaluate)
     facts["old"] = {"cases": found.cases, "users": found.users}
     if found.why:
         silence[MISSING][f"candidate.{FORGOTTEN}"] = found.why
@@ -156,23 +158,36 @@ def _forgotten(
     return dict(found.metrics)
 
 
-def _retrieved(
-    context: Context, meetings: Meetings, cases: Cases, candidate: Every, names: tuple[str, ...], retrieved: dict[str, Observed]
+def _foreseen(
+    context: Context, meetings: Meetings, candidate: Every, items: pl.Series, facts: dict[str, Any], silence: dict[str, dict[str, str]]
 ) -> dict[str, float]:
-    """How much of what was liked is retrieved, and how the candidate ranks that alone. Adds to `retrieved`, by contender."""
+    found = foresee(context, candidate, _finder(context, meetings) if context.spec.recommender.serve.retrieve else None, items)
+    facts |= found.facts
+    silence[MISSING] |= found.missing
+    silence[BROKEN] |= found.broken
+    return found.metrics
+
+
+def _retrieved(
+    context: Context, meetings: Meetings, cases: Cases, candidate: Scorer, names: tuple[str, ...]
+) -> tuple[dict[str, Observed], dict[str, float]]:
+    """How much of what was liked is retrieved, by contender and case; and how the candidate ranks that alone."""
     assert context.spec.recommender.serve.retrieve is not None
     count = context.spec.recommender.serve.retrieve.candidates
+    found: dict[str, Observed] = {}
     values: dict[str, float] = {}
     for name, retrieve in _retrievers(context, meetings, cases):
-        retrieved[name] = recall(retrieve, cases, count)
-        recalled = {f"recall@{count}": retrieved[name].mean}
-        values |= {f"{name}.{metric}": value for metric, value in recalled.items()}
+        served: dict[str, float] = {}
         if name == "candidate":
-            served = judge_retrieved(candidate, retrieve, count, cases, filter(is_rank_metric, names))
-            values |= {f"retrieved.{metric}": value for metric, value in served.items()}
-            recalled |= {f"{metric} of those": value for metric, value in served.items()}
-        context.log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in recalled.items()))
-    return values
+            ranks = ranks_of_retrieved(candidate, retrieve, count, cases)
+            served = {metric: rank_metric(metric).of(ranks) for metric in names if is_rank_metric(metric) and "/" not in metric}
+            found[name] = Observed(cases.owners, np.isfinite(ranks).astype(np.float64))
+        else:
+            found[name] = recall(retrieve, cases, count)
+        values |= {f"{name}.recall@{count}": found[name].mean} | {f"retrieved.{metric}": value for metric, value in served.items()}
+        told = {f"recall@{count}": found[name].mean} | {f"{metric} of those": value for metric, value in served.items()}
+        context.log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in told.items()))
+    return found, values
 
 
 def _certainties(names: list[str], evidence: Evidence, values: dict[str, float], missing: dict[str, str]) -> dict[str, float]:
@@ -201,8 +216,8 @@ def _columns(context: Context, cases: Cases) -> tuple[Slice, ...]:
     found = by_table(items, schema.item, items[schema.item][cases.targets])
     if not context.has("etl", "users.parquet"):
         return found
-    users = pl.Series([one.user for one in cases.users], dtype=pl.Int64)
-    return (*found, *by_table(pl.read_parquet(context.fetch("etl", "users.parquet")), schema.user, users[cases.owners]))
+    users = pl.Series(cases.keys[cases.owners])
+    return (*found, *by_table(pl.read_parquet(context.fetch("etl", "users.parquet")), schema.user, users))
 
 
 def _report(
@@ -224,14 +239,16 @@ def _report(
     return files
 
 
-def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> Iterator[tuple[str, Scorer, Every | None]]:
+def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> Iterator[tuple[str, Scorer, Every | None, bool]]:
+    """The last: whether it scores pairs one by one, so that `evaluate.pairs` bounds its users."""
     popularity = load_popularity(context.fetch("train", POPULARITY))
-    yield POPULAR, popularity_scorer(popularity), lambda users: np.broadcast_to(popularity.scores, (len(users), len(popularity.scores)))
+    equal = popularity.scores
+    yield POPULAR, popularity_scorer(popularity), lambda users: np.broadcast_to(equal, (len(users), len(equal))), False
     models: list[tuple[str, Trained]] = [("candidate", load_model(context.fetcher("train"), context.spec.families))]
     if context.has("train", IS_THERE):
         models.append(("baseline", load_baseline(context.fetcher("train"))))
     for name, model in models:
-        yield name, model_scorer(meetings, model.score), model_every(meetings, model)
+        yield name, model_scorer(meetings, model.score), model_every(meetings, model), is_pairwise(model)
     if context.spec.inputs.get("serving"):
         served = read(Signature, json.loads(context.fetch("serving", "signature.json").read_text()), "serving's signature.json")
         try:
@@ -246,13 +263,13 @@ def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> 
             if own.used:
                 facts["serving_as_published"] = own.used
                 context.log.info("of the serving version, as it was published with them: %s", ", ".join(own.used))
-            yield "serving", unit, None
+            yield "serving", unit, None, True
 
 
 def _retrievers(context: Context, meetings: Meetings, cases: Cases) -> Iterator[tuple[str, Retrieve]]:
     popularity = load_popularity(context.fetch("train", POPULARITY))
     yield "popularity", by_popularity(popularity)
-    yield "candidate", _finder(context, meetings)(np.array([one.user for one in cases.users], dtype=np.int64))
+    yield "candidate", _finder(context, meetings)(cases.keys)
     if context.has("serving", "embeddings.npz") and context.has("serving", "queries.npz"):
         yield "serving", by_files(context.fetch("serving", "embeddings.npz"), context.fetch("serving", "queries.npz"), popularity)
 

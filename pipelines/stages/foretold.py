@@ -16,7 +16,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.data.answers import Log, read_log, usable
-from pipelines.evaluation.cases import MAX_SCORED
 from pipelines.evaluation.likes import Shown, expected_likes
 from pipelines.evaluation.off_policy import CLIP, Candidate, Foretold, Logged, attention_of, foretell
 from pipelines.evaluation.orders import line_of, ranks_of
@@ -30,8 +29,8 @@ from shared.domain.metric import certainty, count_of
 
 Ints = NDArray[np.int64]
 CHUNK = 131_072
-MAX_PLACES = 5_000_000
-"""Answers times their longest."""
+MAX_PLACES = 10_000_000
+"""Answers times what is looked at of the longest: its places, and what could stand in its explored one."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def _foretold(context: Context, every: Every, finder: Finder | None, keys: Ints,
     learned = pl.scan_parquet(context.fetch("etl", "train.parquet")).select(pl.col("time").max()).collect(engine="streaming").item()
     since = max(asked.since, datetime.fromtimestamp(float(learned), UTC) + timedelta(microseconds=1))
     answers, left = usable(log, asked.version, since, asked.until - attribution)
-    taken = _sample(answers, len(keys), spec.model.train.seed)
+    taken = _sample(answers, spec.evaluate.pairwise_users(len(keys)), spec.serve.order.explore.among, spec.model.train.seed)
     facts: dict[str, Any] = {
         "version": asked.version,
         "since": since.isoformat(),
@@ -118,14 +117,14 @@ def _foretold(context: Context, every: Every, finder: Finder | None, keys: Ints,
     return found, {"online": facts}
 
 
-def _sample(answers: pl.DataFrame, catalogue: int, seed: int) -> pl.DataFrame:
-    """All answers of as many users, drawn by the seed, as there is room for."""
+def _sample(answers: pl.DataFrame, most: int, among: int, seed: int) -> pl.DataFrame:
+    """All answers of so many users at most, drawn by the seed, and of as many as there is room for."""
     if answers.is_empty():
         return answers
-    longest = int(answers["items"].list.len().max())  # type: ignore[arg-type]
+    width = int(answers["items"].list.len().max()) + among  # type: ignore[arg-type]
     users = answers.group_by("user").len().sort("user")
-    drawn = users[np.random.default_rng((seed, 29)).permutation(len(users))].head(max(1, MAX_SCORED // catalogue))
-    room = pl.col("len").cum_sum() <= max(1, MAX_PLACES // longest)
+    drawn = users[np.random.default_rng((seed, 29)).permutation(len(users))].head(most)
+    room = pl.col("len").cum_sum() <= max(1, MAX_PLACES // width)
     kept = drawn.filter(room | (pl.int_range(pl.len()) == 0))
     return answers.join(kept.select("user"), on="user", how="semi").sort("user", "at", "request_id")
 
@@ -152,10 +151,11 @@ def _compared(
     scores = np.zeros(there.shape)
     width = longest + explore.among
     would = Shown(np.full((count, width), -1, np.int64), np.zeros((count, width)))
-    retrieve = finder(users) if finder is not None else None
+    retrieved = finder(users)(users, _candidates(serve)) if finder is not None else [None] * len(users)
     bounds = np.searchsorted(owners, np.arange(len(users) + 1))
-    for number, (user, found) in enumerate(zip(users.tolist(), _scored(every, users, len(keys)), strict=True)):
-        line = line_of(found, keys, retrieve(user, _candidates(serve)) if retrieve else None, width + seen.most(user))
+    scored = zip(users.tolist(), _scored(every, users, len(keys)), retrieved, strict=True)
+    for number, (user, found, candidates) in enumerate(scored):
+        line = line_of(found, keys, candidates, width + seen.most(user))
         for at in range(bounds[number], bounds[number + 1]):
             shown = line.without(seen.by(user, int(times[at])), int(lengths[at]) + explore.among)
             ranks[at] = ranks_of(shown, rows[at])

@@ -16,13 +16,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.evaluation.cases import Cases, UserCases, sampled_negatives
+from pipelines.evaluation.cases import ABSENT, Cases, Negatives, UserCases, count_short, drawn_negatives
 from pipelines.trials.files import NegativesFile
 from pipelines.trials.numbering import UNKNOWN, Numbering
 from shared.domain.errors import BadData
 
 Ints = NDArray[np.int64]
-Negatives = Mapping[int, list[list[Ints]]]
 
 
 @dataclass(frozen=True)
@@ -99,14 +98,13 @@ def held_pairs(pairs: pl.DataFrame, name: str, known: Known) -> Held:
     return Held(name, frame, users, items, Cases(tuple(cases), len(frame), len(known.items)), faults)
 
 
-def drawn(held: Held, count: int, seed: int) -> tuple[Negatives, Mapping[str, int]]:
+def drawn(held: Held, count: int, seed: int) -> tuple[Mapping[int, Negatives], Mapping[str, int]]:
     """Verified: none that the user has to train on or to be judged by."""
-    found = sampled_negatives(held.cases, count, seed)
-    short = sum(len(rows) < count for user in found for rows in user)
-    return {count: found}, {f"pairs with fewer than {count} items left to draw": short}
+    short = count_short(held.cases, count)
+    return {count: drawn_negatives(held.cases, count, seed)}, {f"pairs with fewer than {count} items left to draw": short}
 
 
-def supplied(file: NegativesFile, held: Held, known: Known, seed: int) -> tuple[Negatives, Mapping[str, int]]:
+def supplied(file: NegativesFile, held: Held, known: Known, seed: int) -> tuple[Mapping[int, Negatives], Mapping[str, int]]:
     """By the most frequent number of negatives in a line. Pairs without a line get drawn ones."""
     lines = _Lines.of(file, held, known)
     ours = lines.case >= 0
@@ -114,25 +112,28 @@ def supplied(file: NegativesFile, held: Held, known: Known, seed: int) -> tuple[
         raise BadData(f"{file.name}: none of its {len(ours):,} lines is of a pair of {held.name}: is it for other users?")
     count = Counter(lines.lengths.tolist()).most_common(1)[0][0]
     keep, faults = lines.judged(held, known)
-    per_case: dict[int, Ints] = {}
-    ends = np.cumsum(lines.lengths)
-    for line in np.flatnonzero(ours):
-        part = slice(ends[line] - lines.lengths[line], ends[line])
-        per_case[int(lines.case[line])] = lines.places[part][keep[part]]
-    missing = held.cases.count - len(per_case)
-    more = sampled_negatives(held.cases, count, seed) if missing else []
-    found, at = [], 0
-    for number, one in enumerate(held.cases.users):
-        own = [per_case.get(at + place) for place in range(len(one.targets))]
-        found.append([rows if rows is not None else more[number][place] for place, rows in enumerate(own)])
-        at += len(one.targets)
+    of_case = np.full(held.cases.count, -1)
+    of_case[lines.case[ours]] = np.flatnonzero(ours)
+    missing = int((of_case < 0).sum())
+    more, ends = drawn_negatives(held.cases, count, seed), np.cumsum(lines.lengths)
+
+    def draw(first: int, end: int) -> NDArray[np.int32]:
+        chosen = of_case[held.cases.offsets[first] : held.cases.offsets[end]]
+        spare = more(first, end) if (chosen < 0).any() else np.empty((len(chosen), 0), np.int32)
+        parts = [np.arange(ends[line] - lines.lengths[line], ends[line]) if line >= 0 else None for line in chosen]
+        rows = [spare[at] if part is None else lines.places[part[keep[part]]] for at, part in enumerate(parts)]
+        found = np.full((len(rows), max(map(len, rows))), ABSENT, np.int32)
+        for at, one in enumerate(rows):
+            found[at, : len(one)] = one
+        return found
+
     more_faults = {
         "test pairs without a line, for which verified ones were drawn": missing,
         "lines of other pairs, which aren't used": int((~ours).sum()),
-        "lines for a pair that has one": int(ours.sum()) - len(per_case),
+        "lines for a pair that has one": int(ours.sum()) - int((of_case >= 0).sum()),
         f"lines with more or fewer than {count} negatives": int((lines.lengths[ours] != count).sum()),
     }
-    return {count: found}, dict(faults) | more_faults
+    return {count: draw}, dict(faults) | more_faults
 
 
 @dataclass(frozen=True)

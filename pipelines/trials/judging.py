@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.evaluation.judge import Judgement, judge
-from pipelines.evaluation.scorers import Every, Ints, Scores
+from pipelines.evaluation.scorers import Every, Ints, Scores, take_columns
 from pipelines.loaders.progress import Pace
 from pipelines.models.family import ScoresAll, Task, Trained
 from pipelines.trials.task import ITEM, USER
@@ -39,9 +39,8 @@ def judged(model: Trained, codes: tuple[Codes, Codes], trial: Trial, what: str, 
             left = pace.left(len(cases.users))
             log.info("%s: %s of %s users ranked, %.0f s left", what, f"{pace.rows:,}", f"{len(cases.users):,}", left)
 
-    likes = dict(enumerate(trial.known.of_items.tolist()))
     try:
-        return judge(scorer, cases, trial.negatives, likes=likes, every=_every(model, *codes), tell=tell)
+        return judge(scorer, cases, trial.negatives, likes=trial.known.of_items, every=_every(model, *codes), tell=tell)
     except BadData as error:
         raise BadData(f"{what}: {error}") from None
 
@@ -55,5 +54,5 @@ def forget() -> None:
 def _every(model: Trained, users: Codes, items: Codes) -> Every | None:
     if not isinstance(model, ScoresAll):
         return None
-    every = model.every
-    return lambda of: every(users[of])[:, items]
+    every, columns = model.every, items.astype(np.int64)
+    return lambda of: take_columns(every(users[of]), columns)

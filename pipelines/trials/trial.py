@@ -11,8 +11,9 @@ import numpy as np
 import polars as pl
 
 from pipelines.data.thinning import frequent
+from pipelines.evaluation.cases import Negatives
 from pipelines.evaluation.slices import Slice, standard
-from pipelines.trials.cases import Held, Known, Negatives, drawn, held_pairs, supplied
+from pipelines.trials.cases import Held, Known, drawn, held_pairs, supplied
 from pipelines.trials.columns import column_slices
 from pipelines.trials.files import Pairs, read_negatives, read_pairs
 from pipelines.trials.holdout import cut
@@ -31,7 +32,7 @@ class Trial:
     train: pl.DataFrame
     """By place."""
     held: Held
-    negatives: Negatives
+    negatives: Mapping[int, Negatives]
     per_case: int
     faults: Faults
     how: tuple[str, ...]

@@ -34,7 +34,7 @@ from shared.domain.warmth import Rule
 READS: Mapping[str, tuple[str, ...]] = {
     "etl": ("data", "schema", "features", "split", "model.family", "model.params.negatives", "resources.etl.engine", "serve.store.ttl"),
     "train": ("model", "serve.retrieve", "resources.train.memory"),
-    "evaluate": ("schema", "serve.retrieve", "model.train.seed"),
+    "evaluate": ("schema", "evaluate", "serve.retrieve", "model.train.seed"),
     "export": (
         "name",
         "schema",

@@ -14,6 +14,7 @@ from pydantic.json_schema import DEFAULT_REF_TEMPLATE, GenerateJsonSchema
 
 from shared.contracts.columns import Column
 from shared.contracts.entries import written
+from shared.contracts.evaluation import Evaluate
 from shared.contracts.events import PAGE
 from shared.contracts.features import Any_, Categorify, MultiHot, Operator, Sequence, TargetEncode, Vector, mentioned
 from shared.contracts.feedback import Feedback
@@ -215,6 +216,7 @@ class RecommenderSpec(Strict):
     features: tuple[Operator, ...] = Field((), description="Defaults to categorify of the user and the item.")
     split: Split = Field(Split(), description="What is held out for evaluation.")
     model: Model = Field(Model(), description="What is trained.")
+    evaluate: Evaluate = Field(Evaluate(), description="How many users it is judged on before it is registered.")
     gates: tuple[Gate, ...] = Field(
         (MetricGate(metric="hr@10", better_than="popularity"), ParityGate(parity=1e-4)),
         description="What a version must prove before it is registered.",

@@ -9,7 +9,7 @@ import numpy as np
 Scores = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Keys = np.ndarray[Any, np.dtype[np.int64]]
 Rows = np.ndarray[Any, np.dtype[np.intp]]
-_SPARE = 4
+_SPARE, _COLUMNS, _DEPTH = 4, 1024, 64
 
 
 def best(scores: Scores, keys: Keys, k: int) -> Rows:
@@ -30,7 +30,7 @@ def _bound(scores: Scores, k: int) -> Any:
 
     Taking maxima is one quick pass; only they are partitioned, not all scores.
     """
-    columns = _SPARE * k
+    columns = max(_SPARE * k, min(_COLUMNS, len(scores) // _DEPTH))  # maxima of many columns are the quicker pass
     if len(scores) < 2 * columns:
         return np.partition(scores, len(scores) - k)[len(scores) - k]
     depth = len(scores) // columns

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.evaluation.metrics import middle_rank
 from pipelines.features.columns import UNKNOWN
 from pipelines.inputs.batches import Batches, Place
 from pipelines.inputs.liked import Liked
@@ -133,7 +132,8 @@ def test_ranks_on_the_device_are_those_of_the_evaluation(monkeypatch: pytest.Mon
     counts = random.integers(2, 40, 200)
     starts, scores = np.cumsum(counts) - counts, random.integers(0, 9, counts.sum()).astype(np.float32)
     ranks = PlacedCases.of(starts, len(scores), "cpu").ranks(torch.from_numpy(scores)).numpy()
-    wanted = [middle_rank(scores[at], scores[at + 1 : at + count]) for at, count in zip(starts, counts, strict=True)]
+    others = [(scores[at], scores[at + 1 : at + count]) for at, count in zip(starts, counts, strict=True)]
+    wanted = [1 + (some > own).sum() + (some == own).sum() / 2 for own, some in others]
     np.testing.assert_array_equal(ranks, wanted)
     assert len(set(ranks % 1)) == 2
 

@@ -63,6 +63,29 @@ def test_evaluate_publishes_a_report_with_slices_and_a_page(runner: StageRunner,
     assert "script" not in page.tags
 
 
+@pytest.mark.requirement("N-08", "G-10")
+def test_a_model_that_scores_pairs_is_judged_on_the_first_users_and_compared_on_those(
+    runner: StageRunner, full: dict[str, Manifest]
+) -> None:
+    bounds = {
+        "evaluate": {"users": 100, "pairs": 40 * ITEMS},
+        "gates": [{"metric": "hr@10", "better_than": "popularity", "confidence": 0.9}],
+    }
+    inputs = {stage: full[stage].files for stage in ("etl", "train")}
+    process, attempt = runner.stage("evaluate", "bounded", inputs, recommender=runner.recommender | bounds)
+    assert process.returncode == 0, process.stdout + process.stderr
+    manifest = runner.store.manifest(attempt)
+    assert manifest is not None
+    told = manifest.facts["cases"]
+    assert {name: one["users"] for name, one in told["contenders"].items()} == {"popularity": 100, "candidate": 40}
+    assert told["contenders"]["candidate"]["cases"] < told["contenders"]["popularity"]["cases"] == told["ranked"] < told["found"]
+    assert manifest.metrics["candidate.hr@10.se_to.popularity"] > 0
+    report = json.loads(runner.fetch(manifest, "report.json").read_text())
+    assert [report["models"][name]["users"] for name in ("candidate", "popularity")] == [40, 100]
+    low, high = report["models"]["candidate"]["against_baseline"]["hr@10"]["interval"]
+    assert low < report["models"]["candidate"]["against_baseline"]["hr@10"]["difference"] < high
+
+
 @pytest.mark.requirement("L-02", "T-08")
 def test_a_model_of_torch_is_judged_and_exported_as_any_other(runner: StageRunner) -> None:
     torch()

@@ -54,6 +54,18 @@ def test_equal_seeds_give_equal_intervals_and_blocks_change_nothing(monkeypatch:
     np.testing.assert_allclose(intervals({"x": one}, 9)["x"] or (), first["x"] or ())
 
 
+def test_groups_of_users_say_how_sure_a_mean_is_as_users_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 6,000 users with 1 to 5 cases each, in 1,000 groups."""
+    random = np.random.default_rng(8)
+    owners = np.repeat(np.arange(6_000), random.integers(1, 6, 6_000))
+    one = observed((random.random(len(owners)) < random.beta(3, 7, 6_000)[owners]).astype(float), owners)
+    single = intervals({"x": one}, 2)["x"] or (0, 0)
+    monkeypatch.setattr(module, "MOST", 1_000)
+    grouped = intervals({"x": one}, 2)["x"] or (0, 0)
+    assert grouped != single and grouped[1] - grouped[0] == pytest.approx(single[1] - single[0], rel=0.2)
+    assert sum(grouped) / 2 == pytest.approx(one.mean, abs=(single[1] - single[0]) / 10)
+
+
 def test_a_difference_user_by_user_is_surer_than_both() -> None:
     random = np.random.default_rng(6)
     hard = random.random(300)

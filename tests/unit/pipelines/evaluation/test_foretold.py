@@ -13,9 +13,10 @@ import polars as pl
 import pytest
 
 from benchmarks.off_policy_worlds import Order, Shop, users_of
-from pipelines.stages.foretold import Every, Foresight, foresee
+from pipelines.stages.foretold import Every, Finder, Foresight, foresee
 from pipelines.stages.runner import Context
 from shared.artifacts.store import FsspecArtifacts
+from shared.contracts.evaluation import Evaluate
 from shared.contracts.plans import run_plan
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, LoggedAnswers, StageSpec
@@ -93,7 +94,14 @@ class Place:
         self.files = log_files(folder, self.store)
         self._runs = 0
 
-    def foresee(self, scorer: Every, recommender: RecommenderSpec | None = None, files: Files | None = None, **asked: Any) -> Foresight:
+    def foresee(
+        self,
+        scorer: Every,
+        recommender: RecommenderSpec | None = None,
+        files: Files | None = None,
+        finder: Finder | None = None,
+        **asked: Any,
+    ) -> Foresight:
         self._runs += 1
         scratch = self.folder / f"scratch-{self._runs}"
         scratch.mkdir()
@@ -107,7 +115,7 @@ class Place:
             answers=answers,
             artifacts=self.store.url,
         )
-        return foresee(Context(stage, scratch, self.store, logging.getLogger("test")), scorer, None, pl.Series(KEYS))
+        return foresee(Context(stage, scratch, self.store, logging.getLogger("test")), scorer, finder, pl.Series(KEYS))
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +154,23 @@ def test_the_serving_version_itself_earns_what_it_earned(here: Place) -> None:
 def test_the_same_log_tells_the_same(here: Place) -> None:
     one, other = (here.foresee(scorer_of(BETTER)) for _ in range(2))
     assert one == other
+
+
+def test_users_are_as_many_as_the_spec_lets_pairs_be_scored(here: Place) -> None:
+    bounded = spec().model_copy(update={"evaluate": Evaluate(pairs=60 * len(KEYS) + 1)})
+    assert here.foresee(scorer_of(BETTER), bounded).facts["online"]["users"] == 60
+    assert here.foresee(scorer_of(BETTER)).facts["online"]["users"] > 60
+
+
+def test_candidates_are_what_is_retrieved_for_each_user(here: Place) -> None:
+    """All items for everybody change nothing; each user's ten best leave little to explore."""
+    retrieving = spec(retrieve={"candidates": 80})
+    whole = here.foresee(scorer_of(BETTER), retrieving, finder=lambda _: lambda users, count: [np.arange(count)] * len(users))
+    assert whole == here.foresee(scorer_of(BETTER))
+    few = here.foresee(
+        scorer_of(BETTER), retrieving, finder=lambda _: lambda users, _: [np.argsort(-BETTER.scores[user - 1000])[:10] for user in users]
+    )
+    assert few.facts["online"]["answers"] == ANSWERS and few.facts != whole.facts
 
 
 SILENT: list[tuple[dict[str, Any], str]] = [

@@ -10,6 +10,7 @@ import pytest
 
 from pipelines.evaluation.forgetting import Side, forgetting
 from pipelines.stages.past import drawn, with_past
+from shared.contracts.evaluation import Evaluate
 from shared.domain.metric import FORGOTTEN
 
 USERS, ITEMS = 60, 200
@@ -79,20 +80,22 @@ HISTORY = HELD.with_columns(label=pl.lit(1, pl.Int8), before=pl.lit(1, pl.Int8))
 @pytest.mark.requirement("G-09")
 def test_what_was_forgotten_is_told_by_the_same_old_likes_whatever_else_is_in_either_catalogue() -> None:
     old, grown = np.arange(ITEMS), np.arange(-3, ITEMS + 50)
-    same = forgetting(HELD.lazy(), HISTORY.lazy(), side(1, grown), side(1, old), 1)
+    same = forgetting(HELD.lazy(), HISTORY.lazy(), side(1, grown), side(1, old), 1, Evaluate())
     assert (same.cases, same.users) == (300, USERS)
     assert same.metrics[f"candidate.{FORGOTTEN}"] == 0
-    lost = forgetting(HELD.lazy(), HISTORY.lazy(), side(0.5, grown), side(1, old), 1)
+    lost = forgetting(HELD.lazy(), HISTORY.lazy(), side(0.5, grown), side(1, old), 1, Evaluate())
     value, error = lost.metrics[f"candidate.{FORGOTTEN}"], lost.metrics[f"candidate.{FORGOTTEN}.se"]
     assert 0.3 < value < 0.5 and 0 < error < 0.15
     assert value == pytest.approx(1 - lost.metrics["candidate.old.hr@10/99"] / lost.metrics["parent.old.hr@10/99"])
-    gained = forgetting(HELD.lazy(), HISTORY.lazy(), side(1, grown), side(0.5, old), 1)
+    fewer = forgetting(HELD.lazy(), HISTORY.lazy(), side(0.5, grown), side(1, old), 1, Evaluate(pairs=40 * ITEMS + 1))
+    assert (fewer.cases, fewer.users) == (200, 40), "pair by pair, of the first users alone"
+    gained = forgetting(HELD.lazy(), HISTORY.lazy(), side(1, grown), side(0.5, old), 1, Evaluate())
     assert gained.metrics[f"candidate.{FORGOTTEN}"] < -0.3
 
 
 def test_too_few_users_or_nothing_held_out_give_no_number_but_a_reason() -> None:
     items = np.arange(ITEMS)
-    few = forgetting(HELD.filter(pl.col("user") < 9).lazy(), HISTORY.lazy(), side(1, items), side(1, items), 1)
+    few = forgetting(HELD.filter(pl.col("user") < 9).lazy(), HISTORY.lazy(), side(1, items), side(1, items), 1, Evaluate())
     assert f"candidate.{FORGOTTEN}" not in few.metrics and few.why == "it rests on 9 users; 30 are needed"
-    none = forgetting(HELD.clear().lazy(), HISTORY.lazy(), side(1, items), side(1, items), 1)
+    none = forgetting(HELD.clear().lazy(), HISTORY.lazy(), side(1, items), side(1, items), 1, Evaluate())
     assert not none.metrics and none.why == "nothing that was held out before is left to look at"

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.evaluation import judge as module
 from pipelines.evaluation import ranking
 from pipelines.evaluation.breadth import coverage, novelty
-from pipelines.evaluation.cases import Cases, UserCases
-from pipelines.evaluation.judge import judge_retrieved
+from pipelines.evaluation.cases import ABSENT, Cases, Negatives, UserCases
+from pipelines.evaluation.judge import ranks_of_retrieved
 from pipelines.evaluation.metrics import rank_metric
 from pipelines.evaluation.observed import observe
 from pipelines.evaluation.ranking import Ranked, by_pairs, rank
@@ -31,9 +32,25 @@ class World:
     """[users, items]; few different ones, so that ties are many."""
     cases: Cases
     negatives: dict[int, list[list[Any]]]
+    settings: dict[str, int]
+    """How many scores are in hand, and when they are counted or sorted."""
 
-    def ranked(self) -> Ranked:
-        return rank(lambda users: self.scores[users], self.cases, self.negatives, shown=3)
+    def ranked(self, users: int = 5) -> Ranked:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self.settings.items():
+                patch.setattr(ranking, name, value)
+            asked = {count: given_ones(drawn) for count, drawn in self.negatives.items()}
+            return rank(lambda users: self.scores[users], self.cases.first(users), asked, shown=3)
+
+
+def given_ones(lists: list[list[Any]]) -> Negatives:
+    """By user and case."""
+
+    def draw(first: int, end: int) -> Any:
+        rows = [case for user in lists[first:end] for case in user]
+        return np.array([np.pad(row, (0, 4 - len(row)), constant_values=ABSENT) for row in rows], np.int32)
+
+    return draw
 
 
 @st.composite
@@ -52,11 +69,13 @@ def worlds(draw: Any) -> World:
         rows = np.array([*([-1] if lost else []), *targets], np.int64)
         cases.append(UserCases(user if known else -1, rows, np.array(liked, np.int64) if known else rows[:0], rows[:0], known))
         negatives.append([np.array(draw(st.lists(st.integers(-1, items - 1), max_size=4)), np.int64) for _ in rows])
-    return World(scores, Cases(tuple(cases), sum(len(one.targets) for one in cases), items), {4: negatives})
+    settings = {"CELLS": draw(st.sampled_from((1, 60, 1 << 22))), "_SORT_FROM": draw(st.sampled_from((1, 256)))}
+    return World(scores, Cases(tuple(cases), sum(len(one.targets) for one in cases), items), {4: negatives}, settings)
 
 
-def behind(score: float, others: Sequence[float]) -> float:
-    return 1 + sum(other > score for other in others) + sum(other == score for other in others) / 2
+def behind(score: float, others: Any) -> float:
+    found = np.asarray(others)
+    return 1 + int((found > score).sum()) + int((found == score).sum()) / 2
 
 
 @given(worlds())
@@ -113,9 +132,40 @@ def test_what_is_shown_is_the_best_of_what_the_user_does_not_have(world: World) 
         rows = [row for row in shown.tolist() if row >= 0]
         targets = {row for row in one.targets.tolist() if row >= 0}
         left = [row for row in range(world.cases.catalogue) if row not in set(one.liked.tolist()) - targets] if one.known else []
-        wanted = sorted(left, key=lambda row: -world.scores[one.user][row])[:3]
-        assert [world.scores[one.user][row] for row in rows] == [world.scores[one.user][row] for row in wanted]
-        assert set(rows) <= set(left)
+        assert rows == sorted(left, key=lambda row: (-world.scores[one.user][row], row))[:3]
+
+
+@given(worlds(), st.integers(1, 5))
+def test_the_first_users_are_ranked_alike_whoever_comes_after(world: World, users: int) -> None:
+    whole, fewer = world.ranked().first(users), world.ranked(users)
+    assert whole.users == fewer.users == min(users, len(world.cases.users))
+    for name in ("owners", "full", "places", "among", "lost", "shown"):
+        np.testing.assert_array_equal(getattr(whole, name), getattr(fewer, name))
+    for name in ("sampled", "against"):
+        np.testing.assert_array_equal(getattr(whole, name)[4], getattr(fewer, name)[4])
+
+
+@pytest.mark.parametrize("size", [3_000, 40_000])
+def test_large_catalogues_with_many_ties_are_ranked_as_by_counting(size: int) -> None:
+    """Few and many targets, few and many known likes, of scores of few values and of many."""
+    random = np.random.default_rng(size)
+    for values in (3, 50, 10**6):
+        scores = random.integers(0, values, (4, size)).astype(np.float32)
+        some = [random.permutation(size)[:2_500] for _ in range(4)]
+        sizes = ((1, 0), (5, 100), (200, 40), (9, 2_000))
+        users = [
+            UserCases(user, rows[:many], rows[2_500 - known :], rows)
+            for user, (rows, (many, known)) in enumerate(zip(some, sizes, strict=True))
+        ]
+        found = rank(lambda users, scores=scores: scores[users], Cases(tuple(users), 0, size), {})
+        for user, one in enumerate(users):
+            mine = found.owners == user
+            others = np.delete(scores[user], np.union1d(one.liked, one.targets))
+            own = scores[user][one.targets]
+            assert found.full[mine].tolist() == [behind(score, others) for score in own]
+            assert found.places[mine].tolist() == [behind(score, np.append(others, np.delete(own, at))) for at, score in enumerate(own)]
+            left = np.setdiff1d(np.arange(size), np.setdiff1d(one.liked, one.targets))
+            assert found.shown[user].tolist() == left[np.argsort(-scores[user][left], kind="stable")[:10]].tolist()
 
 
 def ranked(full: list[float], owners: list[int] | None = None, shown: Any = ()) -> Ranked:
@@ -149,6 +199,20 @@ def test_blocks_of_users_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None
         np.testing.assert_array_equal(getattr(whole, name), getattr(pairs, name))
 
 
+def test_pairs_are_asked_for_so_many_at_a_time_whatever_the_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores, asked = np.random.default_rng(1).random((7, 30)), []
+
+    def scorer(users: Any, rows: Any) -> Any:
+        asked.append(len(users))
+        return scores[users, rows]
+
+    for most in (8, 30, 64, 1_000):
+        monkeypatch.setattr(ranking, "CHUNK", most)
+        asked.clear()
+        np.testing.assert_array_equal(by_pairs(scorer, 30)(np.array([6, 0, 3])), scores[[6, 0, 3]])
+        assert max(asked) <= most and sum(asked) == 90
+
+
 def test_a_score_that_is_no_number_is_refused() -> None:
     cases = Cases((UserCases(0, np.array([1]), np.array([0]), np.array([0])),), 1, 3)
     for bad in (np.nan, np.inf):
@@ -156,21 +220,37 @@ def test_a_score_that_is_no_number_is_refused() -> None:
             rank(lambda users, bad=bad: np.array([[1.0, bad, 0.0]]), cases, {})
 
 
+@given(worlds(), st.data())
+def test_among_candidates_ranks_are_as_if_nothing_else_were_in_the_catalogue(world: World, data: st.DataObject) -> None:
+    users = tuple(user for user in world.cases.users if user.known)
+    cases, items = Cases(users, 0, world.cases.catalogue), range(world.cases.catalogue)
+    retrieved = [np.array(sorted(data.draw(st.sets(st.sampled_from(items)))), np.int64) for _ in users]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "CHUNK", data.draw(st.sampled_from((1, 7, 100))))
+        found = ranks_of_retrieved(lambda users, rows: world.scores[users, rows], lambda users, count: retrieved, 3, cases).tolist()
+    for user, rows in zip(users, retrieved, strict=True):
+        hidden = set(user.liked.tolist()) | set(user.targets.tolist())
+        for target in user.targets.tolist():
+            others = [world.scores[user.user][row] for row in rows.tolist() if row not in hidden]
+            assert found.pop(0) == (behind(world.scores[user.user][target], others) if target in rows else np.inf)
+    assert found == []
+
+
 def test_what_is_not_retrieved_cannot_be_hit() -> None:
     cases = Cases((UserCases(0, np.array([1]), np.array([0]), np.array([0])),), 1, 30)
-    scores = -np.arange(30, dtype=np.float32)[None, :]
 
-    def judged(rows: list[int]) -> float:
-        return judge_retrieved(lambda users: scores[users], lambda user, count: np.array(rows), 3, cases, ["hr@1", "hr@1/99"])["hr@1"]
+    def hits(rows: list[int]) -> float:
+        ranks = ranks_of_retrieved(lambda users, items: -items.astype(float), lambda users, _: [np.array(rows)], 3, cases)
+        return rank_metric("hr@1").of(ranks) + rank_metric("mrr").of(ranks)
 
-    assert (judged([1, 2, 3]), judged([0, 1, 2]), judged([2, 3, 4])) == (1, 1, 0)
+    assert (hits([1, 2, 3]), hits([0, 1, 2]), hits([2, 3, 4])) == (2, 2, 0)
 
 
 def test_coverage_and_novelty_by_hand() -> None:
     shown = np.array([[0, 1], [0, 2], [0, -1]], np.int32)
     assert coverage(shown, 6) == 0.5
-    likes = {0: 5, 1: 1}  # with one more for each of 6 items: 12 in all
-    wanted = (3 * -log2(6 / 12) - log2(2 / 12) - log2(1 / 12)) / 5
+    likes = np.array([5, 1, 0, 0, 2, 0])  # with one more for each of 6 items: 14 in all
+    wanted = (3 * -log2(6 / 14) - log2(2 / 14) - log2(1 / 14)) / 5
     assert novelty(shown, likes, 6) == pytest.approx(wanted)
     assert novelty(np.full((2, 3), -1, np.int32), likes, 6) is None
 
@@ -200,6 +280,7 @@ def test_an_item_that_nobody_knows_is_cold() -> None:
 
 
 def test_slices_by_a_column_take_the_most_frequent_values_of_several() -> None:
-    found = by_values("genre", [["Drama", "War"], ["Drama"], [], ["Comedy"]], most=2)
+    table = pl.Series([["War"], ["Drama", "War"], [], ["Drama"], ["Comedy"], ["Horror", "Western"], None])
+    found = by_values("genre", table, np.array([1, 3, 2, 4, -1, 6]), most=2)
     assert [one.name for one in found] == ["genre=Drama", "genre=Comedy"]
-    assert found[0].chosen.tolist() == [True, True, False, False]
+    assert found[0].chosen.tolist() == [True, True, False, False, False, False]

@@ -7,8 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
-from pipelines.evaluation.recall import by_files, by_model, by_popularity, recall
+from pipelines.evaluation import recall as module
+from pipelines.evaluation.recall import Retrieve, by_files, by_model, by_popularity, recall
 from pipelines.models.family import Embeddings
 from pipelines.models.popularity import Popularity
 
@@ -28,14 +30,18 @@ def pairs() -> Any:
     return SimpleNamespace(users=users, items=SimpleNamespace(columns={}), graph=SimpleNamespace(user="user"))
 
 
-def test_a_model_retrieves_by_its_vectors_and_popular_items_for_unknown_users() -> None:
-    retrieve = by_model(model(Embeddings(VECTORS, QUERIES)), pairs(), POPULARITY, np.array([5, 6, 7]))
+def asked(retrieve: Retrieve, users: list[int], count: int) -> list[list[int]]:
+    return [rows.tolist() for rows in retrieve(np.array(users), count)]
+
+
+def test_a_model_retrieves_by_its_vectors_and_popular_items_for_unknown_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    retrieve = by_model(model(Embeddings(VECTORS, QUERIES)), pairs(), POPULARITY, np.array([5, 7, 6]))
     assert retrieve is not None
-    assert retrieve(5, 2).tolist() == [0, 2]
-    assert retrieve(6, 2).tolist() == [1, 2]
-    for unknown in (7, 8):
-        assert retrieve(unknown, 2).tolist() == [1, 2] == by_popularity(POPULARITY)(unknown, 2).tolist()
-    assert retrieve(7, 3).tolist() == [1, 2, 0]
+    for cells in (1, 7, 1 << 22):
+        monkeypatch.setattr(module, "CELLS", cells)
+        assert asked(retrieve, [8, 6, 5, 7], 2) == [[1, 2], [1, 2], [0, 2], [1, 2]]
+    assert asked(by_popularity(POPULARITY), [7, 8], 2) == [[1, 2], [1, 2]]
+    assert asked(retrieve, [7], 3) == [[1, 2, 0]]
 
 
 def test_a_model_without_vectors_does_not_retrieve() -> None:
@@ -46,13 +52,13 @@ def test_a_served_version_does_not_find_items_that_it_does_not_know(tmp_path: Pa
     np.savez(tmp_path / "items.npz", items=np.array([30, 10]), vectors=np.array([[0.5, 0], [1, 0]], np.float32))
     np.savez(tmp_path / "users.npz", users=np.array([5]), vectors=np.array([[2, 0]], np.float32))
     retrieve = by_files(tmp_path / "items.npz", tmp_path / "users.npz", POPULARITY)
-    assert retrieve(5, 3).tolist() == [0, 2, 1]
-    assert retrieve(6, 1).tolist() == [1]
+    assert asked(retrieve, [5], 3) == [[0, 2, 1]]
+    assert asked(retrieve, [6], 1) == [[1]]
 
 
 def test_recall_is_the_share_of_liked_items_among_the_candidates() -> None:
     users = (SimpleNamespace(user=5, targets=np.array([1, 0])), SimpleNamespace(user=6, targets=np.array([2])))
-    cases: Any = SimpleNamespace(users=users, owners=np.array([0, 0, 1]))
+    cases: Any = SimpleNamespace(users=users, keys=np.array([5, 6]), owners=np.array([0, 0, 1]))
     assert recall(by_popularity(POPULARITY), cases, 1).mean == 1 / 3
     assert recall(by_popularity(POPULARITY), cases, 2).mean == 2 / 3
     assert recall(by_popularity(POPULARITY), cases, 3).mean == 1

@@ -1,0 +1,47 @@
+"""How much of the holdout a run's evaluate stage looks at."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from shared.contracts.strict import Strict
+
+MOST_PAIRS = 10**15
+
+
+def _number(value: Any) -> Any:
+    """`1e9`, which YAML reads as text, is a number."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+class Evaluate(Strict):
+    users: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
+        20_000,
+        description="How many users of the holdout every model is judged on at most: a seeded sample, each with all of the user's "
+        "held-out positives. `all`: however many there are.",
+    )
+    pairs: Annotated[
+        int,
+        Field(ge=1, le=MOST_PAIRS),
+        BeforeValidator(_number),
+        WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}], "examples": ["1e9", 1_000_000_000]}),
+    ] = Field(
+        1_000_000_000,
+        description="How many scores (users times items) are computed at most by a model that scores pairs of a user and an item one by "
+        "one, as `neumf`, `mlp`, `gbm` and the serving version do: it is judged on the first users of the sample alone, one at least. "
+        "Gates of `off_policy` look at the logged answers of so many users.",
+    )
+
+    @property
+    def user_limit(self) -> int | None:
+        """Users; None for all."""
+        return None if self.users == "all" else self.users
+
+    def pairwise_users(self, catalogue: int) -> int:
+        """How many users are scored pair by pair, of a catalogue of so many items."""
+        return max(1, self.pairs // max(1, catalogue))
