@@ -13,7 +13,7 @@ from demo.view import View
 
 POLL = 0.5
 RUN_SECONDS, ROLLOUT_SECONDS = 600.0, 600.0
-STAGES = ("etl", "train", "evaluate", "export", "verify")
+STAGES = ("etl", "train", "evaluate", "refit", "export", "verify")
 
 
 class Otherwise(Exception):

@@ -62,9 +62,10 @@ def seconds_of(stage: Json) -> float:
 
 def stages(run: Json, known: dict[str, Usual], now: datetime) -> list[Row]:
     done = {one["stage"]: one for one in run["stages"]}
-    ended_in = STAGES[min(len(done), len(STAGES) - 1)]
+    planned = _planned(run)
+    ended_in = planned[min(len(done), len(planned) - 1)]
     rows = []
-    for name in STAGES:
+    for name in planned:
         usually = known.get(name)
         if name in done:
             one = done[name]
@@ -186,13 +187,18 @@ def possible(run: Json) -> list[str]:
     """From which stages it can be retried."""
     if run["state"] not in ENDED or run["state"] == "registered":
         return []
-    return list(STAGES[: min(len(run["stages"]) + 1, len(STAGES))])
+    return list(_planned(run)[: len(run["stages"]) + 1])
+
+
+def _planned(run: Json) -> Sequence[str]:
+    return run.get("planned_stages", STAGES)
 
 
 def retried_from(run: Json) -> str:
     """Which the API takes when it is told none."""
     at = len(run["stages"]) - (run["state"] == "rejected")
-    return STAGES[max(0, min(at, len(STAGES) - 1))]
+    planned = _planned(run)
+    return planned[max(0, min(at, len(planned) - 1))]
 
 
 def place(run: Json) -> str:
