@@ -52,6 +52,8 @@ def usual(runs: Sequence[Json], mode: str) -> dict[str, Usual]:
         took = [seconds_of(one) for run in same for one in run["stages"] if one["stage"] == stage and not one["reused"]]
         if took:
             found[stage] = Usual(statistics.median(took), len(took))
+    if "train" in found:  # the best that is known before a first refit
+        found.setdefault("refit", found["train"])
     return found
 
 

@@ -67,6 +67,8 @@ class Gate:
         return f"{self.metric} {words} {self.against}" + (f" by {self.margin:.2%}" if self.margin else "") + sure
 
 
+FEWEST_USERS = 30
+"""With fewer, a standard error by the spread over users is too small."""
 REFIT = Gate("hr@10", "not_worse_than", against="candidate", stage="refit", confidence=0.99)
 """Asked of every refit: it fails only where it is worse so surely. The refitted model has learned the rows that it ranks."""
 
@@ -191,6 +193,8 @@ def _refitted(gate: Gate, found: _Number, other: _Number, book: _Book) -> tuple[
     """Fails only where the model is surely worse on rows that it has learned than the candidate on the same rows, unseen."""
     error = book.error(certainty(found.name, gate.against), f"how sure the difference to {gate.against}'s {gate.metric} is")
     users = book.number("refit.users", "the number of users")
+    if users.value < FEWEST_USERS:
+        return Verdict.PASS, f"{users.value:,.0f} users with likes in the holdout are too few to tell; {FEWEST_USERS} are needed"
     _, high = _around(found.value - other.value, error, gate.confidence or 0.0)
     said = f"{gate.metric} of the refitted model is {found.value:.4g}, {gate.against}'s is {other.value:.4g}"
     return _verdict(high >= 0), f"{said}, on {users.value:,.0f} users; the standard error of the difference is {error:.2g}"
