@@ -33,7 +33,6 @@ from pipelines.evaluation.scorers import Every, Scorer, model_every, model_score
 from pipelines.evaluation.slices import Slice, standard
 from pipelines.features.graph import load_graph
 from pipelines.inputs.meetings import Meetings, read_meetings, read_raw
-from pipelines.inputs.published import Published
 from pipelines.inputs.tables import USERS
 from pipelines.models.baseline import IS_THERE, load_baseline
 from pipelines.models.families import load_model
@@ -42,14 +41,13 @@ from pipelines.models.popularity import POPULARITY, load_popularity
 from pipelines.models.retriever import IS_BESIDE, load_retriever
 from pipelines.stages.foretold import Finder, foresee
 from pipelines.stages.past import HELD
+from pipelines.stages.rival import Rival, find_rival
 from pipelines.stages.runner import Context, Outcome, main
 from shared.contracts.plans import gated_metrics
 from shared.contracts.stage import BROKEN, MISSING
-from shared.contracts.strict import read
 from shared.contracts.trials import PAGE, REPORT
 from shared.domain.errors import Invalid
 from shared.domain.metric import FORGOTTEN
-from shared.serving.signature import Signature
 
 POPULAR = "popularity"
 HOW = (
@@ -82,7 +80,8 @@ def run(context: Context) -> Outcome:
     facts: dict[str, Any] = {}
     silence: dict[str, dict[str, str]] = {MISSING: {}, BROKEN: {}}
     judged: list[Contender] = []
-    for name, scorer, every in _contenders(context, meetings, facts):
+    rival = _rival(context, facts)
+    for name, scorer, every in _contenders(context, meetings, rival, facts):
         scorers[name] = every or by_pairs(scorer, cases.catalogue)
         begun = time.monotonic()
         try:
@@ -99,7 +98,7 @@ def run(context: Context) -> Outcome:
         log.info("%s: %s", name, ", ".join(f"{metric} {value:.4f}" for metric, value in whole.items()))
     retrieved: dict[str, Observed] = {}
     if spec.serve.retrieve is not None:
-        values |= _retrieved(context, meetings, cases, scorers["candidate"], names, retrieved)
+        values |= _retrieved(context, meetings, cases, scorers["candidate"], rival, names, retrieved)
     trained = set(train.select("user").unique().collect(engine="streaming")["user"])
     facts["cases"] = {
         "ranked": cases.count,
@@ -157,13 +156,19 @@ def _forgotten(
 
 
 def _retrieved(
-    context: Context, meetings: Meetings, cases: Cases, candidate: Every, names: tuple[str, ...], retrieved: dict[str, Observed]
+    context: Context,
+    meetings: Meetings,
+    cases: Cases,
+    candidate: Every,
+    rival: Rival | None,
+    names: tuple[str, ...],
+    retrieved: dict[str, Observed],
 ) -> dict[str, float]:
     """How much of what was liked is retrieved, and how the candidate ranks that alone. Adds to `retrieved`, by contender."""
     assert context.spec.recommender.serve.retrieve is not None
     count = context.spec.recommender.serve.retrieve.candidates
     values: dict[str, float] = {}
-    for name, retrieve in _retrievers(context, meetings, cases):
+    for name, retrieve in _retrievers(context, meetings, cases, rival):
         retrieved[name] = recall(retrieve, cases, count)
         recalled = {f"recall@{count}": retrieved[name].mean}
         values |= {f"{name}.{metric}": value for metric, value in recalled.items()}
@@ -180,6 +185,22 @@ def _certainties(names: list[str], evidence: Evidence, values: dict[str, float],
     found, unsure = certainties(names, evidence)
     missing |= unsure | unmeasured(names, evidence.judged, values)
     return found
+
+
+def _rival(context: Context, facts: dict[str, Any]) -> Rival | None:
+    try:
+        found = find_rival(context)
+    except Invalid as error:
+        _not_comparable(context, facts, error)
+        return None
+    if found is not None and not found.refitted:
+        facts["serving_before_its_refit"] = True
+    return found
+
+
+def _not_comparable(context: Context, facts: dict[str, Any], error: Invalid) -> None:
+    facts["serving_not_comparable"] = str(error)
+    context.log.info("the serving version can't be compared: %s", error)
 
 
 def _finder(context: Context, meetings: Meetings) -> Finder:
@@ -224,7 +245,9 @@ def _report(
     return files
 
 
-def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> Iterator[tuple[str, Scorer, Every | None]]:
+def _contenders(
+    context: Context, meetings: Meetings, rival: Rival | None, facts: dict[str, Any]
+) -> Iterator[tuple[str, Scorer, Every | None]]:
     popularity = load_popularity(context.fetch("train", POPULARITY))
     yield POPULAR, popularity_scorer(popularity), lambda users: np.broadcast_to(popularity.scores, (len(users), len(popularity.scores)))
     models: list[tuple[str, Trained]] = [("candidate", load_model(context.fetcher("train"), context.spec.families))]
@@ -232,16 +255,12 @@ def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> 
         models.append(("baseline", load_baseline(context.fetcher("train"))))
     for name, model in models:
         yield name, model_scorer(meetings, model.score), model_every(meetings, model)
-    if context.spec.inputs.get("serving"):
-        served = read(Signature, json.loads(context.fetch("serving", "signature.json").read_text()), "serving's signature.json")
+    if rival is not None:
         try:
-            raw, own = read_raw(context.fetcher("etl"), context.has("etl", USERS), meetings), Published(served, context.fetcher("serving"))
-            for name in served.files:
-                context.fetch("serving", name)
-            unit = unit_scorer(context.fetch("serving", served.file), served, raw, own)
+            raw, own = read_raw(context.fetcher("etl"), context.has("etl", USERS), meetings), rival.own
+            unit = unit_scorer(rival.unit, rival.served, raw, own)
         except Invalid as error:
-            facts["serving_not_comparable"] = str(error)
-            context.log.info("the serving version can't be compared: %s", error)
+            _not_comparable(context, facts, error)
         else:
             if own.used:
                 facts["serving_as_published"] = own.used
@@ -249,12 +268,12 @@ def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> 
             yield "serving", unit, None
 
 
-def _retrievers(context: Context, meetings: Meetings, cases: Cases) -> Iterator[tuple[str, Retrieve]]:
+def _retrievers(context: Context, meetings: Meetings, cases: Cases, rival: Rival | None) -> Iterator[tuple[str, Retrieve]]:
     popularity = load_popularity(context.fetch("train", POPULARITY))
     yield "popularity", by_popularity(popularity)
     yield "candidate", _finder(context, meetings)(np.array([one.user for one in cases.users], dtype=np.int64))
-    if context.has("serving", "embeddings.npz") and context.has("serving", "queries.npz"):
-        yield "serving", by_files(context.fetch("serving", "embeddings.npz"), context.fetch("serving", "queries.npz"), popularity)
+    if rival is not None and rival.vectors is not None:
+        yield "serving", by_files(*rival.vectors, popularity)
 
 
 def _n(count: int) -> str:

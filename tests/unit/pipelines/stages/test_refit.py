@@ -13,6 +13,7 @@ from pipelines.models.settled import settled
 from pipelines.stages.past import withhold
 from shared.contracts.families import GbmParams, MfParams
 from shared.contracts.models import Model, model_named
+from shared.contracts.refit import Refit
 from tests.support.refitted import Stages, check_refit
 
 PAIR = ["user", "item"]
@@ -74,6 +75,27 @@ def test_a_parent_without_a_refit_gives_half_of_its_holdout_and_all_of_its_rows(
     held, past = (pl.read_parquet(found.files[name]) for name in ("held.parquet", "past.parquet"))
     assert len(held) > 10
     assert 0 <= rows - len(past) < 3 * len(held)
+
+
+def test_a_version_that_has_learned_the_holdout_is_compared_as_it_was_before_its_refit(stages: Stages) -> None:
+    gates = [{"metric": "hr@10", "not_worse_than": "serving"}]
+    spec = stages.spec(model={"family": "mf"}, gates=gates, serve={"retrieve": {"candidates": 6}})
+    stages.run(spec)
+    files = {stage: {name: stages.store.put(path) for name, path in done.files.items()} for stage, done in stages.done.items()}
+    inputs = {"etl": files["etl"], "train": files["train"], "serving": files["export"]}
+    before = {**files["etl"], **files["train"], "refit.json": files["refit"]["refit.json"]}
+    fair = stages.stage("evaluate", spec, inputs | {"unrefitted": before}, "r2")
+    assert fair.facts["serving_before_its_refit"]
+    for name in ("hr@10", "ndcg@10", "recall@6"):  # the same data, settings and seed make the same candidate
+        assert fair.metrics[f"serving.{name}"] == pytest.approx(fair.metrics[f"candidate.{name}"])
+    unfair = stages.stage("evaluate", spec, inputs, "r3")
+    assert unfair.metrics["serving.hr@10"] > fair.metrics["serving.hr@10"] + 0.1
+    path = stages.folder / "refit.json"
+    path.write_text(Refit(rows=9, newest=1.0, held=0).model_dump_json())
+    older = before | {"refit.json": stages.store.put(path)}
+    found = stages.stage("evaluate", spec, inputs | {"unrefitted": older}, "r4")
+    assert "serving_before_its_refit" not in found.facts
+    assert found.metrics["serving.hr@10"] == unfair.metrics["serving.hr@10"]
 
 
 def frame(rows: list[tuple[int, int, int]]) -> pl.LazyFrame:
