@@ -193,14 +193,16 @@ def possible(run: Json) -> list[str]:
 
 
 def _planned(run: Json) -> Sequence[str]:
-    return run.get("planned_stages", STAGES)
+    found: Sequence[str] = run.get("planned_stages", STAGES)
+    return found
 
 
 def retried_from(run: Json) -> str:
     """Which the API takes when it is told none."""
     at = len(run["stages"]) - (run["state"] == "rejected")
     planned = _planned(run)
-    return planned[max(0, min(at, len(planned) - 1))]
+    found: str = planned[max(0, min(at, len(planned) - 1))]
+    return found
 
 
 def place(run: Json) -> str:

@@ -162,8 +162,8 @@ class JobSettings(Strict):
         return found or self.images["default"]
 
     def of(self, stage: StageName) -> StageDefaults:
-        found: Mapping[str, StageDefaults] = dict(self.stages)
-        return found.get(stage) or found.get(RESOURCES.get(stage, stage), StageDefaults())
+        other: Any = stage if stage in self.stages else RESOURCES.get(stage, stage)
+        return self.stages.get(other, StageDefaults())
 
 
 def read_settings(path: Path) -> JobSettings:

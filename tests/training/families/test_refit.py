@@ -10,6 +10,8 @@ import pytest
 from shared.contracts.models import Model
 from tests.support.refitted import STEPS, Stages, check_refit
 
+pytestmark = pytest.mark.requirement("G-09")
+
 TREES = {"params": {"trees": 10, "depth": 3}}
 
 

@@ -16,6 +16,8 @@ from shared.contracts.models import Model, model_named
 from shared.contracts.refit import Refit
 from tests.support.refitted import Stages, check_refit
 
+pytestmark = pytest.mark.requirement("G-09")
+
 PAIR = ["user", "item"]
 MODELS: list[dict[str, Any]] = [
     {"family": "popularity"},
