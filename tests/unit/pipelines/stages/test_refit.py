@@ -67,6 +67,15 @@ def test_a_line_of_warm_runs_never_trains_on_what_it_has_held_out(stages: Stages
         assert now["time"].max() == newest == stages.done["refit"].facts["newest"]
 
 
+def test_a_refit_encodes_its_rows_alike_each_time(stages: Stages) -> None:
+    """So that a try after one that was killed, and each of several ranks, meets the same batches."""
+    spec = stages.spec(model={"family": "mf"})
+    stages.run(spec)
+    files = {stage: {name: stages.store.put(path) for name, path in stages.done[stage].files.items()} for stage in ("etl", "train")}
+    again = stages.stage("refit", spec, files, "r2")
+    assert [name for name, path in again.files.items() if path.read_bytes() != stages.done["refit"].files[name].read_bytes()] == []
+
+
 def test_a_parent_without_a_refit_gives_half_of_its_holdout_and_all_of_its_rows(stages: Stages) -> None:
     spec = stages.spec(model={"family": "mf"})
     stages.run(spec)
