@@ -55,6 +55,7 @@ HOW = (
     "without '/': ranked in the full catalogue, without what the user is known to like; hr@10/99: among 99 items that the user never met",
     "ties share the middle rank, so a model that can't tell items apart earns nothing",
     "intervals: users drawn with replacement",
+    "of the candidate: it has not learned the holdout; what is exported is refitted on all rows afterwards, unless split.refit is off",
 )
 
 
