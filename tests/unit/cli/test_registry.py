@@ -56,8 +56,8 @@ def test_a_card_is_shown_by_whatever_the_version_is_called(platform, eyas):
         ["auc", "0.75", "0.5", "-"],
         ["auc", "at", "least", "0.6", "pass", "auc", "is", "0.75", ">=", "0.6"],
         ["model.onnx", "1.0", "MiB"],
-        "refit (what serves): 1,990 rows; the newest of ?; epochs, sweeps or trees: 5".split(),
-        "candidate (the metrics): 800 rows; the newest of ?".split(),
+        ["refit", "(what", "serves):", "1,990", "rows;", "the", "newest", "of", "?;", "epochs,", "sweeps", "or", "trees:", "5"],
+        ["candidate", "(the", "metrics):", "800", "rows;", "the", "newest", "of", "?"],
     ):
         assert words in [line.split() for line in said.splitlines()]
 
