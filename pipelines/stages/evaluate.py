@@ -74,8 +74,7 @@ def run(context: Context) -> Outcome:
     slices = standard(cases.owners, known_likes(history, cases), liked[cases.targets], liked)
     more = _columns(context, cases)
 
-    graph = load_graph(context.fetcher("etl"))
-    meetings = read_meetings(context.fetcher("etl"), context.has("etl", USERS), graph)
+    meetings = read_meetings(context.fetcher("etl"), context.has("etl", USERS), load_graph(context.fetcher("etl")))
     values: dict[str, float] = {}
     scorers: dict[str, Every] = {}
     facts: dict[str, Any] = {}

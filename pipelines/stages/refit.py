@@ -35,7 +35,7 @@ from pipelines.stages.past import HELD, PAST, drawn, withhold, without
 from pipelines.stages.runner import Context, Outcome, main
 from shared.contracts.refit import REFIT, Refit
 from shared.domain.gate import REFIT as GATE
-from shared.domain.metric import certainty
+from shared.domain.metric import certainty, count_of
 
 CASES = 3_000
 """Likes of the holdout that both models rank, at most."""
@@ -108,7 +108,7 @@ def _compared(context: Context, own: Encoded) -> dict[str, float]:
     cases = sample_cases(likes, history, items, spec.serve.not_seen is None, spec.model.train.seed)
     refit = _hits(context, own, own.fetch, cases)
     candidate = _hits(context, Encoded(context.fetcher("etl"), lambda name: context.has("etl", name)), context.fetcher("train"), cases)
-    found = {GATE.measured: refit[0], GATE.compared: candidate[0], "refit.users": float(len(cases.users))}
+    found = {GATE.measured: refit[0], GATE.compared: candidate[0], count_of(GATE.measured): float(len(cases.users))}
     return found | {certainty(GATE.measured, GATE.against): refit[1].error(candidate[1])}
 
 

@@ -67,9 +67,7 @@ class Gate:
         return f"{self.metric} {words} {self.against}" + (f" by {self.margin:.2%}" if self.margin else "") + sure
 
 
-FEWEST_USERS = 30
-"""With fewer, a standard error by the spread over users is too small."""
-REFIT = Gate("hr@10", "not_worse_than", against="candidate", stage="refit", confidence=0.99)
+REFIT = Gate("hr@10", "not_worse_than", against="candidate", stage="refit", confidence=0.99, min_users=30)
 """Asked of every refit: it fails only where it is worse so surely. The refitted model has learned the rows that it ranks."""
 
 
@@ -190,14 +188,14 @@ def _relative(gate: Gate, found: _Number, other: _Number, book: _Book) -> tuple[
 
 
 def _refitted(gate: Gate, found: _Number, other: _Number, book: _Book) -> tuple[Verdict, str]:
-    """Fails only where the model is surely worse on rows that it has learned than the candidate on the same rows, unseen."""
-    error = book.error(certainty(found.name, gate.against), f"how sure the difference to {gate.against}'s {gate.metric} is")
-    users = book.number("refit.users", "the number of users")
-    if users.value < FEWEST_USERS:
-        return Verdict.PASS, f"{users.value:,.0f} users with likes in the holdout are too few to tell; {FEWEST_USERS} are needed"
-    _, high = _around(found.value - other.value, error, gate.confidence or 0.0)
+    """Fails only where the model is worse, with confidence, on rows that it has learned than the candidate on the same rows, unseen."""
+    key = certainty(found.plain, gate.against)
     said = f"{gate.metric} of the refitted model is {found.value:.4g}, {gate.against}'s is {other.value:.4g}"
-    return _verdict(high >= 0), f"{said}, on {users.value:,.0f} users; the standard error of the difference is {error:.2g}"
+    said += _in_brackets(_joined(book.standard_error(key, "standard error of the difference"), found.sample))
+    if few := _too_few(gate, found):
+        return Verdict.PASS, f"{said}: too few to tell, {few}"
+    error = book.error(key, f"how sure the difference to {gate.against}'s {gate.metric} is")
+    return _verdict(_around(found.value - other.value, error, gate.confidence or 0.0)[1] >= 0), said
 
 
 def _spread(gate: Gate, found: _Number, other: _Number, factor: float, book: _Book) -> float:

@@ -73,7 +73,7 @@ def test_a_refit_that_ranks_surely_worse_is_rejected(world: World) -> None:
     world.start_run()
     world.until(world.plane(), "rejected", "run")
     assert run_of(world).reason == (
-        "hr@10 of the refitted model is 0.2, candidate's is 0.25, on 900 users; the standard error of the difference is 0.01"
+        "hr@10 of the refitted model is 0.2, candidate's is 0.25 (standard error of the difference 0.01, 900 users)"
     )
     assert [done.stage for done in run_of(world).stages] == ["etl", "train", "evaluate", "refit"]
     assert world.registry.list(NAME) == []
@@ -81,7 +81,8 @@ def test_a_refit_that_ranks_surely_worse_is_rejected(world: World) -> None:
 
 def test_a_full_run_is_given_the_serving_version_before_its_refit_to_compare_with(world: World) -> None:
     gates = [{"metric": "auc", "not_worse_than": "serving"}]
-    world.metrics["evaluate"] = {"candidate.auc": 0.8, "serving.auc": 0.8}
+    sure = {"candidate.auc.se": 0.01, "serving.auc.se": 0.01, "candidate.auc.se_to.serving": 0.01}
+    world.metrics["evaluate"] = {"candidate.auc": 0.9, "serving.auc": 0.8, **sure}
     world.apply(gates=gates)
     world.more["refit"] = ("refit.json",)
     plane = world.plane()

@@ -17,7 +17,7 @@ from tests.crash.matrix.subject import NAME
 
 RUN, EARLIER = "r1", "r0"
 """The run whose life it is, and the one before it where there is one."""
-_REFIT = {"refit.candidate.hr@10": 0.25, "refit.hr@10.se_to.candidate": 0.01, "refit.users": 900.0}
+_REFIT = {"refit.candidate.hr@10": 0.25, "refit.hr@10.se_to.candidate": 0.01, "refit.hr@10.users": 900.0}
 GOOD: Mapping[str, Mapping[str, float]] = {
     "evaluate": {"candidate.auc": 0.8},
     "refit": {"refit.hr@10": 0.3, **_REFIT},
