@@ -80,7 +80,7 @@ def run(context: Context) -> Outcome:
     facts: dict[str, Any] = {}
     silence: dict[str, dict[str, str]] = {MISSING: {}, BROKEN: {}}
     judged: list[Contender] = []
-    rival = _rival(context, facts)
+    rival = _rival(context, facts, silence[BROKEN])
     for name, scorer, every in _contenders(context, meetings, rival, facts):
         scorers[name] = every or by_pairs(scorer, cases.catalogue)
         begun = time.monotonic()
@@ -89,8 +89,7 @@ def run(context: Context) -> Outcome:
         except Exception as error:
             if name != "serving":
                 raise
-            silence[BROKEN][name] = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
-            log.exception("the serving version couldn't be judged: %s", silence[BROKEN][name])
+            _broken(context, silence[BROKEN], error)
             continue
         judged.append(Contender(name, (Run(found, judge_seconds=time.monotonic() - begun),)))
         whole = found.values(names)
@@ -187,15 +186,23 @@ def _certainties(names: list[str], evidence: Evidence, values: dict[str, float],
     return found
 
 
-def _rival(context: Context, facts: dict[str, Any]) -> Rival | None:
+def _rival(context: Context, facts: dict[str, Any], broken: dict[str, str]) -> Rival | None:
     try:
         found = find_rival(context)
     except Invalid as error:
         _not_comparable(context, facts, error)
         return None
+    except Exception as error:  # whatever is wrong with the version that serves, the candidate is judged
+        _broken(context, broken, error)
+        return None
     if found is not None and not found.refitted:
         facts["serving_before_its_refit"] = True
     return found
+
+
+def _broken(context: Context, broken: dict[str, str], error: Exception) -> None:
+    broken["serving"] = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
+    context.log.exception("the serving version couldn't be judged: %s", broken["serving"])
 
 
 def _not_comparable(context: Context, facts: dict[str, Any], error: Invalid) -> None:

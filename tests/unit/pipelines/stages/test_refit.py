@@ -14,6 +14,7 @@ from pipelines.stages.past import withhold
 from shared.contracts.families import GbmParams, MfParams
 from shared.contracts.models import Model, model_named
 from shared.contracts.refit import Refit
+from shared.contracts.stage import BROKEN
 from tests.support.refitted import Stages, check_refit
 
 pytestmark = pytest.mark.requirement("G-09")
@@ -101,6 +102,10 @@ def test_a_version_that_has_learned_the_holdout_is_compared_as_it_was_before_its
         assert fair.metrics[f"serving.{name}"] == pytest.approx(fair.metrics[f"candidate.{name}"])
     unfair = stages.stage("evaluate", spec, inputs, "r3")
     assert unfair.metrics["serving.hr@10"] > fair.metrics["serving.hr@10"] + 0.1
+    path = stages.folder / "damaged.json"
+    path.write_text("{")
+    damaged = stages.stage("evaluate", spec, inputs | {"unrefitted": before | {"model.json": stages.store.put(path)}}, "r5")
+    assert "JSONDecodeError" in damaged.facts[BROKEN]["serving"] and "serving.hr@10" not in damaged.metrics
     path = stages.folder / "refit.json"
     path.write_text(Refit(rows=9, newest=1.0, held=0).model_dump_json())
     older = before | {"refit.json": stages.store.put(path)}
