@@ -32,7 +32,7 @@ VALUES = {
     "variant": ("stable",),
     "outcome": ("ok", "error"),
     "state": ("registered", "failed", "rolled_back"),
-    "stage": ("etl", "train", "evaluate", "export", "verify"),
+    "stage": ("etl", "train", "evaluate", "refit", "export", "verify"),
     "trigger": ("drift", "kpi"),
     "slice": ("new_users", "known_users"),
     "feature": ("genres", "year"),

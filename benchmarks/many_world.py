@@ -36,7 +36,7 @@ RUNS = 3
 """Of each recommender, ended."""
 ITEMS = 100
 _PIECE = 1_000
-_EVENTS = ("pending", "etl", "train", "evaluate", "export", "verify", "registered")
+_EVENTS = ("pending", "etl", "train", "evaluate", "refit", "export", "verify", "registered")
 
 
 def name_of(number: int) -> str:

@@ -13,7 +13,7 @@ from demo.view import View
 
 POLL = 0.5
 RUN_SECONDS, ROLLOUT_SECONDS = 600.0, 600.0
-STAGES = ("etl", "train", "evaluate", "export", "verify")
+STAGES = ("etl", "train", "evaluate", "refit", "export", "verify")
 
 
 class Otherwise(Exception):
@@ -97,6 +97,8 @@ def _found(stage: str, metrics: Json) -> str:
     try:
         if stage == "etl":
             return f": {metrics['rows.train']:,.0f} rows to train on, {metrics['rows.holdout']:,.0f} held out"
+        if stage == "refit":
+            return f": {metrics['refit.rows']:,.0f} rows, the holdout among them"
         if stage == "evaluate":
             others = [
                 f"{name}'s {metrics[f'{name}.hr@10']:.3f}" for name in ("popularity", "baseline", "serving") if f"{name}.hr@10" in metrics

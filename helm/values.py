@@ -208,7 +208,7 @@ class Stages(Values):
     """cpu, memory, gpu, node_selector, tolerations by stage: what a spec that doesn't say gets."""
 
     etl: Share = Field(Share(cpu="1", memory="4Gi"), description="Data to features.")
-    train: Share = Field(Share(cpu="1", memory="4Gi"), description="Features to a model; of each process.")
+    train: Share = Field(Share(cpu="1", memory="4Gi"), description="Features to a model, and its refit; of each process.")
     evaluate: Share = Field(Share(cpu="1", memory="4Gi"), description="The model's metrics.")
     export: Share = Field(Share(cpu="1", memory="4Gi"), description="What will be served.")
     verify: Share = Field(Share(cpu="1", memory="4Gi"), description="That, on a Triton of its own.")

@@ -15,7 +15,7 @@ from shared.contracts.strict import read
 from shared.domain.errors import Conflict, Invalid
 from shared.domain.machine import Request
 from shared.domain.rollout import RolloutStatus
-from shared.domain.run import MACHINE, STAGES, RunStatus, StageDone
+from shared.domain.run import MACHINE, RunStatus, StageDone, run_stages
 from shared.domain.warmth import Mode
 from shared.ports import Recommender, Record, Version
 
@@ -63,24 +63,31 @@ def retry_run(
         raise Conflict(
             f"run {old.id} has registered its version, so there is nothing to retry: start a run, with `fresh` if all of it is to run"
         )
-    chosen = stage or ended_in(old.status)
-    if chosen not in STAGES:
-        raise Invalid(f"from: no stage is called '{chosen}'; the stages are {', '.join(STAGES)}")
+    stages = stages_of(old)
+    chosen = stage or ended_in(old)
+    if chosen not in stages:
+        raise Invalid(f"from: no stage is called '{chosen}'; the stages are {', '.join(stages)}")
     published = [one.stage for one in done]
-    possible = STAGES[: len(published) + 1]
+    possible = stages[: len(published) + 1]
     if chosen not in possible:
         raise Conflict(
             f"run {old.id} has published {' and '.join(published) or 'no stage'}: it can be retried from {' or '.join(possible)}"
         )
-    kept = {one.stage: encode(StageDone, one) for one in done[: STAGES.index(chosen)]}
+    kept = {one.stage: encode(StageDone, one) for one in done[: stages.index(chosen)]}
     spec = {**old.spec, "cause": cause, "by": by, "retry_of": old.id, "from": chosen, "adopt": kept, "accepts": by if accept else ""}
     return replace(old, id=id, spec=spec, status=RunStatus(), created_at=now, due_at=now, revision=0, asked=None, intent=None)
 
 
-def ended_in(status: RunStatus) -> str:
+def stages_of(record: Record[RunStatus]) -> tuple[str, ...]:
+    """The stages of a run, in order. A document of a release without refits names none."""
+    return run_stages(record.spec["document"].get("split", {}).get("refit", False))
+
+
+def ended_in(record: Record[RunStatus]) -> str:
     """The stage that a run ended in: the one under way, or the one whose gate refused it."""
+    status, stages = record.status, stages_of(record)
     at = len(status.stages) - (status.state == "rejected")
-    return STAGES[max(0, min(at, len(STAGES) - 1))]
+    return stages[max(0, min(at, len(stages) - 1))]
 
 
 def adopted(record: Record[RunStatus], stage: str, done: tuple[StageDone, ...]) -> StageDone | None:

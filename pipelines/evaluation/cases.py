@@ -74,6 +74,11 @@ class Cases:
     def targets(self) -> Rows:
         return np.concatenate([user.targets for user in self.users]) if self.users else np.empty(0, np.int64)
 
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Cases, held-out positives, users and items."""
+        return self.count, self.found, len(self.users), self.catalogue
+
     def first(self, users: int) -> Cases:
         """The cases of the first users alone."""
         return self if users >= len(self.users) else replace(self, users=self.users[:users])

@@ -6,7 +6,7 @@ rest is in the tables of users and of items, row by row, so that a negative draw
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.features.asof import SINCE, Stretches, microseconds
-from pipelines.features.columns import Table
+from pipelines.features.columns import Side, Table
 from pipelines.features.engines.choice import Engine, PolarsEngine
 from pipelines.features.engines.history import ROW, History
 from pipelines.features.engines.polars import Data
@@ -29,6 +29,8 @@ from shared.domain.errors import Invalid
 
 EXTRA = "x."
 """Begins the names of further columns of the interactions, as etl carries them."""
+PAGES = "pages.parquet"
+"""Views of pages, where they are of interest."""
 FEATURE, FOLD = "f.", "fold."
 """Begin the names of an interaction's own features, and of its fold by how many there are."""
 MODES: dict[bool, Mode] = {True: "rows", False: "serve"}
@@ -144,13 +146,28 @@ class Prepared:
 
     def write_rows(self, train: pl.LazyFrame, holdout: pl.LazyFrame, history: History | None, paths: tuple[Path, Path]) -> tuple[int, int]:
         """The parts as etl publishes them. Returns their rows."""
-        counts: list[int] = []
+        count = self.write_part(train, paths[0], True, history)
+        return count, self.write_part(holdout, paths[1], False, history, count)
+
+    def write_part(self, part: pl.LazyFrame, path: Path, train: bool, history: History | None, start: int = 0) -> int:
+        """Encoded rows, to train on or not, numbered from `start` on. Returns how many."""
         a_row = sum(4 * (one.width or 1) for one in self.graph.side("context"))
         group = max(1, min(ROW_GROUP, GROUP_BYTES // max(1, a_row)))
-        for part, path, is_train in ((train, paths[0], True), (holdout, paths[1], False)):
-            self._featured(self.rows(part, sum(counts)), is_train, history).sink_parquet(path, row_group_size=group, compression_level=1)
-            counts.append(int(pl.scan_parquet(path).select(pl.len()).collect().item()))
-        return counts[0], counts[1]
+        self._featured(self.rows(part, start), train, history).sink_parquet(path, row_group_size=group, compression_level=1)
+        return int(pl.scan_parquet(path).select(pl.len()).collect().item())
+
+    @property
+    def tables(self) -> Mapping[Side, tuple[str, pl.DataFrame]]:
+        """By side, with their names."""
+        found: dict[Side, tuple[str, pl.DataFrame]] = {"item": ("items", self.items)}
+        return found if self.users is None else {**found, "user": ("users", self.users)}
+
+    def write_tables(self, place: Callable[[str], Path]) -> dict[str, Path]:
+        """The features of items and users, row by row. `place` says where a file of a name goes."""
+        files = {f"{name}.features.parquet": place(f"{name}.features.parquet") for name, _ in self.tables.values()}
+        for side, (name, table) in self.tables.items():
+            self.graph.table(table.lazy(), side).collect().write_parquet(files[f"{name}.features.parquet"])
+        return files
 
     def _featured(self, rows: pl.LazyFrame, train: bool, history: History | None) -> pl.LazyFrame:
         graph = self.graph

@@ -3,9 +3,9 @@
 Publishes: train.parquet and holdout.parquet (user, item, time, label, user_code, item_row, and what features of the moment need:
 pipelines.features.prepared), firsts.parquet, history.parquet (every user-item pair known so far, parents' included), items.parquet (the raw
 catalogue, ordered by key), items.features.parquet (its features, row by row), users.parquet and users.features.parquet where more than the
-key is known of users (where what is known changes, a row for each stretch of time, the newest last), the features' fitted state,
-features.json, and the vectors that it has worked out (pipelines.stages.vectors). A warm run reads the parent's and grows them,
-and publishes what it keeps of the time before (pipelines.stages.past).
+key is known of users (where what is known changes, a row for each stretch of time, the newest last), pages.parquet where sequences show
+views of pages, the features' fitted state, features.json, and the vectors that it has worked out (pipelines.stages.vectors). A warm run
+reads the parent's and grows them, and publishes what it keeps of the time before (pipelines.stages.past).
 To compact events is etl's work too, and of no run.
 """
 
@@ -29,11 +29,11 @@ from pipelines.data.thinning import thin
 from pipelines.data.validate import check_interactions
 from pipelines.data.validation.events import EVENTS
 from pipelines.data.validation.tables import JudgedTables
-from pipelines.features.columns import Side, Table
+from pipelines.features.columns import Table
 from pipelines.features.engines.choice import Engine, engine
 from pipelines.features.engines.history import History
 from pipelines.features.graph import FEATURES, check_same, load_graph
-from pipelines.features.prepared import EXTRA, Prepared, extra_columns, graph_of, prepare
+from pipelines.features.prepared import EXTRA, PAGES, Prepared, extra_columns, graph_of, prepare
 from pipelines.models.families import family_of
 from pipelines.models.own import check_params
 from pipelines.stages.admission import admit, admit_events, judged_tables, remembered
@@ -222,15 +222,13 @@ def _write(context: Context, ready: Prepared, parts: Parts, history: History | N
     for side in ("train", "holdout"):
         files[f"{side}.parquet"] = context.out(f"{side}.parquet")
     train, holdout = ready.write_rows(parts.train, parts.holdout, history, (files["train.parquet"], files["holdout.parquet"]))
-    tables: list[tuple[str, pl.DataFrame | None, Side]] = [("items", ready.items, "item"), ("users", ready.users, "user")]
-    for name, table, of in tables:
-        if table is not None:
-            files[f"{name}.parquet"], files[f"{name}.features.parquet"] = (
-                context.out(f"{name}.parquet"),
-                context.out(f"{name}.features.parquet"),
-            )
-            table.write_parquet(files[f"{name}.parquet"])
-            graph.table(table.lazy(), of).collect().write_parquet(files[f"{name}.features.parquet"])
+    for name, table in ready.tables.values():
+        files[f"{name}.parquet"] = context.out(f"{name}.parquet")
+        table.write_parquet(files[f"{name}.parquet"])
+    files |= ready.write_tables(context.out)
+    if ready.pages is not None:
+        files[PAGES] = context.out(PAGES)
+        ready.pages.sink_parquet(files[PAGES])
     files["history.parquet"] = _history(context, parts, warm)
     files[FIRSTS] = _firsts(context, parts, warm)
     if warm:
@@ -265,10 +263,11 @@ def _firsts(context: Context, parts: Parts, warm: bool) -> Path:
 
 
 def _stretch(parts: Parts) -> dict[str, float]:
-    """When the data begins and ends, and when the holdout begins if that is one moment."""
+    """When the data and the rows to train on begin and end, and when the holdout begins if that is one moment."""
     times = [part.select(pl.col("time").min().alias("a"), pl.col("time").max().alias("b")) for part in (parts.train, parts.holdout)]
-    oldest, newest = pl.concat(times).select(pl.col("a").min(), pl.col("b").max()).collect(engine="streaming").row(0)
-    return {"oldest": float(oldest), **({"cut": parts.cut} if parts.cut is not None else {}), "newest": float(newest)}
+    found = pl.concat(times).collect(engine="streaming")
+    cut = {"cut": parts.cut} if parts.cut is not None else {}
+    return {"oldest": float(found["a"].min()), **cut, "newest": float(found["b"].max()), "newest_trained": float(found["b"][0])}  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from pipelines.evaluation.cases import Cases, drawn_negatives, known_likes, samp
 from pipelines.evaluation.columns import by_table
 from pipelines.evaluation.forgetting import Side, forgetting
 from pipelines.evaluation.gated import Evidence, certainties, unmeasured
-from pipelines.evaluation.judge import judge, labelled_rows, ranks_of_retrieved, sliced, wanted_metrics
+from pipelines.evaluation.judge import Judgement, judge, labelled_rows, ranks_of_retrieved, sliced, wanted_metrics
 from pipelines.evaluation.metrics import STANDARD, is_rank_metric, rank_metric
 from pipelines.evaluation.observed import Observed
 from pipelines.evaluation.page import page
@@ -34,7 +34,6 @@ from pipelines.evaluation.scorers import Every, Scorer, is_pairwise, model_every
 from pipelines.evaluation.slices import Slice, standard
 from pipelines.features.graph import load_graph
 from pipelines.inputs.meetings import Meetings, read_meetings, read_raw
-from pipelines.inputs.published import Published
 from pipelines.inputs.tables import USERS
 from pipelines.models.baseline import IS_THERE, load_baseline
 from pipelines.models.families import load_model
@@ -43,14 +42,13 @@ from pipelines.models.popularity import POPULARITY, load_popularity
 from pipelines.models.retriever import IS_BESIDE, load_retriever
 from pipelines.stages.foretold import Finder, foresee
 from pipelines.stages.past import HELD
+from pipelines.stages.rival import Rival, find_rival
 from pipelines.stages.runner import Context, Outcome, main
 from shared.contracts.plans import gated_metrics
 from shared.contracts.stage import BROKEN, MISSING
-from shared.contracts.strict import read
 from shared.contracts.trials import PAGE, REPORT
 from shared.domain.errors import Invalid
 from shared.domain.metric import FORGOTTEN
-from shared.serving.signature import Signature
 
 POPULAR = "popularity"
 HOW = (
@@ -59,6 +57,7 @@ HOW = (
     "without '/': ranked in the full catalogue, without what the user is known to like; hr@10/99: among 99 items that the user never met",
     "ties share the middle rank, so a model that can't tell items apart earns nothing",
     "intervals: users drawn with replacement",
+    "of the candidate: it has not learned the holdout; what is exported is refitted on all rows afterwards, unless split.refit is off",
 )
 
 
@@ -68,8 +67,7 @@ def run(context: Context) -> Outcome:
     train, holdout, history = (pl.scan_parquet(context.fetch("etl", f"{name}.parquet")) for name in ("train", "holdout", "history"))
     items = pl.read_parquet(context.fetch("etl", "items.parquet"), columns=[spec.schema_.item])
     cases = sample_cases(holdout, history, items[spec.schema_.item], spec.serve.not_seen is None, seed, spec.evaluate.user_limit)
-    counted = (_n(one) for one in (cases.count, cases.found, len(cases.users), cases.catalogue))
-    log.info("%s of %s held-out positives, of %s users, are ranked in a catalogue of %s", *counted)
+    log.info("%s of %s held-out positives, of %s users, are ranked in a catalogue of %s", *map(_n, cases.sizes))
     names = wanted_metrics(spec)
     counts = {metric.negatives for metric in map(rank_metric, filter(is_rank_metric, names)) if metric.negatives is not None}
     negatives = {count: drawn_negatives(cases, count, seed) for count in sorted(counts)}
@@ -78,14 +76,14 @@ def run(context: Context) -> Outcome:
     slices = standard(cases.owners, known_likes(history, cases), liked[cases.targets], liked)
     more = _columns(context, cases)
 
-    graph = load_graph(context.fetcher("etl"))
-    meetings = read_meetings(context.fetcher("etl"), context.has("etl", USERS), graph)
+    meetings = read_meetings(context.fetcher("etl"), context.has("etl", USERS), load_graph(context.fetcher("etl")))
     values: dict[str, float] = {}
     scorers: dict[str, tuple[Scorer, Every]] = {}
     facts: dict[str, Any] = {}
     silence: dict[str, dict[str, str]] = {MISSING: {}, BROKEN: {}}
     judged: list[Contender] = []
-    for name, scorer, every, pairwise in _contenders(context, meetings, facts):
+    rival = _rival(context, facts, silence[BROKEN])
+    for name, scorer, every, pairwise in _contenders(context, meetings, rival, facts):
         scorers[name] = scorer, every or by_pairs(scorer, cases.catalogue)
         mine = cases.first(spec.evaluate.pairwise_users(cases.catalogue)) if pairwise else cases
         begun = time.monotonic()
@@ -94,8 +92,7 @@ def run(context: Context) -> Outcome:
         except Exception as error:
             if name != "serving":
                 raise
-            silence[BROKEN][name] = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
-            log.exception("the serving version couldn't be judged: %s", silence[BROKEN][name])
+            _broken(context, silence[BROKEN], error)
             continue
         judged.append(Contender(name, (Run(found, judge_seconds=time.monotonic() - begun),)))
         whole = found.values(names)
@@ -104,11 +101,10 @@ def run(context: Context) -> Outcome:
         log.info("%s, %s cases of %s users: %s", name, _n(mine.count), _n(len(mine.users)), said)
     evidence = Evidence({one.name: one.runs[0].judgement for one in judged}, slices, labelled)
     if spec.serve.retrieve is not None:
-        retrieved, measured = _retrieved(context, meetings, cases, scorers["candidate"][0], names)
+        retrieved, measured = _retrieved(context, meetings, cases, scorers["candidate"][0], rival, names)
         evidence, values = replace(evidence, retrieved=retrieved), values | measured
     data = _counts(cases, train) | {"seed": seed}
-    ranked = {name: one.ranked for name, one in evidence.judged.items()}
-    facts["cases"] = data | {"contenders": {name: {"users": one.users, "cases": len(one)} for name, one in ranked.items()}}
+    facts["cases"] = data | {"contenders": {name: _ranked(one) for name, one in evidence.judged.items()}}
     values |= _certainties(gated_metrics(spec), evidence, values, silence[MISSING])
     if context.spec.mode == "warm":
         values |= _forgotten(context, meetings, items[spec.schema_.item], history, facts, silence)
@@ -118,6 +114,10 @@ def run(context: Context) -> Outcome:
     facts |= {name: said for name, said in silence.items() if said}
     files = _report(context, judged, names, (*slices, *more), data | {"catalogue": cases.catalogue})
     return Outcome(files, values | {"evaluate.seconds": time.monotonic() - started}, facts)
+
+
+def _ranked(one: Judgement) -> dict[str, int]:
+    return {"users": one.ranked.users, "cases": len(one.ranked)}
 
 
 def _counts(cases: Cases, train: pl.LazyFrame) -> dict[str, int]:
@@ -169,14 +169,14 @@ def _foreseen(
 
 
 def _retrieved(
-    context: Context, meetings: Meetings, cases: Cases, candidate: Scorer, names: tuple[str, ...]
+    context: Context, meetings: Meetings, cases: Cases, candidate: Scorer, rival: Rival | None, names: tuple[str, ...]
 ) -> tuple[dict[str, Observed], dict[str, float]]:
     """How much of what was liked is retrieved, by contender and case; and how the candidate ranks that alone."""
     assert context.spec.recommender.serve.retrieve is not None
     count = context.spec.recommender.serve.retrieve.candidates
     found: dict[str, Observed] = {}
     values: dict[str, float] = {}
-    for name, retrieve in _retrievers(context, meetings, cases):
+    for name, retrieve in _retrievers(context, meetings, cases, rival):
         served: dict[str, float] = {}
         if name == "candidate":
             ranks = ranks_of_retrieved(candidate, retrieve, count, cases)
@@ -195,6 +195,30 @@ def _certainties(names: list[str], evidence: Evidence, values: dict[str, float],
     found, unsure = certainties(names, evidence)
     missing |= unsure | unmeasured(names, evidence.judged, values)
     return found
+
+
+def _rival(context: Context, facts: dict[str, Any], broken: dict[str, str]) -> Rival | None:
+    try:
+        found = find_rival(context)
+    except Invalid as error:
+        _not_comparable(context, facts, error)
+        return None
+    except Exception as error:  # whatever is wrong with the version that serves, the candidate is judged
+        _broken(context, broken, error)
+        return None
+    if found is not None and not found.refitted:
+        facts["serving_before_its_refit"] = True
+    return found
+
+
+def _broken(context: Context, broken: dict[str, str], error: Exception) -> None:
+    broken["serving"] = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
+    context.log.exception("the serving version couldn't be judged: %s", broken["serving"])
+
+
+def _not_comparable(context: Context, facts: dict[str, Any], error: Invalid) -> None:
+    facts["serving_not_comparable"] = str(error)
+    context.log.info("the serving version can't be compared: %s", error)
 
 
 def _finder(context: Context, meetings: Meetings) -> Finder:
@@ -239,7 +263,9 @@ def _report(
     return files
 
 
-def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> Iterator[tuple[str, Scorer, Every | None, bool]]:
+def _contenders(
+    context: Context, meetings: Meetings, rival: Rival | None, facts: dict[str, Any]
+) -> Iterator[tuple[str, Scorer, Every | None, bool]]:
     """The last: whether it scores pairs one by one, so that `evaluate.pairs` bounds its users."""
     popularity = load_popularity(context.fetch("train", POPULARITY))
     equal = popularity.scores
@@ -249,16 +275,12 @@ def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> 
         models.append(("baseline", load_baseline(context.fetcher("train"))))
     for name, model in models:
         yield name, model_scorer(meetings, model.score), model_every(meetings, model), is_pairwise(model)
-    if context.spec.inputs.get("serving"):
-        served = read(Signature, json.loads(context.fetch("serving", "signature.json").read_text()), "serving's signature.json")
+    if rival is not None:
         try:
-            raw, own = read_raw(context.fetcher("etl"), context.has("etl", USERS), meetings), Published(served, context.fetcher("serving"))
-            for name in served.files:
-                context.fetch("serving", name)
-            unit = unit_scorer(context.fetch("serving", served.file), served, raw, own)
+            raw, own = read_raw(context.fetcher("etl"), context.has("etl", USERS), meetings), rival.own
+            unit = unit_scorer(rival.unit, rival.served, raw, own)
         except Invalid as error:
-            facts["serving_not_comparable"] = str(error)
-            context.log.info("the serving version can't be compared: %s", error)
+            _not_comparable(context, facts, error)
         else:
             if own.used:
                 facts["serving_as_published"] = own.used
@@ -266,12 +288,12 @@ def _contenders(context: Context, meetings: Meetings, facts: dict[str, Any]) -> 
             yield "serving", unit, None, True
 
 
-def _retrievers(context: Context, meetings: Meetings, cases: Cases) -> Iterator[tuple[str, Retrieve]]:
+def _retrievers(context: Context, meetings: Meetings, cases: Cases, rival: Rival | None) -> Iterator[tuple[str, Retrieve]]:
     popularity = load_popularity(context.fetch("train", POPULARITY))
     yield "popularity", by_popularity(popularity)
     yield "candidate", _finder(context, meetings)(cases.keys)
-    if context.has("serving", "embeddings.npz") and context.has("serving", "queries.npz"):
-        yield "serving", by_files(context.fetch("serving", "embeddings.npz"), context.fetch("serving", "queries.npz"), popularity)
+    if rival is not None and rival.vectors is not None:
+        yield "serving", by_files(*rival.vectors, popularity)
 
 
 def _n(count: int) -> str:

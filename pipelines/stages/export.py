@@ -7,7 +7,6 @@ the largest difference. Judging it is the business of the gate, and of `verify` 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,8 @@ from pipelines.export.online import newest, write_online
 from pipelines.export.parity import answers, choose_pairs
 from pipelines.export.recommendations import Vectors, write_recommendations
 from pipelines.export.unit import named, write_unit
-from pipelines.features.columns import FIRST
+from pipelines.export.vectors import USERS as USER_VECTORS
+from pipelines.export.vectors import vectors_by_key, write_arrays
 from pipelines.features.graph import load_graph
 from pipelines.features.raw import item_columns, signature
 from pipelines.inputs.meetings import read_meetings, read_raw
@@ -60,8 +60,8 @@ def run(context: Context) -> Outcome:
 
     files |= {
         "signature.json": _text(context, "signature.json", served.model_dump_json(indent=1)),
-        "catalogue.npz": _arrays(context, "catalogue.npz", columns),
-        "parity.npz": _arrays(context, "parity.npz", samples, write=np.savez_compressed),
+        "catalogue.npz": write_arrays(context.out("catalogue.npz"), columns),
+        "parity.npz": write_arrays(context.out("parity.npz"), samples, compressed=True),
         "popular.npy": _array(context, "popular.npy", load_popularity(context.fetch("train", POPULARITY)).ordered()),
         FRESH: _array(context, FRESH, _fresh(context, items[graph.item])),
         "users.npy": _array(context, "users.npy", np.sort(graph.key(graph.user).state.values.to_numpy())),
@@ -71,20 +71,15 @@ def run(context: Context) -> Outcome:
     found: dict[str, float] = {}
     vectors: Vectors | None = None
     if embeddings is not None:
-        known = graph.key(graph.user).state.values.to_numpy()
-        by_key = np.argsort(known)
-        sides = {
-            "embeddings.npz": {"items": items[graph.item].to_numpy(), "vectors": embeddings.vectors},
-            "queries.npz": {"users": known[by_key], "vectors": embeddings.queries[FIRST:][by_key]},
-        }
-        files |= {name: _arrays(context, name, arrays) for name, arrays in sides.items()}
+        sides = vectors_by_key(graph, items[graph.item], embeddings)
+        files |= {name: write_arrays(context.out(name), arrays) for name, arrays in sides.items()}
         if spec.serve.retrieve is not None:
-            sought = sides["queries.npz"]
+            sought = sides[USER_VECTORS]
             vectors = Vectors(sought["users"], sought["vectors"], embeddings.vectors, spec.serve.retrieve.candidates)
         if spec.serve.retrieve is not None and len(items) >= neighbours.FROM:
             log.info("building the index of %s vectors", f"{len(items):,}")
             files[INDEX] = context.out(INDEX)
-            queries, candidates = sides["queries.npz"]["vectors"], spec.serve.retrieve.candidates
+            queries, candidates = sides[USER_VECTORS]["vectors"], spec.serve.retrieve.candidates
             index = neighbours.build_index(embeddings.vectors, queries, candidates, spec.model.train.seed)
             log.info("it finds %.1f%% of the exact candidates, weighing %d rows for each", 100 * index.recall, index.weighed)
             files[INDEX].write_bytes(index.content)
@@ -113,15 +108,6 @@ def _fresh(context: Context, items: pl.Series) -> NDArray[np.int64]:
 def _text(context: Context, name: str, text: str) -> Path:
     path = context.out(name)
     path.write_text(text)
-    return path
-
-
-def _arrays(context: Context, name: str, arrays: dict[str, NDArray[Any]], write: Callable[..., None] = np.savez) -> Path:
-    if odd := [key for key, array in arrays.items() if array.dtype.hasobject]:  # numpy would pickle it
-        raise TypeError(f"{name}: '{odd[0]}' holds Python objects")
-    path = context.out(name)
-    with path.open("wb") as stream:
-        write(stream, **arrays)
     return path
 
 

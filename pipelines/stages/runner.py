@@ -136,7 +136,7 @@ def _attempt(stage: StageName, work: Work, path: Path, log: logging.Logger) -> i
         return launch(spec, path, log)
     if rank is not None:
         end_with_launcher()
-    cap = getattr(spec.recommender.resources, stage).gpu_memory
+    cap = spec.recommender.resources.of(stage).gpu_memory
     if cap is not None:
         os.environ[GPU_MEMORY] = write_memory(cap)
     started = datetime.now(UTC)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.contracts.ranks import MEET, RANK, RANKS, WAIT
+from shared.contracts.ranks import MEET, RANK, RANKS, TRAINING, WAIT
 from shared.contracts.stage import StageSpec
 from shared.domain.errors import Invalid
 
@@ -37,7 +37,7 @@ class Rank:
 
 
 def processes_of(spec: StageSpec) -> int:
-    return spec.recommender.model.train.processes if spec.stage == "train" else 1
+    return spec.recommender.model.train.processes if spec.stage in TRAINING else 1
 
 
 def rank_of(spec: StageSpec, environment: Mapping[str, str] = os.environ) -> Rank | None:

@@ -153,6 +153,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
                 "cut": _AT,
                 "newest": _AT,
             },
+            "fits": [
+                {"stage": "train", "rows": 80000, "newest": _AT, "epochs": 5},
+                {"stage": "refit", "rows": 99000, "newest": _AT, "epochs": 5},
+            ],
             "metrics": {"hr@10": {"candidate": 0.14, "popularity": 0.09}},
             "serving": {"parity": 1e-7, "latency_p50": 6.1, "latency_p99": 9.8, "throughput": 1500000, "memory": 84},
             "gates": [{"gate": "parity at most 0.0001", "verdict": "pass", "reason": "parity is 1e-07 <= 0.0001"}],

@@ -22,6 +22,7 @@ from shared.domain.errors import NotFound
 from shared.domain.gate import Gate
 from shared.domain.metric import certainty, count_of, shared_with
 from shared.domain.run import MACHINE, RunStatus
+from shared.launch import stages_of
 from shared.ports import Record
 
 room = Room("runs")
@@ -34,7 +35,7 @@ _SHORT = 400
 
 class GateAsked(BaseModel):
     gate: str
-    stage: Literal["evaluate", "verify"] = Field(description="After which it is asked.")
+    stage: Literal["evaluate", "refit", "verify"] = Field(description="After which it is asked.")
     verdict: Literal["pass", "fail", "inconclusive", "error", "open", "not asked"] = Field(
         description="`open`: its stage hasn't ended yet; `not asked`: the run ended before."
     )
@@ -42,7 +43,9 @@ class GateAsked(BaseModel):
     accepted: str = Field(description="Who accepts it although it is inconclusive: `the spec`, or a person; else empty.")
     metric: str = Field(description="What it is about, such as hr@10.")
     value: float | None = Field(description="The candidate's; null where it wasn't measured.")
-    against: str | None = Field(description="Whose value it is held against: popularity, baseline, serving; null where a bound is.")
+    against: str | None = Field(
+        description="Whose value it is held against: popularity, baseline, serving, or of a refit candidate; null where a bound is."
+    )
     other: float | None = Field(description="That one's value; null where a bound is, or where it wasn't measured.")
     users: int | None = Field(description="How many users the value rests on; null where it isn't about users, or wasn't measured.")
     standard_error: float | None = Field(description="Of the value, or of its difference to the other one; null where it wasn't measured.")
@@ -54,7 +57,9 @@ class GateAsked(BaseModel):
 
 class GatesView(BaseModel):
     run: str
-    gates: list[GateAsked] = Field(description="All that the run's spec names and that are asked of such a run, in their order.")
+    gates: list[GateAsked] = Field(
+        description="All that are asked of such a run: those that its spec names, in their order, then that of its refit."
+    )
 
 
 class FeatureMade(BaseModel):
@@ -89,18 +94,17 @@ def get_run_gates(parts: With, who: Who, id: str) -> GatesView:
     spec = read(RecommenderSpec, record.spec["document"], f"spec of {id}")
     metrics = run_view(parts, record).metrics
     gates = run_plan(spec, record.spec["mode"]).gates
-    return GatesView(run=id, gates=[_asked(gate, record, metrics) for gate in gates])
+    return GatesView(run=id, gates=[_asked(gate, record, metrics) for gate in gates if gate.stage in stages_of(record)])
 
 
 def _asked(gate: Gate, record: Record[RunStatus], metrics: Mapping[str, float]) -> GateAsked:
     name = str(gate)
     result = next((one for one in record.status.gates if one.gate == name), None)
     ended = MACHINE.terminal(record.status.state)
-    key = gate.metric if gate.stage == "verify" else f"candidate.{gate.metric}"
+    key = gate.measured
     shared = shared_with(key, gate.against) if gate.against and shared_with(key, gate.against) in metrics else key
     value, users = metrics.get(shared), metrics.get(count_of(shared))
-    theirs = f"{gate.against}.{gate.metric}"
-    other = metrics.get(shared_with(theirs, "candidate"), metrics.get(theirs)) if gate.against else None
+    other = metrics.get(shared_with(gate.compared, "candidate"), metrics.get(gate.compared)) if gate.against else None
     needed: float | None = gate.bound
     if gate.against:
         needed = None if other is None else other * (1 + gate.margin if gate.kind == "better_than" else 1 - gate.margin)
@@ -132,12 +136,12 @@ def _apart(gate: Gate, value: float | None, needed: float | None) -> float | Non
 @room.get("/v1/runs/{id}/features", Role.VIEWER)
 def get_run_features(parts: With, who: Who, id: str) -> FeatureReport:
     """What etl has made of the run's data: rows, features with what was fitted, and tables of codes."""
-    status = who.row("run", parts.runs, id).status
-    attempt = attempt_of(id, status, "etl")
+    record = who.row("run", parts.runs, id)
+    attempt = attempt_of(record, "etl")
     made = parts.artifacts.manifest(attempt) if attempt else None
     if made is None or attempt is None or _FEATURES not in made.files:
         raise NotFound(f"run {id} has made no features: it has a report of them when etl has ended well")
-    trained = attempt_of(id, status, "train")
+    trained = attempt_of(record, "train")
     train = parts.artifacts.manifest(trained) if trained else None
     tables = {one["column"]: one for one in _list(train, "tables")}
     split = _mapping(made, "split")

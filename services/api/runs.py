@@ -33,7 +33,7 @@ from shared.domain.machine import Request
 from shared.domain.queue import HIGHEST, LOWEST, Turn
 from shared.domain.run import ANSWERS, STAGES, RunStatus, works
 from shared.domain.warmth import Mode, Wish, choose
-from shared.launch import Terms, collected_basis, new_run, retry_run, rollout_id
+from shared.launch import Terms, collected_basis, new_run, retry_run, rollout_id, stages_of
 from shared.ports import HistoryEntry, Recommender, Record, Version
 
 room = Room("runs")
@@ -41,7 +41,7 @@ room = Room("runs")
 _PIECES = 100
 
 Priority = Annotated[int, Field(ge=LOWEST, le=HIGHEST, description="Higher goes first among the runs that wait; 0 is usual.")]
-State = Literal["pending", "etl", "train", "evaluate", "export", "verify", "registered", "rejected", "failed", "cancelled"]
+State = Literal["pending", "etl", "train", "evaluate", "refit", "export", "verify", "registered", "rejected", "failed", "cancelled"]
 States = Annotated[list[State] | None, Query(alias="state", description="Of these states alone.")]
 Dead = Annotated[bool | None, Query(description="Only runs that gave up (true), or only others (false).")]
 Since = Annotated[AwareDatetime | None, Query(description="Created then or later.")]
@@ -246,9 +246,9 @@ def get_run_log(
     ] = None,
 ) -> RunLog:
     """What a stage has written from a byte offset on, of its newest attempt."""
-    status = who.row("run", parts.runs, id).status
-    chosen = stage or newest_stage(status)
-    attempt = attempt_of(id, status, chosen) if chosen else None
+    record = who.row("run", parts.runs, id)
+    chosen = stage or newest_stage(record)
+    attempt = attempt_of(record, chosen) if chosen else None
     if attempt is None:
         return RunLog(text="", start=offset, next=offset, stage=chosen, attempt=None)
     if last is not None:
@@ -273,7 +273,7 @@ def _end_of_log(parts: Parts, attempt: str, stage: str | None, offset: int, last
 @room.get("/v1/runs/{id}/validation", Role.VIEWER)
 def get_run_validation(parts: With, who: Who, id: str) -> Report:
     """What the checks of its data found, interactions, events and tables, whether it went on or stopped."""
-    attempt = attempt_of(id, who.row("run", parts.runs, id).status, "etl")
+    attempt = attempt_of(who.row("run", parts.runs, id), "etl")
     manifest = parts.artifacts.manifest(attempt) if attempt else None
     if manifest is None or REPORT not in manifest.files:
         raise NotFound(f"run {id} has no report: it has one when etl has judged its data")
@@ -283,7 +283,7 @@ def get_run_validation(parts: With, who: Who, id: str) -> Report:
 @room.get("/v1/runs/{id}/evaluation", Role.VIEWER)
 def get_run_evaluation(parts: With, who: Who, id: str) -> RunReport:
     """How its model did on the holdout, beside popularity and the version that served: as figures and as a page."""
-    attempt = attempt_of(id, who.row("run", parts.runs, id).status, "evaluate")
+    attempt = attempt_of(who.row("run", parts.runs, id), "evaluate")
     manifest = parts.artifacts.manifest(attempt) if attempt else None
     if manifest is None or attempt is None or not {trials.REPORT, trials.PAGE} <= set(manifest.files):
         raise NotFound(f"run {id} has no report of its model: it has one when evaluate has judged it")
@@ -291,21 +291,23 @@ def get_run_evaluation(parts: With, who: Who, id: str) -> RunReport:
     return RunReport(attempt=attempt, report=json.loads(report), page=page.decode())
 
 
-def newest_stage(status: RunStatus) -> str | None:
+def newest_stage(record: Record[RunStatus]) -> str | None:
     """The stage under way; of a run that has ended, the one that it ended in."""
+    status = record.status
     if status.state in STAGES:
         return status.state
     if status.state in ("failed", "cancelled") and status.attempt:
-        return STAGES[len(status.stages)]
+        return stages_of(record)[len(status.stages)]
     return status.stages[-1].stage if status.stages else None
 
 
-def attempt_of(run: str, status: RunStatus, stage: str) -> str | None:
+def attempt_of(record: Record[RunStatus], stage: str) -> str | None:
+    status = record.status
     done = next((one.attempt for one in status.stages if one.stage == stage), None)
     if done is not None:
         return done
     attempt = status.attempt - (status.retry_at is not None)  # the one before, while the next one pauses
-    return attempt_name(run, stage, attempt) if attempt and stage == newest_stage(status) else None
+    return attempt_name(record.id, stage, attempt) if attempt and stage == newest_stage(record) else None
 
 
 def run_view(parts: Parts, record: Record[RunStatus], turns: Mapping[str, Turn] | None = None) -> RunView:

@@ -165,13 +165,13 @@ class _Changes:
             self._seq = entries[-1].seq
         if len(entries) == _PAGE:
             return found, False, True
-        found += self._lines(record.status)
+        found += self._lines(record)
         ended = record.status.state not in _UNFINISHED
         return ([*found, _end(record)] if ended else found), ended, False
 
-    def _lines(self, status: RunStatus) -> list[str]:
-        stage = status.state if status.state in STAGES else None
-        attempt = attempt_of(self._id, status, stage) if stage else None
+    def _lines(self, record: Record[RunStatus]) -> list[str]:
+        stage = record.status.state if record.status.state in STAGES else None
+        attempt = attempt_of(record, stage) if stage else None
         if attempt is None or stage is None:
             return []
         if attempt != self._attempt:
@@ -197,7 +197,7 @@ class _Text:
         record = self._parts.runs.get(self._id)  # before the text, so that none is missed after the end
         status = record.status
         found: list[str] = []
-        for attempt in self._next(status):
+        for attempt in self._next(record):
             if attempt != self._attempt:
                 self._attempt, self._offset = attempt, 0
             text, more = self._read(attempt)
@@ -209,10 +209,11 @@ class _Text:
             return [*found, _end(record)], True, False
         return found, False, False
 
-    def _next(self, status: RunStatus) -> list[str]:
+    def _next(self, record: Record[RunStatus]) -> list[str]:
         """The attempt that was read last, for its rest, and what this run has begun since: a stage may be over between two looks."""
-        stage = self._stage or newest_stage(status)
-        newest = attempt_of(self._id, status, stage) if stage else None
+        status = record.status
+        stage = self._stage or newest_stage(record)
+        newest = attempt_of(record, stage) if stage else None
         chain = [] if self._stage else [one.attempt for one in status.stages if one.attempt.startswith(f"{self._id}-")]
         if newest is not None and newest not in chain:
             chain.append(newest)

@@ -14,6 +14,7 @@ from shared.domain.queue import Turn
 from shared.domain.reuse import Basis, part
 from shared.domain.route import Route
 from shared.domain.run import STAGES, RunStatus, StageDone
+from shared.launch import stages_of
 from shared.ports import HistoryEntry, Recommender, Record, RouteEntry, Version
 
 
@@ -132,6 +133,7 @@ class RunView(BaseModel):
     lineage: dict[str, Any] = Field(description="What it was made of: spec, data, code, seeds, and the versions that it knew.")
     asked: str | None = Field(description="What was asked of it and isn't answered yet.")
     stages: list[StageView]
+    planned_stages: list[str] = Field(description="All that it goes through, in order.")
     gates: list[GateView]
     metrics: dict[str, float]
     version: int | None
@@ -172,6 +174,7 @@ class RunView(BaseModel):
             lineage=_lineage(record),
             asked=record.asked.verb if record.asked else None,
             stages=[StageView.of(done) for done in status.stages],
+            planned_stages=list(stages_of(record)),
             gates=[GateView.model_validate(found, from_attributes=True) for found in status.gates],
             metrics=dict(metrics),
             version=version,

@@ -17,7 +17,7 @@ VARIABLE = "_EYAS_COMPLETE"
 SECONDS = 0.8
 """After which a platform that doesn't answer is left alone."""
 _MOST = 200
-_STAGES = ("etl", "train", "evaluate", "export", "verify")
+_STAGES = ("etl", "train", "evaluate", "refit", "export", "verify")
 _SCRIPTS = {
     "bash": 'Put into ~/.bashrc: eval "$(eyas completion bash)"',
     "zsh": 'Put into ~/.zshrc, after compinit: eval "$(eyas completion zsh)"',

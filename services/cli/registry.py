@@ -58,6 +58,10 @@ def card(ctx: typer.Context, name: Name, version: Called, as_json: AsJson = Fals
     counts = ", ".join(f"{value:,.0f} {part}" for part, value in data["rows"].items())
     say(f"{name}: run {found['run']}, {lineage['cause']}" + (f", from version {lineage['parent']}" if lineage["parent"] else ""))
     say(f"data: {counts}; {span}; {data['fingerprint'][:24]}")
+    for fit in found.get("fits", ()):
+        epochs = "" if fit["epochs"] is None else f"; epochs, sweeps or trees: {fit['epochs']}"
+        what = "candidate (the metrics)" if fit["stage"] == "train" else "refit (what serves)"
+        say(f"{what}: {fit['rows']:,} rows; the newest of {when(fit['newest']) or '?'}{epochs}")
     who = [name for name in ("candidate", "popularity", "baseline", "serving") if name != "baseline" or _named(found["metrics"], name)]
     show_table(("METRIC", *map(str.upper, who)), [(metric, *map(of.get, who)) for metric, of in found["metrics"].items()], "no metrics")
     show_table(("GATE", "VERDICT", "REASON"), [(one["gate"], one["verdict"], one["reason"]) for one in found["gates"]], "no gates")

@@ -197,7 +197,7 @@ def logs(
     id: RunId,
     stage: Annotated[
         str | None,
-        typer.Option(autocompletion=completing.stages, help="etl, train, evaluate, export or verify; the newest when absent."),
+        typer.Option(autocompletion=completing.stages, help="etl, train, evaluate, refit, export or verify; the newest when absent."),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
     as_json: AsJson = False,

@@ -21,7 +21,7 @@ _PAGE: ContextVar[list[str] | None] = ContextVar("_PAGE", default=None)
 _GOOD = {"registered", "promoted", "pass", "ok", "serves", "ready"}
 _BAD = {"failed", "rejected", "rolled_back", "stop", "fail", "lacks", "error", "dead"}
 _DOUBTFUL = {"paused", "inconclusive", "warn", "aborted", "cancelled", "could"}
-_UNDER_WAY = {"pending", "etl", "train", "evaluate", "export", "verify", "loading", "shadow", "canary"}
+_UNDER_WAY = {"pending", "etl", "train", "evaluate", "refit", "export", "verify", "loading", "shadow", "canary"}
 _PAINTED = {"STATE", "VERDICT", "FIRES", ""}
 
 

@@ -52,6 +52,8 @@ def usual(runs: Sequence[Json], mode: str) -> dict[str, Usual]:
         took = [seconds_of(one) for run in same for one in run["stages"] if one["stage"] == stage and not one["reused"]]
         if took:
             found[stage] = Usual(statistics.median(took), len(took))
+    if "train" in found:  # the best that is known before a first refit
+        found.setdefault("refit", found["train"])
     return found
 
 
@@ -62,9 +64,10 @@ def seconds_of(stage: Json) -> float:
 
 def stages(run: Json, known: dict[str, Usual], now: datetime) -> list[Row]:
     done = {one["stage"]: one for one in run["stages"]}
-    ended_in = STAGES[min(len(done), len(STAGES) - 1)]
+    planned = _planned(run)
+    ended_in = planned[min(len(done), len(planned) - 1)]
     rows = []
-    for name in STAGES:
+    for name in planned:
         usually = known.get(name)
         if name in done:
             one = done[name]
@@ -186,13 +189,20 @@ def possible(run: Json) -> list[str]:
     """From which stages it can be retried."""
     if run["state"] not in ENDED or run["state"] == "registered":
         return []
-    return list(STAGES[: min(len(run["stages"]) + 1, len(STAGES))])
+    return list(_planned(run)[: len(run["stages"]) + 1])
+
+
+def _planned(run: Json) -> Sequence[str]:
+    found: Sequence[str] = run.get("planned_stages", STAGES)
+    return found
 
 
 def retried_from(run: Json) -> str:
     """Which the API takes when it is told none."""
     at = len(run["stages"]) - (run["state"] == "rejected")
-    return STAGES[max(0, min(at, len(STAGES) - 1))]
+    planned = _planned(run)
+    found: str = planned[max(0, min(at, len(planned) - 1))]
+    return found
 
 
 def place(run: Json) -> str:

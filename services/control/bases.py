@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from shared.contracts.encoding import EARLIER, ENCODED
 from shared.contracts.features import Vector
 from shared.contracts.gates import MetricGate
 from shared.contracts.plans import TAKES, estimators, stage_parts
+from shared.contracts.refit import REFIT
 from shared.contracts.sources import Contents, Place
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, Manifest, digest_of
@@ -19,7 +20,7 @@ from shared.domain.errors import EyasError, NotFound
 from shared.domain.reuse import NEVER, Basis, StageOutput, digest, part, why_not
 from shared.domain.run import RunStatus, StageDone
 from shared.launch import adopted
-from shared.ports import ArtifactStore, DataSource, Record, Registry, RunStore, StageOutputs
+from shared.ports import ArtifactStore, DataSource, Record, Registry, RunStore, StageOutputs, Version
 
 _KNOWN = 1000
 _specs: dict[str, tuple[Any, RecommenderSpec]] = {}
@@ -115,7 +116,7 @@ class Bases:
         """Files of the earlier stages that it reads, so that it can't depend on others, and of the version that served when the run was
         asked for: to start from, or to compare with. Beside them, for etl, what is remembered of the data accepted last, and the vectors
         that an earlier one has worked out."""
-        inputs = {one.stage: published(self.artifacts, one.attempt).files for one in done if one.stage in TAKES[stage]}
+        inputs = self._earlier(done, TAKES[stage])
         if stage == "etl" and record.spec["mode"] == "full" and (accepted := self._accepted(record)):
             inputs[ACCEPTED] = accepted
         if stage == "etl" and not record.spec.get("fresh") and (earlier := self._encoded(record, spec)):
@@ -124,12 +125,30 @@ class Bases:
         if number is None:
             return inputs
         version = self.registry.get(record.recommender, number)
-        if record.spec["mode"] == "warm" and stage in ("etl", "train", "evaluate"):
-            parent = self.runs.get(version.run).status
-            wanted = [one.attempt for one in parent.stages if one.stage in ("etl", "train")]
-            inputs["parent"] = {name: file for one in wanted for name, file in published(self.artifacts, one).files.items()}
+        warm = record.spec["mode"] == "warm"
+        if warm and stage in ("etl", "train", "evaluate", "refit"):
+            parent = self._earlier(self.runs.get(version.run).status.stages, ("etl", "train", "refit"))
+            inputs["parent"] = {**parent["etl"], **parent["train"]}
         compares = any(isinstance(gate, MetricGate) and "serving" in (gate.better_than, gate.not_worse_than) for gate in spec.gates)
-        return inputs | ({"serving": version.files} if stage == "evaluate" and compares else {})
+        if stage != "evaluate" or not compares:
+            return inputs
+        return inputs | {"serving": version.files} | ({} if warm else self._unrefitted(version))
+
+    def _earlier(self, done: Sequence[StageDone], stages: Collection[str]) -> dict[str, Files]:
+        """What those of the stages have published that are done. What a refit publishes takes the place of the model, and of etl's files of
+        the same names."""
+        found = {one.stage: published(self.artifacts, one.attempt).files for one in done if one.stage in stages}
+        refit = found.pop("refit", None)
+        return found if refit is None else {**found, "etl": {**found["etl"], **refit}, "train": refit}
+
+    def _unrefitted(self, version: Version) -> dict[str, Files]:
+        """The version's features and model before its refit, which has learned rows that a full run may hold out."""
+        stages = self.runs.get(version.run).status.stages
+        refit = next((published(self.artifacts, one.attempt).files for one in stages if one.stage == "refit"), None)
+        if refit is None or REFIT not in refit:
+            return {}
+        before = self._earlier(stages, ("etl", "train"))
+        return {"unrefitted": {**before["etl"], **before["train"], REFIT: refit[REFIT]}}
 
     def _accepted(self, record: Record[RunStatus]) -> Files:
         """The profile of the data that the newest version has learned from; nothing where it is of a release without, or gone."""

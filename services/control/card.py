@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from shared.contracts.card import Card, CardData, CardGate, CardLineage, Exported
+from shared.contracts.card import Card, CardData, CardFit, CardGate, CardLineage, Exported
 from shared.contracts.stage import Manifest
 from shared.domain.run import RunStatus
 
@@ -30,6 +30,7 @@ def complete(
         run=run,
         about=exported,
         data=_data(published["etl"], lineage),
+        fits=tuple(_fits(published)),
         metrics=_beside(published["evaluate"].metrics),
         serving={name: value for name, value in published["verify"].metrics.items() if "." not in name},
         gates=tuple(CardGate(gate=one.gate, verdict=one.verdict.value, reason=one.reason) for one in status.gates),
@@ -48,6 +49,25 @@ def _data(etl: Manifest, lineage: Mapping[str, Any]) -> CardData:
     rows = {name.removeprefix("rows."): value for name, value in etl.metrics.items() if name.startswith("rows.")}
     data = lineage["data"]
     return CardData(snapshot=lineage["snapshot"], digest=data["digest"], fingerprint=data["fingerprint"], rows=rows, **times)
+
+
+def _fits(published: Mapping[str, Manifest]) -> Iterator[CardFit]:
+    etl, train, refit = published["etl"], published["train"], published.get("refit")
+    if "rows.train" in etl.metrics:
+        newest = etl.facts.get("split", {}).get("newest_trained")
+        yield CardFit(stage="train", rows=int(etl.metrics["rows.train"]), newest=_moment(newest), epochs=_epochs("train", train.metrics))
+    if refit is not None and "rows" in refit.facts:
+        epochs = _epochs("refit", refit.metrics)
+        yield CardFit(stage="refit", rows=refit.facts["rows"], newest=_moment(refit.facts["newest"]), epochs=epochs)
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def _epochs(stage: str, metrics: Mapping[str, float]) -> int | None:
+    found = next((metrics[f"{stage}.{name}"] for name in ("published_epoch", "trees", "epochs") if f"{stage}.{name}" in metrics), None)
+    return None if found is None else int(found)
 
 
 def _beside(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:

@@ -60,7 +60,8 @@ class Lines:
 
 
 def _link(version: Version, columns: tuple[str, str]) -> Link:
-    codes = version.lineage.get("stages", {}).get("etl", {}).get("cardinalities", {})
+    stages = version.lineage.get("stages", {})
+    codes = stages.get("refit", stages.get("etl", {})).get("cardinalities", {})
     known = {name: int(codes[name]) for name in columns if name in codes}
     return Link("warm" if version.lineage.get("mode") == "warm" else "full", known, version.metrics.get(f"candidate.{FORGOTTEN}"))
 

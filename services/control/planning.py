@@ -8,7 +8,8 @@ from services.control.bases import Bases, spec_of
 from shared.contracts.plans import TAKES, run_plan
 from shared.domain.queue import Queued, Turn, admit
 from shared.domain.reuse import NEVER, Foreseen, RunForecast
-from shared.domain.run import STAGES, RunStatus, StageDone
+from shared.domain.run import RunStatus, StageDone
+from shared.launch import stages_of
 from shared.ports import Clock, Record, RunStore
 
 
@@ -34,7 +35,7 @@ class Planner:
     def _stages(self, record: Record[RunStatus]) -> tuple[Foreseen, ...]:
         done: tuple[StageDone, ...] = ()
         found: list[Foreseen] = []
-        for stage in STAGES:
+        for stage in stages_of(record):
             unknown = next((one.stage for one in found if one.stage in TAKES[stage] and one.does != "reuse"), None)
             if unknown is not None:
                 found.append(self._after(record, stage, unknown))

@@ -24,7 +24,7 @@ from shared.domain import run as domain
 from shared.domain.errors import NotFound
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import Published, RegisterVersion, RunObservation, RunStatus, StageDone, StartStage, StopStage
-from shared.launch import collected_basis, rests_on, rollout_id
+from shared.launch import collected_basis, rests_on, rollout_id, stages_of
 from shared.ports import Clock, Executor, Record, RolloutStore, Version
 from shared.serving.signature import RECOMMENDATIONS
 from shared.telemetry import metrics
@@ -104,14 +104,15 @@ class Runs:
         numbers = {**self._metrics(status), **manifest.metrics}
         failure = manifest.failure.message if manifest.failure else None
         published = Published(numbers, failure, record.spec["serving"] is not None, self._bases.steady(record), manifest.silence())
-        following = domain.STAGES[len(status.stages) + 1 : len(status.stages) + 2]
-        if failure or not following:
+        following = domain.next_stage(stages_of(record), status.state)
+        if failure or following is None:
             return RunObservation(job=job, published=published)
         done = StageDone(status.state, attempt, self._clock.now(), self._clock.now())
-        return RunObservation(job=job, published=published, ahead=self._bases.of(record, following[0], (*status.stages, done)))
+        return RunObservation(job=job, published=published, ahead=self._bases.of(record, following, (*status.stages, done)))
 
     def decide(self, record: Record[RunStatus], seen: RunObservation, now: datetime) -> domain.RunDecision:
-        plan = replace(run_plan(spec_of(record), record.spec["mode"]), accepts=record.spec.get("accepts", ""))
+        plan = run_plan(spec_of(record), record.spec["mode"])
+        plan = replace(plan, stages=stages_of(record), accepts=record.spec.get("accepts", ""))
         return domain.decide(record.id, record.status, seen, plan, now)
 
     def act(self, record: Record[RunStatus], following: RunStatus, effect: domain.RunEffect) -> None:

@@ -18,8 +18,9 @@ from shared.contracts.stage import StageName
 from shared.contracts.strict import Strict, read, unknown_name
 from shared.contracts.yaml12 import load
 from shared.domain.errors import Invalid
+from shared.domain.run import RESOURCES
 
-STAGES: tuple[StageName, ...] = ("etl", "train", "evaluate", "export", "verify")
+STAGES: tuple[StageName, ...] = ("etl", "train", "evaluate", "refit", "export", "verify")
 ENGINES = ("default", "polars", "tensorflow", "torch", "jax", "triton", "nvtabular")
 """What an image may be made for; `default` serves every engine that has none of its own, but for those apart."""
 APART = frozenset({"default", "nvtabular", "torch", "jax"})
@@ -161,7 +162,8 @@ class JobSettings(Strict):
         return found or self.images["default"]
 
     def of(self, stage: StageName) -> StageDefaults:
-        return self.stages.get(stage, StageDefaults())
+        other: Any = stage if stage in self.stages else RESOURCES.get(stage, stage)
+        return self.stages.get(other, StageDefaults())
 
 
 def read_settings(path: Path) -> JobSettings:

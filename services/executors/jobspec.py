@@ -67,13 +67,13 @@ def selector(settings: JobSettings) -> str:
 
 
 def needs(spec: StageSpec, settings: JobSettings) -> Needs:
-    asked: StageResources = getattr(spec.recommender.resources, spec.stage)
+    asked: StageResources = spec.recommender.resources.of(spec.stage)
     default: StageDefaults = settings.of(spec.stage)
     return Needs(
         cpu=default.cpu if asked.cpu is None else asked.cpu,
         memory=default.memory if asked.memory is None else asked.memory,
         gpu=default.gpu if asked.gpu is None else asked.gpu,
-        processes=spec.recommender.model.train.processes if spec.stage == "train" else 1,
+        processes=spec.recommender.model.train.processes if spec.stage in ranks.TRAINING else 1,
     )
 
 
@@ -101,7 +101,7 @@ def manifest(spec: StageSpec, stored: Stored, settings: JobSettings, modules: Ma
         raise Invalid(f"stage '{spec.stage}' can't run here: no module is known for it (known: {', '.join(sorted(modules))})")
     name = job_name(spec.attempt)
     wanted = needs(spec, settings)
-    limit = math.ceil(getattr(spec.recommender.resources, spec.stage).timeout.total_seconds())
+    limit = math.ceil(spec.recommender.resources.of(spec.stage).timeout.total_seconds())
     labels = _labels(spec, settings, name) | ({RANKS: "several"} if wanted.processes > 1 else {})
     annotations = {ATTEMPT: spec.attempt, "eyas.dev/run": spec.run}
     job: dict[str, Any] = {

@@ -17,7 +17,7 @@ from typing import Any
 from services.executors.jobspec import CONTAINER, INDEX
 from services.executors.text import exit_reason
 from shared.contracts.ranks import LEFT
-from shared.domain.run import Fault, Job
+from shared.domain.run import RESOURCES, Fault, Job
 
 Object = Mapping[str, Any]
 
@@ -283,7 +283,8 @@ def _short_of(pod: Object, message: str) -> str:
 
 def _field(job: Object, name: str) -> str:
     """The field of the spec that a user can raise."""
-    return f"resources.{job['metadata'].get('labels', {}).get('eyas.dev/stage', 'STAGE')}.{name}"
+    stage = job["metadata"].get("labels", {}).get("eyas.dev/stage", "STAGE")
+    return f"resources.{RESOURCES.get(stage, stage)}.{name}"
 
 
 def _limit(pod: Object, name: str, kind: str = "limits") -> str:

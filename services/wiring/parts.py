@@ -27,6 +27,7 @@ STAGES = {
     "etl": "pipelines.stages.etl",
     "train": "pipelines.stages.train",
     "evaluate": "pipelines.stages.evaluate",
+    "refit": "pipelines.stages.refit",
     "export": "pipelines.stages.export",
     "verify": "services.triton.verify",
 }

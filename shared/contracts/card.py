@@ -38,6 +38,13 @@ class CardData(Strict):
     newest: datetime | None = Field(None, description="The last interaction.")
 
 
+class CardFit(Strict):
+    stage: Literal["train", "refit"] = Field(description="`train`: the candidate, which offline figures are of; `refit`: what is served.")
+    rows: int = Field(description="That it was fitted on.")
+    newest: datetime | None = Field(None, description="When the newest of them happened.")
+    epochs: int | None = Field(None, description="Epochs, sweeps or trees; null of a family without.")
+
+
 class CardGate(Strict):
     gate: str
     verdict: str
@@ -62,7 +69,10 @@ class Card(Strict):
     run: str = Field(description="The run that made it.")
     about: Exported | None = Field(description="Model, features, tables; null where export said nothing.")
     data: CardData = Field(description="What it learned from.")
-    metrics: dict[str, dict[str, float]] = Field(description="By metric: the candidate's value, the baseline's and the serving one's.")
+    fits: tuple[CardFit, ...] = Field((), description="Each fit of the model, in order.")
+    metrics: dict[str, dict[str, float]] = Field(
+        description="By metric: the candidate's value, the baseline's and the serving one's, on the holdout and before the refit."
+    )
     serving: dict[str, float] = Field(description="What `verify` measured on a real server: parity, milliseconds, rows a second, MiB.")
     gates: tuple[CardGate, ...] = Field(description="What it had to prove, with reasons.")
     lineage: CardLineage = Field(description="Where it comes from.")

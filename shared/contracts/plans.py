@@ -22,18 +22,29 @@ from shared.contracts.gates import Gate as SpecGate
 from shared.contracts.retraining import OnAlert, OnDrift, OnKpi, OnNewData, OnNewEvents, Retrain
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.cron import Cron
-from shared.domain.gate import Gate
+from shared.domain.gate import REFIT, Gate
 from shared.domain.machine import Request
 from shared.domain.metric import FORGOTTEN
 from shared.domain.reuse import leaves
-from shared.domain.run import STAGES, RunPlan
+from shared.domain.run import STAGES, RunPlan, run_stages
 from shared.domain.steps import RolloutPlan, Shadow, Step
 from shared.domain.triggers import RetrainPlan, Schedule
 from shared.domain.warmth import Rule
 
 READS: Mapping[str, tuple[str, ...]] = {
-    "etl": ("data", "schema", "features", "split", "model.family", "model.params.negatives", "resources.etl.engine", "serve.store.ttl"),
+    "etl": (
+        "data",
+        "schema",
+        "features",
+        "split.by",
+        "split.test",
+        "model.family",
+        "model.params.negatives",
+        "resources.etl.engine",
+        "serve.store.ttl",
+    ),
     "train": ("model", "serve.retrieve", "resources.train.memory"),
+    "refit": ("model", "schema", "serve.retrieve", "resources.train.memory"),
     "evaluate": ("schema", "evaluate", "serve.retrieve", "model.train.seed"),
     "export": (
         "name",
@@ -49,16 +60,18 @@ READS: Mapping[str, tuple[str, ...]] = {
     ),
     "verify": (),
 }
-"""What of the spec each stage reads, beside its input files; evaluate also the metrics of gates, and whether seen items are dropped."""
+"""What of the spec each stage reads, beside its input files; evaluate and refit also whether seen items are dropped, and evaluate the
+metrics of gates."""
 
-READS_WARM: Mapping[str, tuple[str, ...]] = {"train": ("retrain.warm",)}
+READS_WARM: Mapping[str, tuple[str, ...]] = {"train": ("retrain.warm",), "refit": ("retrain.warm",)}
 """And in a warm run."""
 
 TAKES: Mapping[str, tuple[str, ...]] = {
     "etl": (),
     "train": ("etl",),
     "evaluate": ("etl", "train"),
-    "export": ("etl", "train"),
+    "refit": ("etl", "train"),
+    "export": ("etl", "train", "refit"),
     "verify": ("export",),
 }
 """Of which earlier stages each one reads files."""
@@ -71,8 +84,9 @@ def stage_parts(spec: RecommenderSpec, stage: str, mode: str = "full") -> dict[s
     parts: dict[str, str] = {}
     for path in (*READS[stage], *(READS_WARM.get(stage, ()) if mode == "warm" else ())):
         parts |= leaves(_at(document, path), path)
-    if stage == "evaluate":
+    if stage in ("evaluate", "refit"):
         parts |= leaves(spec.serve.not_seen is not None, "serve.filter.not_seen")
+    if stage == "evaluate":
         parts |= leaves(gated_metrics(spec), "gates.metric")
     return {f"spec: {name}": value for name, value in parts.items()}
 
@@ -96,9 +110,10 @@ def estimators(spec: RecommenderSpec) -> list[str]:
 
 def run_plan(spec: RecommenderSpec, mode: str = "warm") -> RunPlan:
     """A full run has no parent, so nothing is asked of what it has forgotten."""
-    timeouts: dict[str, timedelta] = {stage: getattr(spec.resources, stage).timeout for stage in STAGES}
+    timeouts = {stage: spec.resources.of(stage).timeout for stage in STAGES}
     gates = (gate for gate in spec.gates if mode == "warm" or not isinstance(gate, ForgottenGate))
-    return RunPlan(tuple(gate_rule(gate) for gate in gates), timeouts)
+    rules = tuple(gate_rule(gate) for gate in gates)
+    return RunPlan((*rules, REFIT) if spec.split.refit else rules, timeouts, run_stages(spec.split.refit))
 
 
 def rollout_plan(spec: RecommenderSpec, back: Request | None = None) -> RolloutPlan:

@@ -1,6 +1,7 @@
 """What is said to the ranks of a training in several processes, and what their ends say (ADR 33).
 
-A train stage whose spec says `model.train.processes: N` is N processes that do the same: ranks 0 to N-1. Their surroundings tell them:
+A train or refit stage whose spec says `model.train.processes: N` is N processes that do the same: ranks 0 to N-1. Their surroundings tell
+them:
 
     EYAS_RANK      which one it is, from 0
     EYAS_RANKS     how many there are, the spec's `processes`
@@ -21,6 +22,8 @@ A stage that is started without EYAS_RANK starts its ranks itself, as processes 
 
 from __future__ import annotations
 
+TRAINING = ("train", "refit")
+"""Stages of `model.train.processes` processes."""
 RANK, RANKS, MEET, WAIT = "EYAS_RANK", "EYAS_RANKS", "EYAS_MEET", "EYAS_PATIENCE"
 LEFT = 3
 """The exit code of a rank that lost the others."""

@@ -33,6 +33,7 @@ from shared.contracts.yaml12 import load
 from shared.domain.errors import Invalid
 from shared.domain.expression_kinds import check_kinds
 from shared.domain.naming import NAME
+from shared.domain.run import RESOURCES
 
 API_VERSION: Literal["eyas/v1"] = "eyas/v1"
 
@@ -132,6 +133,12 @@ class Split(Strict):
         description="How much is held out: a share such as 20%, or, by time, a duration such as 7d. Without effect on `leave_last_out`.",
     )
 
+    refit: bool = Field(
+        True,
+        description="Whether the version that is exported is fitted anew on all rows, the holdout among them, once the gates have passed "
+        "the candidate. Its offline figures are those of the candidate.",
+    )
+
     @model_validator(mode="after")
     def _share_of_users(self) -> Split:
         if self.by == "random" and isinstance(self.test, timedelta):
@@ -191,10 +198,14 @@ class TrainResources(StageResources):
 
 class Resources(Strict):
     etl: EtlResources = Field(EtlResources(), description="Reading, validating, features.")
-    train: TrainResources = Field(TrainResources(), description="The model and its baseline.")
+    train: TrainResources = Field(TrainResources(), description="The model and its baseline; the refit of the model, too.")
     evaluate: StageResources = Field(StageResources(), description="Metrics on the holdout.")
     export: StageResources = Field(StageResources(), description="The served unit.")
     verify: StageResources = Field(StageResources(), description="Parity and latency on a disposable server.")
+
+    def of(self, stage: str) -> StageResources:
+        found: StageResources = getattr(self, RESOURCES.get(stage, stage))
+        return found
 
 
 class _AsWritten(GenerateJsonSchema):

@@ -12,7 +12,7 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import Strict
 from shared.domain.gate import Silence
 
-StageName = Literal["etl", "train", "evaluate", "export", "verify"]
+StageName = Literal["etl", "train", "evaluate", "refit", "export", "verify"]
 
 
 class File(Strict):
@@ -49,8 +49,9 @@ class StageSpec(Strict):
     recommender: RecommenderSpec
     inputs: dict[str, Files] = Field(
         default_factory=dict,
-        description="By origin: 'etl', 'train', 'evaluate', 'export', 'events', 'features' (what was written of users), "
-        "'parent' (warm start), 'serving' (to compare with), "
+        description="By origin: 'etl', 'train' (of export: what the refit published), 'export', 'events', "
+        "'features' (what was written of users), "
+        "'parent' (warm start), 'serving' (to compare with), 'unrefitted' (the serving version's features and model before its refit), "
         "'accepted' (what is remembered of the data that the last version learned from), 'encoded' (vectors that an earlier etl has made); "
         "'answers' (what was shown and liked, by days: to evaluate by the log); "
         "to compact: 'days' (what is stored) and 'parts' (what of it is written already).",

@@ -40,11 +40,21 @@ class Gate:
     bound: float = 0.0
     against: str = ""
     margin: float = 0.0
-    stage: Literal["evaluate", "verify"] = "evaluate"
+    stage: Literal["evaluate", "refit", "verify"] = "evaluate"
     unit: str = ""
     confidence: float | None = None
     min_users: int = 0
     inconclusive: Literal["accept", "reject"] = "reject"
+
+    @property
+    def measured(self) -> str:
+        """Under which name the value that it judges is published."""
+        return {"verify": self.metric, "refit": f"refit.{self.metric}"}.get(self.stage, f"candidate.{self.metric}")
+
+    @property
+    def compared(self) -> str:
+        """Under which name the value is published that it compares with."""
+        return f"{'refit.' if self.stage == 'refit' else ''}{self.against}.{self.metric}"
 
     def __str__(self) -> str:
         usual = CONFIDENCE if self.against else None
@@ -55,6 +65,10 @@ class Gate:
             return f"{self.metric} at most {self.bound:g}{self.unit}{sure}"
         words = self.kind.replace("_", " ")
         return f"{self.metric} {words} {self.against}" + (f" by {self.margin:.2%}" if self.margin else "") + sure
+
+
+REFIT = Gate("hr@10", "not_worse_than", against="candidate", stage="refit", confidence=0.99, min_users=30)
+"""Asked of every refit: it fails only where it is worse so surely. The refitted model has learned the rows that it ranks."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +140,10 @@ def _judged(gate: Gate, book: _Book, serving: bool) -> tuple[Verdict, str]:
     if gate.against == "serving" and not serving:
         return Verdict.PASS, "nothing serves yet, so there is nothing to compare with"
     if gate.kind in ("min", "max"):
-        return _absolute(gate, book.number(gate.metric if gate.stage == "verify" else f"candidate.{gate.metric}", gate.metric), book)
-    value = book.number(f"candidate.{gate.metric}", gate.metric, gate.against)
-    return _relative(gate, value, book.number(f"{gate.against}.{gate.metric}", f"{gate.against}'s {gate.metric}", "candidate"), book)
+        return _absolute(gate, book.number(gate.measured, gate.metric), book)
+    value = book.number(gate.measured, gate.metric, gate.against)
+    other = book.number(gate.compared, f"{gate.against}'s {gate.metric}", "candidate")
+    return _refitted(gate, value, other, book) if gate.stage == "refit" else _relative(gate, value, other, book)
 
 
 def _absolute(gate: Gate, found: _Number, book: _Book) -> tuple[Verdict, str]:
@@ -170,6 +185,17 @@ def _relative(gate: Gate, found: _Number, other: _Number, book: _Book) -> tuple[
     if high <= 0 if better else high < 0:
         return Verdict.FAIL, said
     return Verdict.INCONCLUSIVE, f"{said}: whether it is {_change(0.0, factor, other.value)} or more can't be told"
+
+
+def _refitted(gate: Gate, found: _Number, other: _Number, book: _Book) -> tuple[Verdict, str]:
+    """Fails only where the model is worse, with confidence, on rows that it has learned than the candidate on the same rows, unseen."""
+    key = certainty(found.plain, gate.against)
+    said = f"{gate.metric} of the refitted model is {found.value:.4g}, {gate.against}'s is {other.value:.4g}"
+    said += _in_brackets(_joined(book.standard_error(key, "standard error of the difference"), found.sample))
+    if few := _too_few(gate, found):
+        return Verdict.PASS, f"{said}: too few to tell, {few}"
+    error = book.error(key, f"how sure the difference to {gate.against}'s {gate.metric} is")
+    return _verdict(_around(found.value - other.value, error, gate.confidence or 0.0)[1] >= 0), said
 
 
 def _spread(gate: Gate, found: _Number, other: _Number, factor: float, book: _Book) -> float:

@@ -1,5 +1,8 @@
 """A run: from a spec to a registered version, one stage after the other.
 
+`refit` runs between evaluate and export where the spec asks for it: the gates judge a candidate of the older part of the data, and what is
+exported has learned from all of it.
+
 `decide` is pure. A stage whose parts are unchanged isn't run: an earlier attempt of it stands for it. One that refuses its data ends
 the run; one that met trouble is tried again as a new attempt, as `POLICIES` say for that kind of trouble; one that met a gate it can't
 pass ends the run as rejected, with the reasons.
@@ -8,7 +11,7 @@ pass ends the run as rejected, with the reasons.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
@@ -18,7 +21,10 @@ from shared.domain.ids import attempt_name
 from shared.domain.machine import Decision, Edge, Machine, Request
 from shared.domain.reuse import Basis
 
-STAGES = ("etl", "train", "evaluate", "export", "verify")
+STAGES = ("etl", "train", "evaluate", "refit", "export", "verify")
+RESOURCES: Mapping[str, str] = {"refit": "train"}
+"""Whose entry of the spec's `resources` a stage uses, where it has none of its own."""
+_REFIT = "refit"
 MAX_FAULTS = 3
 """Attempts of a stage that end by their own fault, of whatever kind, before the run gives up."""
 MAX_LOST = 20
@@ -75,7 +81,9 @@ MACHINE = Machine(
     (
         *(Edge(a, b, "stage published" if a in STAGES else "first in line") for a, b in itertools.pairwise(_FORWARD)),
         Edge("pending", "failed", "can't begin"),
+        Edge("evaluate", "export", "stage published; no refit"),
         Edge("evaluate", "rejected", "a quality gate did not pass"),
+        Edge("refit", "rejected", "the refitted model ranks surely worse than the candidate"),
         Edge("verify", "rejected", "the served unit did not pass a gate"),
         *(Edge(stage, "failed", "refused its input, or out of attempts") for stage in STAGES),
         *(Edge(state, "cancelled", "asked") for state in ("pending", *STAGES)),
@@ -132,6 +140,8 @@ class RunPlan:
 
     gates: tuple[Gate, ...]
     timeouts: Mapping[str, timedelta]
+    stages: tuple[str, ...] = STAGES
+    """Those of this run, in order."""
     longest_wait: timedelta = LONGEST_WAIT
     accepts: str = ""
     """Who has decided that inconclusive gates don't refuse this run."""
@@ -230,6 +240,16 @@ def current(run: str, status: RunStatus) -> str:
     return attempt_name(run, status.state, status.attempt)
 
 
+def run_stages(refit: bool) -> tuple[str, ...]:
+    """The stages of a run, in order."""
+    return STAGES if refit else tuple(stage for stage in STAGES if stage != _REFIT)
+
+
+def next_stage(stages: Sequence[str], stage: str) -> str | None:
+    """The one that follows; None after the last."""
+    return next(iter(stages[stages.index(stage) + 1 :]), None)
+
+
 def works(run: str, status: RunStatus) -> frozenset[str]:
     """The attempt that is under way, if one is."""
     own = status.state in STAGES and status.attempt > 0 and status.retry_at is None
@@ -268,12 +288,13 @@ def _published(run: str, status: RunStatus, seen: RunObservation, plan: RunPlan,
     refused = [result.reason for result in results if not (result.verdict is Verdict.PASS or result.accepted)]
     if refused:
         return Decision(replace(status, state="rejected", reason="; ".join(refused)))
-    if status.state == STAGES[-1]:
+    following = next_stage(plan.stages, status.state)
+    if following is None:
         accepted = [one.accepted for one in status.gates if one.accepted]
         by = " and ".join(dict.fromkeys(accepted))
         reason = f"{len(accepted)} inconclusive of {len(status.gates)} gates accepted by {by}" if accepted else "all gates passed"
         return Decision(replace(status, state="registered", reason=reason), (RegisterVersion(),))
-    return _enter(run, status, STAGES[STAGES.index(status.state) + 1], seen, now)
+    return _enter(run, status, following, seen, now)
 
 
 def _accepted(result: GateResult, plan: RunPlan) -> GateResult:
@@ -340,7 +361,7 @@ def _again(run: str, status: RunStatus, kind: str, why: str, seen: RunObservatio
 
 
 def _give_up(status: RunStatus, said: str, kind: str, effects: tuple[RunEffect, ...]) -> RunDecision:
-    advice = POLICIES[kind].advice.format(stage=status.state)
+    advice = POLICIES[kind].advice.format(stage=RESOURCES.get(status.state, status.state))
     reason = f"{said}: {advice}" if advice else said
     return Decision(replace(status, state="failed", reason=reason, dead_letter=True), effects)
 

@@ -297,7 +297,7 @@ def test_artifacts_in_a_bucket_become_an_answer(release: Release) -> None:
         with clock.measures("first answer"):
             assert answer_of(release, 3)["version"] == 1
         stages = {one.name.split("-")[-2] for one in (kept / "films/manifests").iterdir()}
-        assert stages == {"etl", "train", "evaluate", "export", "verify"}
+        assert stages == {"etl", "train", "evaluate", "refit", "export", "verify"}
         assert len([one for one in (kept / "films/blobs").rglob("*") if one.is_file()]) > 10
         assert not list(release.volume.rglob("blobs"))
         release.core.delete_namespaced_secret("keeper", release.namespace)
@@ -409,7 +409,7 @@ class Stages:
         assert {told.split()[2] for told in self._seen.values()} == {str(USER)}, self._seen
         pods = self._pods()
         assert {pod.spec.service_account_name for pod in pods} == {"eyas-stages"}
-        assert {pod.metadata.labels["eyas.dev/stage"] for pod in pods} == {"etl", "train", "evaluate", "export", "verify"}
+        assert {pod.metadata.labels["eyas.dev/stage"] for pod in pods} == {"etl", "train", "evaluate", "refit", "export", "verify"}
         for pod in pods:
             assert pod.spec.automount_service_account_token is False
             assert not [one.name for one in pod.spec.volumes if one.secret or one.projected], pod.metadata.name

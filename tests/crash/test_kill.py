@@ -9,7 +9,7 @@ import pytest
 from tests.servers.platform_process import PlatformProcess, until
 from tests.support.platform_world import Crowd, spec, write_world
 
-STAGES = ["etl", "train", "evaluate", "export", "verify"]
+STAGES = ["etl", "train", "evaluate", "refit", "export", "verify"]
 
 
 def published(home: Path, run: str) -> list[str]:

@@ -81,10 +81,10 @@ class Stages:
         assert manifest is not None and manifest.failure is None
         return manifest, said
 
-    def killed(self, run: str, number: int, after: int, later: float, **inputs: Any) -> tuple[bool, str]:
+    def killed(self, run: str, number: int, after: int, later: float, stage: str = "train", **inputs: Any) -> tuple[bool, str]:
         """So much later than it said that this epoch ended, 0 for the start. Whether it died of that, and what it had said."""
         said: list[str] = []
-        with self.begun("train", run, number, **inputs) as process:
+        with self.begun(stage, run, number, **inputs) as process:
             assert process.stdout is not None
             for line in process.stdout:
                 said.append(line)
@@ -137,6 +137,25 @@ def test_a_train_stage_killed_at_random_moments_ends_where_an_undisturbed_one_do
     if number > 1:
         finished(stages, f"run{run}", number, etl, calm)
     assert goings_on >= died // 2, f"{goings_on} of {died} tries after a kill went on from a checkpoint"
+
+
+@pytest.mark.requirement("N-05", "G-09")
+def test_a_refit_that_is_killed_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    write_world(tmp_path / "data")
+    stages = Stages(tmp_path)
+    etl, _ = stages.whole("etl", "calm")
+    train, _ = stages.whole("train", "calm", etl=etl.files)
+    inputs = {"etl": etl.files, "train": train.files}
+    calm, _ = stages.whole("refit", "calm", **inputs)
+    dead, _ = stages.killed("run1", 1, 2, 0.0, "refit", **inputs)
+    assert dead
+    found, said = stages.whole("refit", "run1", 2, **inputs)
+    assert any("going on from the checkpoint of run1-refit-1" in line for _, line in said), said
+    assert found.facts["losses"] == calm.facts["losses"]
+    assert numbers(found) == numbers(calm)
+    ours, theirs = (stages.weights(one, stages.folder / f"weights-{one.run}") for one in (found, calm))
+    assert all(np.array_equal(ours[name], values) for name, values in theirs.items())
 
 
 def finished(stages: Stages, run: str, number: int, etl: Manifest, calm: Manifest) -> None:

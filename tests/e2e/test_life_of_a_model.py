@@ -14,7 +14,7 @@ from tests.servers.platform_process import PlatformProcess, until
 from tests.support.platform_world import Crowd, quick_spec, spec, write_world
 
 NAME = "movies"
-STAGES = ["etl", "train", "evaluate", "export", "verify"]
+STAGES = ["etl", "train", "evaluate", "refit", "export", "verify"]
 
 
 @pytest.mark.requirement("C-05", "C-09", "G-11")

@@ -261,7 +261,7 @@ def of_a_parent_that_is_gone(world: World) -> None:
     world.start_run(mode="warm", serving=99)
 
 
-WHOLE = ("pending", "etl", "train", "evaluate", "export", "verify", "registered")
+WHOLE = ("pending", "etl", "train", "evaluate", "refit", "export", "verify", "registered")
 RUNS = [
     Life("registered", "run", run(), WHOLE, ("run",)),
     Life("crashed once", "run", run(("train", "crash")), (*WHOLE[:3], *WHOLE[2:]), ("run",)),
@@ -280,7 +280,7 @@ RUNS = [
     Life("refused", "run", run(("evaluate", "refuse")), (*WHOLE[:4], "failed"), ("run",)),
     Life("crashed to the end", "run", run(*[("etl", "crash")] * 3), ("pending", "etl", "etl", "etl", "failed"), ("run",)),
     Life("rejected by a metric", "run", gate_failed("evaluate"), (*WHOLE[:4], "rejected"), ("run",)),
-    Life("rejected by verify", "run", gate_failed("verify"), (*WHOLE[:6], "rejected"), ("run",)),
+    Life("rejected by verify", "run", gate_failed("verify"), (*WHOLE[:7], "rejected"), ("run",)),
     Life("that can't begin", "run", of_a_parent_that_is_gone, ("pending", "failed"), ("run",)),
     Life("cancelled in the queue", "run", cancelled_in("pending"), ("pending", "cancelled"), ("run",)),
     Life("cancelled at work", "run", cancelled_in("train"), ("pending", "etl", "train", "cancelled"), ("run",)),

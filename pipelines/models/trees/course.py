@@ -171,7 +171,7 @@ class Course:
             "version": 1,
             "rounds": [{"trees": one.trees, "loss": one.loss, "seconds": one.seconds, "validation": one.looked} for one in self.rounds],
             "ended": self.ended,
-            "published": {"trees": best.trees, "of": self.rounds[-1].trees, "best_by": by},
+            "published": {"trees": best.trees, "grown": best.trees - self.before, "of": self.rounds[-1].trees, "best_by": by},
             "seed": self.training.seed,
             "resumed": [] if self.resumed is None else [{"attempt": self.resumed}],
         }

@@ -95,6 +95,18 @@ def test_two_processes_publish_what_one_would(world: World, calm: tuple[Manifest
     assert set(manifest.files) == set(one.files)
 
 
+@pytest.mark.requirement("G-27", "G-09")
+def test_two_processes_refit_as_one_would(world: World, calm: tuple[Manifest, dict[str, Any]]) -> None:
+    found = {}
+    for processes in (1, 2):
+        world.say(processes)
+        found[processes], _ = world.whole("refit", f"refit{processes}", etl=world.etl.files, train=calm[0].files)
+    assert found[2].facts["processes"]["count"] == 2
+    np.testing.assert_allclose(found[2].facts["losses"], found[1].facts["losses"], atol=1e-4, rtol=0)
+    assert found[2].files["train.parquet"] == found[1].files["train.parquet"]
+    assert set(found[2].files) == set(found[1].files)
+
+
 @pytest.mark.requirement("G-27", "N-05")
 def test_a_killed_rank_ends_the_stage_and_the_next_try_ends_as_if_nothing_had_been(
     world: World, calm: tuple[Manifest, dict[str, Any]]

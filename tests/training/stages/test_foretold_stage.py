@@ -80,5 +80,5 @@ def test_a_candidate_is_let_through_by_what_it_would_earn(runner: StageRunner, t
         assert 0.75 * best < value + 2 * error and value - 2 * error < 1.1 * best
         assert value > 1.5 * told.metrics[f"serving.hit_rate.{name}"]
     spec = RecommenderSpec.model_validate(document)
-    results = [judge(gate, told.metrics, serving=True, silence=told.silence()) for gate in run_plan(spec).gates]
+    results = [judge(gate, told.metrics, serving=True, silence=told.silence()) for gate in run_plan(spec).gates if gate.stage == "evaluate"]
     assert {one.verdict for one in results} == {Verdict.PASS}, results

@@ -14,7 +14,7 @@ from shared.contracts.online import ONLINE, Online
 from shared.contracts.plans import gate_rule
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, Manifest
-from shared.domain.gate import Verdict, judge
+from shared.domain.gate import REFIT, Verdict, judge
 from shared.serving.signature import Signature
 from tests.support.html_pages import Page
 from tests.support.stage_runner import GENRES, ITEMS, ROWS, USERS, StageRunner, tastes
@@ -95,6 +95,24 @@ def test_a_model_of_torch_is_judged_and_exported_as_any_other(runner: StageRunne
     assert done["evaluate"].metrics["candidate.hr@10"] > 1.5 * done["evaluate"].metrics["popularity.hr@10"]
     assert done["export"].metrics["export.parity"] < 1e-5
     assert "torch" in done["train"].facts["libraries"] and done["train"].facts["framework"] == "torch"
+
+
+@pytest.mark.requirement("G-09")
+def test_a_refit_is_a_process_that_learns_all_rows_and_what_it_publishes_is_exported(
+    runner: StageRunner, full: dict[str, Manifest]
+) -> None:
+    process, attempt = runner.stage("refit", "full", {stage: full[stage].files for stage in ("etl", "train")})
+    assert (process.returncode, process.stderr) == (0, ""), process.stdout
+    refit = runner.store.manifest(attempt)
+    assert refit is not None and refit.failure is None
+    assert judge(REFIT, refit.metrics, serving=False).verdict is Verdict.PASS
+    assert refit.metrics["refit.hr@10"] > refit.metrics["refit.candidate.hr@10"] > 0
+    assert refit.facts["newest"] > full["etl"].facts["split"]["newest_trained"]
+    process, attempt = runner.stage("export", "refitted", {"etl": full["etl"].files | refit.files, "train": refit.files})
+    assert (process.returncode, process.stderr) == (0, ""), process.stdout
+    export = runner.store.manifest(attempt)
+    assert export is not None and export.metrics["export.parity"] < 1e-5
+    assert export.files["model.onnx"] != full["export"].files["model.onnx"]
 
 
 @pytest.mark.requirement("T-12")

@@ -358,7 +358,7 @@ INVALID_RETRIES = [
     ("registered", runs.STAGES, {}, 409, "has registered its version"),
     ("failed", ("etl",), {"from": "export"}, 409, "has published etl: it can be retried from etl or train"),
     ("cancelled", (), {"from": "train"}, 409, "has published no stage: it can be retried from etl"),
-    ("failed", (), {"from": "cook"}, 422, "'etl', 'train', 'evaluate', 'export' or 'verify'"),
+    ("failed", (), {"from": "cook"}, 422, "'etl', 'train', 'evaluate', 'refit', 'export' or 'verify'"),
 ]
 
 

@@ -40,6 +40,10 @@ def test_a_card_is_shown_by_whatever_the_version_is_called(platform, eyas):
         "run": "r3",
         "data": {"rows": {"train": 800.0}, "oldest": "2026-01-01T00:00:00Z", "newest": None, "fingerprint": "sha256:ff"},
         "lineage": {"cause": "drift", "parent": 2},
+        "fits": [
+            {"stage": "train", "rows": 800, "newest": None, "epochs": None},
+            {"stage": "refit", "rows": 1990, "newest": None, "epochs": 5},
+        ],
         "metrics": {"auc": {"candidate": 0.75, "popularity": 0.5}},
         "gates": [{"gate": "auc at least 0.6", "verdict": "pass", "reason": "auc is 0.75 >= 0.6"}],
         "serving": {"parity": 1e-7},
@@ -52,6 +56,8 @@ def test_a_card_is_shown_by_whatever_the_version_is_called(platform, eyas):
         ["auc", "0.75", "0.5", "-"],
         ["auc", "at", "least", "0.6", "pass", "auc", "is", "0.75", ">=", "0.6"],
         ["model.onnx", "1.0", "MiB"],
+        ["refit", "(what", "serves):", "1,990", "rows;", "the", "newest", "of", "?;", "epochs,", "sweeps", "or", "trees:", "5"],
+        ["candidate", "(the", "metrics):", "800", "rows;", "the", "newest", "of", "?"],
     ):
         assert words in [line.split() for line in said.splitlines()]
 

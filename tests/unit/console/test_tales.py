@@ -21,6 +21,7 @@ def stage(name, began, ended, reused=False):
 
 def run(state, done=(), **more):
     base = {"state": state, "stages": list(done), "mode": "full", "reason": "", "asked": None, "attempt": 1, "attempt_since": at(0)}
+    base["planned_stages"] = ["etl", "train", "evaluate", "export", "verify"]
     return base | {"retry_at": None, "progress": None, "why": "", "position": None, "dead_letter": False, "version": None} | more
 
 
@@ -63,6 +64,14 @@ def test_the_time_left_is_told_by_the_stage_itself_and_for_later_ones_by_earlier
     assert left(silent, stages(silent, usual(EARLIER, "full"), NOW + timedelta(seconds=30))) == 20 + 5 + 2 + 3
     assert left(silent, stages(silent, usual(EARLIER, "full"), NOW + timedelta(seconds=300))) == 0 + 5 + 2 + 3
     assert "How long it will take is not known" in tell(silent, earlier=[])
+
+
+def test_a_refit_that_nobody_has_seen_yet_takes_as_long_as_train():
+    planned = ["etl", "train", "evaluate", "refit", "export", "verify"]
+    one = run("evaluate", [stage("etl", 0, 10), stage("train", 10, 60)], planned_stages=planned)
+    rows = stages(one, usual(EARLIER, "full"), NOW)
+    assert [row.name for row in rows] == planned
+    assert left(one, rows) == 5 + 50 + 2 + 3
 
 
 def test_one_that_waits_says_for_what_and_where():

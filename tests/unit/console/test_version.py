@@ -48,6 +48,7 @@ def test_it_says_what_it_proved_where_it_served_and_what_it_was_made_of(made, vi
     assert "it is what served before" in said
     assert "Rollout promoted harm is excluded" in said and "the first one" in said
     assert 'href="/runs/r1"' in answer.text and "model_card.json 1.5 KiB" in said
+    assert "refit, which is served: 99,000 rows" in said and "candidate, which the offline figures are of: 80,000 rows" in said
     for name, values in made.card["metrics"].items():
         assert name in said and values
 

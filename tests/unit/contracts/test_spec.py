@@ -123,6 +123,7 @@ def test_the_plans_say_what_the_spec_says() -> None:
         "latency_p50 at most 5 ms",
         "throughput at least 100000 rows/s",
         "memory at most 512 MiB",
+        "hr@10 not worse than candidate with 99% confidence",
     ]
     assert [step.weight for step in rollout_plan(spec).steps] == [0.01, 0.5]
     plan = retrain_plan(spec)

@@ -70,7 +70,7 @@ def test_how_a_warm_run_goes_on_is_a_part_of_its_training_and_of_no_full_one() -
 
 @pytest.mark.requirement("G-09")
 def test_a_gate_asks_a_warm_run_what_it_has_forgotten_and_a_full_one_nothing() -> None:
-    found = spec(gates=[{"forgotten": "10%"}, {"forgotten": "10%", "confidence": "90%"}, {"parity": 1e-4}])
+    found = spec(gates=[{"forgotten": "10%"}, {"forgotten": "10%", "confidence": "90%"}, {"parity": 1e-4}], split={"refit": False})
     plain, sure, _ = run_plan(found, "warm").gates
     assert [one.metric for one in run_plan(found, "full").gates] == ["parity"]
     assert judge(plain, {"candidate.forgotten": 0.08}, True).verdict is Verdict.PASS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.support.simulated_platform import NAME, NOW, World
 
 pytestmark = pytest.mark.requirement("C-04", "G-11")
 
+NOON = datetime(1970, 1, 1, 12, tzinfo=UTC)
 LINEAGE = {
     "snapshot": "2026-01-01T00:00:00+00:00",
     "data": {"digest": "d" * 64, "fingerprint": "sha256:ff", "files": {}},
@@ -34,11 +36,12 @@ def manifest(stage: StageName, **more: object) -> Manifest:
 
 
 def test_a_card_says_what_was_proven_and_where_it_comes_from() -> None:
-    split = {"oldest": 0, "cut": 86_400, "newest": 172_800}
+    split = {"oldest": 0, "cut": 86_400, "newest": 172_800, "newest_trained": 43_200}
     judged = {"candidate.hr@10": 0.2, "popularity.hr@10": 0.1, "serving.hr@10": 0.15, "evaluate.seconds": 1}
     published = {
         "etl": manifest("etl", metrics={"rows.train": 800, "rows.items": 20}, facts={"split": split}),
-        "train": manifest("train", metrics={"train.seconds": 3}),
+        "train": manifest("train", metrics={"train.seconds": 3, "train.epochs": 5, "train.published_epoch": 4}),
+        "refit": manifest("refit", metrics={"refit.epochs": 4}, facts={"rows": 990, "newest": 172_800.0, "held": 10}),
         "evaluate": manifest("evaluate", metrics=judged),
         "export": manifest("export", files={"model.onnx": File(sha256="a" * 64, size=123)}),
         "verify": manifest("verify", metrics={"parity": 1e-7, "latency_p99@500": 4.5, "verify.stage_seconds": 9}),
@@ -51,6 +54,10 @@ def test_a_card_says_what_was_proven_and_where_it_comes_from() -> None:
     assert (card.data.rows, card.data.fingerprint) == ({"train": 800, "items": 20}, "sha256:ff")
     assert [str(one)[:10] for one in (card.data.oldest, card.data.cut, card.data.newest)] == ["1970-01-01", "1970-01-02", "1970-01-03"]
     assert (card.lineage.parent, card.lineage.serving, card.lineage.seeds, card.lineage.code) == (1, 2, {"train": 7}, "c1")
+    assert [(one.stage, one.rows, one.newest, one.epochs) for one in card.fits] == [
+        ("train", 800, NOON, 4),
+        ("refit", 990, card.data.newest, 4),
+    ]
     assert card.files == {"model.onnx": 123}
 
 
@@ -62,5 +69,5 @@ def test_a_registered_version_has_its_card_among_its_files_and_its_digest_holds_
     card = Card.model_validate(json.loads(world.artifacts.read(version.files[CARD])))
     assert (card.recommender, card.run) == (NAME, "r1")
     assert card.metrics["auc"] == {"candidate": 0.8}
-    assert [one.verdict for one in card.gates] == ["pass", "pass"]
-    assert set(card.lineage.attempts) == {"etl", "train", "evaluate", "export", "verify"}
+    assert [one.verdict for one in card.gates] == ["pass", "pass", "pass"]
+    assert set(card.lineage.attempts) == {"etl", "train", "evaluate", "refit", "export", "verify"}

@@ -67,7 +67,21 @@ def test_only_what_a_change_touches_runs_and_says_what_changed(world: World) -> 
     assert reused(found) == ["etl"]
     assert why(found["train"]) == "spec: model.train.epochs is 9, was 5"
     assert why(found["evaluate"]) == "input: train changed"
-    assert why(found["export"]) == "input: train changed; spec: model.train.epochs is 9, was 5"
+    assert why(found["refit"]) == "input: train changed; spec: model.train.epochs is 9, was 5"
+    assert why(found["export"]) == "input: etl changed; input: train changed; spec: model.train.epochs is 9, was 5"
+
+
+def test_to_switch_the_refit_on_or_off_trains_no_candidate_again(world: World) -> None:
+    world.apply(split={"refit": False})
+    first = lived(world, "r1")
+    assert list(first) == [stage for stage in STAGES if stage != "refit"]
+    world.apply(split={"refit": True})
+    found = lived(world, "r2")
+    assert reused(found) == ["etl", "train", "evaluate"]
+    assert why(found["export"]) == "input: etl changed; input: train changed"
+    world.apply(split={"refit": False})
+    assert reused(lived(world, "r3")) == ["etl", "train", "evaluate", "export"]
+    assert {one.gate for one in world.runs.get("r3").status.gates} == {one.gate for one in world.runs.get("r1").status.gates}
 
 
 def test_changed_data_is_named(world: World) -> None:
@@ -233,16 +247,18 @@ def test_a_plan_is_what_the_run_then_does(world: World) -> None:
         "etl": ("reuse", "r1-etl-1"),
         "train": ("reuse", "r1-train-1"),
         "evaluate": ("run", None),
-        "export": ("reuse", "r1-export-1"),
+        "refit": ("run", None),
+        "export": ("open", None),
         "verify": ("run", None),
     }
     assert len(world.runs.list()) == before
-    assert reused(lived(world, "r2")) == ["etl", "train", "export"]
+    assert reused(lived(world, "r2")) == ["etl", "train"]
     world.data.marks["a.csv"] = "2 bytes"
     assert {stage: does for stage, (does, _) in foreseen(world).items()} == {
         "etl": "run",
         "train": "open",
         "evaluate": "open",
+        "refit": "open",
         "export": "open",
         "verify": "run",
     }

@@ -9,7 +9,7 @@ import pytest
 
 from shared.contracts.plans import TAKES
 from shared.domain.run import STAGES, Job, RunStatus
-from tests.support.simulated_platform import NAME, NOW, World
+from tests.support.simulated_platform import NAME, NOW, REFITTED, World
 
 
 def run_of(world: World) -> RunStatus:
@@ -21,7 +21,7 @@ def test_a_run_goes_from_pending_to_registered_stage_by_stage(world: World) -> N
     world.until(world.plane(), "registered", "run")
     assert world.path() == ["pending", *STAGES, "registered"]
     assert [(done.stage, done.attempt) for done in run_of(world).stages] == [(stage, f"r1-{stage}-1") for stage in STAGES]
-    assert [result.verdict for result in run_of(world).gates] == ["pass", "pass"]
+    assert [result.verdict for result in run_of(world).gates] == ["pass", "pass", "pass"]
 
 
 def test_every_effect_of_a_run_happens_once(world: World) -> None:
@@ -37,9 +37,66 @@ def test_each_stage_gets_the_files_of_those_that_it_reads_and_no_others(world: W
     world.start_run()
     world.until(world.plane(), "registered", "run")
     for one in world.executor.started:
-        assert {name: sorted(files) for name, files in one.inputs.items()} == {stage: [f"{stage}.bin"] for stage in TAKES[one.stage]}
+        wanted = {stage: [f"{stage}.bin"] for stage in TAKES[one.stage]}
+        if one.stage == "export":
+            wanted = {"etl": ["etl.bin", "refit.bin"], "train": ["refit.bin"]}
+        assert {name: sorted(files) for name, files in one.inputs.items()} == wanted
         assert (one.run, one.mode, one.data_roots, one.artifacts) == ("r1", "full", ("/data",), world.artifacts.url)
         assert one.families == ("acme.fading",)
+
+
+def test_export_reads_what_the_refit_has_published_instead_of_files_of_the_same_names(world: World) -> None:
+    world.more = {stage: (name,) for stage, name in (("etl", "features.json"), ("train", "model.json"))}
+    world.more["refit"] = ("features.json", "model.json")
+    world.start_run()
+    world.until(world.plane(), "registered", "run")
+    files = {stage: world.artifacts.manifest(f"r1-{stage}-1").files for stage in STAGES}  # type: ignore[union-attr]
+    export = world.executor.given["r1-export-1"].inputs
+    assert export["train"] == files["refit"]
+    assert export["etl"] == files["etl"] | files["refit"]
+    assert world.executor.given["r1-refit-1"].inputs == {"etl": files["etl"], "train": files["train"]}
+
+
+def test_without_a_refit_export_reads_the_candidate(world: World) -> None:
+    world.apply(split={"refit": False})
+    world.start_run()
+    world.until(world.plane(), "registered", "run")
+    assert world.path() == ["pending", *(stage for stage in STAGES if stage != "refit"), "registered"]
+    assert {name: sorted(files) for name, files in world.executor.given["r1-export-1"].inputs.items()} == {
+        "etl": ["etl.bin"],
+        "train": ["train.bin"],
+    }
+
+
+def test_a_refit_that_ranks_surely_worse_is_rejected(world: World) -> None:
+    world.metrics["refit"] = {**REFITTED, "refit.hr@10": 0.2}
+    world.start_run()
+    world.until(world.plane(), "rejected", "run")
+    assert run_of(world).reason == (
+        "hr@10 of the refitted model is 0.2, candidate's is 0.25 (standard error of the difference 0.01, 900 users)"
+    )
+    assert [done.stage for done in run_of(world).stages] == ["etl", "train", "evaluate", "refit"]
+    assert world.registry.list(NAME) == []
+
+
+def test_a_full_run_is_given_the_serving_version_before_its_refit_to_compare_with(world: World) -> None:
+    gates = [{"metric": "auc", "not_worse_than": "serving"}]
+    sure = {"candidate.auc.se": 0.01, "serving.auc.se": 0.01, "candidate.auc.se_to.serving": 0.01}
+    world.metrics["evaluate"] = {"candidate.auc": 0.9, "serving.auc": 0.8, **sure}
+    world.apply(gates=gates)
+    world.more["refit"] = ("refit.json",)
+    plane = world.plane()
+    for id, mode, serving, wanted in (
+        ("r1", "full", None, []),
+        ("r2", "full", 1, ["etl.bin", "refit.json", "train.bin"]),
+        ("r3", "warm", 1, []),
+    ):
+        world.hero = ("", "")
+        world.start_run(id, mode=mode, serving=serving)
+        world.until(plane, "registered", "run")
+        attempt = next(one.attempt for one in world.runs.get(id).status.stages if one.stage == "evaluate")
+        assert sorted(world.executor.given[attempt].inputs.get("unrefitted", {})) == wanted, id
+        world.serve(1)
 
 
 @pytest.mark.requirement("G-11")
@@ -56,7 +113,7 @@ def test_a_registered_version_carries_its_files_metrics_and_lineage_into_its_rol
     world.until(world.plane(), "registered", "run")
     version = world.registry.get(NAME, 1)
     assert sorted(version.files) == ["export.bin", "model_card.json"]
-    assert version.metrics == {"candidate.auc": 0.8, "parity": 1e-7}
+    assert version.metrics == {"candidate.auc": 0.8, "parity": 1e-7, **REFITTED}
     assert (version.parent, version.lineage["mode"], version.lineage["cause"], version.lineage["spec_generation"]) == (
         None,
         "full",
@@ -184,13 +241,14 @@ def test_a_warm_run_gets_the_parents_files_and_the_events_since_its_snapshot(wor
     world.hero = ("", "")
     world.start_run("r2", mode="warm", serving=1)
     world.until(plane, "registered", "run")
-    etl, train, evaluate = world.executor.started[5:8]
+    etl, train, evaluate, refit = world.executor.started[6:10]
     assert sorted(etl.inputs) == ["events", "parent"]
-    assert sorted(etl.inputs["parent"]) == ["etl.bin", "train.bin"]
+    assert sorted(etl.inputs["parent"]) == ["etl.bin", "refit.bin"]
     assert world.artifacts.read(etl.inputs["events"]["events.csv"]).decode().count("\n") == 41
     assert sorted(train.inputs) == ["etl", "parent"]
     assert sorted(evaluate.inputs) == ["etl", "parent", "train"]
-    assert evaluate.inputs["parent"] == train.inputs["parent"]
+    assert evaluate.inputs["parent"] == train.inputs["parent"] == refit.inputs["parent"]
+    assert sorted(refit.inputs) == ["etl", "parent", "train"]
     assert world.registry.get(NAME, 2).parent == 1
 
 

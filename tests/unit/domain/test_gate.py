@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.errors import Invalid
-from shared.domain.gate import SPEC, Gate, Silence, Verdict, judge
+from shared.domain.gate import REFIT, SPEC, Gate, Silence, Verdict, judge
 from shared.domain.metric import Metric, certainty, parse_metric
 
 AT_LEAST = Gate("hr@10", "min", 0.2)
@@ -223,3 +223,22 @@ def test_what_is_no_metric_is_refused(subtests: pytest.Subtests) -> None:
     for name in ["", "hr", "hr@", "hr@0", "hr@10/", "hr@10{}", "hr@10{a}{b}", "auc@10", "hits@10", "hr@10 ", "hr@10{a"]:
         with subtests.test(name=name), pytest.raises(Invalid, match="is no metric: expected one such as hr@10"):
             parse_metric(name)
+
+
+@pytest.mark.parametrize(
+    ("refit", "error", "verdict"),
+    [(0.26, 0.01, Verdict.PASS), (0.24, 0.01, Verdict.PASS), (0.22, 0.01, Verdict.FAIL), (0.22, 0.02, Verdict.PASS)],
+)
+def test_a_refit_fails_only_where_it_is_surely_worse(refit: float, error: float, verdict: Verdict) -> None:
+    metrics = {"refit.hr@10": refit, "refit.candidate.hr@10": 0.25, "refit.hr@10.se_to.candidate": error, "refit.hr@10.users": 1200.0}
+    found = judge(REFIT, metrics, serving=False)
+    assert found.verdict is verdict
+    assert found.reason == (
+        f"hr@10 of the refitted model is {refit:g}, candidate's is 0.25 (standard error of the difference {error:g}, 1,200 users)"
+    )
+    few = judge(REFIT, metrics | {"refit.hr@10": 0.0, "refit.hr@10.users": 29.0}, serving=False)
+    assert few.verdict is Verdict.PASS and few.reason.endswith("29 users): too few to tell, min_users asks for 30")
+
+
+def test_a_refit_that_was_not_measured_is_inconclusive() -> None:
+    assert judge(REFIT, {"candidate.hr@10": 0.3}, serving=False).verdict is Verdict.INCONCLUSIVE

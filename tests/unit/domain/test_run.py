@@ -59,6 +59,19 @@ def test_a_run_goes_through_every_stage_once_and_registers() -> None:
     assert [done.stage for done in decision.next.stages] == list(run.STAGES)
 
 
+@pytest.mark.parametrize(("refit", "following"), [(True, "refit"), (False, "export")])
+def test_a_run_refits_where_its_spec_asks_for_it(refit: bool, following: str) -> None:
+    plan = replace(PLAN, stages=run.run_stages(refit))
+    assert run.decide("r1", at("evaluate"), RunObservation(published=Published(GOOD)), plan, NOW).next.state == following
+
+
+def test_a_refit_out_of_memory_names_the_resources_of_train() -> None:
+    seen = RunObservation(job=Job("failed", "out of memory", "memory"))
+    ended = decide(replace(at("refit", 2), ended=("memory",)), seen).next
+    assert (ended.state, ended.dead_letter) == ("failed", True)
+    assert "raise resources.train.memory" in ended.reason
+
+
 def test_a_run_waits_for_the_run_before_it() -> None:
     decision = decide(RunStatus(), RunObservation(waits="waits for run r0 of this recommender"))
     assert decision.next.state == "pending"
@@ -85,7 +98,7 @@ def test_a_metric_that_was_not_measured_rejects() -> None:
 def test_a_person_may_answer_for_what_could_not_be_told_and_for_nothing_else() -> None:
     plan = replace(PLAN, accepts="ada")
     told = run.decide("r1", at("evaluate"), RunObservation(published=Published({"candidate.hr@10": 0.1})), plan, NOW).next
-    assert told.state == "export"
+    assert told.state == "refit"
     assert (told.gates[0].verdict, told.gates[0].accepted) == (Verdict.INCONCLUSIVE, "ada")
     assert told.gates[0].reason == "popularity's hr@10 was not measured; accepted by ada"
     ended = run.decide("r1", replace(told, state="verify"), RunObservation(published=Published(GOOD)), plan, NOW).next

@@ -18,10 +18,11 @@ from shared.contracts import ranks
 from shared.contracts.stage import File, StageSpec
 from shared.contracts.strict import read
 from shared.domain.errors import Invalid
+from shared.domain.run import RESOURCES
 from shared.testing.executor_suite import stage_spec
 
 FILE = Stored("s3://eyas", File(sha256="ab" * 32, size=321))
-MODULES = {stage: f"stages.{stage}" for stage in ("etl", "train", "evaluate", "export", "verify")}
+MODULES = {stage: f"stages.{stage}" for stage in ("etl", "train", "evaluate", "refit", "export", "verify")}
 SETTINGS: dict[str, Any] = {"namespace": "eyas", "images": {"default": "eyas:1"}}
 FULL: dict[str, Any] = {
     **SETTINGS,
@@ -64,7 +65,7 @@ def settings(value: dict[str, Any]) -> JobSettings:
 
 
 def made(stage: str = "train", value: dict[str, Any] | None = None, resources: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    spec = with_resources(stage_spec(f"r1-{stage}-1", stage=stage), **{stage: resources or {}})
+    spec = with_resources(stage_spec(f"r1-{stage}-1", stage=stage), **{RESOURCES.get(stage, stage): resources or {}})
     return manifest(spec, FILE, settings((FULL if value is None else value) | more), MODULES)
 
 
@@ -146,7 +147,7 @@ def test_the_user_has_the_last_word_over_the_operators_defaults() -> None:
 def test_the_image_follows_the_engine() -> None:
     images = {"default": "eyas:1", "polars": "polars:1", "tensorflow": "tf:1", "triton": "triton:1"}
     found = {stage: container_of(made(stage, images=images))["image"] for stage in MODULES}
-    assert found == {"etl": "polars:1", "train": "tf:1", "evaluate": "tf:1", "export": "tf:1", "verify": "triton:1"}
+    assert found == {"etl": "polars:1", "train": "tf:1", "evaluate": "tf:1", "refit": "tf:1", "export": "tf:1", "verify": "triton:1"}
     assert container_of(made("etl"))["image"] == "eyas:1"
 
 
@@ -260,6 +261,13 @@ def test_ranks_alone_are_labelled_as_such() -> None:
     for job in (several(2), several(2)["spec"]["template"]):
         assert job["metadata"]["labels"]["eyas.dev/ranks"] == "several"
     assert "eyas.dev/ranks" not in made()["metadata"]["labels"]
+
+
+def test_a_refit_is_given_what_train_is_given() -> None:
+    stages = {"train": {"cpu": "3", "gpu": 1}}
+    train, refit = (container_of(made(stage, resources={"memory": "3Gi"}, stages=stages)) for stage in ("train", "refit"))
+    assert refit["resources"] == train["resources"]
+    assert several(4, "refit")["spec"]["completions"] == 4
 
 
 def test_other_stages_of_such_a_spec_are_one_process() -> None:

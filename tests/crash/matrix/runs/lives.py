@@ -12,13 +12,22 @@ from typing import Any
 
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.machine import Edge
-from shared.domain.run import MACHINE, MAX_FAULTS, STAGES
+from shared.domain.run import MACHINE, MAX_FAULTS, RESOURCES, STAGES
 from tests.crash.matrix.subject import NAME
 
 RUN, EARLIER = "r1", "r0"
 """The run whose life it is, and the one before it where there is one."""
-GOOD: Mapping[str, Mapping[str, float]] = {"evaluate": {"candidate.auc": 0.8}, "verify": {"parity": 1e-7}}
-BAD: Mapping[str, Mapping[str, float]] = {"evaluate": {"candidate.auc": 0.1}, "verify": {"parity": 0.1}}
+_REFIT = {"refit.candidate.hr@10": 0.25, "refit.hr@10.se_to.candidate": 0.01, "refit.hr@10.users": 900.0}
+GOOD: Mapping[str, Mapping[str, float]] = {
+    "evaluate": {"candidate.auc": 0.8},
+    "refit": {"refit.hr@10": 0.3, **_REFIT},
+    "verify": {"parity": 1e-7},
+}
+BAD: Mapping[str, Mapping[str, float]] = {
+    "evaluate": {"candidate.auc": 0.1},
+    "refit": {"refit.hr@10": 0.1, **_REFIT},
+    "verify": {"parity": 0.1},
+}
 SHORT = "4s"
 
 
@@ -61,6 +70,8 @@ def _of_edge(edge: Edge) -> RunLife | None:
         return RunLife(f"refused by {edge.source}", {edge.source: ("refuse",)})
     if edge.target == "rejected":
         return RunLife(f"rejected at {edge.source}", bad=frozenset({edge.source}))
+    if (edge.source, edge.target) == ("evaluate", "export"):
+        return RunLife("registered without a refit", changes={"split": {"refit": False}})
     if edge.source in ("pending", *STAGES):
         return RunLife("registered")
     return None
@@ -68,7 +79,7 @@ def _of_edge(edge: Edge) -> RunLife | None:
 
 def _again(stage: str) -> Iterator[RunLife]:
     """What keeps a run in its state, with a new attempt; and what ends it after so many. (The next attempt refuses: a short life.)"""
-    slow = {"resources": {stage: {"timeout": SHORT}}}
+    slow = {"resources": {RESOURCES.get(stage, stage): {"timeout": SHORT}}}
     yield RunLife(f"{stage} crashed once", {stage: ("crash", "refuse")})
     yield RunLife(f"{stage} waited for a place", {stage: ("wait",)})
     yield RunLife(f"{stage} crashed to the end", {stage: ("crash",) * MAX_FAULTS})

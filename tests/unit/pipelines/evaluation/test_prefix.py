@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipelines.evaluation.cases import Cases, UserCases, drawn_negatives
-from pipelines.evaluation.gated import certainties
+from pipelines.evaluation.gated import Evidence, certainties
 from pipelines.evaluation.intervals import difference, intervals
 from pipelines.evaluation.judge import Judgement, Labelled, judge, sliced
 from pipelines.evaluation.observed import observe
@@ -60,6 +60,11 @@ def test_the_report_compares_both_on_the_users_that_both_have() -> None:
 
 def test_how_sure_a_difference_is_follows_from_the_users_that_both_have() -> None:
     few, all_ = judged("candidate", FIRST), judged("popularity", USERS)
-    found, missing = certainties(["hr@10", "hr@10{late}"], {"candidate": few, "popularity": all_.first(FIRST)}, (LATE, EVEN), LABELLED)
-    wanted, _ = certainties(["hr@10"], {name: judged(name, FIRST) for name in SCORES}, (), LABELLED)
-    assert found == wanted and len(missing) == 2
+    names = ["hr@10", "hr@10{late}"]
+    found, missing = certainties(names, Evidence({"candidate": few, "popularity": all_}, (LATE, EVEN), LABELLED))
+    equal, _ = certainties(["hr@10"], Evidence({name: judged(name, FIRST) for name in SCORES}, (), LABELLED))
+    assert found["candidate.hr@10.se_to.popularity"] == pytest.approx(equal["candidate.hr@10.se_to.popularity"])
+    assert found["candidate.hr@10.se"] == equal["candidate.hr@10.se"]
+    assert found["popularity.hr@10.on.candidate.se"] == pytest.approx(equal["popularity.hr@10.se"])
+    assert (found["candidate.hr@10.users"], found["popularity.hr@10.users"]) == (FIRST, USERS)
+    assert missing["candidate.hr@10{late}.se"] == "the holdout has no case of late"

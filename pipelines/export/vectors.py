@@ -1,0 +1,35 @@
+"""The vectors that retrieve, by key, as they lie beside a served unit: embeddings.npz of items, queries.npz of users."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipelines.features.columns import FIRST
+from pipelines.features.graph import Graph
+from pipelines.models.family import Embeddings
+
+ITEMS, USERS = "embeddings.npz", "queries.npz"
+Sides = dict[str, dict[str, NDArray[Any]]]
+
+
+def vectors_by_key(graph: Graph, items: pl.Series, found: Embeddings) -> Sides:
+    """The arrays of each file. `items`: the keys of the catalogue's rows."""
+    known = graph.key(graph.user).state.values.to_numpy()
+    by_key = np.argsort(known)
+    return {
+        ITEMS: {"items": items.to_numpy(), "vectors": found.vectors},
+        USERS: {"users": known[by_key], "vectors": found.queries[FIRST:][by_key]},
+    }
+
+
+def write_arrays(path: Path, arrays: dict[str, NDArray[Any]], compressed: bool = False) -> Path:
+    if odd := [key for key, array in arrays.items() if array.dtype.hasobject]:  # numpy would pickle it
+        raise TypeError(f"{path.name}: '{odd[0]}' holds Python objects")
+    with path.open("wb") as stream:
+        (np.savez_compressed if compressed else np.savez)(stream, **arrays)
+    return path

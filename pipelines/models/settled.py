@@ -1,0 +1,35 @@
+"""A model's settings with what its training has chosen: a refit holds no rows out, so it can't choose again.
+
+An epoch, or a number of trees, that held-out rows were the best by is trained for on all rows; so is a regularisation that was searched.
+The size of a step stays what it was, so the number of steps follows the number of rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from pipelines.models.family import MODEL, Fetch
+from pipelines.training.report import DOCUMENT
+from shared.contracts.families.base import FamilyParams
+from shared.contracts.models import Model
+
+_CHOSEN = ("regularisation",)
+"""Parameters that a family searches for where the spec doesn't say them, by their names in model.json."""
+
+
+def settled(model: Model, fetch: Fetch, has: Callable[[str], bool]) -> Model:
+    """`fetch` gives the files that training has published. Without a baseline: that one was judged already."""
+    train: dict[str, Any] = {"validation": 0.0, "validate_from": 1, "early_stop": None, "target": None}
+    report = json.loads(fetch(DOCUMENT).read_text()) if has(DOCUMENT) else {}
+    published = report.get("published", {})
+    if "epoch" in published:
+        train |= {"epochs": published["epoch"], "batch_size": report["batch_size"]}
+    said = json.loads(fetch(MODEL).read_text())
+    params: Any = model.params
+    if isinstance(params, FamilyParams):
+        chosen = {name: said[name] for name in _CHOSEN if name in said and getattr(params, name, 0) is None}
+        trees = {"trees": published["grown"]} if "grown" in published else {}
+        params = params.model_copy(update=chosen | trees)
+    return model.model_copy(update={"params": params, "train": model.train.model_copy(update=train), "baseline": None})

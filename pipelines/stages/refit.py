@@ -1,0 +1,125 @@
+"""Refit: the features and the spec's model once more, on all rows up to now, with the settings that the candidate was judged with.
+
+The candidate has learned the older part of the data alone. A full run fits the features anew on all rows; a warm run grows its parent's by
+the new ones, and goes on from the parent's model. Rows of pairs in held.parquet are left out (pipelines.stages.past): what a later warm
+run has forgotten is measured on them.
+
+Publishes, under the names that etl and train use: train.parquet (all rows but those), holdout.parquet (the holdout without them), the
+features of items and users, the features' fitted state, features.json, past.parquet of a warm run, held.parquet, and what a fit does
+(pipelines.stages.fitting), without a baseline. Beside them refit.json, which tells that these are of a refit. As metrics the hit rate of
+both models on a sample of the holdout's likes, which the refitted one has learned: a gate refuses one that is surely worse there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from pipelines.evaluation.cases import Cases, sample_cases
+from pipelines.evaluation.certainty import Influence, of_mean
+from pipelines.evaluation.judge import judge
+from pipelines.evaluation.observed import observe
+from pipelines.evaluation.scorers import model_every, model_scorer
+from pipelines.features.graph import compile_graph, load_graph
+from pipelines.features.prepared import EXTRA, PAGES, Prepared
+from pipelines.inputs.meetings import read_meetings
+from pipelines.inputs.tables import USERS
+from pipelines.models.families import load_model
+from pipelines.models.settled import settled
+from pipelines.stages.fitting import Encoded, fit
+from pipelines.stages.past import HELD, PAST, drawn, withhold, without
+from pipelines.stages.runner import Context, Outcome, main
+from shared.contracts.refit import REFIT, Refit
+from shared.domain.gate import REFIT as GATE
+from shared.domain.metric import certainty, count_of
+
+CASES = 3_000
+"""Likes of the holdout that both models rank, at most."""
+TRAIN, HOLDOUT = "train.parquet", "holdout.parquet"
+
+
+def run(context: Context) -> Outcome:
+    started = time.monotonic()
+    files, facts = _encoded(context)
+    seconds = time.monotonic() - started
+    own = Encoded(_over(context, files), lambda name: name in files or context.has("etl", name))
+    model = settled(context.spec.recommender.model, context.fetcher("train"), lambda name: context.has("train", name))
+    fitted = fit(context, model, own)
+    if not fitted.files:
+        return Outcome()
+    files |= fitted.files
+    metrics = {f"refit.{name.removeprefix('train.')}": value for name, value in fitted.metrics.items()}
+    metrics |= {"refit.rows": float(facts["rows"]), "refit.features_seconds": seconds} | _compared(context, own)
+    context.log.info("hr@10 of the refitted model is %.4f, the candidate's %.4f", metrics[GATE.measured], metrics[GATE.compared])
+    return Outcome(files, metrics, dict(fitted.facts) | facts)
+
+
+def _over(context: Context, files: dict[str, Path]) -> Callable[[str], Path]:
+    """This stage's files, and etl's where there are none of a name."""
+    return lambda name: files[name] if name in files else context.fetch("etl", name)
+
+
+def _encoded(context: Context) -> tuple[dict[str, Path], dict[str, Any]]:
+    """Rows and tables by features that are fitted on all rows; and facts."""
+    train, holdout = (pl.scan_parquet(context.fetch("etl", name)) for name in (TRAIN, HOLDOUT))
+    history = pl.scan_parquet(context.fetch("etl", "history.parquet"))
+    held = withhold(train, holdout, history, pl.scan_parquet(context.fetch("etl", HELD)) if context.has("etl", HELD) else None)
+    extra = [name for name in train.collect_schema() if name.startswith(EXTRA)]
+    train, holdout = (without(part.select("user", "item", "time", "label", *extra), held) for part in (train, holdout))
+    whole = pl.concat([train, holdout])
+    ready = _prepared(context)
+    before = ready.history(train, holdout, context.scratch / "history")
+    ready = ready.fit(whole, load_graph(context.fetcher("parent")) if context.spec.mode == "warm" else None, before)
+    files = ready.graph.save(context.output) | ready.write_tables(context.out)
+    files |= {name: context.out(name) for name in (TRAIN, HOLDOUT, HELD, REFIT)}
+    rows = ready.write_part(whole, files[TRAIN], True, before)
+    ready.write_part(holdout, files[HOLDOUT], False, before, rows - int(holdout.select(pl.len()).collect(engine="streaming").item()))
+    held.write_parquet(files[HELD])
+    if context.has("etl", PAST):
+        files[PAST] = context.out(PAST)
+        past = without(pl.scan_parquet(context.fetch("etl", PAST)), held)
+        ready.placed(past).sink_parquet(files[PAST], row_group_size=65_536, compression_level=1)
+    newest = float(pl.scan_parquet(files[TRAIN]).select(pl.col("time").max()).collect(engine="streaming").item())
+    about = Refit(rows=rows, newest=newest, held=len(held))
+    files[REFIT].write_text(about.model_dump_json(indent=1))
+    context.log.info("%s rows to train on, %s likes are left out", f"{rows:,}", f"{len(held):,}")
+    return files, about.model_dump(exclude={"version"}) | {"cardinalities": ready.graph.cardinalities()}
+
+
+def _prepared(context: Context) -> Prepared:
+    """Etl's tables, with its features as they were before they were fitted."""
+    fetch, fitted = context.fetcher("etl"), load_graph(context.fetcher("etl"))
+    users = pl.read_parquet(fetch("users.parquet")) if context.has("etl", "users.parquet") else None
+    pages = pl.scan_parquet(fetch(PAGES)) if context.has("etl", PAGES) else None
+    graph = compile_graph(fitted.entries, fitted.tables, fitted.reads)
+    return Prepared(graph, pl.read_parquet(fetch("items.parquet")), users, pages=pages)
+
+
+def _compared(context: Context, own: Encoded) -> dict[str, float]:
+    """Both models on the same likes of the holdout, and how sure their difference is."""
+    spec = context.spec.recommender
+    likes = drawn(pl.scan_parquet(own.fetch(HOLDOUT)).filter(pl.col("label") == 1), CASES, spec.model.train.seed)
+    items = pl.read_parquet(own.fetch("items.parquet"), columns=[spec.schema_.item])[spec.schema_.item]
+    history = pl.scan_parquet(context.fetch("etl", "history.parquet"))
+    cases = sample_cases(likes, history, items, spec.serve.not_seen is None, spec.model.train.seed)
+    refit = _hits(context, own, own.fetch, cases)
+    candidate = _hits(context, Encoded(context.fetcher("etl"), lambda name: context.has("etl", name)), context.fetcher("train"), cases)
+    found = {GATE.measured: refit[0], GATE.compared: candidate[0], count_of(GATE.measured): float(len(cases.users))}
+    return found | {certainty(GATE.measured, GATE.against): refit[1].error(candidate[1])}
+
+
+def _hits(context: Context, data: Encoded, model: Callable[[str], Path], cases: Cases) -> tuple[float, Influence]:
+    """A model's hit rate, and each user's influence on it."""
+    trained = load_model(model, context.spec.families)
+    meetings = read_meetings(data.fetch, data.has(USERS), load_graph(data.fetch))
+    ranked = judge(model_scorer(meetings, trained.score), cases, {}, every=model_every(meetings, trained)).ranked
+    seen = observe(ranked, [GATE.metric])[GATE.metric]
+    return seen.mean, of_mean(seen.values, seen.owners, len(cases.users))
+
+
+if __name__ == "__main__":
+    main("refit", run)
