@@ -44,8 +44,8 @@ READS: Mapping[str, tuple[str, ...]] = {
         "serve.store.ttl",
     ),
     "train": ("model", "serve.retrieve", "resources.train.memory"),
-    "refit": ("model", "schema", "serve.retrieve", "resources.train.memory"),
     "evaluate": ("schema", "evaluate", "serve.retrieve", "model.train.seed"),
+    "refit": ("model", "schema", "serve.retrieve", "resources.train.memory"),
     "export": (
         "name",
         "schema",

@@ -20,7 +20,7 @@ from shared.domain.route import Route
 from shared.domain.traffic import Mirror
 from shared.ports import Signals
 from tests.support.drift_readings import look
-from tests.support.simulated_platform import NAME, ROUNDS, Death, Fate, FateOfEachMove, Move, Parts, Plane, World, but_the_card
+from tests.support.simulated_platform import NAME, REFITTED, ROUNDS, Death, Fate, FateOfEachMove, Move, Parts, Plane, World, but_the_card
 
 TIMES = {
     "at",
@@ -224,6 +224,11 @@ def gate_failed(stage: str) -> Callable[[World], None]:
     return prepare
 
 
+def refit_worse(world: World) -> None:
+    world.metrics["refit"] = {**REFITTED, "refit.hr@10": 0.1}
+    world.start_run()
+
+
 def after_another(*plays: tuple[str, str], **changes: Any) -> Callable[[World], None]:
     """A first run has registered its version; the hero is the one after it."""
 
@@ -280,6 +285,8 @@ RUNS = [
     Life("refused", "run", run(("evaluate", "refuse")), (*WHOLE[:4], "failed"), ("run",)),
     Life("crashed to the end", "run", run(*[("etl", "crash")] * 3), ("pending", "etl", "etl", "etl", "failed"), ("run",)),
     Life("rejected by a metric", "run", gate_failed("evaluate"), (*WHOLE[:4], "rejected"), ("run",)),
+    Life("rejected by the refit", "run", refit_worse, (*WHOLE[:5], "rejected"), ("run",)),
+    Life("without a refit", "run", run(split={"refit": False}), tuple(state for state in WHOLE if state != "refit"), ("run",)),
     Life("rejected by verify", "run", gate_failed("verify"), (*WHOLE[:7], "rejected"), ("run",)),
     Life("that can't begin", "run", of_a_parent_that_is_gone, ("pending", "failed"), ("run",)),
     Life("cancelled in the queue", "run", cancelled_in("pending"), ("pending", "cancelled"), ("run",)),

@@ -100,7 +100,7 @@ def test_a_request_that_arrives_in_the_middle_of_a_pass_is_not_lost(world: World
 @pytest.mark.parametrize("point", ["after intent", "after the effect", "before commit"])
 def test_a_request_that_comes_too_late_for_an_ending_leaves_a_trace(world: World, point: str) -> None:
     world.start_run()
-    plane = world.plane(Fate("run", 5, point, lambda: world.ask("cancel")))
+    plane = world.plane(Fate("run", 6, point, lambda: world.ask("cancel")))
     world.until(plane, "registered", "run")
     assert world.row().asked is None
     assert any("cancel" in entry.reason for entry in world.runs.history("r1"))

@@ -39,19 +39,20 @@ def test_a_miss_names_what_has_changed() -> None:
 
 SPEC_CHANGES: list[tuple[dict[str, object], set[str]]] = [
     ({}, set()),
-    ({"model": {"train": {"epochs": 9}}}, {"train", "export"}),
-    ({"model": {"train": {"seed": 9}}}, {"train", "evaluate", "export"}),
-    ({"model": {"params": {"negatives": 9}}}, {"etl", "train", "export"}),
+    ({"model": {"train": {"epochs": 9}}}, {"train", "refit", "export"}),
+    ({"model": {"train": {"seed": 9}}}, {"train", "evaluate", "refit", "export"}),
+    ({"model": {"params": {"negatives": 9}}}, {"etl", "train", "refit", "export"}),
     ({"split": {"test": "10%"}}, {"etl"}),
-    ({"serve": {"filter": []}}, {"evaluate"}),
+    ({"serve": {"filter": []}}, {"evaluate", "refit"}),
+    ({"split": {"refit": False}}, set()),
     ({"serve": {"lists": "offsets"}}, {"export"}),
     ({"serve": {"vocabulary_limit": 10}}, {"export"}),
     ({"gates": [{"metric": "auc", "min": 0.9}, {"parity": 1e-3}]}, set()),
     ({"gates": [{"metric": "hr@3", "min": 0.6}]}, {"evaluate"}),
     ({"rollout": {"steps": ["3%"]}}, set()),
     ({"resources": {"train": {"timeout": "3s"}}}, set()),
-    ({"resources": {"train": {"memory": "1Gi"}}}, {"train"}),
-    ({"model": {"params": {"verified": True}}}, {"train", "export"}),
+    ({"resources": {"train": {"memory": "1Gi"}}}, {"train", "refit"}),
+    ({"model": {"params": {"verified": True}}}, {"train", "refit", "export"}),
 ]
 
 
