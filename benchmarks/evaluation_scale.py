@@ -152,7 +152,7 @@ UNITS = {"sampling": "s", "ranking": "s", "report": "s", "seconds": "s", "memory
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=[""], help="cases whose name holds one of these, such as 'mf, 60'")
+    parser.add_argument("--only", nargs="+", default=[""], help="cases whose name begins with one of these, such as 'mf, 60'")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     said = parser.parse_args(arguments)
     if said.one:
@@ -160,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="evaluation-scale-") as scratch:
-        for case in (one for one in cases() if any(part in one.name for part in said.only)):
+        for case in (one for one in cases() if one.name.startswith(tuple(said.only))):
             folder = Path(scratch) / str(case.items)
             if not folder.exists():
                 folder.mkdir()

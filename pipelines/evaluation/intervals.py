@@ -18,7 +18,7 @@ from pipelines.evaluation.observed import Ints, Observed
 TIMES, LEVEL = 1_000, 0.95
 MOST = 20_000
 """Users, or groups of users, to draw from."""
-_CELLS = 1 << 20
+_CELLS, _DRAWN = 1 << 20, 1 << 18
 Interval = tuple[float, float]
 Name = TypeVar("Name", bound=Hashable)
 
@@ -27,7 +27,10 @@ def intervals(observed: Mapping[Name, Observed], seed: int, times: int = TIMES, 
     """By name; the same draws for all. None where every user says the same, or there is but one: then draws can't tell how sure it is."""
     if not observed:
         return {}
-    users = np.unique(np.concatenate([one.owners for one in observed.values()]))
+    seen = np.zeros(1 + max(int(one.owners.max(initial=-1)) for one in observed.values()), bool)
+    for one in observed.values():
+        seen[one.owners] = True
+    users = np.flatnonzero(seen)
     names, width = list(observed), max(1, _CELLS // max(1, min(len(users), MOST)))
     found: dict[Name, Interval | None] = {}
     for at in range(0, len(names), width):
@@ -66,7 +69,7 @@ def difference(one: Observed, other: Observed) -> Observed:
 def _drawn(sums: Floats, counts: Floats, random: np.random.Generator, times: int) -> Floats:
     """[times, metrics]: the mean of each draw."""
     users, found = len(sums), []
-    step = max(1, _CELLS // max(1, users))
+    step = max(1, _DRAWN // max(1, users))
     for at in range(0, times if users else 0, step):
         draws = min(step, times - at)
         chosen = random.integers(users, size=(draws, users)) + np.arange(draws)[:, None] * users

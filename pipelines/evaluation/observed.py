@@ -40,11 +40,11 @@ class Observed:
 def observe(ranked: Ranked, names: Iterable[str], chosen: NDArray[np.bool_] | None = None) -> dict[str, Observed]:
     """By metric; of the chosen cases alone, where some are: they may be of more users than were ranked."""
     some = np.ones(len(ranked), bool) if chosen is None else chosen[: len(ranked)]
-    return {name: _observed(ranked, name, some) for name in names}
+    owners = ranked.owners if chosen is None else ranked.owners[some]
+    return {name: _observed(ranked, name, some, owners) for name in names}
 
 
-def _observed(ranked: Ranked, name: str, some: NDArray[np.bool_]) -> Observed:
-    owners = ranked.owners[some]
+def _observed(ranked: Ranked, name: str, some: NDArray[np.bool_], owners: Ints) -> Observed:
     if is_rank_metric(name):
         metric = rank_metric(name)
         ranks = ranked.full if metric.negatives is None else ranked.sampled[metric.negatives]

@@ -51,6 +51,7 @@ def test_equal_seeds_give_equal_intervals_and_blocks_change_nothing(monkeypatch:
     first = intervals({"x": one}, 9)
     assert first == intervals({"x": one}, 9) != intervals({"x": one}, 10)
     monkeypatch.setattr(module, "_CELLS", 170)
+    monkeypatch.setattr(module, "_DRAWN", 170)
     np.testing.assert_allclose(intervals({"x": one}, 9)["x"] or (), first["x"] or ())
 
 
