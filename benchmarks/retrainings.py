@@ -124,7 +124,7 @@ class Line:
         spec, mode = self.spec(day), self.mode if serving is not None else "full"
         inputs: dict[str, Files] = {}
         if serving is not None and mode == "warm":
-            inputs = {"parent": serving.parent, "events": {"events.csv": self._events(day)}}  # type: ignore[dict-item]
+            inputs = {"parent": serving.parent, "events": {"events.csv": self._events(day)}}
         made: dict[str, Files] = {}
         for stage in ("etl", "train"):
             made[stage] = self._files(self._run(stage, spec, mode, inputs | made))
@@ -179,12 +179,12 @@ class Line:
         scratch = self.folder / f"{self.count}-{stage}"
         scratch.mkdir()
         told = StageSpec(
-            stage=stage,  # type: ignore[arg-type]
+            stage=stage,
             run=f"run-{self.count}",
             attempt=f"run-{self.count}-{stage}-1",
             recommender=spec,
             inputs=dict(inputs),
-            mode=mode,  # type: ignore[arg-type]
+            mode=mode,
             data_roots=(str(self.folder),),
             artifacts=self.store.url,
         )
