@@ -34,14 +34,14 @@ from shared.domain.errors import Invalid
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedData:
     """Rows, tables and features by the names that etl gives them."""
 
     fetch: Fetch
     has: Callable[[str], bool]
 
 
-def fit(context: Context, model: Model, data: Encoded) -> Outcome:
+def fit(context: Context, model: Model, data: EncodedData) -> Outcome:
     """Nothing of a rank that doesn't lead."""
     parent = context.fetcher("parent") if context.spec.mode == "warm" else None
     if parent is not None:
@@ -80,7 +80,7 @@ def fit(context: Context, model: Model, data: Encoded) -> Outcome:
     return Outcome(files, metrics, facts | dict(fitted.facts))
 
 
-def _task(context: Context, model: Model, data: Encoded, parent: Fetch | None) -> tuple[Task, int]:
+def _task(context: Context, model: Model, data: EncodedData, parent: Fetch | None) -> tuple[Task, int]:
     """And how many older rows are trained on again."""
     spec, graph, rows = context.spec.recommender, load_graph(data.fetch), data.fetch("train.parquet")
     items = pl.read_parquet(data.fetch("items.parquet"), columns=[graph.item])[graph.item]
@@ -107,7 +107,7 @@ def _task(context: Context, model: Model, data: Encoded, parent: Fetch | None) -
     return replace(task, new_rows=spec.retrain.warm.new_rows, held=held), replayed
 
 
-def _replayed(context: Context, rows: Path, data: Encoded) -> tuple[Path, int]:
+def _replayed(context: Context, rows: Path, data: EncodedData) -> tuple[Path, int]:
     """With older rows among them, as many as the spec asks for."""
     share, seed = context.spec.recommender.retrain.warm.replay, context.spec.recommender.model.train.seed
     if not share or not data.has(PAST):

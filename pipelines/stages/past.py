@@ -50,7 +50,7 @@ def withhold(train: pl.LazyFrame, holdout: pl.LazyFrame, history: pl.LazyFrame, 
     return drawn(pl.concat(parts, how="vertical_relaxed").unique(_PAIR, keep="first", maintain_order=True), MOST_HELD, 0).collect()
 
 
-def without(rows: pl.LazyFrame, held: pl.DataFrame) -> pl.LazyFrame:
+def exclude_pairs(rows: pl.LazyFrame, held: pl.DataFrame) -> pl.LazyFrame:
     return rows.join(held.lazy().select(_PAIR), on=_PAIR, how="anti", maintain_order="left")
 
 

@@ -28,10 +28,10 @@ from pipelines.features.graph import compile_graph, load_graph
 from pipelines.features.prepared import EXTRA, PAGES, Prepared
 from pipelines.inputs.meetings import read_meetings
 from pipelines.inputs.tables import USERS
+from pipelines.models.chosen_settings import with_chosen_settings
 from pipelines.models.families import load_model
-from pipelines.models.settled import settled
-from pipelines.stages.fitting import Encoded, fit
-from pipelines.stages.past import HELD, PAST, drawn, withhold, without
+from pipelines.stages.fitting import EncodedData, fit
+from pipelines.stages.past import HELD, PAST, drawn, exclude_pairs, withhold
 from pipelines.stages.runner import Context, Outcome, main
 from shared.contracts.refit import REFIT, Refit
 from shared.domain.gate import REFIT as GATE
@@ -44,34 +44,34 @@ TRAIN, HOLDOUT = "train.parquet", "holdout.parquet"
 
 def run(context: Context) -> Outcome:
     started = time.monotonic()
-    files, facts = _encoded(context)
+    files, facts = _encode(context)
     seconds = time.monotonic() - started
-    own = Encoded(_over(context, files), lambda name: name in files or context.has("etl", name))
-    model = settled(context.spec.recommender.model, context.fetcher("train"), lambda name: context.has("train", name))
+    own = EncodedData(_overlay(context, files), lambda name: name in files or context.has("etl", name))
+    model = with_chosen_settings(context.spec.recommender.model, context.fetcher("train"), lambda name: context.has("train", name))
     fitted = fit(context, model, own)
     if not fitted.files:
         return Outcome()
     files |= fitted.files
     metrics = {f"refit.{name.removeprefix('train.')}": value for name, value in fitted.metrics.items()}
-    metrics |= {"refit.rows": float(facts["rows"]), "refit.features_seconds": seconds} | _compared(context, own)
-    context.log.info("hr@10 of the refitted model is %.4f, the candidate's %.4f", metrics[GATE.measured], metrics[GATE.compared])
+    metrics |= {"refit.rows": float(facts["rows"]), "refit.features_seconds": seconds} | _compare(context, own)
+    context.log.info("hr@10 of the refitted model is %.4f, the candidate's %.4f", metrics[GATE.value_name], metrics[GATE.other_name])
     return Outcome(files, metrics, dict(fitted.facts) | facts)
 
 
-def _over(context: Context, files: dict[str, Path]) -> Callable[[str], Path]:
+def _overlay(context: Context, files: dict[str, Path]) -> Callable[[str], Path]:
     """This stage's files, and etl's where there are none of a name."""
     return lambda name: files[name] if name in files else context.fetch("etl", name)
 
 
-def _encoded(context: Context) -> tuple[dict[str, Path], dict[str, Any]]:
+def _encode(context: Context) -> tuple[dict[str, Path], dict[str, Any]]:
     """Rows and tables by features that are fitted on all rows; and facts."""
     train, holdout = (pl.scan_parquet(context.fetch("etl", name)) for name in (TRAIN, HOLDOUT))
     history = pl.scan_parquet(context.fetch("etl", "history.parquet"))
     held = withhold(train, holdout, history, pl.scan_parquet(context.fetch("etl", HELD)) if context.has("etl", HELD) else None)
     extra = [name for name in train.collect_schema() if name.startswith(EXTRA)]
-    train, holdout = (without(part.select("user", "item", "time", "label", *extra), held) for part in (train, holdout))
+    train, holdout = (exclude_pairs(part.select("user", "item", "time", "label", *extra), held) for part in (train, holdout))
     whole = pl.concat([train, holdout])
-    ready = _prepared(context)
+    ready = _prepare(context)
     before = ready.history(train, holdout, context.scratch / "history")
     ready = ready.fit(whole, load_graph(context.fetcher("parent")) if context.spec.mode == "warm" else None, before)
     files = ready.graph.save(context.output) | ready.write_tables(context.out)
@@ -81,7 +81,7 @@ def _encoded(context: Context) -> tuple[dict[str, Path], dict[str, Any]]:
     held.write_parquet(files[HELD])
     if context.has("etl", PAST):
         files[PAST] = context.out(PAST)
-        past = without(pl.scan_parquet(context.fetch("etl", PAST)), held)
+        past = exclude_pairs(pl.scan_parquet(context.fetch("etl", PAST)), held)
         ready.placed(past).sink_parquet(files[PAST], row_group_size=65_536, compression_level=1)
     newest = float(pl.scan_parquet(files[TRAIN]).select(pl.col("time").max()).collect(engine="streaming").item())
     about = Refit(rows=rows, newest=newest, held=len(held))
@@ -90,7 +90,7 @@ def _encoded(context: Context) -> tuple[dict[str, Path], dict[str, Any]]:
     return files, about.model_dump(exclude={"version"}) | {"cardinalities": ready.graph.cardinalities()}
 
 
-def _prepared(context: Context) -> Prepared:
+def _prepare(context: Context) -> Prepared:
     """Etl's tables, with its features as they were before they were fitted."""
     fetch, fitted = context.fetcher("etl"), load_graph(context.fetcher("etl"))
     users = pl.read_parquet(fetch("users.parquet")) if context.has("etl", "users.parquet") else None
@@ -99,20 +99,22 @@ def _prepared(context: Context) -> Prepared:
     return Prepared(graph, pl.read_parquet(fetch("items.parquet")), users, pages=pages)
 
 
-def _compared(context: Context, own: Encoded) -> dict[str, float]:
+def _compare(context: Context, own: EncodedData) -> dict[str, float]:
     """Both models on the same likes of the holdout, and how sure their difference is."""
     spec = context.spec.recommender
     likes = drawn(pl.scan_parquet(own.fetch(HOLDOUT)).filter(pl.col("label") == 1), CASES, spec.model.train.seed)
     items = pl.read_parquet(own.fetch("items.parquet"), columns=[spec.schema_.item])[spec.schema_.item]
     history = pl.scan_parquet(context.fetch("etl", "history.parquet"))
     cases = sample_cases(likes, history, items, spec.serve.not_seen is None, spec.model.train.seed)
-    refit = _hits(context, own, own.fetch, cases)
-    candidate = _hits(context, Encoded(context.fetcher("etl"), lambda name: context.has("etl", name)), context.fetcher("train"), cases)
-    found = {GATE.measured: refit[0], GATE.compared: candidate[0], count_of(GATE.measured): float(len(cases.users))}
-    return found | {certainty(GATE.measured, GATE.against): refit[1].error(candidate[1])}
+    refit = _hit_rate(context, own, own.fetch, cases)
+    candidate = _hit_rate(
+        context, EncodedData(context.fetcher("etl"), lambda name: context.has("etl", name)), context.fetcher("train"), cases
+    )
+    found = {GATE.value_name: refit[0], GATE.other_name: candidate[0], count_of(GATE.value_name): float(len(cases.users))}
+    return found | {certainty(GATE.value_name, GATE.against): refit[1].error(candidate[1])}
 
 
-def _hits(context: Context, data: Encoded, model: Callable[[str], Path], cases: Cases) -> tuple[float, Influence]:
+def _hit_rate(context: Context, data: EncodedData, model: Callable[[str], Path], cases: Cases) -> tuple[float, Influence]:
     """A model's hit rate, and each user's influence on it."""
     trained = load_model(model, context.spec.families)
     meetings = read_meetings(data.fetch, data.has(USERS), load_graph(data.fetch))

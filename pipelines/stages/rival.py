@@ -25,7 +25,7 @@ from shared.contracts.refit import REFIT, Refit
 from shared.contracts.strict import read
 from shared.serving.signature import Signature
 
-SERVING, UNREFITTED = "serving", "unrefitted"
+SERVING, BEFORE_REFIT = "serving", "serving_before_refit"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def find_rival(context: Context) -> Rival | None:
     if not context.spec.inputs.get(SERVING):
         return None
     if _has_seen(context):
-        return _unrefitted(context)
+        return _before_refit(context)
     fetch = context.fetcher(SERVING)
     served = read(Signature, json.loads(fetch("signature.json").read_text()), "serving's signature.json")
     for name in served.files:
@@ -56,22 +56,22 @@ def find_rival(context: Context) -> Rival | None:
 
 def _has_seen(context: Context) -> bool:
     """Whether it has learned rows as new as the oldest of this run's holdout."""
-    if not context.has(UNREFITTED, REFIT):
+    if not context.has(BEFORE_REFIT, REFIT):
         return False
-    newest = read(Refit, json.loads(context.fetch(UNREFITTED, REFIT).read_text()), REFIT).newest
+    newest = read(Refit, json.loads(context.fetch(BEFORE_REFIT, REFIT).read_text()), REFIT).newest
     oldest = pl.scan_parquet(context.fetch("etl", "holdout.parquet")).select(pl.col("time").min()).collect(engine="streaming").item()
     return bool(newest >= oldest)
 
 
-def _unrefitted(context: Context) -> Rival:
-    fetch, families = context.fetcher(UNREFITTED), context.spec.families
-    graph, folder = load_graph(fetch), context.scratch / UNREFITTED
+def _before_refit(context: Context) -> Rival:
+    fetch, families = context.fetcher(BEFORE_REFIT), context.spec.families
+    graph, folder = load_graph(fetch), context.scratch / BEFORE_REFIT
     folder.mkdir(exist_ok=True)
     serve = context.spec.recommender.serve.model_copy(update={"vocabulary_limit": None})  # whatever is stored is the refit's
     served = signature(graph, serve)
     served = named(served, write_unit(graph, load_model(fetch, families), folder / served.file, None, serve.lists))
     vectors, codes = None, read_table(fetch("items.features.parquet"), graph, "item").columns
-    found = load_retriever(fetch, context.has(UNREFITTED, IS_BESIDE), families).embeddings(codes)
+    found = load_retriever(fetch, context.has(BEFORE_REFIT, IS_BESIDE), families).embeddings(codes)
     if found is not None:
         keys = pl.read_parquet(fetch("items.parquet"), columns=[graph.item])[graph.item]
         sides = vectors_by_key(graph, keys, found)

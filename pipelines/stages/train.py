@@ -6,12 +6,12 @@ Publishes what a fit does (pipelines.stages.fitting), and the files of a further
 
 from __future__ import annotations
 
-from pipelines.stages.fitting import Encoded, fit
+from pipelines.stages.fitting import EncodedData, fit
 from pipelines.stages.runner import Context, Outcome, main
 
 
 def run(context: Context) -> Outcome:
-    etl = Encoded(context.fetcher("etl"), lambda name: context.has("etl", name))
+    etl = EncodedData(context.fetcher("etl"), lambda name: context.has("etl", name))
     return fit(context, context.spec.recommender.model, etl)
 
 

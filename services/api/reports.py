@@ -101,10 +101,10 @@ def _asked(gate: Gate, record: Record[RunStatus], metrics: Mapping[str, float]) 
     name = str(gate)
     result = next((one for one in record.status.gates if one.gate == name), None)
     ended = MACHINE.terminal(record.status.state)
-    key = gate.measured
+    key = gate.value_name
     shared = shared_with(key, gate.against) if gate.against and shared_with(key, gate.against) in metrics else key
     value, users = metrics.get(shared), metrics.get(count_of(shared))
-    other = metrics.get(shared_with(gate.compared, "candidate"), metrics.get(gate.compared)) if gate.against else None
+    other = metrics.get(shared_with(gate.other_name, "candidate"), metrics.get(gate.other_name)) if gate.against else None
     needed: float | None = gate.bound
     if gate.against:
         needed = None if other is None else other * (1 + gate.margin if gate.kind == "better_than" else 1 - gate.margin)

@@ -116,7 +116,7 @@ class Bases:
         """Files of the earlier stages that it reads, so that it can't depend on others, and of the version that served when the run was
         asked for: to start from, or to compare with. Beside them, for etl, what is remembered of the data accepted last, and the vectors
         that an earlier one has worked out."""
-        inputs = self._earlier(done, TAKES[stage])
+        inputs = self._stage_files(done, TAKES[stage])
         if stage == "etl" and record.spec["mode"] == "full" and (accepted := self._accepted(record)):
             inputs[ACCEPTED] = accepted
         if stage == "etl" and not record.spec.get("fresh") and (earlier := self._encoded(record, spec)):
@@ -127,28 +127,28 @@ class Bases:
         version = self.registry.get(record.recommender, number)
         warm = record.spec["mode"] == "warm"
         if warm and stage in ("etl", "train", "evaluate", "refit"):
-            parent = self._earlier(self.runs.get(version.run).status.stages, ("etl", "train", "refit"))
+            parent = self._stage_files(self.runs.get(version.run).status.stages, ("etl", "train", "refit"))
             inputs["parent"] = {**parent["etl"], **parent["train"]}
         compares = any(isinstance(gate, MetricGate) and "serving" in (gate.better_than, gate.not_worse_than) for gate in spec.gates)
         if stage != "evaluate" or not compares:
             return inputs
-        return inputs | {"serving": version.files} | ({} if warm else self._unrefitted(version))
+        return inputs | {"serving": version.files} | ({} if warm else self._files_before_refit(version))
 
-    def _earlier(self, done: Sequence[StageDone], stages: Collection[str]) -> dict[str, Files]:
+    def _stage_files(self, done: Sequence[StageDone], stages: Collection[str]) -> dict[str, Files]:
         """What those of the stages have published that are done. What a refit publishes takes the place of the model, and of etl's files of
         the same names."""
         found = {one.stage: published(self.artifacts, one.attempt).files for one in done if one.stage in stages}
         refit = found.pop("refit", None)
         return found if refit is None else {**found, "etl": {**found["etl"], **refit}, "train": refit}
 
-    def _unrefitted(self, version: Version) -> dict[str, Files]:
+    def _files_before_refit(self, version: Version) -> dict[str, Files]:
         """The version's features and model before its refit, which has learned rows that a full run may hold out."""
         stages = self.runs.get(version.run).status.stages
         refit = next((published(self.artifacts, one.attempt).files for one in stages if one.stage == "refit"), None)
         if refit is None or REFIT not in refit:
             return {}
-        before = self._earlier(stages, ("etl", "train"))
-        return {"unrefitted": {**before["etl"], **before["train"], REFIT: refit[REFIT]}}
+        before = self._stage_files(stages, ("etl", "train"))
+        return {"serving_before_refit": {**before["etl"], **before["train"], REFIT: refit[REFIT]}}
 
     def _accepted(self, record: Record[RunStatus]) -> Files:
         """The profile of the data that the newest version has learned from; nothing where it is of a release without, or gone."""

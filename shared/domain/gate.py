@@ -47,12 +47,12 @@ class Gate:
     inconclusive: Literal["accept", "reject"] = "reject"
 
     @property
-    def measured(self) -> str:
+    def value_name(self) -> str:
         """Under which name the value that it judges is published."""
         return {"verify": self.metric, "refit": f"refit.{self.metric}"}.get(self.stage, f"candidate.{self.metric}")
 
     @property
-    def compared(self) -> str:
+    def other_name(self) -> str:
         """Under which name the value is published that it compares with."""
         return f"{'refit.' if self.stage == 'refit' else ''}{self.against}.{self.metric}"
 
@@ -140,10 +140,10 @@ def _judged(gate: Gate, book: _Book, serving: bool) -> tuple[Verdict, str]:
     if gate.against == "serving" and not serving:
         return Verdict.PASS, "nothing serves yet, so there is nothing to compare with"
     if gate.kind in ("min", "max"):
-        return _absolute(gate, book.number(gate.measured, gate.metric), book)
-    value = book.number(gate.measured, gate.metric, gate.against)
-    other = book.number(gate.compared, f"{gate.against}'s {gate.metric}", "candidate")
-    return _refitted(gate, value, other, book) if gate.stage == "refit" else _relative(gate, value, other, book)
+        return _absolute(gate, book.number(gate.value_name, gate.metric), book)
+    value = book.number(gate.value_name, gate.metric, gate.against)
+    other = book.number(gate.other_name, f"{gate.against}'s {gate.metric}", "candidate")
+    return _judge_refit(gate, value, other, book) if gate.stage == "refit" else _relative(gate, value, other, book)
 
 
 def _absolute(gate: Gate, found: _Number, book: _Book) -> tuple[Verdict, str]:
@@ -187,7 +187,7 @@ def _relative(gate: Gate, found: _Number, other: _Number, book: _Book) -> tuple[
     return Verdict.INCONCLUSIVE, f"{said}: whether it is {_change(0.0, factor, other.value)} or more can't be told"
 
 
-def _refitted(gate: Gate, found: _Number, other: _Number, book: _Book) -> tuple[Verdict, str]:
+def _judge_refit(gate: Gate, found: _Number, other: _Number, book: _Book) -> tuple[Verdict, str]:
     """Fails only where the model is worse, with confidence, on rows that it has learned than the candidate on the same rows, unseen."""
     key = certainty(found.plain, gate.against)
     said = f"{gate.metric} of the refitted model is {found.value:.4g}, {gate.against}'s is {other.value:.4g}"

@@ -95,7 +95,7 @@ def test_a_full_run_is_given_the_serving_version_before_its_refit_to_compare_wit
         world.start_run(id, mode=mode, serving=serving)
         world.until(plane, "registered", "run")
         attempt = next(one.attempt for one in world.runs.get(id).status.stages if one.stage == "evaluate")
-        assert sorted(world.executor.given[attempt].inputs.get("unrefitted", {})) == wanted, id
+        assert sorted(world.executor.given[attempt].inputs.get("serving_before_refit", {})) == wanted, id
         world.serve(1)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipelines.models.settled import settled
+from pipelines.models.chosen_settings import with_chosen_settings
 from pipelines.stages.past import withhold
 from shared.contracts.families import GbmParams, MfParams
 from shared.contracts.models import Model, model_named
@@ -96,7 +96,7 @@ def test_a_version_that_has_learned_the_holdout_is_compared_as_it_was_before_its
     files = {stage: {name: stages.store.put(path) for name, path in done.files.items()} for stage, done in stages.done.items()}
     inputs = {"etl": files["etl"], "train": files["train"], "serving": files["export"]}
     before = {**files["etl"], **files["train"], "refit.json": files["refit"]["refit.json"]}
-    fair = stages.stage("evaluate", spec, inputs | {"unrefitted": before}, "r2")
+    fair = stages.stage("evaluate", spec, inputs | {"serving_before_refit": before}, "r2")
     assert fair.facts["serving_before_its_refit"]
     for name in ("hr@10", "ndcg@10", "recall@6"):  # the same data, settings and seed make the same candidate
         assert fair.metrics[f"serving.{name}"] == pytest.approx(fair.metrics[f"candidate.{name}"])
@@ -104,12 +104,12 @@ def test_a_version_that_has_learned_the_holdout_is_compared_as_it_was_before_its
     assert unfair.metrics["serving.hr@10"] > fair.metrics["serving.hr@10"] + 0.1
     path = stages.folder / "damaged.json"
     path.write_text("{")
-    damaged = stages.stage("evaluate", spec, inputs | {"unrefitted": before | {"model.json": stages.store.put(path)}}, "r5")
+    damaged = stages.stage("evaluate", spec, inputs | {"serving_before_refit": before | {"model.json": stages.store.put(path)}}, "r5")
     assert "JSONDecodeError" in damaged.facts[BROKEN]["serving"] and "serving.hr@10" not in damaged.metrics
     path = stages.folder / "refit.json"
     path.write_text(Refit(rows=9, newest=1.0, held=0).model_dump_json())
     older = before | {"refit.json": stages.store.put(path)}
-    found = stages.stage("evaluate", spec, inputs | {"unrefitted": older}, "r4")
+    found = stages.stage("evaluate", spec, inputs | {"serving_before_refit": older}, "r4")
     assert "serving_before_its_refit" not in found.facts
     assert found.metrics["serving.hr@10"] == unfair.metrics["serving.hr@10"]
 
@@ -136,7 +136,7 @@ def settle(tmp_path: Path, model: Model, said: dict[str, Any], report: dict[str,
     (tmp_path / "model.json").write_text(json.dumps(said))
     if report is not None:
         (tmp_path / "training.json").write_text(json.dumps(report))
-    return settled(model, lambda name: tmp_path / name, lambda name: (tmp_path / name).exists())
+    return with_chosen_settings(model, lambda name: tmp_path / name, lambda name: (tmp_path / name).exists())
 
 
 def test_a_refit_trains_the_epochs_that_validation_chose_and_holds_nothing_out(tmp_path: Path) -> None:

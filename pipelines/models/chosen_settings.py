@@ -19,7 +19,7 @@ _CHOSEN = ("regularisation",)
 """Parameters that a family searches for where the spec doesn't say them, by their names in model.json."""
 
 
-def settled(model: Model, fetch: Fetch, has: Callable[[str], bool]) -> Model:
+def with_chosen_settings(model: Model, fetch: Fetch, has: Callable[[str], bool]) -> Model:
     """`fetch` gives the files that training has published. Without a baseline: that one was judged already."""
     train: dict[str, Any] = {"validation": 0.0, "validate_from": 1, "early_stop": None, "target": None}
     report = json.loads(fetch(DOCUMENT).read_text()) if has(DOCUMENT) else {}
