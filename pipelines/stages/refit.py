@@ -23,13 +23,14 @@ from pipelines.evaluation.cases import Cases, sample_cases
 from pipelines.evaluation.certainty import Influence, of_mean
 from pipelines.evaluation.judge import judge
 from pipelines.evaluation.observed import observe
-from pipelines.evaluation.scorers import model_every, model_scorer
+from pipelines.evaluation.scorers import is_pairwise, model_every, model_scorer
 from pipelines.features.graph import compile_graph, load_graph
 from pipelines.features.prepared import EXTRA, PAGES, Prepared
 from pipelines.inputs.meetings import read_meetings
 from pipelines.inputs.tables import USERS
 from pipelines.models.chosen_settings import with_chosen_settings
 from pipelines.models.families import load_model
+from pipelines.models.family import Trained
 from pipelines.stages.fitting import EncodedData, fit
 from pipelines.stages.past import HELD, PAST, drawn, exclude_pairs, withhold
 from pipelines.stages.runner import Context, Outcome, main
@@ -39,6 +40,8 @@ from shared.domain.metric import certainty, count_of
 
 CASES = 3_000
 """Likes of the holdout that both models rank, at most."""
+FEWEST, PAIRS = 100, 20_000_000
+"""Users at least, and pairs at most beyond these users, that a model which scores pairs one by one is asked for."""
 TRAIN, HOLDOUT = "train.parquet", "holdout.parquet"
 
 
@@ -106,19 +109,19 @@ def _compare(context: Context, own: EncodedData) -> dict[str, float]:
     items = pl.read_parquet(own.fetch("items.parquet"), columns=[spec.schema_.item])[spec.schema_.item]
     history = pl.scan_parquet(context.fetch("etl", "history.parquet"))
     cases = sample_cases(likes, history, items, spec.serve.not_seen is None, spec.model.train.seed)
-    refit = _hit_rate(context, own, own.fetch, cases)
-    candidate = _hit_rate(
-        context, EncodedData(context.fetcher("etl"), lambda name: context.has("etl", name)), context.fetcher("train"), cases
-    )
+    refitted, unrefitted = (load_model(fetch, context.spec.families) for fetch in (own.fetch, context.fetcher("train")))
+    if is_pairwise(refitted):
+        cases = cases.first(max(FEWEST, PAIRS // cases.catalogue))
+    refit = _hit_rate(own, refitted, cases)
+    candidate = _hit_rate(EncodedData(context.fetcher("etl"), lambda name: context.has("etl", name)), unrefitted, cases)
     found = {GATE.value_name: refit[0], GATE.other_name: candidate[0], count_of(GATE.value_name): float(len(cases.users))}
     return found | {certainty(GATE.value_name, GATE.against): refit[1].error(candidate[1])}
 
 
-def _hit_rate(context: Context, data: EncodedData, model: Callable[[str], Path], cases: Cases) -> tuple[float, Influence]:
+def _hit_rate(data: EncodedData, model: Trained, cases: Cases) -> tuple[float, Influence]:
     """A model's hit rate, and each user's influence on it."""
-    trained = load_model(model, context.spec.families)
     meetings = read_meetings(data.fetch, data.has(USERS), load_graph(data.fetch))
-    ranked = judge(model_scorer(meetings, trained.score), cases, {}, every=model_every(meetings, trained)).ranked
+    ranked = judge(model_scorer(meetings, model.score), cases, {}, every=model_every(meetings, model)).ranked
     seen = observe(ranked, [GATE.metric])[GATE.metric]
     return seen.mean, of_mean(seen.values, seen.owners, len(cases.users))
 
