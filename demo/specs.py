@@ -47,7 +47,7 @@ def learning_from(interactions: Path, items: Path) -> Json:
             {"parity": 1e-4},
             {"latency_p99": "50ms"},
         ],
-        "evaluate": {"users": 1_000},  # enough for its gates, and a third of the time
+        "evaluate": {"users": 1_000},  # enough for its gates; all of them take longer
         "serve": {"filter": [{"available": True}]},
         "rollout": {
             "steps": ["10%", "50%"],
