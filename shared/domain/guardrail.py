@@ -130,7 +130,8 @@ def _share(rail: Guardrail, stable: UserShares, candidate: UserShares) -> Judgem
     )
     here, there = (Sums(one.users, one.total, max(one.total - one.squares, 0.0)) for one in (stable, candidate))
     if rail.relative:
-        kept = ours <= rail.bound * theirs or ours - theirs <= LEAST_DIFFERENCE
+        allowed = max(rail.bound * theirs, theirs + LEAST_DIFFERENCE)
+        kept = (ours - allowed) * candidate.users <= _FEW  # a few users by chance are no reason not to pass
         multiple = against_ratio(here, there, rail.bound, _WORSE)
         difference = against_most(there.users, there.total, _at_most(here.users, here.total, 0.0) + LEAST_DIFFERENCE)
         return _judged(rail, min(multiple, difference), kept, numbers)
