@@ -154,5 +154,6 @@ def specified(name: str) -> RecommenderSpec:
             "data": {"interactions": {"uri": "ratings.csv"}, "items": {"uri": "movies.csv", "key": "movieId"}},
             "schema": {"user": "userId", "item": "movieId", "time": "timestamp", "label": {"column": "rating", "positive": ">= 4"}},
             "gates": [],
+            "split": {"refit": False},
         }
     )

@@ -49,7 +49,7 @@ def specified(scene: Scene, data: Path) -> dict[str, Any]:
             "params": {"layers": [64, 64], "width": 32, "negatives": 3},
             "train": {"epochs": 8, "batch_size": 1024, "seed": scene.seed},
         },
-        "gates": [{"metric": "hr@10", "better_than": "popularity"}, {"parity": 1e-4}],
+        "gates": [{"metric": "hr@10", "better_than": "popularity", "confidence": "50%", "min_users": 1}, {"parity": 1e-4}],
         "serve": {"filter": [{"available": True}]},
         "rollout": {
             "steps": ["50%"],

@@ -51,6 +51,7 @@ def specified(name: str) -> RecommenderSpec:
             "data": {"interactions": {"uri": "ratings.csv"}, "items": {"uri": "movies.csv", "key": "movieId"}},
             "schema": {"user": "userId", "item": "movieId", "time": "timestamp", "label": {"column": "rating", "positive": ">= 4"}},
             "gates": [],
+            "split": {"refit": False},
             "retrain": {"on": [{"kpi": {"hit_rate": "-10%"}}, {"drift": {"psi": 0.3}}, {"new_events": {"count": 10_000}}]},
         }
     )

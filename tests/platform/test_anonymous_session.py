@@ -25,7 +25,7 @@ SPEC: dict[str, Any] = {
         "params": {"width": 16, "blocks": 1, "dropout": 0.0},
         "train": {"epochs": 60, "learning_rate": 0.01, "batch_size": 16},
     },
-    "gates": [{"metric": "hr@10", "min": 0.0}, {"parity": 1e-4}],
+    "gates": [{"metric": "hr@10", "min": 0.0, "min_users": 1}, {"parity": 1e-4}],
     "serve": {"order": {"explore": {"rate": 0}}},
 }
 
