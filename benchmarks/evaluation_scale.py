@@ -1,10 +1,12 @@
-"""What it takes to evaluate 20,000 users on large catalogues: seconds and memory by family, beside the 10 million scores of before.
+"""The seconds and the memory that an evaluation of 20,000 users takes on large catalogues, by family.
+
+The first case of each family computes 10 million scores only: that was the limit of an evaluation in earlier versions of Eyas.
 
     python -m benchmarks.evaluation_scale [--only TEXT ...]
 
-Models have random weights of usual size: what they say costs as much as what trained ones say. Each user has about ten held-out positives
-and a hundred interactions. Each case is measured in a process of its own: peak memory is what it holds above what was resident when the
-evaluation began, with the model loaded. Drawing users, ranking with 99 negatives, and the report with its slices and intervals count.
+Models have random weights of usual size: their scores take as long as those of trained models. Each user has about ten held-out positives
+and a hundred interactions. Each case is measured in a process of its own: peak memory is counted from the start of the evaluation, when
+the model is loaded. An evaluation draws users, ranks with 99 negatives, and writes the report with its slices and intervals.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from shared.contracts.families import NeumfParams, TwoTowerParams
 
 USERS, FIRST = 25_000, 2
 BEFORE = 10_000_000
-"""Scores that an evaluation was capped at, and with them its users, before users were what is sampled."""
+"""The limit of scores in earlier versions."""
 NAMES = ("hr@10", "ndcg@10", "hr@10/99", "ndcg@10/99", "mrr@10", "map@10", "auc/99")
 
 
@@ -98,7 +100,7 @@ def write(folder: Path, items: int) -> None:
 
 
 def measure(case: Case, folder: Path) -> dict[str, float]:
-    """In this process, which has done nothing else."""
+    """One case, in a process that has done nothing else."""
     trained, random = model(case.family, case.items), np.random.default_rng(2)
     codes = random.permutation(case.items).astype(np.int32) + FIRST
     meetings: Any = SimpleNamespace(
@@ -115,17 +117,17 @@ def measure(case: Case, folder: Path) -> dict[str, float]:
     start, begun = psutil.Process().memory_info().rss / 2**20, time.monotonic()
 
     sampled = sample_cases(holdout, history, pl.Series(range(case.items)), False, 1, bounds.user_limit)
-    asked = sampled.first(bounds.pairwise_users(case.items)) if is_pairwise(trained) else sampled
-    drawn, tell = time.monotonic(), _teller(case, len(asked.users))
-    found = judge(scorer, asked, {99: drawn_negatives(asked, 99, 1)}, likes=liked, every=every, tell=tell)
+    judged_cases = sampled.first(bounds.pairwise_users(case.items)) if is_pairwise(trained) else sampled
+    drawn, tell = time.monotonic(), _teller(case, len(judged_cases.users))
+    judgement = judge(scorer, judged_cases, {99: drawn_negatives(judged_cases, 99, 1)}, likes=liked, every=every, tell=tell)
     judged = time.monotonic()
     slices = standard(sampled.owners, known_likes(history, sampled), liked[sampled.targets], liked)
     slices += by_values("genre", genres, sampled.targets.astype(np.int64))
-    document([Contender(name, (Run(found),)) for name in ("candidate", "base")], "base", Wanted(NAMES, NAMES[:4], slices, 1), {})
+    document([Contender(name, (Run(judgement),)) for name in ("candidate", "base")], "base", Wanted(NAMES, NAMES[:4], slices, 1), {})
     done = time.monotonic()
     return {
-        "users": found.ranked.users,
-        "cases": len(found.ranked),
+        "users": judgement.ranked.users,
+        "cases": len(judgement.ranked),
         "sampling": drawn - begun,
         "ranking": judged - drawn,
         "report": done - judged,
@@ -135,13 +137,13 @@ def measure(case: Case, folder: Path) -> dict[str, float]:
 
 
 def _teller(case: Case, users: int) -> Any:
-    done, said = 0, time.monotonic()
+    done, reported = 0, time.monotonic()
 
     def tell(more: int) -> None:
-        nonlocal done, said
+        nonlocal done, reported
         done += more
-        if time.monotonic() - said > 10:
-            said = time.monotonic()
+        if time.monotonic() - reported > 10:
+            reported = time.monotonic()
             sys.stderr.write(f"{case.name}: {done:,} of {users:,} users ranked\n")
 
     return tell
@@ -154,24 +156,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=[""], help="cases whose name begins with one of these, such as 'mf, 60'")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
-    said = parser.parse_args(arguments)
-    if said.one:
-        sys.stdout.write(json.dumps(measure(Case(**json.loads(said.one[0])), Path(said.one[1]))))
+    options = parser.parse_args(arguments)
+    if options.one:
+        sys.stdout.write(json.dumps(measure(Case(**json.loads(options.one[0])), Path(options.one[1]))))
         return 0
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="evaluation-scale-") as scratch:
-        for case in (one for one in cases() if one.name.startswith(tuple(said.only))):
+        for case in (case for case in cases() if case.name.startswith(tuple(options.only))):
             folder = Path(scratch) / str(case.items)
             if not folder.exists():
                 folder.mkdir()
                 write(folder, case.items)
             command = [sys.executable, "-m", "benchmarks.evaluation_scale", "--one", json.dumps(asdict(case)), str(folder)]
-            found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)  # noqa: S603
-            told = ", ".join(f"{name} {value:,.1f}" for name, value in found.items())
-            sys.stdout.write(f"{case.name}, at most {case.users:,} users: {told}\n")
+            measured = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)  # noqa: S603
+            numbers = ", ".join(f"{name} {value:,.1f}" for name, value in measured.items())
+            sys.stdout.write(f"{case.name}, at most {case.users:,} users: {numbers}\n")
             sys.stdout.flush()
             who = f"eyas: at most {case.users:,} users" + (" (10 million scores)" if case.users == BEFORE // case.items else "")
-            rows += [Row(case.name, who, name, UNITS.get(name, ""), [value]) for name, value in found.items()]
+            rows += [Row(case.name, who, name, UNITS.get(name, ""), [value]) for name, value in measured.items()]
     publish("evaluation_scale", rows)
     return 0
 

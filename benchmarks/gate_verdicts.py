@@ -34,13 +34,13 @@ METRIC = "hr@10"
 CHANGES = (-0.05, -0.02, -0.01, 0.0, 0.01, 0.02, 0.05)
 CASES = (1, 2, 3, 5, 10)
 _SPREAD = 6.0
-"""Of the users' own rates: a Beta distribution of so many pseudo-counts."""
+"""The users' own rates come from a Beta distribution with so many pseudo-counts."""
 _NOBODY = Labelled(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int8))
 
 
 def gates(rate: float) -> dict[str, tuple[Gate, float]]:
-    """By how the spec writes it: the gate, and the true change from which on it should pass."""
-    asked: dict[str, tuple[dict[str, Any], float]] = {
+    """Each gate by its text in the spec, with the smallest true change that should pass it."""
+    written: dict[str, tuple[dict[str, Any], float]] = {
         "not_worse_than: serving": ({"not_worse_than": "serving"}, 0.0),
         "not_worse_than: serving, by: 1%": ({"not_worse_than": "serving", "by": "1%"}, -0.01),
         "not_worse_than: serving, by: 5%": ({"not_worse_than": "serving", "by": "5%"}, -0.05),
@@ -49,7 +49,7 @@ def gates(rate: float) -> dict[str, tuple[Gate, float]]:
         f"min: {rate:g}": ({"min": rate}, 0.0),
         f"min: {rate:g}, confidence: 90%": ({"min": rate, "confidence": "90%"}, 0.0),
     }
-    return {said: (gate_rule(MetricGate.model_validate({"metric": METRIC} | told)), change) for said, (told, change) in asked.items()}
+    return {text: (gate_rule(MetricGate.model_validate({"metric": METRIC} | gate)), change) for text, (gate, change) in written.items()}
 
 
 class World:
@@ -71,7 +71,7 @@ class World:
             "serving": self._judgement(serving, self.rates),
             CANDIDATE: self._judgement(candidate, np.minimum(self.rates * (1 + change), 1)),
         }
-        metrics = {f"{name}.{METRIC}": observe(one.ranked, [METRIC])[METRIC].mean for name, one in judged.items()}
+        metrics = {f"{name}.{METRIC}": observe(judgement.ranked, [METRIC])[METRIC].mean for name, judgement in judged.items()}
         return metrics | certainties([METRIC], Evidence(judged, (), _NOBODY))[0]
 
     def _judgement(self, drawn: Floats, rates: Floats) -> Judgement:
@@ -81,15 +81,15 @@ class World:
 
 
 def verdicts(world: World, rate: float, change: float, runs: int) -> dict[str, Counter[str]]:
-    """By gate, how often each verdict came; `accepted` counts inconclusive ones that the spec accepts."""
-    found: dict[str, Counter[str]] = {said: Counter() for said in gates(rate)}
+    """How often each gate came to each verdict; `accepted` counts inconclusive verdicts that the spec accepts."""
+    counts: dict[str, Counter[str]] = {text: Counter() for text in gates(rate)}
     for seed in range(runs):
         numbers = world.run(change, seed)
-        for said, (gate, _) in gates(rate).items():
+        for text, (gate, _) in gates(rate).items():
             result = judge(gate, numbers, serving=True)
-            found[said][result.verdict] += 1
-            found[said]["accepted"] += result.accepted != ""
-    return found
+            counts[text][result.verdict] += 1
+            counts[text]["accepted"] += result.accepted != ""
+    return counts
 
 
 def allowed(gate: Gate, threshold: float, change: float) -> str:
@@ -103,18 +103,18 @@ def allowed(gate: Gate, threshold: float, change: float) -> str:
     return f"at most {wrong} pass and {wrong} fail" if near else f"at most {wrong} {'fail' if change > threshold else 'pass'}"
 
 
-def rows(found: Mapping[float, Mapping[str, Counter[str]]], rate: float, runs: int) -> list[Row]:
-    told = []
-    for change, by_gate in found.items():
-        for said, (gate, threshold) in gates(rate).items():
-            counts = by_gate[said]
+def rows(counted: Mapping[float, Mapping[str, Counter[str]]], rate: float, runs: int) -> list[Row]:
+    table = []
+    for change, by_gate in counted.items():
+        for text, (gate, threshold) in gates(rate).items():
+            counts = by_gate[text]
             note = ", ".join(f"{verdict} {100 * counts[verdict] / runs:.1f}%" for verdict in ("pass", "inconclusive", "fail"))
             if counts["accepted"]:
                 note += f" (accepted {100 * counts['accepted'] / runs:.1f}%)"
             note += f"; promised: {allowed(gate, threshold, change)}"
             let_through = counts["pass"] + counts["accepted"]
-            told.append(Row(f"true change {change:+.0%}", said, "let through", "%", [100 * let_through / runs], note=note))
-    return told
+            table.append(Row(f"true change {change:+.0%}", text, "let through", "%", [100 * let_through / runs], note=note))
+    return table
 
 
 def main() -> None:
@@ -123,13 +123,20 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=20_000)
     parser.add_argument("--rate", type=float, default=0.1)
     parser.add_argument("--alike", type=float, default=0.9)
-    given = parser.parse_args()
-    world = World(given.users, given.rate, given.alike)
-    found: dict[float, dict[str, Counter[str]]] = {}
+    options = parser.parse_args()
+    world = World(options.users, options.rate, options.alike)
+    counted: dict[float, dict[str, Counter[str]]] = {}
     for change in CHANGES:
-        sys.stderr.write(f"true change {change:+.0%}: {given.runs} runs\n")
-        found[change] = verdicts(world, given.rate, change, given.runs)
-    publish("gate-verdicts", rows(found, given.rate, given.runs), runs=given.runs, users=given.users, rate=given.rate, alike=given.alike)
+        sys.stderr.write(f"true change {change:+.0%}: {options.runs} runs\n")
+        counted[change] = verdicts(world, options.rate, change, options.runs)
+    publish(
+        "gate-verdicts",
+        rows(counted, options.rate, options.runs),
+        runs=options.runs,
+        users=options.users,
+        rate=options.rate,
+        alike=options.alike,
+    )
 
 
 if __name__ == "__main__":

@@ -19,40 +19,30 @@ A warm retraining holds out newer rows only, so all three are one. Each gate is 
 from __future__ import annotations
 
 import argparse
-import logging
 import multiprocessing
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
+from benchmarks.in_process_stages import InProcessStages
 from benchmarks.report import Row, publish
 from pipelines.features.columns import FIRST
 from pipelines.models.mf import VECTORS
-from pipelines.stages import etl, evaluate, export, refit, train
 from pipelines.stages.rival import BEFORE_REFIT
-from pipelines.stages.runner import Context, Outcome
-from shared.artifacts import FsspecArtifacts
 from shared.contracts.plans import run_plan
 from shared.contracts.refit import REFIT, Refit
 from shared.contracts.spec import RecommenderSpec
-from shared.contracts.stage import Files, Manifest, StageSpec
+from shared.contracts.stage import Files, Manifest
 from shared.domain.gate import Gate, Verdict, judge
 
-WORK: Mapping[str, Callable[[Context], Outcome]] = {
-    "etl": etl.run,
-    "train": train.run,
-    "evaluate": evaluate.run,
-    "refit": refit.run,
-    "export": export.run,
-}
 MARGINS = ("0%", "1%", "2%", "5%")
 ITEMS, WIDTH, A_DAY, FIRST_DAYS, STEP = 400, 8, 4_000, 15, 2
 FAULTY = 0.16
@@ -77,7 +67,7 @@ def rows_of(seed: int, users: int, days: int) -> pl.DataFrame:
 
 @dataclass
 class Version:
-    """By stage, what its run has published."""
+    """What each stage has published."""
 
     stages: dict[str, Files]
 
@@ -100,11 +90,11 @@ class Line:
     folder: Path
     verdicts: Verdicts = field(default_factory=Counter)
     lost: list[float] = field(default_factory=list)
-    """By how much worse candidates are, on all cases."""
-    count: int = 0
+    """How much worse the faulty candidates are, on all cases."""
 
     def __post_init__(self) -> None:
-        self.store = FsspecArtifacts(str(self.folder / "artifacts"))
+        self.stages = InProcessStages(self.folder)
+        self.store = self.stages.store
         pl.DataFrame({"movieId": range(1, ITEMS + 1)}).write_parquet(self.folder / "items.parquet")
 
     def spec(self, day: int) -> RecommenderSpec:
@@ -121,18 +111,19 @@ class Line:
         )
 
     def retrain(self, day: int, serving: Version | None) -> Version:
-        """Judges the candidate, and a worse one, where something serves."""
+        """Trains a candidate, and judges it and a worse one if a version serves."""
         spec, mode = self.spec(day), self.mode if serving is not None else "full"
         inputs: dict[str, Files] = {}
         if serving is not None and mode == "warm":
             inputs = {"parent": serving.parent, "events": {"events.csv": self._events(day)}}
         made: dict[str, Files] = {}
+        stage: Literal["etl", "train"]
         for stage in ("etl", "train"):
-            made[stage] = self._files(self._run(stage, spec, mode, inputs | made))
+            made[stage], _ = self.stages.run(stage, spec, mode, inputs | made)
         if serving is not None:
             self._judge(spec, mode, inputs | made, serving)
-        refitted = self._files(self._run("refit", spec, mode, inputs | made))
-        exported = self._files(self._run("export", spec, mode, {"etl": made["etl"] | refitted, "train": refitted}))
+        refitted, _ = self.stages.run("refit", spec, mode, inputs | made)
+        exported, _ = self.stages.run("export", spec, mode, {"etl": made["etl"] | refitted, "train": refitted})
         return Version(made | {"refit": refitted, "export": exported})
 
     def _judge(self, spec: RecommenderSpec, mode: str, inputs: dict[str, Files], serving: Version) -> None:
@@ -143,13 +134,13 @@ class Line:
         values = {}
         for candidate, trained in (("equal", inputs["train"]), ("worse", self._faulty(inputs["train"]))):
             for how, more in compared.items():
-                outcome = self._run("evaluate", spec, mode, {**inputs, "train": trained, **more})
+                _, outcome = self.stages.run("evaluate", spec, mode, {**inputs, "train": trained, **more})
                 values[candidate, how] = outcome.metrics["candidate.hr@10"]
-                told = Manifest.model_validate(_MANIFEST | {"metrics": outcome.metrics, "facts": outcome.facts})
+                manifest = Manifest.model_validate(_MANIFEST | {"metrics": outcome.metrics, "facts": outcome.facts})
                 for margin, gate in zip(MARGINS, _compared(spec, mode), strict=True):
-                    found = judge(gate, told.metrics, True, told.silence())
-                    self.verdicts[mode, candidate, how, margin, str(found.verdict)] += 1
-                    self.verdicts[mode, candidate, how, margin, "accepted"] += found.verdict is Verdict.PASS or found.accepted != ""
+                    result = judge(gate, manifest.metrics, True, manifest.silence())
+                    self.verdicts[mode, candidate, how, margin, str(result.verdict)] += 1
+                    self.verdicts[mode, candidate, how, margin, "accepted"] += result.verdict is Verdict.PASS or result.accepted != ""
         self.lost.append(1 - values["worse", SERVES] / values["equal", SERVES])
 
     def _newer(self, files: Files, serving: Version) -> Any:
@@ -162,7 +153,7 @@ class Line:
     def _faulty(self, files: Files) -> Files:
         with np.load(self.store.fetch(files[VECTORS], self.folder / "vectors.npz"), allow_pickle=False) as stored:
             users, items = stored["users"], stored["items"]
-        random = np.random.default_rng((self.seed, self.count))
+        random = np.random.default_rng((self.seed, self.stages.count))
         broken = FIRST + np.flatnonzero(random.random(len(users) - FIRST) < FAULTY)
         users[broken] = random.normal(size=users[broken].shape) * users.std()
         with (self.folder / "faulty.npz").open("wb") as stream:
@@ -174,25 +165,6 @@ class Line:
         new = self.rows.filter(pl.col("at").is_between(1.6e9 + 86400 * (day - STEP), 1.6e9 + 86400 * day, closed="left"))
         new.rename({"userId": "user", "movieId": "item", "rating": "value", "at": "time"}).write_csv(path)
         return self.store.put(path)
-
-    def _run(self, stage: str, spec: RecommenderSpec, mode: str, inputs: Mapping[str, Files]) -> Outcome:
-        self.count += 1
-        scratch = self.folder / f"{self.count}-{stage}"
-        scratch.mkdir()
-        told = StageSpec(
-            stage=stage,
-            run=f"run-{self.count}",
-            attempt=f"run-{self.count}-{stage}-1",
-            recommender=spec,
-            inputs=dict(inputs),
-            mode=mode,
-            data_roots=(str(self.folder),),
-            artifacts=self.store.url,
-        )
-        return WORK[stage](Context(told, scratch, self.store, logging.getLogger("stage")))
-
-    def _files(self, outcome: Outcome) -> Files:
-        return {name: self.store.put(path) for name, path in outcome.files.items()}
 
 
 _MANIFEST = {
@@ -217,15 +189,15 @@ def live(seed: int, mode: str, users: int, retrainings: int) -> tuple[Verdicts, 
         return line.verdicts, line.lost
 
 
-def rows_for(found: Verdicts, lost: Mapping[str, Sequence[float]]) -> list[Row]:
-    told = [Row(mode, "worse candidate", "hit rate lost", "%", [100 * one for one in values]) for mode, values in lost.items() if values]
-    for mode, candidate, how, margin in dict.fromkeys(key[:4] for key in found):
-        counts = {str(verdict): found[mode, candidate, how, margin, str(verdict)] for verdict in Verdict}
-        accepted, whole = found[mode, candidate, how, margin, "accepted"], sum(counts.values())
+def report_rows(verdicts: Verdicts, lost: Mapping[str, Sequence[float]]) -> list[Row]:
+    rows = [Row(mode, "worse candidate", "hit rate lost", "%", [100 * loss for loss in losses]) for mode, losses in lost.items() if losses]
+    for mode, candidate, how, margin in dict.fromkeys(key[:4] for key in verdicts):
+        counts = {str(verdict): verdicts[mode, candidate, how, margin, str(verdict)] for verdict in Verdict}
+        accepted, whole = verdicts[mode, candidate, how, margin, "accepted"], sum(counts.values())
         note = ", ".join(f"{verdict} {count}" for verdict, count in counts.items()) + f" of {whole}"
         case = f"{mode}, {candidate}, not worse than serving by {margin}"
-        told.append(Row(case, how, "let through to the canary", "%", [100 * accepted / whole], note=note))
-    return told
+        rows.append(Row(case, how, "let through to the canary", "%", [100 * accepted / whole], note=note))
+    return rows
 
 
 def main() -> None:
@@ -234,17 +206,18 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=10, help="retrainings of a seed")
     parser.add_argument("--users", type=int, default=2_000)
     parser.add_argument("--workers", type=int, default=2)
-    said = parser.parse_args()
-    found: Verdicts = Counter()
+    options = parser.parse_args()
+    verdicts: Verdicts = Counter()
     lost: dict[str, list[float]] = {"full": [], "warm": []}
-    with ProcessPoolExecutor(said.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        lives = {(mode, seed): pool.submit(live, seed, mode, said.users, said.days) for seed in range(1, said.seeds + 1) for mode in lost}
-        for (mode, seed), one in lives.items():
-            verdicts, fallen = one.result()
-            found += verdicts
-            lost[mode] += fallen
-            sys.stderr.write(f"seed {seed}, {mode}: {said.days} retrainings\n")
-            publish("retrainings", rows_for(found, lost), seeds=seed, retrainings=said.days, users=said.users)
+    with ProcessPoolExecutor(options.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        keys = [(mode, seed) for seed in range(1, options.seeds + 1) for mode in lost]
+        lines = {(mode, seed): pool.submit(live, seed, mode, options.users, options.days) for mode, seed in keys}
+        for (mode, seed), line in lines.items():
+            of_line, lost_of_line = line.result()
+            verdicts += of_line
+            lost[mode] += lost_of_line
+            sys.stderr.write(f"seed {seed}, {mode}: {options.days} retrainings\n")
+            publish("retrainings", report_rows(verdicts, lost), seeds=seed, retrainings=options.days, users=options.users)
 
 
 if __name__ == "__main__":

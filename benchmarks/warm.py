@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from benchmarks.in_process_stages import InProcessStages
 from benchmarks.report import Row, publish
 from benchmarks.warm_worlds import World, movielens, shifting
 from pipelines.evaluation.cases import Cases, drawn_negatives, sample_cases
@@ -37,14 +38,12 @@ from pipelines.features.graph import load_graph
 from pipelines.inputs.meetings import read_meetings
 from pipelines.models.families import load_model
 from pipelines.models.family import Trained
-from pipelines.stages import etl, train
 from pipelines.stages.past import HELD
-from pipelines.stages.runner import Context, Outcome
+from pipelines.stages.runner import Outcome
 from pipelines.trials.judging import forget
-from shared.artifacts import FsspecArtifacts
 from shared.contracts.evaluation import Evaluate
 from shared.contracts.spec import RecommenderSpec
-from shared.contracts.stage import Files, StageSpec
+from shared.contracts.stage import Files
 from shared.domain.warmth import Link, Past, Rule, choose
 
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -93,16 +92,16 @@ class Version:
 
 
 class Stages:
-    """The platform's stages, in this process, without a platform."""
+    """Makes and reads versions of one world."""
 
     def __init__(self, folder: Path, world: World, log: logging.Logger) -> None:
         self.folder, self.world, self.log = folder, world, log
-        self.store = FsspecArtifacts(str(folder / "artifacts"))
+        self._stages = InProcessStages(folder, log)
+        self.store = self._stages.store
         world.items.write_parquet(folder / "items.parquet")
-        self._count = 0
         self._done: dict[str, tuple[Files, Outcome]] = {}
 
-    def recommender(self, family: str, seed: int, arm: Arm, day: int) -> dict[str, Any]:
+    def recommender(self, family: str, seed: int, arm: Arm, day: int) -> RecommenderSpec:
         model = FAMILIES[family]
         taught = dict(model.get("train", {})) | {"seed": seed}
         rows = [self.world.base, *self.world.days[:day]] if arm.recent is None else list(self.world.days[max(0, day - arm.recent) : day])
@@ -111,7 +110,7 @@ class Stages:
             pl.concat(rows or [self.world.base]).write_parquet(path)
         framework = {} if family == "mf" else {"framework": "torch"}
         warm = {"new_rows": arm.new_rows} | ({} if family == "mf" else {"replay": arm.replay})
-        return {
+        spec = {
             "name": "films",
             "data": {"interactions": {"uri": str(path)}, "items": {"uri": str(self.folder / "items.parquet"), "key": "movieId"}},
             "schema": {"user": "userId", "item": "movieId", "time": "at", "label": {"column": "rating", "positive": ">= 4"}},
@@ -120,6 +119,7 @@ class Stages:
             "retrain": {"warm": warm},
             "gates": [{"parity": 1e-4}],
         }
+        return RecommenderSpec.model_validate(spec)
 
     def version(self, family: str, seed: int, arm: Arm, day: int, parent: Version | None, line: str) -> tuple[Version, str]:
         """Of a day: from all that was until then, or warm from the parent. `line` tells what the parent's etl was made of."""
@@ -134,31 +134,14 @@ class Stages:
             inputs = {"events": {"events.csv": self.store.put(path)}, "parent": parent.files}
         line = f"{line}/{day}" if parent is not None else f"{day}-{arm.recent}-{family in {'mf', 'neumf'}}"
         if line not in self._done:
-            self._done[line] = self._stage("etl", spec, mode, inputs)
+            self._done[line] = self._stages.run("etl", spec, mode, inputs)
         made, told = self._done[line]
         forget()
         began = time.monotonic()
-        files, _ = self._stage("train", spec, mode, inputs | {"etl": made})
+        files, _ = self._stages.run("train", spec, mode, inputs | {"etl": made})
         seconds = time.monotonic() - began
         link = Link("full" if mode == "full" else "warm", dict(told.facts["cardinalities"]))
         return Version(made | files, link, made, seconds), line
-
-    def _stage(self, name: Any, spec: dict[str, Any], mode: Any, inputs: dict[str, Files]) -> tuple[Files, Outcome]:
-        self._count += 1
-        scratch = self.folder / f"{name}-{self._count}"
-        scratch.mkdir()
-        told = StageSpec(
-            stage=name,
-            run=f"run-{self._count}",
-            attempt=f"run-{self._count}-{name}-1",
-            recommender=RecommenderSpec.model_validate(spec),
-            inputs=inputs,
-            mode=mode,
-            data_roots=(str(self.folder),),
-            artifacts=self.store.url,
-        )
-        outcome = {"etl": etl, "train": train}[name].run(Context(told, scratch, self.store, self.log))
-        return {key: self.store.put(path) for key, path in outcome.files.items()}, outcome
 
     def fetcher(self, files: Files) -> Any:
         return lambda name: self.store.fetch(files[name], self.folder / "fetched" / files[name].sha256 / name)

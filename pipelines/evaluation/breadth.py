@@ -14,8 +14,8 @@ def coverage(shown: NDArray[np.int32], catalogue: int) -> float:
 
 
 def novelty(shown: NDArray[np.int32], likes: NDArray[np.int64], catalogue: int) -> float | None:
-    """Bits of surprise of what is shown, as the platform counts it of its own answers, by how often each row is liked. None where nothing
-    is shown."""
+    """How surprising the shown items are, in bits, by how often each is liked; the platform measures its own answers in the same way.
+    None if nothing is shown."""
     showings = _showings(shown)
     liked = {row: int(likes[row]) for row in showings.items}
     others = int(likes.sum()) - sum(liked.values())

@@ -32,17 +32,18 @@ class Evidence:
 
 @dataclass(frozen=True)
 class _Sample:
-    """One contender's values of a metric by case, and where each case stands in the order that all contenders share."""
+    """One contender's values of a metric by case, and the place of each case in the order that all contenders share."""
 
     values: Floats
     owners: Ints
     places: Ints
     judged: int
-    """Cases that the contender was judged on, of the metric's slice or not."""
+    """How many cases the contender was judged on, inside the metric's slice or not."""
 
     def first(self, cases: int) -> _Sample:
-        kept = self.places < cases
-        return _Sample(self.values[kept], self.owners[kept], self.places[kept], min(cases, self.judged))
+        """The values of the first cases."""
+        inside = self.places < cases
+        return _Sample(self.values[inside], self.owners[inside], self.places[inside], min(cases, self.judged))
 
     @property
     def value(self) -> float:
@@ -54,79 +55,93 @@ class _Sample:
 
 @dataclass(frozen=True)
 class _Area:
-    """The same of the area under the curve: all contenders score the same labelled rows."""
+    """The area under the curve in place of values by case: all contenders score the same labelled rows."""
 
     value: float
-    moved: Influence
+    row_influence: Influence
     judged: int = 0
 
     def first(self, cases: int) -> _Area:
         return self
 
     def influence(self, users: int) -> Influence:
-        return self.moved
+        return self.row_influence
+
+
+@dataclass
+class _Publisher:
+    """The numbers of gated metrics by name, and why some are missing."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    def publish(self, key: str, name: str, sample: _Sample | _Area | None, users: int) -> None:
+        """The users and the standard error of one value. `key`: the contender and the metric `name`."""
+        if sample is None:
+            self.missing[certainty(key)] = _lacks(name)
+            return
+        influence = sample.influence(users)
+        self.metrics[count_of(key)] = float(influence.rests_on)
+        if influence.rests_on < FEWEST_USERS:
+            self.missing[certainty(key)] = f"it rests on {influence.rests_on} users; {FEWEST_USERS} are needed"
+        else:
+            self.metrics[certainty(key)] = influence.error()
+
+    def compare(self, name: str, rival: str, candidate: _Sample | _Area, other: _Sample | _Area, users: int) -> None:
+        """The standard error of the difference on the cases that both have, and both values there where these are fewer."""
+        cases = min(candidate.judged, other.judged)
+        pair = candidate.first(cases), other.first(cases)
+        for contender, against, whole, shared in ((CANDIDATE, rival, candidate, pair[0]), (rival, CANDIDATE, other, pair[1])):
+            if cases < whole.judged:
+                key = shared_with(f"{contender}.{name}", against)
+                self.metrics[key] = shared.value
+                self.publish(key, name, shared, users)
+        influence, other_influence = (shared.influence(users) for shared in pair)
+        if influence.rests_on >= FEWEST_USERS:
+            self.metrics[certainty(f"{CANDIDATE}.{name}", rival)] = influence.error(other_influence)
 
 
 def certainties(names: Sequence[str], evidence: Evidence) -> tuple[dict[str, float], dict[str, str]]:
     """Published numbers by name, and why some are missing."""
-    metrics: dict[str, float] = {}
-    missing: dict[str, str] = {}
+    publisher = _Publisher()
     for name in names:
-        samples = {who: _sample(parse_metric(name), who, evidence) for who in evidence.judged}
-        users = 1 + max((int(one.owners.max(initial=-1)) for one in samples.values() if isinstance(one, _Sample)), default=0)
-        for who, one in samples.items():
-            _publish(f"{who}.{name}", one, users, name, metrics, missing)
-        own = samples.get(CANDIDATE)
-        for other, theirs in samples.items():
-            if own is None or theirs is None or other == CANDIDATE:
-                continue
-            both = min(own.judged, theirs.judged)
-            for who, against, one in ((CANDIDATE, other, own), (other, CANDIDATE, theirs)):
-                if both < one.judged and len(one.first(both).influence(users).users):
-                    key = shared_with(f"{who}.{name}", against)
-                    metrics[key] = one.first(both).value
-                    _publish(key, one.first(both), users, name, metrics, missing)
-            moved = own.first(both).influence(users)
-            if moved.rests_on >= FEWEST_USERS:
-                metrics[certainty(f"{CANDIDATE}.{name}", other)] = moved.error(theirs.first(both).influence(users))
-    return metrics, missing
+        samples = {contender: _sample(parse_metric(name), contender, evidence) for contender in evidence.judged}
+        owners = [sample.owners for sample in samples.values() if isinstance(sample, _Sample)]
+        users = 1 + max((int(places.max(initial=-1)) for places in owners), default=0)
+        for contender, sample in samples.items():
+            publisher.publish(f"{contender}.{name}", name, sample, users)
+        candidate = samples.pop(CANDIDATE, None)
+        for rival, other in samples.items():
+            if candidate is not None and other is not None:
+                publisher.compare(name, rival, candidate, other, users)
+    return publisher.metrics, publisher.missing
 
 
 def unmeasured(names: Sequence[str], contenders: Iterable[str], values: Mapping[str, float]) -> dict[str, str]:
     """Why metrics aren't there."""
-    absent = [(who, name) for who in contenders for name in names if f"{who}.{name}" not in values]
-    return {f"{who}.{name}": _lacks(name) for who, name in absent}
+    absent = [(contender, name) for contender in contenders for name in names if f"{contender}.{name}" not in values]
+    return {f"{contender}.{name}": _lacks(name) for contender, name in absent}
 
 
-def _publish(key: str, one: _Sample | _Area | None, users: int, name: str, metrics: dict[str, float], missing: dict[str, str]) -> None:
-    if one is None:
-        missing[certainty(key)] = _lacks(name)
-        return
-    moved = one.influence(users)
-    metrics[count_of(key)] = float(moved.rests_on)
-    if moved.rests_on < FEWEST_USERS:
-        missing[certainty(key)] = f"it rests on {moved.rests_on} users; {FEWEST_USERS} are needed"
-    else:
-        metrics[certainty(key)] = moved.error()
-
-
-def _sample(metric: Metric, who: str, evidence: Evidence) -> _Sample | _Area | None:
-    one = evidence.judged[who]
+def _sample(metric: Metric, contender: str, evidence: Evidence) -> _Sample | _Area | None:
+    judgement = evidence.judged[contender]
     if metric.kind in RETRIEVAL:
-        found = evidence.retrieved.get(who)
-        return None if found is None else _Sample(found.values, found.owners, np.arange(len(found.values)), len(found.values))
+        retrieved = evidence.retrieved.get(contender)
+        count = 0 if retrieved is None else len(retrieved.values)
+        return None if retrieved is None else _Sample(retrieved.values, retrieved.owners, np.arange(count), count)
     if metric.kind == "auc":
-        if one.scores is None or one.auc is None:
+        if judgement.scores is None or judgement.auc is None:
             return None
         users, owners = np.unique(evidence.labelled.users, return_inverse=True)
-        return _Area(one.auc, of_auc(evidence.labelled.labels, one.scores.astype(np.float64), owners, len(users)))
-    chosen = np.ones(len(one.ranked), bool)
+        return _Area(judgement.auc, of_auc(evidence.labelled.labels, judgement.scores.astype(np.float64), owners, len(users)))
+    cases = len(judgement.ranked)
+    chosen = np.ones(cases, bool)
     if metric.slice is not None:
-        chosen = next((part.chosen[: len(chosen)] for part in evidence.slices if part.name == metric.slice), np.zeros(len(chosen), bool))
+        chosen = next((part.chosen[:cases] for part in evidence.slices if part.name == metric.slice), np.zeros(cases, bool))
     if not chosen.any():
         return None
-    seen = observe(one.ranked, [str(metric.whole)], chosen)[str(metric.whole)]
-    return _Sample(seen.values, seen.owners, np.flatnonzero(chosen), len(chosen))
+    observed = observe(judgement.ranked, [str(metric.whole)], chosen)[str(metric.whole)]
+    return _Sample(observed.values, observed.owners, np.flatnonzero(chosen), cases)
 
 
 def _lacks(name: str) -> str:

@@ -17,7 +17,7 @@ from pipelines.evaluation.observed import Ints, Observed
 
 TIMES, LEVEL = 1_000, 0.95
 MOST = 20_000
-"""Users, or groups of users, to draw from."""
+"""How many users are drawn from; of more users, so many groups of users."""
 _CELLS, _DRAWN = 1 << 20, 1 << 18
 Interval = tuple[float, float]
 Name = TypeVar("Name", bound=Hashable)

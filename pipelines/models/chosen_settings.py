@@ -1,7 +1,7 @@
 """A model's settings with what its training has chosen: a refit holds no rows out, so it can't choose again.
 
-An epoch, or a number of trees, that held-out rows were the best by is trained for on all rows; so is a regularisation that was searched.
-The size of a step stays what it was, so the number of steps follows the number of rows.
+The refit uses the epoch or the number of trees that was best on the rows that train held out, and the regularisation that train found.
+The batch size stays the same, so more rows mean more steps.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _CHOSEN = ("regularisation",)
 
 
 def with_chosen_settings(model: Model, fetch: Fetch, has: Callable[[str], bool]) -> Model:
-    """`fetch` gives the files that training has published. Without a baseline: that one was judged already."""
+    """`fetch` gives the files that training has published. The result has no baseline: evaluate has judged it already."""
     train: dict[str, Any] = {"validation": 0.0, "validate_from": 1, "early_stop": None, "target": None}
     report = json.loads(fetch(DOCUMENT).read_text()) if has(DOCUMENT) else {}
     published = report.get("published", {})
     if "epoch" in published:
         train |= {"epochs": published["epoch"], "batch_size": report["batch_size"]}
-    said = json.loads(fetch(MODEL).read_text())
+    saved = json.loads(fetch(MODEL).read_text())
     params: Any = model.params
     if isinstance(params, FamilyParams):
-        chosen = {name: said[name] for name in _CHOSEN if name in said and getattr(params, name, 0) is None}
+        chosen = {name: saved[name] for name in _CHOSEN if name in saved and getattr(params, name, 0) is None}
         trees = {"trees": published["grown"]} if "grown" in published else {}
         params = params.model_copy(update=chosen | trees)
     return model.model_copy(update={"params": params, "train": model.train.model_copy(update=train), "baseline": None})

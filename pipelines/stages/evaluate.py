@@ -85,39 +85,39 @@ def run(context: Context) -> Outcome:
     rival = _rival(context, facts, silence[BROKEN])
     for name, scorer, every, pairwise in _contenders(context, meetings, rival, facts):
         scorers[name] = scorer, every or by_pairs(scorer, cases.catalogue)
-        mine = cases.first(spec.evaluate.pairwise_users(cases.catalogue)) if pairwise else cases
+        judged_cases = cases.first(spec.evaluate.pairwise_users(cases.catalogue)) if pairwise else cases
         begun = time.monotonic()
         try:
-            found = judge(scorer, mine, negatives, labelled, liked, every)
+            judgement = judge(scorer, judged_cases, negatives, labelled, liked, every)
         except Exception as error:
             if name != "serving":
                 raise
             _broken(context, silence[BROKEN], error)
             continue
-        judged.append(Contender(name, (Run(found, judge_seconds=time.monotonic() - begun),)))
-        whole = found.values(names)
-        values |= {f"{name}.{metric}": value for metric, value in (whole | sliced(found, names, slices)).items()}
-        said = ", ".join(f"{metric} {value:.4f}" for metric, value in whole.items())
-        log.info("%s, %s cases of %s users: %s", name, _n(mine.count), _n(len(mine.users)), said)
-    evidence = Evidence({one.name: one.runs[0].judgement for one in judged}, slices, labelled)
+        judged.append(Contender(name, (Run(judgement, judge_seconds=time.monotonic() - begun),)))
+        whole = judgement.values(names)
+        values |= {f"{name}.{metric}": value for metric, value in (whole | sliced(judgement, names, slices)).items()}
+        text = ", ".join(f"{metric} {value:.4f}" for metric, value in whole.items())
+        log.info("%s, %s cases of %s users: %s", name, _n(judged_cases.count), _n(len(judged_cases.users)), text)
+    evidence = Evidence({contender.name: contender.runs[0].judgement for contender in judged}, slices, labelled)
     if spec.serve.retrieve is not None:
         retrieved, measured = _retrieved(context, meetings, cases, scorers["candidate"][0], rival, names)
         evidence, values = replace(evidence, retrieved=retrieved), values | measured
     data = _counts(cases, train) | {"seed": seed}
-    facts["cases"] = data | {"contenders": {name: _ranked(one) for name, one in evidence.judged.items()}}
+    facts["cases"] = data | {"contenders": {name: _ranked(judgement) for name, judgement in evidence.judged.items()}}
     values |= _certainties(gated_metrics(spec), evidence, values, silence[MISSING])
     if context.spec.mode == "warm":
         values |= _forgotten(context, meetings, items[spec.schema_.item], history, facts, silence)
     if "serving_not_comparable" in facts:
         silence[MISSING]["serving"] = facts["serving_not_comparable"]
     values |= _foreseen(context, meetings, scorers["candidate"][1], items[spec.schema_.item], facts, silence)
-    facts |= {name: said for name, said in silence.items() if said}
+    facts |= {name: reasons for name, reasons in silence.items() if reasons}
     files = _report(context, judged, names, (*slices, *more), data | {"catalogue": cases.catalogue})
     return Outcome(files, values | {"evaluate.seconds": time.monotonic() - started}, facts)
 
 
-def _ranked(one: Judgement) -> dict[str, int]:
-    return {"users": one.ranked.users, "cases": len(one.ranked)}
+def _ranked(judgement: Judgement) -> dict[str, int]:
+    return {"users": judgement.ranked.users, "cases": len(judgement.ranked)}
 
 
 def _counts(cases: Cases, train: pl.LazyFrame) -> dict[str, int]:

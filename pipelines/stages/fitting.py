@@ -42,7 +42,7 @@ class EncodedData:
 
 
 def fit(context: Context, model: Model, data: EncodedData) -> Outcome:
-    """Nothing of a rank that doesn't lead."""
+    """The files, metrics and facts of the fit. Empty for a rank other than 0."""
     parent = context.fetcher("parent") if context.spec.mode == "warm" else None
     if parent is not None:
         if not context.has("parent", MODEL):
@@ -81,7 +81,7 @@ def fit(context: Context, model: Model, data: EncodedData) -> Outcome:
 
 
 def _task(context: Context, model: Model, data: EncodedData, parent: Fetch | None) -> tuple[Task, int]:
-    """And how many older rows are trained on again."""
+    """The task, and how many older rows are trained on again."""
     spec, graph, rows = context.spec.recommender, load_graph(data.fetch), data.fetch("train.parquet")
     items = pl.read_parquet(data.fetch("items.parquet"), columns=[graph.item])[graph.item]
     before = load_popularity(parent(POPULARITY)) if parent is not None else None

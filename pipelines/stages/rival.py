@@ -37,7 +37,7 @@ class Rival:
     vectors: tuple[Path, Path] | None
     """Of items and of users, where it has any."""
     refitted: bool
-    """Whether it is what serves, or what was before its refit."""
+    """Whether this is the version as it serves. If not, it is the version's model from before its refit."""
 
 
 def find_rival(context: Context) -> Rival | None:

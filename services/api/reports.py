@@ -20,7 +20,7 @@ from shared.contracts.strict import read
 from shared.domain.access import Role
 from shared.domain.errors import NotFound
 from shared.domain.gate import Gate
-from shared.domain.metric import certainty, count_of, shared_with
+from shared.domain.metric import certainty, count_of
 from shared.domain.run import MACHINE, RunStatus
 from shared.launch import stages_of
 from shared.ports import Record
@@ -101,10 +101,9 @@ def _asked(gate: Gate, record: Record[RunStatus], metrics: Mapping[str, float]) 
     name = str(gate)
     result = next((one for one in record.status.gates if one.gate == name), None)
     ended = MACHINE.terminal(record.status.state)
-    key = gate.value_name
-    shared = shared_with(key, gate.against) if gate.against and shared_with(key, gate.against) in metrics else key
-    value, users = metrics.get(shared), metrics.get(count_of(shared))
-    other = metrics.get(shared_with(gate.other_name, "candidate"), metrics.get(gate.other_name)) if gate.against else None
+    value_name, other_name = gate.compared_names(metrics)
+    value, users = metrics.get(value_name), metrics.get(count_of(value_name))
+    other = metrics.get(other_name) if gate.against else None
     needed: float | None = gate.bound
     if gate.against:
         needed = None if other is None else other * (1 + gate.margin if gate.kind == "better_than" else 1 - gate.margin)
@@ -120,7 +119,7 @@ def _asked(gate: Gate, record: Record[RunStatus], metrics: Mapping[str, float]) 
             "against": gate.against or None,
             "other": other,
             "users": None if users is None else int(users),
-            "standard_error": metrics.get(certainty(key, gate.against or None)),
+            "standard_error": metrics.get(certainty(gate.value_name, gate.against or None)),
             "needed": needed,
             "apart": _apart(gate, value, needed),
         }

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -20,7 +20,7 @@ from shared.contracts.yaml12 import load
 from shared.domain.errors import Invalid
 from shared.domain.run import RESOURCES
 
-STAGES: tuple[StageName, ...] = ("etl", "train", "evaluate", "refit", "export", "verify")
+STAGES: tuple[StageName, ...] = get_args(StageName)
 ENGINES = ("default", "polars", "tensorflow", "torch", "jax", "triton", "nvtabular")
 """What an image may be made for; `default` serves every engine that has none of its own, but for those apart."""
 APART = frozenset({"default", "nvtabular", "torch", "jax"})

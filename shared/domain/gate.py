@@ -48,13 +48,18 @@ class Gate:
 
     @property
     def value_name(self) -> str:
-        """Under which name the value that it judges is published."""
+        """The name of the published value that the gate judges."""
         return {"verify": self.metric, "refit": f"refit.{self.metric}"}.get(self.stage, f"candidate.{self.metric}")
 
     @property
     def other_name(self) -> str:
-        """Under which name the value is published that it compares with."""
+        """The name of the published value that the gate compares with."""
         return f"{'refit.' if self.stage == 'refit' else ''}{self.against}.{self.metric}"
+
+    def compared_names(self, metrics: Mapping[str, float]) -> tuple[str, str]:
+        """The names of both values: on the cases that both models were judged on, where these are fewer than a model's own."""
+        value, other = shared_with(self.value_name, self.against), shared_with(self.other_name, "candidate")
+        return value if value in metrics else self.value_name, other if other in metrics else self.other_name
 
     def __str__(self) -> str:
         usual = CONFIDENCE if self.against else None
@@ -68,7 +73,7 @@ class Gate:
 
 
 REFIT = Gate("hr@10", "not_worse_than", against="candidate", stage="refit", confidence=0.99, min_users=30)
-"""Asked of every refit: it fails only where it is worse so surely. The refitted model has learned the rows that it ranks."""
+"""The gate of every refit: it fails if the refitted model is worse with this confidence, although it has learned the rows that it ranks."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +112,6 @@ class _Number:
     """A published value: its name, its name in words, and how many users, calls or rows it rests on, if that is known."""
 
     name: str
-    plain: str
-    """The name without the other contender's."""
     said: str
     value: float
     count: int | None = None
@@ -141,8 +144,8 @@ def _judged(gate: Gate, book: _Book, serving: bool) -> tuple[Verdict, str]:
         return Verdict.PASS, "nothing serves yet, so there is nothing to compare with"
     if gate.kind in ("min", "max"):
         return _absolute(gate, book.number(gate.value_name, gate.metric), book)
-    value = book.number(gate.value_name, gate.metric, gate.against)
-    other = book.number(gate.other_name, f"{gate.against}'s {gate.metric}", "candidate")
+    value_name, other_name = gate.compared_names(book.metrics)
+    value, other = book.number(value_name, gate.metric), book.number(other_name, f"{gate.against}'s {gate.metric}")
     return _judge_refit(gate, value, other, book) if gate.stage == "refit" else _relative(gate, value, other, book)
 
 
@@ -171,7 +174,7 @@ def _relative(gate: Gate, found: _Number, other: _Number, book: _Book) -> tuple[
     factor = 1 + gate.margin if better else 1 - gate.margin
     said = f"{gate.metric} is {found.value:.4g}, {gate.against}'s is {other.value:.4g}"
     change = f"{found.value / other.value - 1:+.1%}" if other.value else ""
-    basis = _joined(book.standard_error(certainty(found.plain, gate.against), "standard error of the difference"), found.sample)
+    basis = _joined(book.standard_error(certainty(gate.value_name, gate.against), "standard error of the difference"), found.sample)
     if few := _too_few(gate, found):
         return Verdict.INCONCLUSIVE, f"{said}{_in_brackets(_joined(change, basis))}: {few}"
     if gate.confidence is None:
@@ -188,8 +191,8 @@ def _relative(gate: Gate, found: _Number, other: _Number, book: _Book) -> tuple[
 
 
 def _judge_refit(gate: Gate, found: _Number, other: _Number, book: _Book) -> tuple[Verdict, str]:
-    """Fails only where the model is worse, with confidence, on rows that it has learned than the candidate on the same rows, unseen."""
-    key = certainty(found.plain, gate.against)
+    """Fails only if the refitted model, which has learned these rows, ranks them worse than the candidate, which has not."""
+    key = certainty(gate.value_name, gate.against)
     said = f"{gate.metric} of the refitted model is {found.value:.4g}, {gate.against}'s is {other.value:.4g}"
     said += _in_brackets(_joined(book.standard_error(key, "standard error of the difference"), found.sample))
     if few := _too_few(gate, found):
@@ -199,9 +202,9 @@ def _judge_refit(gate: Gate, found: _Number, other: _Number, book: _Book) -> tup
 
 
 def _spread(gate: Gate, found: _Number, other: _Number, factor: float, book: _Book) -> float:
-    """The standard error of one less `factor` times the other: both were measured on the same cases, so they err together."""
+    """The standard error of the value minus `factor` times the other value. Both come from the same cases, so their errors correlate."""
     own, others = (book.error(certainty(one.name), f"how sure {one.said} is") for one in (found, other))
-    between = book.error(certainty(found.plain, gate.against), f"how sure the difference to {gate.against}'s {gate.metric} is")
+    between = book.error(certainty(gate.value_name, gate.against), f"how sure the difference to {gate.against}'s {gate.metric} is")
     together = (own * own + others * others - between * between) / 2
     return math.sqrt(max(own * own + factor * factor * others * others - 2 * factor * together, 0.0))
 
@@ -221,7 +224,7 @@ def _in_brackets(text: str) -> str:
 
 
 def _around(value: float, error: float, confidence: float) -> tuple[float, float]:
-    """So sure is each of both ends, alone."""
+    """Lower and upper bound; each alone holds with the confidence."""
     reach = NormalDist().inv_cdf(confidence) * error
     return value - reach, value + reach
 
@@ -244,11 +247,7 @@ class _Book:
     metrics: Mapping[str, float]
     silence: Silence
 
-    def number(self, name: str, said: str, against: str | None = None) -> _Number:
-        """On the cases that both were judged on, where there is a value of these."""
-        plain = name
-        if against is not None and shared_with(name, against) in self.metrics:
-            name = shared_with(name, against)
+    def number(self, name: str, said: str) -> _Number:
         value = self.metrics.get(name)
         if value is None:
             verdict, why = self.silence.about(name)
@@ -258,8 +257,8 @@ class _Book:
             raise _Unknown(Verdict.ERROR, f"{said} came out as {value}, which is no number")
         for what in COUNTED:
             if (count := self.metrics.get(count_of(name, what))) is not None and math.isfinite(count):
-                return _Number(name, plain, said, value, int(count), what)
-        return _Number(name, plain, said, value)
+                return _Number(name, said, value, int(count), what)
+        return _Number(name, said, value)
 
     def standard_error(self, name: str, said: str) -> str:
         """For the reason; empty where it was not measured."""

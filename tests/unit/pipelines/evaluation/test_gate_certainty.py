@@ -100,3 +100,15 @@ def test_a_metric_of_a_slice_that_was_not_measured_is_named_by_contender() -> No
         "candidate.auc": "the holdout has rows of one label alone",
         "candidate.recall@9": "it has no vectors of users and items",
     }
+
+
+def test_a_slice_whose_cases_lie_behind_the_shared_ones_is_not_compared() -> None:
+    """The serving version was judged on the first 8 users, and only later ones are of the slice."""
+    later = Slice("later", "the last 32 users", np.arange(USERS) >= 8)
+    some = Slice("some", "users 4 to 39", np.arange(USERS) >= 4)
+    judged = {"candidate": judgement(HITS), "serving": judgement(HITS[:8])}
+    metrics, missing = certainties(["hr@10{later}", "hr@10{some}"], Evidence(judged, [later, some], LABELLED))
+    assert np.isfinite(list(metrics.values())).all()
+    assert not [name for name in metrics if name.startswith("candidate.hr@10{later}.on.")]
+    assert metrics["candidate.hr@10{some}.on.serving.users"] == 4
+    assert missing["serving.hr@10{later}.se"] == "the holdout has no case of later"
