@@ -1,19 +1,21 @@
-"""Whether gates let equal retrainings through and notice worse ones: ten retrainings on overlapping data, full and warm, by the platform's
-own stages.
+"""Whether gates let equal retrainings through and notice worse ones: ten retrainings on overlapping data, full, warm, and full ones that
+follow warm ones, by the platform's own stages.
 
-    python -m benchmarks.retrainings [--seeds 20] [--days 10] [--users 2000] [--workers 2]
+    python -m benchmarks.retrainings [--seeds 20] [--days 10] [--users 2000] [--arriving 0.3] [--modes MODE ...] [--workers 2]
 
 Users and items have fixed vectors, and users like an item more often the better both fit: nothing changes with time, so a retraining by the
-same spec is as good as the version before. After a first version, each retraining has two more days of rows; each becomes the version that
+same spec is as good as the version before. With `--arriving`, that share of the users has its first row later than the others, evenly over
+all days. After a first version, each retraining has two more days of rows; each becomes the version that
 serves. *Worse* is the same candidate with a planted fault: the vectors of some users are noise, so that its hit rate is about 5 % lower.
 
 A candidate is compared with the serving version in three ways:
 
-- before: the version's model from before its refit, on the whole holdout, as the platform does where the refit has learned rows of it
+- before: the model of the last full run of its line, before the refit, on the whole holdout: what the platform does
 - newer: the version as it serves, on the rows of the holdout that are newer than all it has learned
 - as it serves: on the whole holdout, which the version has learned (wrong)
 
-A warm retraining holds out newer rows only, so all three are one. Each gate is judged on the numbers that evaluate publishes.
+A warm retraining holds out newer rows only, so all three are the same. Of "full after warm", every second retraining is warm, and full ones
+are judged. Each gate is judged on the numbers that evaluate publishes.
 """
 
 from __future__ import annotations
@@ -47,22 +49,26 @@ MARGINS = ("0%", "1%", "2%", "5%")
 ITEMS, WIDTH, A_DAY, FIRST_DAYS, STEP = 400, 8, 4_000, 15, 2
 FAULTY = 0.16
 """Share of the users whose vectors are noise in a worse candidate."""
+AFTER_WARM = "full after warm"
+MODES = ("full", "warm", AFTER_WARM)
 BEFORE, NEWER, SERVES = "before", "newer", "as it serves"
 Verdicts = Counter[tuple[str, str, str, str, str]]
 """How often: mode, candidate, how it is compared, margin, verdict."""
 
 
-def rows_of(seed: int, users: int, days: int) -> pl.DataFrame:
-    """Whoever meets an item does so by chance, the popular ones more often."""
+def rows_of(seed: int, users: int, days: int, arriving: float) -> pl.DataFrame:
+    """Users meet items by chance, the popular ones more often."""
     random = np.random.default_rng((seed, 3))
     of_users, of_items = (random.normal(size=(count, WIDTH)) for count in (users, ITEMS))
     count = A_DAY * days
-    user = random.integers(users, size=count)
+    at = np.sort(random.random(count))
+    there = users - np.ceil(arriving * users * (1 - at)).astype(np.int64)
+    user = random.integers(np.maximum(there, 1))
     item = np.minimum((ITEMS * random.random(count) ** 1.5).astype(np.int64), ITEMS - 1)
     fit = np.einsum("rw,rw->r", of_users[user], of_items[item]) / np.sqrt(WIDTH)
     liked = random.random(count) < 1 / (1 + np.exp(-2.5 * (fit - 0.5)))
-    at = 1.6e9 + 86400 * np.sort(random.random(count) * days)
-    return pl.DataFrame({"userId": user + 1, "movieId": item + 1, "rating": np.where(liked, 5.0, 1.0), "at": at})
+    times = 1.6e9 + 86400 * days * at
+    return pl.DataFrame({"userId": user + 1, "movieId": item + 1, "rating": np.where(liked, 5.0, 1.0), "at": times})
 
 
 @dataclass
@@ -70,6 +76,8 @@ class Version:
     """What each stage has published."""
 
     stages: dict[str, Files]
+    full: Version | None = None
+    """The last full version of a warm one's line."""
 
     @property
     def parent(self) -> Files:
@@ -77,7 +85,8 @@ class Version:
 
     @property
     def before_refit(self) -> Files:
-        return self.stages["etl"] | self.stages["train"] | {REFIT: self.stages["refit"][REFIT]}
+        full = self.full or self
+        return full.stages["etl"] | full.stages["train"] | {REFIT: self.stages["refit"][REFIT]}
 
 
 @dataclass
@@ -110,9 +119,12 @@ class Line:
             }
         )
 
-    def retrain(self, day: int, serving: Version | None) -> Version:
+    def retrain(self, number: int, serving: Version | None) -> Version:
         """Trains a candidate, and judges it and a worse one if a version serves."""
-        spec, mode = self.spec(day), self.mode if serving is not None else "full"
+        day, mode = FIRST_DAYS + STEP * number, self.mode
+        if mode == AFTER_WARM:
+            mode = "warm" if number % 2 else "full"
+        spec, mode = self.spec(day), mode if serving is not None else "full"
         inputs: dict[str, Files] = {}
         if serving is not None and mode == "warm":
             inputs = {"parent": serving.parent, "events": {"events.csv": self._events(day)}}
@@ -120,11 +132,12 @@ class Line:
         stage: Literal["etl", "train"]
         for stage in ("etl", "train"):
             made[stage], _ = self.stages.run(stage, spec, mode, inputs | made)
-        if serving is not None:
+        if serving is not None and self.mode.startswith(mode):
             self._judge(spec, mode, inputs | made, serving)
         refitted, _ = self.stages.run("refit", spec, mode, inputs | made)
         exported, _ = self.stages.run("export", spec, mode, {"etl": made["etl"] | refitted, "train": refitted})
-        return Version(made | {"refit": refitted, "export": exported})
+        full = (serving.full or serving) if serving is not None and mode == "warm" else None
+        return Version(made | {"refit": refitted, "export": exported}, full)
 
     def _judge(self, spec: RecommenderSpec, mode: str, inputs: dict[str, Files], serving: Version) -> None:
         compared: dict[str, dict[str, Files]] = {SERVES: {"serving": serving.stages["export"]}}
@@ -139,8 +152,8 @@ class Line:
                 manifest = Manifest.model_validate(_MANIFEST | {"metrics": outcome.metrics, "facts": outcome.facts})
                 for margin, gate in zip(MARGINS, _compared(spec, mode), strict=True):
                     result = judge(gate, manifest.metrics, True, manifest.silence())
-                    self.verdicts[mode, candidate, how, margin, str(result.verdict)] += 1
-                    self.verdicts[mode, candidate, how, margin, "accepted"] += result.verdict is Verdict.PASS or result.accepted != ""
+                    self.verdicts[self.mode, candidate, how, margin, str(result.verdict)] += 1
+                    self.verdicts[self.mode, candidate, how, margin, "accepted"] += result.verdict is Verdict.PASS or result.accepted != ""
         self.lost.append(1 - values["worse", SERVES] / values["equal", SERVES])
 
     def _newer(self, files: Files, serving: Version) -> Any:
@@ -180,12 +193,12 @@ def _compared(spec: RecommenderSpec, mode: str) -> list[Gate]:
     return [gate for gate in run_plan(spec, mode).gates if gate.stage == "evaluate"]
 
 
-def live(seed: int, mode: str, users: int, retrainings: int) -> tuple[Verdicts, list[float]]:
-    rows = rows_of(seed, users, FIRST_DAYS + STEP * retrainings)
+def live(seed: int, mode: str, users: int, arriving: float, retrainings: int) -> tuple[Verdicts, list[float]]:
+    rows = rows_of(seed, users, FIRST_DAYS + STEP * retrainings, arriving)
     with tempfile.TemporaryDirectory(prefix="retrainings-") as folder:
         line, version = Line(seed, mode, rows, Path(folder)), None
         for number in range(retrainings + 1):
-            version = line.retrain(FIRST_DAYS + STEP * number, version)
+            version = line.retrain(number, version)
         return line.verdicts, line.lost
 
 
@@ -205,19 +218,28 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--days", type=int, default=10, help="retrainings of a seed")
     parser.add_argument("--users", type=int, default=2_000)
+    parser.add_argument("--arriving", type=float, default=0.0, help="share of the users who arrive later")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     verdicts: Verdicts = Counter()
-    lost: dict[str, list[float]] = {"full": [], "warm": []}
+    lost: dict[str, list[float]] = {mode: [] for mode in options.modes}
     with ProcessPoolExecutor(options.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         keys = [(mode, seed) for seed in range(1, options.seeds + 1) for mode in lost]
-        lines = {(mode, seed): pool.submit(live, seed, mode, options.users, options.days) for mode, seed in keys}
+        lines = {(mode, seed): pool.submit(live, seed, mode, options.users, options.arriving, options.days) for mode, seed in keys}
         for (mode, seed), line in lines.items():
             of_line, lost_of_line = line.result()
             verdicts += of_line
             lost[mode] += lost_of_line
             sys.stderr.write(f"seed {seed}, {mode}: {options.days} retrainings\n")
-            publish("retrainings", report_rows(verdicts, lost), seeds=seed, retrainings=options.days, users=options.users)
+            publish(
+                "retrainings",
+                report_rows(verdicts, lost),
+                seeds=seed,
+                retrainings=options.days,
+                users=options.users,
+                arriving=options.arriving,
+            )
 
 
 if __name__ == "__main__":

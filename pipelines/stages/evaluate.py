@@ -60,6 +60,10 @@ HOW = (
     "of the candidate: it has not learned the holdout; what is exported is refitted on all rows afterwards, unless split.refit is off",
 )
 
+BEFORE_REFIT = (
+    "of serving: the version has learned rows of this holdout, so the model of the last full run of its line, before the refit, was judged"
+)
+
 
 def run(context: Context) -> Outcome:
     spec, log, started = context.spec.recommender, context.log, time.monotonic()
@@ -112,7 +116,8 @@ def run(context: Context) -> Outcome:
         silence[MISSING]["serving"] = facts["serving_not_comparable"]
     values |= _foreseen(context, meetings, scorers["candidate"][1], items[spec.schema_.item], facts, silence)
     facts |= {name: reasons for name, reasons in silence.items() if reasons}
-    files = _report(context, judged, names, (*slices, *more), data | {"catalogue": cases.catalogue})
+    how = HOW if rival is None or not rival.before_refit else (*HOW, BEFORE_REFIT)
+    files = _report(context, judged, names, (*slices, *more), data | {"catalogue": cases.catalogue}, how)
     return Outcome(files, values | {"evaluate.seconds": time.monotonic() - started}, facts)
 
 
@@ -206,7 +211,7 @@ def _rival(context: Context, facts: dict[str, Any], broken: dict[str, str]) -> R
     except Exception as error:  # whatever is wrong with the version that serves, the candidate is judged
         _broken(context, broken, error)
         return None
-    if found is not None and not found.refitted:
+    if found is not None and found.before_refit:
         facts["serving_before_its_refit"] = True
     return found
 
@@ -245,13 +250,13 @@ def _columns(context: Context, cases: Cases) -> tuple[Slice, ...]:
 
 
 def _report(
-    context: Context, judged: list[Contender], names: tuple[str, ...], slices: tuple[Slice, ...], data: dict[str, Any]
+    context: Context, judged: list[Contender], names: tuple[str, ...], slices: tuple[Slice, ...], data: dict[str, Any], how: tuple[str, ...]
 ) -> dict[str, Path]:
     spec = context.spec.recommender
     about = {
         "title": f"{spec.name}, run {context.spec.run}",
         "summary": [f"{data['ranked']:,} of {data['found']:,} held-out positives of {data['users']:,} users, {data['catalogue']:,} items."],
-        "how": HOW,
+        "how": how,
         "data": data,
         "settings": {"family": spec.model.family, "split": spec.split.model_dump(mode="json"), "mode": context.spec.mode},
     }

@@ -20,9 +20,11 @@ from pipelines.evaluation.likes import Shown, expected_likes
 from pipelines.evaluation.off_policy import CLIP, Candidate, Foretold, Logged, attention_of, foretell
 from pipelines.evaluation.orders import line_of, ranks_of
 from pipelines.evaluation.recall import Retrieve
+from pipelines.stages.rival import newest_of_refit
 from pipelines.stages.runner import Context
 from shared.contracts.gates import foretold
 from shared.contracts.plans import estimators
+from shared.contracts.refit import REFIT
 from shared.contracts.serving import Serve, window
 from shared.contracts.stage import digest_of
 from shared.domain.metric import certainty, count_of
@@ -84,8 +86,7 @@ def _foretold(context: Context, every: Every, finder: Finder | None, keys: Ints,
     attribution = spec.rollout.analysis.attribution
     files = context.spec.inputs.get("answers", {})
     log = read_log({name: context.fetch("answers", name) for name in files}, attribution)
-    learned = pl.scan_parquet(context.fetch("etl", "train.parquet")).select(pl.col("time").max()).collect(engine="streaming").item()
-    since = max(asked.since, datetime.fromtimestamp(float(learned), UTC) + timedelta(microseconds=1))
+    since = max(asked.since, datetime.fromtimestamp(_newest_learned(context), UTC) + timedelta(microseconds=1))
     answers, left = usable(log, asked.version, since, asked.until - attribution)
     taken = _sample(answers, spec.evaluate.pairwise_users(len(keys)), spec.serve.order.explore.among, spec.model.train.seed)
     facts: dict[str, Any] = {
@@ -115,6 +116,13 @@ def _foretold(context: Context, every: Every, finder: Finder | None, keys: Ints,
         "estimates": {name: vars(one) for name, one in found.by.items()},
     }
     return found, {"online": facts}
+
+
+def _newest_learned(context: Context) -> float:
+    """The time of the newest row that the candidate has learned; a warm one by its parent, too."""
+    train = pl.scan_parquet(context.fetch("etl", "train.parquet"))
+    newest = float(train.select(pl.col("time").max()).collect(engine="streaming").item())
+    return max(newest, newest_of_refit(context, "parent")) if context.has("parent", REFIT) else newest
 
 
 def _sample(answers: pl.DataFrame, most: int, among: int, seed: int) -> pl.DataFrame:

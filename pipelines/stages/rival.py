@@ -1,7 +1,8 @@
-"""The serving version, as a run's candidate is compared with it.
+"""The serving version, as a run's candidate is compared with it: by a model that has learned no row of this run's holdout.
 
-It is the version as it serves, unless that has learned rows of this run's holdout: its refit learns all rows up to then, and a full run may
-hold some of them out. Then it is the version's model before its refit, put into a unit of its own for the comparison.
+That is the version as it serves, if its newest row is older than the holdout. If not, as a rule in a full run, it is the model of the last
+full run of the version's line, before its refit: it was trained on the older part of the data alone, as the candidate is. It is put into a
+unit of its own for the comparison. Where that model has learned rows of the holdout as well, nothing is compared.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -19,13 +21,19 @@ from pipelines.features.raw import signature
 from pipelines.inputs.published import Published
 from pipelines.inputs.tables import read_table
 from pipelines.models.families import load_model
+from pipelines.models.family import MODEL
 from pipelines.models.retriever import IS_BESIDE, load_retriever
 from pipelines.stages.runner import Context
 from shared.contracts.refit import REFIT, Refit
 from shared.contracts.strict import read
+from shared.domain.errors import Invalid
 from shared.serving.signature import Signature
 
 SERVING, BEFORE_REFIT = "serving", "serving_before_refit"
+EQUAL = 0.01
+"""The share of the holdout's rows that may equal rows which the rival was trained on."""
+_ROW = ["user", "item", "time"]
+_REMEDY = "Leave out the gates that compare with serving for one run"
 
 
 @dataclass(frozen=True)
@@ -36,31 +44,58 @@ class Rival:
     """What the version was published with."""
     vectors: tuple[Path, Path] | None
     """Of items and of users, where it has any."""
-    refitted: bool
-    """Whether this is the version as it serves. If not, it is the version's model from before its refit."""
+    before_refit: bool = False
+    """Whether this is the model of the last full run of the version's line, before its refit, and not the version as it serves."""
 
 
 def find_rival(context: Context) -> Rival | None:
     """None where nothing serves, or no gate compares with it."""
     if not context.spec.inputs.get(SERVING):
         return None
-    if _has_seen(context):
-        return _before_refit(context)
+    if _has_learned_newest(context):
+        _check_older(context)
+        if context.has(BEFORE_REFIT, MODEL):
+            return _before_refit(context)
     fetch = context.fetcher(SERVING)
     served = read(Signature, json.loads(fetch("signature.json").read_text()), "serving's signature.json")
     for name in served.files:
         fetch(name)
     there = context.has(SERVING, ITEMS) and context.has(SERVING, USERS)
-    return Rival(served, fetch(served.file), Published(served, fetch), (fetch(ITEMS), fetch(USERS)) if there else None, True)
+    return Rival(served, fetch(served.file), Published(served, fetch), (fetch(ITEMS), fetch(USERS)) if there else None)
 
 
-def _has_seen(context: Context) -> bool:
-    """Whether it has learned rows as new as the oldest of this run's holdout."""
-    if not context.has(BEFORE_REFIT, REFIT):
+def _has_learned_newest(context: Context) -> bool:
+    """Whether the version has, or may have, learned rows as new as the oldest of this run's holdout."""
+    if not context.spec.inputs.get(BEFORE_REFIT):
         return False
-    newest = read(Refit, json.loads(context.fetch(BEFORE_REFIT, REFIT).read_text()), REFIT).newest
-    oldest = pl.scan_parquet(context.fetch("etl", "holdout.parquet")).select(pl.col("time").min()).collect(engine="streaming").item()
-    return bool(newest >= oldest)
+    if not context.has(BEFORE_REFIT, REFIT):
+        return True
+    return bool(
+        newest_of_refit(context, BEFORE_REFIT)
+        >= _only(pl.scan_parquet(context.fetch("etl", "holdout.parquet")).select(pl.col("time").min()))
+    )
+
+
+def newest_of_refit(context: Context, origin: str) -> float:
+    """The time of the newest row that a refit has learned."""
+    return read(Refit, json.loads(context.fetch(origin, REFIT).read_text()), REFIT).newest
+
+
+def _check_older(context: Context) -> None:
+    """Checks that the model to compare with is kept, and has learned no row of this run's holdout, but for a few equal ones."""
+    if context.has(BEFORE_REFIT, REFIT) and not context.has(BEFORE_REFIT, MODEL):
+        raise Invalid(f"it has learned rows of this holdout, and the model before its refit is no longer kept. {_REMEDY}")
+    train = pl.scan_parquet(context.fetch(BEFORE_REFIT, "train.parquet"))
+    holdout = pl.scan_parquet(context.fetch("etl", "holdout.parquet"))
+    if _only(train.select(pl.col("time").max())) < _only(holdout.select(pl.col("time").min())):
+        return
+    learned, rows = (_only(part.select(pl.len())) for part in (holdout.join(train, on=_ROW, how="semi"), holdout))
+    if learned > EQUAL * rows:
+        raise Invalid(f"it was trained on {learned:,} of the {rows:,} rows of this holdout: the split or the data have changed. {_REMEDY}")
+
+
+def _only(frame: pl.LazyFrame) -> Any:
+    return frame.collect(engine="streaming").item()
 
 
 def _before_refit(context: Context) -> Rival:
@@ -76,5 +111,5 @@ def _before_refit(context: Context) -> Rival:
         keys = pl.read_parquet(fetch("items.parquet"), columns=[graph.item])[graph.item]
         sides = vectors_by_key(graph, keys, found)
         vectors = write_arrays(folder / ITEMS, sides[ITEMS]), write_arrays(folder / USERS, sides[USERS])
-    context.log.info("the serving version has learned rows of this holdout: its model before the refit is compared")
-    return Rival(served, folder / served.file, Published(served, context.fetcher(SERVING)), vectors, False)
+    context.log.info("the serving version has learned rows of this holdout: the model of its last full run before the refit is compared")
+    return Rival(served, folder / served.file, Published(served, context.fetcher(SERVING)), vectors, True)

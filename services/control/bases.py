@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from services.control.lines import line_of
 from shared.contracts.encoding import EARLIER, ENCODED
 from shared.contracts.features import Vector
 from shared.contracts.gates import MetricGate
@@ -132,7 +133,7 @@ class Bases:
         compares = any(isinstance(gate, MetricGate) and "serving" in (gate.better_than, gate.not_worse_than) for gate in spec.gates)
         if stage != "evaluate" or not compares:
             return inputs
-        return inputs | {"serving": version.files} | ({} if warm else self._files_before_refit(version))
+        return inputs | {"serving": version.files} | ({} if warm else {"serving_before_refit": self._files_before_refit(version)})
 
     def _stage_files(self, done: Sequence[StageDone], stages: Collection[str]) -> dict[str, Files]:
         """What those of the stages have published that are done. What a refit publishes takes the place of the model, and of etl's files of
@@ -141,14 +142,26 @@ class Bases:
         refit = found.pop("refit", None)
         return found if refit is None else {**found, "etl": {**found["etl"], **refit}, "train": refit}
 
-    def _files_before_refit(self, version: Version) -> dict[str, Files]:
-        """The version's features and model before its refit, which has learned rows that a full run may hold out."""
-        stages = self.runs.get(version.run).status.stages
-        refit = next((published(self.artifacts, one.attempt).files for one in stages if one.stage == "refit"), None)
-        if refit is None or REFIT not in refit:
+    def _files_before_refit(self, version: Version) -> Files:
+        """What evaluate needs to compare a full run with the version fairly, because the version may have learned rows that the run holds
+        out: features and model of the last full run of its line, before the refit, and the version's own refit.json. If the version is
+        that model itself, or if the model is no longer kept, only the rows that the version was trained on."""
+        own = self._kept_files(version)
+        refit = {REFIT: own["refit"][REFIT]} if REFIT in own.get("refit", {}) else {}
+        full = list(line_of(version, self.registry.get))[-1]
+        before = self._kept_files(full)
+        if full.lineage.get("mode") == "warm" or not {"etl", "train"} <= before.keys() or (full == version and not refit):
+            return {name: file for name, file in own.get("etl", {}).items() if name == "train.parquet"} | refit
+        return {**before["etl"], **before["train"], **refit}
+
+    def _kept_files(self, version: Version) -> dict[str, Files]:
+        """What the version's run has published and is still there, by stage."""
+        try:
+            stages = self.runs.get(version.run).status.stages
+        except NotFound:
             return {}
-        before = self._stage_files(stages, ("etl", "train"))
-        return {"serving_before_refit": {**before["etl"], **before["train"], REFIT: refit[REFIT]}}
+        manifests = {done.stage: self.artifacts.manifest(done.attempt) for done in stages}
+        return {stage: manifest.files for stage, manifest in manifests.items() if manifest is not None}
 
     def _accepted(self, record: Record[RunStatus]) -> Files:
         """The profile of the data that the newest version has learned from; nothing where it is of a release without, or gone."""

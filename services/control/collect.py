@@ -16,8 +16,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, cached_property
 
+from services.control.lines import line_of
 from shared.contracts.plans import run_plan
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
@@ -50,6 +51,15 @@ class _Known:
     collected: Mapping[str, Mapping[int, datetime]]
     active: Mapping[str, Record[RunStatus]]
     reusable: frozenset[str]
+
+    @cached_property
+    def _by_number(self) -> dict[tuple[str, int], Version]:
+        return {(version.recommender, version.number): version for version in self.versions}
+
+    def version(self, recommender: str, number: int) -> Version:
+        if (recommender, number) not in self._by_number:
+            raise NotFound(f"version {number} of '{recommender}' is not in the registry")
+        return self._by_number[recommender, number]
 
     def kept(self) -> list[Version]:
         return [one for one in self.versions if one.number not in self.collected.get(one.recommender, {})]
@@ -242,14 +252,15 @@ class Collector:
         return attempts_to_go(facts, self._stages(known), self._ended(known), self._wish, now)
 
     def _stages(self, known: _Known) -> frozenset[str]:
-        """Attempts that something names: those of a kept version's run (a warm start reads them), of runs under way, reusable ones."""
+        """Attempts that something names: those of a kept version's run (a warm start reads them) and of the last full run of its line
+        (later full runs are compared with its model before the refit), of runs under way, reusable ones."""
         needed = set(known.reusable)
         records = list(known.active.values())
         for version in known.kept():
-            try:
-                records.append(self._runs.get(version.run))
-            except NotFound:
-                continue
+            *_, full = line_of(version, known.version)
+            for run in {version.run, full.run}:
+                with suppress(NotFound):
+                    records.append(self._runs.get(run))
         for record in records:
             needed |= {done.attempt for done in record.status.stages}
         for record in known.active.values():

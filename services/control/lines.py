@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from shared.contracts.spec import RecommenderSpec
@@ -17,6 +19,17 @@ _KEPT = ("schema", "features", "model.family", "model.params")
 """What of a spec a warm run can't change."""
 _RECENT = 20
 """Rejected runs that are looked at."""
+
+
+def line_of(version: Version, get: Callable[[str, int], Version]) -> Iterator[Version]:
+    """The version and those that it grew from, up to that of a full run. It ends earlier if a row is gone."""
+    yield version
+    while version.lineage.get("mode") == "warm" and version.parent is not None:
+        try:
+            version = get(version.recommender, version.parent)
+        except EyasError:
+            return
+        yield version
 
 
 class Lines:
@@ -45,14 +58,7 @@ class Lines:
         return known[1]
 
     def _read(self, version: Version, columns: tuple[str, str]) -> tuple[Link, ...]:
-        found = [_link(version, columns)]
-        while found[-1].mode == "warm" and version.parent is not None and len(found) < LONGEST:
-            try:
-                version = self._registry.get(version.recommender, version.parent)
-            except EyasError:
-                break
-            found.append(_link(version, columns))
-        return tuple(found)
+        return tuple(_link(one, columns) for one in islice(line_of(version, self._registry.get), LONGEST))
 
     def _refused(self, version: Version) -> str | None:
         rejected = self._runs.list(version.recommender, states={"rejected"}, since=version.created_at, limit=_RECENT)

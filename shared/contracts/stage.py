@@ -52,7 +52,7 @@ class StageSpec(Strict):
         description="By origin: 'etl', 'train' (of export: what the refit published), 'export', 'events', "
         "'features' (what was written of users), "
         "'parent' (warm start), 'serving' (to compare with), "
-        "'serving_before_refit' (the serving version's features and model before its refit), "
+        "'serving_before_refit' (features and model of the last full run of the serving version's line, before its refit), "
         "'accepted' (what is remembered of the data that the last version learned from), 'encoded' (vectors that an earlier etl has made); "
         "'answers' (what was shown and liked, by days: to evaluate by the log); "
         "to compact: 'days' (what is stored) and 'parts' (what of it is written already).",

@@ -116,6 +116,19 @@ def test_old_versions_go_and_stay_in_the_registry_while_named_ones_keep_their_fi
     assert "r4-etl-1.json" in heap.names("manifests")  # a warm start from version 4 reads it
 
 
+def test_what_the_last_full_run_of_a_kept_warm_version_has_published_stays(heap: Heap) -> None:
+    """A later full run is compared with its model before the refit."""
+    for number in range(1, 5):
+        registered(heap, number)
+        if number in (3, 4):
+            heap.rows.versions[-1] = replace(heap.rows.versions[-1], lineage={"mode": "warm"}, parent=number - 1)
+    heap.rows.route = Route(4)
+    heap.pass_by(3 * DAY)
+    sweeps(heap)
+    assert set(heap.rows.marks) == {1, 2, 3}, heap.rows.marks
+    assert {name for name in heap.names("manifests") if "etl" in name} == {"r2-etl-1.json", "r4-etl-1.json"}
+
+
 @pytest.mark.requirement("C-01")
 def test_of_a_deleted_recommender_all_versions_go_that_no_tag_names(heap: Heap) -> None:
     models = {number: registered(heap, number) for number in (1, 2, 3)}

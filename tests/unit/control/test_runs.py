@@ -79,24 +79,47 @@ def test_a_refit_that_ranks_surely_worse_is_rejected(world: World) -> None:
     assert world.registry.list(NAME) == []
 
 
-def test_a_full_run_is_given_the_serving_version_before_its_refit_to_compare_with(world: World) -> None:
-    gates = [{"metric": "auc", "not_worse_than": "serving"}]
+def compare_with_serving(world: World) -> None:
     sure = {"candidate.auc.se": 0.01, "serving.auc.se": 0.01, "candidate.auc.se_to.serving": 0.01}
     world.metrics["evaluate"] = {"candidate.auc": 0.9, "serving.auc": 0.8, **sure}
-    world.apply(gates=gates)
-    world.more["refit"] = ("refit.json",)
+    world.apply(gates=[{"metric": "auc", "not_worse_than": "serving"}])
+
+
+def test_a_full_run_is_given_a_model_of_the_serving_line_that_has_not_learned_its_holdout(world: World) -> None:
+    """Of the last full run, before its refit: a warm version goes on from a refit, so it has learned all rows up to then."""
+    compare_with_serving(world)
+    world.more = {"refit": ("refit.json",)}
     plane = world.plane()
     for id, mode, serving, wanted in (
-        ("r1", "full", None, []),
-        ("r2", "full", 1, ["etl.bin", "refit.json", "train.bin"]),
-        ("r3", "warm", 1, []),
+        ("r1", "full", None, {}),
+        ("r2", "full", 1, {"etl.bin": "r1-etl", "train.bin": "r1-train", "refit.json": "r1-refit"}),
+        ("r3", "warm", 1, {}),
+        ("r4", "warm", 3, {}),
+        ("r5", "full", 4, {"etl.bin": "r1-etl", "train.bin": "r1-train", "refit.json": "r4-refit"}),
     ):
         world.hero = ("", "")
-        world.start_run(id, mode=mode, serving=serving)
+        world.start_run(id, mode=mode, serving=serving, fresh=True)
         world.until(plane, "registered", "run")
         attempt = next(one.attempt for one in world.runs.get(id).status.stages if one.stage == "evaluate")
-        assert sorted(world.executor.given[attempt].inputs.get("serving_before_refit", {})) == wanted, id
+        given = world.executor.given[attempt].inputs.get("serving_before_refit", {})
+        origins = {name: world.artifacts.manifest(f"{origin}-1") for name, origin in wanted.items()}
+        assert given == {name: manifest.files[name] for name, manifest in origins.items() if manifest is not None}, id
         world.serve(1)
+
+
+def test_without_the_model_before_the_refit_a_full_run_is_told_what_the_version_has_learned(world: World) -> None:
+    compare_with_serving(world)
+    world.more = {"refit": ("refit.json",), "etl": ("train.parquet",)}
+    plane = world.plane()
+    for id, mode, serving in (("r1", "full", None), ("r2", "warm", 1), ("r3", "full", 2)):
+        world.hero = ("", "")
+        if id == "r3":
+            (world.folder / "artifacts" / "manifests" / "r1-train-1.json").unlink()
+        world.start_run(id, mode=mode, serving=serving, fresh=True)
+        world.until(plane, "registered", "run")
+        world.serve(1)
+    attempt = next(one.attempt for one in world.runs.get("r3").status.stages if one.stage == "evaluate")
+    assert sorted(world.executor.given[attempt].inputs["serving_before_refit"]) == ["refit.json", "train.parquet"]
 
 
 @pytest.mark.requirement("G-11")

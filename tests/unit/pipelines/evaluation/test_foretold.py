@@ -18,6 +18,7 @@ from pipelines.stages.runner import Context
 from shared.artifacts.store import FsspecArtifacts
 from shared.contracts.evaluation import Evaluate
 from shared.contracts.plans import run_plan
+from shared.contracts.refit import REFIT, Refit
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, LoggedAnswers, StageSpec
 from shared.domain.gate import Silence, Verdict, judge
@@ -100,6 +101,7 @@ class Place:
         recommender: RecommenderSpec | None = None,
         files: Files | None = None,
         finder: Finder | None = None,
+        more: dict[str, Files] | None = None,
         **asked: Any,
     ) -> Foresight:
         self._runs += 1
@@ -111,7 +113,7 @@ class Place:
             run="r",
             attempt="r-evaluate-1",
             recommender=recommender or spec(),
-            inputs={"etl": {"train.parquet": self.train}, "answers": self.files if files is None else files},
+            inputs={"etl": {"train.parquet": self.train}, "answers": self.files if files is None else files, **(more or {})},
             answers=answers,
             artifacts=self.store.url,
         )
@@ -130,6 +132,16 @@ def verdicts(found: Foresight) -> dict[str, Verdict]:
         for gate in run_plan(spec()).gates
         if gate.stage == "evaluate"
     }
+
+
+def test_answers_from_before_the_newest_row_of_the_parents_refit_do_not_count(here: Place) -> None:
+    """A warm candidate goes on from its parent, which has learned the likes of these answers."""
+    path = here.folder / "refit.json"
+    path.write_text(Refit(rows=9, newest=(LEARNED + timedelta(seconds=1_000)).timestamp(), held=0).model_dump_json())
+    found = here.foresee(scorer_of(BETTER), more={"parent": {REFIT: here.store.put(path)}})
+    everything = here.foresee(scorer_of(BETTER))
+    assert (found.facts["online"]["answers"], everything.facts["online"]["answers"]) == (ANSWERS - 1_000, ANSWERS)
+    assert found.facts["online"]["left_out"] == {"before what the candidate learned from ended": 1_000}
 
 
 @pytest.mark.requirement("G-10")

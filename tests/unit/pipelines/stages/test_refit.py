@@ -13,8 +13,10 @@ from pipelines.models.chosen_settings import with_chosen_settings
 from pipelines.stages.past import withhold
 from shared.contracts.families import GbmParams, MfParams
 from shared.contracts.models import Model, model_named
+from shared.contracts.plans import run_plan
 from shared.contracts.refit import Refit
-from shared.contracts.stage import BROKEN
+from shared.contracts.stage import BROKEN, MISSING, Files
+from shared.domain.gate import Silence, Verdict, judge
 from tests.support.refitted import Stages, check_refit
 
 pytestmark = pytest.mark.requirement("G-09")
@@ -112,6 +114,74 @@ def test_a_version_that_has_learned_the_holdout_is_compared_as_it_was_before_its
     found = stages.stage("evaluate", spec, inputs | {"serving_before_refit": older}, "r4")
     assert "serving_before_its_refit" not in found.facts
     assert found.metrics["serving.hr@10"] == unfair.metrics["serving.hr@10"]
+
+
+def files_of(stages: Stages) -> dict[str, Files]:
+    return {stage: {name: stages.store.put(path) for name, path in done.files.items()} for stage, done in stages.done.items()}
+
+
+def test_a_full_run_after_a_warm_one_is_compared_with_the_last_full_run_before_its_refit(stages: Stages) -> None:
+    """The warm version goes on from a refit, so even its model before its own refit has learned the new holdout."""
+    spec = stages.spec(model={"family": "mf"}, gates=[{"metric": "hr@10", "not_worse_than": "serving"}])
+    stages.run(spec)
+    full = files_of(stages)
+    stages.run(spec, "r2", {"events": stages.events(2, 1.7e9), "parent": stages.parent}, mode="warm")
+    warm = files_of(stages)
+    inputs = {"etl": full["etl"], "train": full["train"], "serving": warm["export"]}  # a full run on the same data
+    before = {**full["etl"], **full["train"], "refit.json": warm["refit"]["refit.json"]}
+    fair = stages.stage("evaluate", spec, inputs | {"serving_before_refit": before}, "r3")
+    assert fair.facts["serving_before_its_refit"]
+    assert fair.metrics["serving.hr@10"] == pytest.approx(fair.metrics["candidate.hr@10"])
+    its_own = {**warm["etl"], **warm["train"], "refit.json": warm["refit"]["refit.json"]}
+    unfair = stages.stage("evaluate", spec, inputs | {"serving_before_refit": its_own}, "r4")
+    assert unfair.metrics["serving.hr@10"] > fair.metrics["serving.hr@10"] + 0.1
+
+
+def test_a_model_that_was_trained_on_the_holdout_is_not_compared(stages: Stages) -> None:
+    gates = [{"metric": "hr@10", "not_worse_than": "serving"}]
+    spec = stages.spec(model={"family": "mf"}, gates=gates)
+    stages.run(spec)
+    done = files_of(stages)
+    other = stages.spec(model={"family": "mf"}, gates=gates, split={"by": "random"})
+    etl = stages.stage("etl", other, {}, "r2")
+    files = {name: stages.store.put(path) for name, path in etl.files.items()}
+    train = stages.stage("train", other, {"etl": files}, "r2")
+    own = {"etl": files, "train": {name: stages.store.put(path) for name, path in train.files.items()}, "serving": done["export"]}
+    rows = pl.read_parquet(etl.files["holdout.parquet"])
+    learned = rows.join(stages.rows("etl", "train.parquet"), on=["user", "item", "time"], how="semi")
+    remedy = "Leave out the gates that compare with serving for one run"
+    trained = f"it was trained on {len(learned)} of the {len(rows)} rows of this holdout: the split or the data have changed. {remedy}"
+    about = {"refit.json": done["refit"]["refit.json"]}
+    lost = f"it has learned rows of this holdout, and the model before its refit is no longer kept. {remedy}"
+    for number, (before, why) in enumerate(
+        (
+            ({**done["etl"], **done["train"], **about}, trained),
+            ({"train.parquet": done["etl"]["train.parquet"]}, trained),
+            (about, lost),
+            (about | {"train.parquet": done["etl"]["train.parquet"]}, lost),
+        )
+    ):
+        found = stages.stage("evaluate", other, own | {"serving_before_refit": before}, f"r{number + 3}")
+        assert found.facts["serving_not_comparable"] == why
+        assert "serving.hr@10" not in found.metrics and "candidate.hr@10" in found.metrics
+        gate = next(gate for gate in run_plan(other).gates if gate.stage == "evaluate")
+        assert found.facts[MISSING]["serving"] == why
+        result = judge(gate, found.metrics, serving=True, silence=Silence(found.facts[MISSING]))
+        assert (result.verdict, result.accepted) == (Verdict.INCONCLUSIVE, "")
+        assert why in result.reason
+
+
+def test_a_version_without_a_refit_is_compared_as_it_serves(stages: Stages) -> None:
+    spec = stages.spec(model={"family": "mf"}, gates=[{"metric": "hr@10", "not_worse_than": "serving"}])
+    stages.run(spec)
+    done = files_of(stages)
+    export = stages.stage("export", spec, {"etl": done["etl"], "train": done["train"]}, "r2")
+    serving = {name: stages.store.put(path) for name, path in export.files.items()}
+    inputs = {"etl": done["etl"], "train": done["train"], "serving": serving}
+    before = {"train.parquet": done["etl"]["train.parquet"]}
+    found = stages.stage("evaluate", spec, inputs | {"serving_before_refit": before}, "r3")
+    assert "serving_before_its_refit" not in found.facts
+    assert found.metrics["serving.hr@10"] == pytest.approx(found.metrics["candidate.hr@10"])
 
 
 def frame(rows: list[tuple[int, int, int]]) -> pl.LazyFrame:
