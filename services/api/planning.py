@@ -39,6 +39,11 @@ class PlannedStage(BaseModel):
     does: Literal["run", "reuse", "open"] = Field(description="`open`: it depends on what the stages before it publish.")
     attempt: str | None = Field(description="The one that would stand for it.")
     why: str
+    seconds: float | None = Field(
+        description="How long the stage took in the newest run of this mode that ran it. A refit that has never run is said to take as "
+        "long as train took. Null for a stage that is reused, or if no such run is known."
+    )
+    memory: str | None = Field(description="The memory of its Job, such as 8Gi; null for the operator's default.")
 
 
 class PlanView(BaseModel):

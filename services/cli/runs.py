@@ -149,11 +149,14 @@ def plan(
         show_json(found)
         return
     show_table(
-        ("STAGE", "DOES", "ATTEMPT", "WHY"),
-        [(one["stage"], one["does"], one["attempt"], one["why"]) for one in found["stages"]],
+        ("STAGE", "DOES", "ATTEMPT", "SECONDS", "MEMORY", "WHY"),
+        [tuple(stage[name] for name in ("stage", "does", "attempt", "seconds", "memory", "why")) for stage in found["stages"]],
         "",
-        drop=("ATTEMPT",),
+        drop=("MEMORY", "ATTEMPT"),
     )
+    known = [stage["seconds"] for stage in found["stages"] if stage["seconds"] is not None]
+    if known:
+        say(f"time: about {sum(known):,.0f} s, as long as these stages took in the newest run that ran them")
     say(f"gates: {'; '.join(found['gates']) or 'none'}")
     say(f"queue: {found['waits'] or 'it could begin at once'}")
     for one in found["warnings"]:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from services.control.bases import Bases, spec_of
 from shared.contracts.plans import TAKES, run_plan
+from shared.contracts.quantities import write_memory
+from shared.contracts.spec import RecommenderSpec
 from shared.domain.queue import Queued, Turn, admit
 from shared.domain.reuse import NEVER, Foreseen, RunForecast
 from shared.domain.run import RunStatus, StageDone
 from shared.launch import stages_of
 from shared.ports import Clock, Record, RunStore
+
+RECENT = 20
+"""How many runs are looked at to say how long stages take."""
 
 
 class Planner:
@@ -30,7 +36,25 @@ class Planner:
         turn = admit([*self._runs.queued(), newcomer], self._limit)[record.id]
         spec = spec_of(record)
         gates = tuple(str(gate) for gate in run_plan(spec, record.spec["mode"]).gates)
-        return RunForecast(turn.said, self._stages(record), gates, self._bases.data_parts(record, spec))
+        stages = self._with_estimates(self._stages(record), record, spec)
+        return RunForecast(turn.said, stages, gates, self._bases.data_parts(record, spec))
+
+    def _with_estimates(self, stages: Sequence[Foreseen], record: Record[RunStatus], spec: RecommenderSpec) -> tuple[Foreseen, ...]:
+        seconds = self._seconds(record.recommender, record.spec["mode"])
+        memory = {one.stage: spec.resources.of(one.stage).memory for one in stages}
+        written = {stage: write_memory(size) for stage, size in memory.items() if size is not None}
+        return tuple(
+            one if one.does == "reuse" else replace(one, seconds=seconds.get(one.stage), memory=written.get(one.stage)) for one in stages
+        )
+
+    def _seconds(self, recommender: str, mode: str) -> Mapping[str, float]:
+        """How long each stage took in the newest run of the mode that ran it. A refit that has never run takes about as long as train."""
+        found: dict[str, float] = {}
+        for run in self._runs.list(recommender, limit=RECENT):
+            for done in run.status.stages:
+                if run.spec["mode"] == mode and not done.reused:
+                    found.setdefault(done.stage, (done.ended_at - done.started_at).total_seconds())
+        return {"refit": found["train"], **found} if "train" in found else found
 
     def _stages(self, record: Record[RunStatus]) -> tuple[Foreseen, ...]:
         done: tuple[StageDone, ...] = ()

@@ -53,6 +53,10 @@ class Foreseen:
     does: Literal["run", "reuse", "open"]
     attempt: str | None
     why: str
+    seconds: float | None = None
+    """How long it took in the newest run of the same mode that ran it; None if there is none, and for a stage that is reused."""
+    memory: str | None = None
+    """The memory of its Job, as the spec writes it; None if the spec doesn't say."""
 
 
 @dataclass(frozen=True)

@@ -452,7 +452,7 @@ class World:
         self.planned = record
         foreseen = (
             Foreseen("etl", "reuse", "r1-etl-1", "nothing has changed since r1-etl-1"),
-            Foreseen("train", "open", None, "it depends"),
+            Foreseen("train", "open", None, "it depends", 12.5, "8Gi"),
         )
         return RunForecast("waits for run r1", foreseen, ("auc at least 0.6",), {"a.csv": "1 byte"})
 

@@ -429,7 +429,8 @@ def test_two_runs_side_by_side(world, client, problem):
 def test_a_plan_says_what_would_be_done_and_writes_nothing(world, client, problem, spec_text):
     world.add_recommender()
     found = client.post("/v1/recommenders/m:plan", json={"priority": 3}).json()
-    assert [(one["stage"], one["does"]) for one in found["stages"]] == [("etl", "reuse"), ("train", "open")]
+    stages = [(one["stage"], one["does"], one["seconds"], one["memory"]) for one in found["stages"]]
+    assert stages == [("etl", "reuse", None, None), ("train", "open", 12.5, "8Gi")]
     assert (found["waits"], found["applied"], found["data"]) == ("waits for run r1", True, {"a.csv": "1 byte"})
     assert world.planned.priority == 3
     problem(client.post("/v1/recommenders/m:plan", json={"mode": "warm"}), 409, "conflict")

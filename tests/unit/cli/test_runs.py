@@ -131,12 +131,18 @@ def test_retry_prioritise_plan_and_compare_ask_for_what_they_say(platform, eyas)
     assert platform.body == {"from": None, "reason": "holidays", "accept": True}
     platform.says("POST /v1/runs/r1:prioritise", {**RUN, "priority": -5, "reason": "second in the queue"})
     assert eyas("prioritise", "r1", "--", "-5").stdout == "run r1: priority -5, second in the queue\n"
-    stages = [{"stage": "etl", "does": "reuse", "attempt": "r0-etl-1", "why": "nothing has changed"}]
+    stages = [
+        {"stage": "etl", "does": "reuse", "attempt": "r0-etl-1", "why": "nothing has changed", "seconds": None, "memory": None},
+        {"stage": "train", "does": "run", "attempt": None, "why": "the data is new", "seconds": 40.0, "memory": "8Gi"},
+        {"stage": "refit", "does": "run", "attempt": None, "why": "the data is new", "seconds": 44.4, "memory": "8Gi"},
+    ]
     platform.says(
         "POST /v1/recommenders/m:plan", {"stages": stages, "gates": ["auc at least 0.6"], "waits": None, "warnings": ["i.csv: gone"]}
     )
     shown = eyas("plan", "m").stdout
-    assert "r0-etl-1  nothing has changed" in shown
+    assert ["etl", "reuse", "r0-etl-1", "-", "-", "nothing", "has", "changed"] in [line.split() for line in shown.splitlines()]
+    assert ["refit", "run", "-", "44.4", "8Gi", "the", "data", "is", "new"] in [line.split() for line in shown.splitlines()]
+    assert "time: about 84 s, as long as these stages took in the newest run that ran them\n" in shown
     assert "gates: auc at least 0.6\nqueue: it could begin at once\nwarning: i.csv: gone\n" in shown
 
 

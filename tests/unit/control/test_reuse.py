@@ -235,6 +235,26 @@ def foreseen(world: World) -> dict[str, tuple[str, str | None]]:
     return {one.stage: (one.does, one.attempt) for one in world.plane().planner.plan(run).stages}
 
 
+def test_a_plan_says_how_long_each_stage_took_the_last_time_and_its_memory(world: World) -> None:
+    def plan() -> dict[str, tuple[float | None, str | None]]:
+        run = new_run(world.recommenders.get(NAME), "planned", "full", "a plan", None, world.clock.now())
+        return {one.stage: (one.seconds, one.memory) for one in world.plane().planner.plan(run).stages}
+
+    world.apply(resources={"train": {"memory": "8Gi"}}, split={"refit": False})
+    assert plan() == dict.fromkeys(("etl", "evaluate", "export", "verify"), (None, None)) | {"train": (None, "8Gi")}
+    lived(world, "r1")
+    took = {done.stage: (done.ended_at - done.started_at).total_seconds() for done in world.runs.get("r1").status.stages}
+    assert all(seconds > 0 for seconds in took.values())
+    world.apply(resources={"train": {"memory": "8Gi"}}, model={"train": {"epochs": 9}})
+    found = plan()
+    assert found["etl"] == (None, None), "it is reused"
+    assert found["train"] == found["refit"] == (took["train"], "8Gi"), "a refit that has never run takes as long as train"
+    lived(world, "r2")
+    world.apply(resources={"train": {"memory": "8Gi"}}, model={"train": {"epochs": 8}})
+    done = {one.stage: one for one in world.runs.get("r2").status.stages}
+    assert plan()["refit"][0] == (done["refit"].ended_at - done["refit"].started_at).total_seconds()
+
+
 def test_a_plan_is_what_the_run_then_does(world: World) -> None:
     world.apply()
     assert {does for does, _ in foreseen(world).values()} == {"run"}
