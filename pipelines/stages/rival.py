@@ -33,7 +33,7 @@ SERVING, BEFORE_REFIT = "serving", "serving_before_refit"
 EQUAL = 0.01
 """The share of the holdout's rows that may equal rows which the rival was trained on."""
 _ROW = ["user", "item", "time"]
-_REMEDY = "Leave out the gates that compare with serving for one run"
+_REMEDY = "A person can accept the run as it is: retry it with --accept"
 
 
 @dataclass(frozen=True)
