@@ -71,7 +71,7 @@ def watching(spec: Mapping[str, Any], arm: str) -> dict[str, Any]:
     found["data"]["interactions"]["since"] = "2d"
     warm = {"mode": "warm", "cooldown": "3h"}
     if arm.startswith("triggers"):
-        on = [{"drift": {}}, {"kpi": {"hit_rate": "-10%", "window": "1d", "mode": "warm"}}]
+        on = [{"drift": {}}, {"kpi": {"hit_rate": "-10%", "window": "1d", "season": "none", "mode": "warm"}}]
         found["retrain"] = warm | {"on": on} | ({"follow_up": ["12h", "2d"]} if arm == FOLLOWED else {})
     elif arm == "daily":
         found["retrain"] = warm | {"schedule": "0 3 * * *"}

@@ -64,7 +64,7 @@ def learning_from(interactions: Path, items: Path) -> Json:
         "retrain": {
             "on": [
                 {"drift": {"psi": PSI, "min_events": DRIFT_EVENTS}},
-                {"kpi": {"hit_rate": f"-{FALL:.0%}", "window": f"{KPI_SECONDS}s", "min_answers": 1000, "mode": "warm"}},
+                {"kpi": {"hit_rate": f"-{FALL:.0%}", "window": f"{KPI_SECONDS}s", "season": "none", "min_answers": 1000, "mode": "warm"}},
             ],
             "mode": "warm",
             "cooldown": "1m",

@@ -27,6 +27,8 @@ class Terms:
     by: str = "eyas"
     priority: int = 0
     fresh: bool = False
+    trigger: str = ""
+    """Which trigger started it, such as `kpi`; empty for a person's run."""
 
 
 def new_run(
@@ -47,6 +49,7 @@ def new_run(
         "serving": serving,
         "by": terms.by,
         "fresh": terms.fresh,
+        "trigger": terms.trigger,
     }
     return Record(id=id, recommender=recommender.name, spec=spec, status=RunStatus(), created_at=now, due_at=now, priority=terms.priority)
 

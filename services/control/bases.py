@@ -222,6 +222,7 @@ class Bases:
             "mode": spec["mode"],
             "cause": spec["cause"],
             "asked_by": spec.get("by", ""),
+            "trigger": spec.get("trigger", ""),
             "serving": spec["serving"],
             "seeds": {"train": spec_of(record).model.train.seed},
             "retry_of": spec.get("retry_of"),

@@ -25,7 +25,7 @@ from shared.domain.retrainer import StartRun, run_id
 from shared.domain.route import Route
 from shared.domain.triggers import RetrainerObservation, RetrainerStatus, RetrainPlan
 from shared.domain.warmth import Past
-from shared.launch import new_run, rollout_id
+from shared.launch import Terms, new_run, rollout_id
 from shared.ports import (
     Clock,
     Newest,
@@ -169,7 +169,15 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
             recommender = self._recommenders.get(record.recommender)
             route = self._routes.get(record.recommender)
             serving = route.stable if route else None
-            run = new_run(recommender, run_id(record.id, effect.number), effect.mode, effect.reason, serving, self._clock.now())
+            run = new_run(
+                recommender,
+                run_id(record.id, effect.number),
+                effect.mode,
+                effect.reason,
+                serving,
+                self._clock.now(),
+                Terms(trigger=effect.trigger),
+            )
             self._runs.create(run, "eyas")
 
     def committed(self, record: Record[RetrainerStatus], following: RetrainerStatus) -> None:

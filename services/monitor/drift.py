@@ -1,4 +1,4 @@
-"""Looks at what users like and are shown, and at what it earns: the version's first days against now.
+"""Looks at what users like and are shown: the version's first days against now.
 
 A look is taken when a quarter of a window is new, and stands until the next one: whoever asks in between gets the same. Training
 logs would be the wrong reference: what is recommended changes what is liked, on the first day already.
@@ -6,16 +6,13 @@ logs would be the wrong reference: what is recommended changes what is liked, on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from services.monitor.features import ItemFeatures
-from shared.contracts.retraining import DriftTrigger, KpiTrigger
+from shared.contracts.retraining import DriftTrigger
 from shared.domain.drift.detectors import LOOKS, detected
-from shared.domain.drift.falls import MOST, Block, fall
 from shared.domain.drift.reading import Column, Look, Value
-from shared.domain.verdict import Sample
 from shared.ports import Like, Sightings
 
 SCORES = "scores"
@@ -93,52 +90,3 @@ class DriftLooks:
     def _scores(self, served: Served, count: int, newest: bool) -> tuple[Value, ...]:
         shown = self._sightings.scores(served.recommender, served.version, served.since, count, newest)
         return tuple(Value(one.user, (), one.score) for one in shown)
-
-
-@dataclass(frozen=True)
-class _Earned:
-    """The sums of blocks that have closed; what comes later than attribution allows changes none."""
-
-    question: tuple[Served, timedelta, timedelta]
-    closed: int
-    sums: Mapping[int, Sample]
-
-
-class HitLooks:
-    """Keeps the sums of closed blocks; they can be had again from the events."""
-
-    def __init__(self, sightings: Sightings) -> None:
-        self._sightings = sightings
-        self._known: dict[str, tuple[_Earned, int, Look | None]] = {}
-
-    def newest(self, served: Served, rule: KpiTrigger, attribution: timedelta, now: datetime) -> Look | None:
-        """Of the answers whose attribution window has closed, to the end of the newest whole block."""
-        question = (served, rule.window / LOOKS, attribution)
-        closed = (now - attribution - served.since) // question[1]
-        if closed < 2:
-            return None
-        earned, fewest, look = self._known.get(served.recommender, (_Earned(question, 0, {}), 0, None))
-        if earned.question != question:
-            earned = _Earned(question, 0, {})
-        if (earned.closed, fewest) != (closed, rule.min_answers):
-            earned = self._closed(earned, closed)
-            look = _fall(earned, rule.min_answers)
-            self._known[served.recommender] = (earned, rule.min_answers, look)
-        return look
-
-    def _closed(self, earned: _Earned, closed: int) -> _Earned:
-        served, every, attribution = earned.question
-        begin, end = (served.since + number * every for number in (earned.closed, closed))
-        new = self._sightings.blocks(served.recommender, served.version, begin, end, every, attribution)
-        return _Earned(earned.question, closed, {**earned.sums, **{earned.closed + number: sample for number, sample in new.items()}})
-
-
-def _fall(earned: _Earned, fewest: int) -> Look | None:
-    served, every, _ = earned.question
-    first = max(earned.closed - MOST, 0)
-    before = Sample()
-    for number, sample in earned.sums.items():
-        if number < first:
-            before = before.plus(sample)
-    blocks = [Block(served.since + (n + 1) * every, earned.sums.get(n, Sample())) for n in range(first, earned.closed)]
-    return fall(served.version, before, blocks, fewest)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from services.monitor.drift import DriftLooks, HitLooks, Served
+from services.monitor.drift import DriftLooks, Served
 from services.monitor.features import ItemFeatures
+from services.monitor.hits import Era, HitLooks
 from shared.contracts.retraining import DriftTrigger, OnNewData, OnNewEvents, Trigger
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.drift.reading import Look
@@ -29,6 +30,8 @@ from shared.telemetry import metrics
 log = logging.getLogger(__name__)
 
 _COUNTED = 20_000
+_GENERATIONS = 2_000
+"""Of a route, the newest ones: a rollout takes several."""
 _COUNT_STANDS = timedelta(seconds=10)
 
 
@@ -57,7 +60,7 @@ class Monitor:
         self._clock = clock
         self._counts: dict[str, tuple[tuple[datetime, int], datetime, int]] = {}
         self._drift = DriftLooks(sightings, ItemFeatures(registry, artifacts))
-        self._hits = HitLooks(sightings)
+        self._hits = HitLooks(sightings, self._eras)
         self._drifts: set[tuple[str, str, str]] = set()
         self._failing: set[str] = set()
 
@@ -92,6 +95,27 @@ class Monitor:
         route = self._routes.get(recommender)
         since = self._routes.serving_since(recommender, route.stable) if route else None
         return None if route is None or since is None else Served(recommender, route.stable, since)
+
+    def _eras(self, recommender: str) -> Sequence[Era]:
+        """When which version was the stable one, the newest first. What was before a retraining that a fallen hit rate asked for isn't
+        compared with any more: what that couldn't win back, another one can't either."""
+        found: list[Era] = []
+        for entry in self._routes.history(recommender, _GENERATIONS):
+            version, since = entry.route.stable, entry.route.since
+            assert since is not None  # of every generation that was stored
+            if found and found[-1].version == version and entry.until == found[-1].since:
+                found[-1] = Era(version, since, found[-1].until)
+                continue
+            if found and (entry.until != found[-1].since or self._answers_fall(recommender, found[-1].version)):
+                break
+            found.append(Era(version, since, entry.until))
+        return found
+
+    def _answers_fall(self, recommender: str, version: int) -> bool:
+        try:
+            return self._registry.get(recommender, version).lineage.get("trigger") == "kpi"
+        except EyasError:
+            return False
 
     def export(self) -> None:
         """A recommender that can't be measured is said once, and doesn't stop the others."""

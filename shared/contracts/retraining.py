@@ -13,6 +13,7 @@ from shared.contracts.quantities import Duration, Fraction
 from shared.contracts.strict import Strict
 from shared.domain.cron import Cron, zone
 from shared.domain.drift.detectors import DETECTORS
+from shared.domain.drift.seasons import Season
 
 Wish = Literal["full", "warm", "auto"]
 TriggerMode = Annotated[Wish | None, Field(description="How to retrain when this trigger fires; as `retrain.mode` says, when absent.")]
@@ -53,12 +54,16 @@ class DriftTrigger(Strict):
 
 
 class KpiTrigger(Strict):
-    hit_rate: Annotated[Fraction, Field(lt=0, gt=-1)] = Field(
-        -0.1, description="Relative fall below what the serving version earned before."
-    )
+    hit_rate: Annotated[Fraction, Field(lt=0, gt=-1)] = Field(-0.1, description="Relative fall below what was earned before.")
     window: Duration = Field(
         timedelta(hours=1),
-        description="How often it is looked at: four times in a window. A rhythm of the day is no fall: `1d`.",
+        description="How often it is looked at: four times in a window.",
+    )
+    season: Season = Field(
+        "auto",
+        description="What answers are compared with: the same hours of earlier days (`day`) or of earlier weeks (`week`), so that a night "
+        "or a weekend is no fall; `auto`: days until there is a full week of answers, then weeks. It waits until there is a full day, or "
+        "week. `none`: all earlier answers of the version that serves.",
     )
     min_answers: int = Field(500, ge=50, description="Answers on each side of the comparison.")
     mode: Wish = Field("full", description="How to retrain when this trigger fires.")

@@ -192,7 +192,8 @@ def _kpi(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan)
     newest = seen.kpi.readings[0] if seen.kpi and seen.kpi.readings else None
     shown = counts.reading if counts else newest
     if shown is None:
-        return Finding("kpi", False, plan.hit_rate_mode, "too few answers yet", None, plan.hit_rate)
+        waits = (seen.kpi.note if seen.kpi else "") or "too few answers yet"
+        return Finding("kpi", False, plan.hit_rate_mode, waits, None, plan.hit_rate)
     said = f"{shown.sentence()} (threshold {plan.hit_rate:+.0%})"
     return Finding("kpi", counts is not None, plan.hit_rate_mode, said, -shown.size, plan.hit_rate)
 

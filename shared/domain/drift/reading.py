@@ -94,6 +94,8 @@ class Look:
     version: int
     at: datetime
     readings: tuple[Reading, ...]
+    note: str = ""
+    """What it waits for, where it has no reading."""
 
 
 def rarely(chance: float) -> str:

@@ -21,7 +21,7 @@ from shared.domain.errors import Invalid, NotFound
 from shared.domain.route import Route
 from tests.unit.monitor.conftest import ATTRIBUTION, NAME, World, spec
 
-KPI: dict[str, Any] = {"kpi": {"hit_rate": "-10%", "window": "1h", "min_answers": 50}}
+KPI: dict[str, Any] = {"kpi": {"hit_rate": "-10%", "window": "1h", "season": "none", "min_answers": 50}}
 
 
 @pytest.fixture

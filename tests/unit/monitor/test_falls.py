@@ -11,7 +11,7 @@ import pytest
 from shared.domain.drift.reading import Reading
 from tests.unit.monitor.conftest import ATTRIBUTION, NAME, World
 
-KPI: dict[str, Any] = {"kpi": {"hit_rate": "-10%", "window": "1h", "min_answers": 50}}
+KPI: dict[str, Any] = {"kpi": {"hit_rate": "-10%", "window": "1h", "season": "none", "min_answers": 50}}
 
 
 @pytest.fixture

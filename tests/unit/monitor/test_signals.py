@@ -11,7 +11,7 @@ from services.monitor.activity import Sighted
 from services.monitor.signals import Monitor
 from tests.unit.monitor.conftest import NAME, World
 
-KPI: dict[str, Any] = {"kpi": {"hit_rate": "-10%", "window": "1h", "min_answers": 50}}
+KPI: dict[str, Any] = {"kpi": {"hit_rate": "-10%", "window": "1h", "season": "none", "min_answers": 50}}
 
 
 @pytest.fixture

@@ -1,0 +1,150 @@
+"""Whether a fall of the hit rate is found where the rate follows the day and the week, and how often a rhythm is taken for a fall: by
+simulation through the code that decides.
+
+    python -m benchmarks.rhythms [--weeks 400] [--users 400] [--workers 2]
+
+Every world has a hit rate of 20%, times a wave over the day (`swing`, from its lowest to its highest point), times 0.85 on weekends. More
+people come at the hours when the rate is high. A recommender lives five weeks of quarters of an hour: the first week is counted apart,
+because `season: auto` compares days with each other then. The trigger is the default one, a fall of 10% that two looks in a row find.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import multiprocessing
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+
+from benchmarks.report import Row, publish
+from shared.domain.drift.reading import Look
+from shared.domain.drift.seasons import KEPT_WEEKS, WEEKS_BACK, History, Season, Series, seasonal_fall
+from shared.domain.drift.standing import NOTHING_YET, remember
+from shared.domain.retrainer import HITS_LOOKS
+from shared.domain.verdict import Sample
+
+BLOCK, IN_A_DAY, IN_A_WEEK = timedelta(minutes=15), 96, 672
+START = datetime(2026, 1, 5, tzinfo=UTC)
+RATE, FALL, FEWEST = 0.2, 0.1, 500
+LIFE, BEFORE_FALL = 5, 3
+"""Weeks of a recommender; and those before a fall, at the least."""
+DECAYING = 16
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    swing: float
+    weekend: bool
+    noise: float = 0.0
+    """The spread of a factor that each day has of its own."""
+
+    @property
+    def name(self) -> str:
+        noise = f", days vary by {self.noise:.0%}" if self.noise else ""
+        return f"swing {self.swing:.0%}, weekends {'15% lower' if self.weekend else 'as other days'}{noise}"
+
+
+RHYTHMS = [Rhythm(swing, weekend) for weekend in (False, True) for swing in (0.0, 0.15, 0.25, 0.5)]
+
+
+def blocks_of(rhythm: Rhythm, seed: int, weeks: int, users: int, level: np.ndarray | None = None) -> Iterator[Sample]:
+    """`level`: what each block's rate is multiplied by."""
+    random = np.random.default_rng((seed, 23))
+    hours = np.arange(weeks * IN_A_WEEK) / 4
+    wave = np.cos(2 * np.pi * (hours - 20) / 24)
+    weekend = (hours // 24 % 7 >= 5) & rhythm.weekend
+    rates = RATE * (1 + rhythm.swing / 2 * wave) * np.where(weekend, 0.85, 1.0)
+    rates *= np.exp(random.normal(0, rhythm.noise, weeks * 7))[(hours // 24).astype(int)]
+    if level is not None:
+        rates *= level
+    people = random.poisson(users * (1 + 0.6 * wave) * np.where(weekend, 1.2, 1.0))
+    hits = random.binomial(people, np.clip(rates, 0, 1))
+    for count, hit in zip(people.tolist(), hits.tolist(), strict=True):
+        yield Sample(count, float(hit), float(hit), count, hit, hit)
+
+
+def alarms(samples: Iterator[Sample], season: Season, until: int | None = None) -> list[int]:
+    """The blocks at which the trigger begins to fire; none after the first one from `until` on."""
+    blocks, days, memory, stood, found = Series(), Series(), NOTHING_YET, False, []
+    for number, sample in enumerate(samples, 1):
+        blocks.add(sample)
+        blocks.forget(max(len(blocks) - (WEEKS_BACK + 1) * IN_A_WEEK, 0))
+        if number % IN_A_DAY == 0:
+            days.add(blocks.of(len(blocks) - IN_A_DAY, len(blocks)))
+            days.forget(max(len(days) - 7 * KEPT_WEEKS, 0))
+        look: Look = seasonal_fall(1, History(START + number * BLOCK, BLOCK, blocks, days), season, FEWEST)
+        memory = remember(memory, look, {"hit_rate": FALL}, HITS_LOOKS)
+        if memory.moved and not stood:
+            found.append(number)
+            if until is not None and number > until:
+                break
+        stood = bool(memory.moved)
+    return found
+
+
+def stable(rhythm: Rhythm, seed: int, users: int, season: Season) -> tuple[bool, int]:
+    """Whether there was an alarm in the first eight days; and in how many of the later weeks."""
+    found = alarms(blocks_of(rhythm, seed, LIFE, users), season)
+    first = (7 + 1) * IN_A_DAY
+    return any(one <= first for one in found), len({one // IN_A_WEEK for one in found if one > first})
+
+
+def fallen(rhythm: Rhythm, seed: int, users: int, loss: float) -> float:
+    """Hours from a fall to the alarm."""
+    at = BEFORE_FALL * IN_A_WEEK + int(np.random.default_rng((seed, 29)).integers(IN_A_WEEK))
+    level = np.where(np.arange((LIFE + 1) * IN_A_WEEK) >= at, 1 - loss, 1.0)
+    found = [one for one in alarms(blocks_of(rhythm, seed, LIFE + 1, users, level), "auto", at) if one > at]
+    return (found[0] - at) / 4 if found else math.inf
+
+
+def decayed(rhythm: Rhythm, seed: int, users: int) -> float:
+    """Weeks until a hit rate is found that loses 1% a week from the third one on."""
+    week = np.arange(DECAYING * IN_A_WEEK) // IN_A_WEEK
+    found = alarms(blocks_of(rhythm, seed, DECAYING, users, 0.99 ** np.maximum(week - 1, 0)), "auto", 8 * IN_A_DAY)
+    late = [one for one in found if one > 8 * IN_A_DAY]
+    return late[0] / IN_A_WEEK - 2 if late else math.inf
+
+
+def _spread(values: list[float]) -> list[float]:
+    return [value for value in values if math.isfinite(value)] or [math.nan]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weeks", type=int, default=400, help="weeks of each world, the first ones of a life not counted")
+    parser.add_argument("--users", type=int, default=400, help="users of a quarter of an hour")
+    parser.add_argument("--season", default="auto", choices=("auto", "week", "day"))
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    rows: list[Row] = []
+    lives = math.ceil(options.weeks / (LIFE - 1))
+    with ProcessPoolExecutor(options.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for rhythm in (*RHYTHMS, replace(RHYTHMS[-2], noise=0.02)):
+            results = list(pool.map(stable, *zip(*((rhythm, seed, options.users, options.season) for seed in range(lives)), strict=True)))
+            first, later = sum(one for one, _ in results), sum(count for _, count in results)
+            weeks = lives * (LIFE - 1)
+            note = f"{later} of {weeks}; first week: {first} of {lives}"
+            rows.append(Row(rhythm.name, "eyas", "weeks with a false alarm", "%", [100 * later / weeks], note=note))
+            rows.append(Row(rhythm.name, "eyas", "first weeks with a false alarm", "%", [100 * first / lives]))
+            sys.stderr.write(f"{rhythm.name}: {note}\n")
+        world = RHYTHMS[-2]
+        for loss in (0.1, 0.2, 0.5):
+            hours = list(pool.map(fallen, *zip(*((world, seed, options.users, loss) for seed in range(20)), strict=True)))
+            missed = sum(map(math.isinf, hours))
+            rows.append(
+                Row(world.name, "eyas", f"hours until a fall of {loss:.0%} is found", "h", _spread(hours), note=f"missed: {missed}")
+            )
+            sys.stderr.write(f"fall of {loss:.0%}: {sorted(hours)}\n")
+        weeks_of = list(pool.map(decayed, *zip(*((world, seed, options.users) for seed in range(6)), strict=True)))
+        rows.append(Row(world.name, "eyas", "weeks until a decay of 1% a week is found", "weeks", _spread(weeks_of)))
+        sys.stderr.write(f"decay: {sorted(weeks_of)}\n")
+    publish("rhythms", rows, weeks=options.weeks, users=options.users)
+
+
+if __name__ == "__main__":
+    main()

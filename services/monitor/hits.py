@@ -1,0 +1,169 @@
+"""Looks at what a recommender earns: has its hit rate fallen?
+
+A look is taken whenever a block of answers has closed, and stands until the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from services.monitor.drift import Served
+from shared.contracts.retraining import KpiTrigger
+from shared.domain.drift.detectors import LOOKS
+from shared.domain.drift.falls import MOST, Block, fall
+from shared.domain.drift.reading import Look
+from shared.domain.drift.seasons import DAY, KEPT_WEEKS, WEEK, WEEKS_BACK, History, Series, block_length, seasonal_fall
+from shared.domain.verdict import Sample
+from shared.ports import Sightings
+
+ONE_MICROSECOND = timedelta(microseconds=1)
+_BEGAN = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Era:
+    """When a version was the stable one."""
+
+    version: int
+    since: datetime
+    until: datetime | None = None
+
+
+@dataclass
+class _Part:
+    """Blocks of one length, up to `end`."""
+
+    every: timedelta
+    end: datetime
+    weeks: int
+    """How many are kept."""
+    series: Series = field(default_factory=Series)
+
+    def add(self, samples: Sequence[Sample]) -> None:
+        for sample in samples:
+            self.series.add(sample)
+        self.end += len(samples) * self.every
+        self.series.forget(max(len(self.series) - self.weeks * WEEK // self.every, 0))
+
+
+@dataclass
+class _Kept:
+    """What is known of a recommender's answers, by whichever version served them."""
+
+    served: Served
+    question: tuple[timedelta, timedelta]
+    """The length of a block, and of attribution."""
+    eras: tuple[Era, ...]
+    since: datetime
+    """When the oldest of them began."""
+    blocks: _Part
+    days: _Part
+    look: Look | None = None
+    asked: tuple[object, ...] = ()
+
+
+def _part(since: datetime, closed: datetime, every: timedelta, weeks: int) -> _Part:
+    """Without a block yet, from the first whole one on, or from so many weeks ago."""
+    first = _begin(since - ONE_MICROSECOND, every) + every
+    return _Part(every, max(first, _begin(closed, every) - weeks * WEEK), weeks)
+
+
+def _begin(at: datetime, every: timedelta) -> datetime:
+    """Of the block that holds the moment."""
+    return _BEGAN + (at - _BEGAN) // every * every
+
+
+@dataclass(frozen=True)
+class _Earned:
+    """The sums of blocks that have closed; what comes later than attribution allows changes none."""
+
+    question: tuple[Served, timedelta, timedelta]
+    closed: int
+    sums: Mapping[int, Sample]
+
+
+class HitLooks:
+    """Keeps the sums of closed blocks; they can be had again from the events."""
+
+    def __init__(self, sightings: Sightings, eras: Callable[[str], Sequence[Era]]) -> None:
+        self._sightings = sightings
+        self._eras = eras
+        self._known: dict[str, tuple[_Earned, int, Look | None]] = {}
+        self._histories: dict[str, _Kept] = {}
+
+    def newest(self, served: Served, rule: KpiTrigger, attribution: timedelta, now: datetime) -> Look | None:
+        """Of the answers whose attribution window has closed, to the end of the newest whole block."""
+        if rule.season != "none":
+            return self._seasonal(served, rule, attribution, now)
+        question = (served, rule.window / LOOKS, attribution)
+        closed = (now - attribution - served.since) // question[1]
+        if closed < 2:
+            return None
+        earned, fewest, look = self._known.get(served.recommender, (_Earned(question, 0, {}), 0, None))
+        if earned.question != question:
+            earned = _Earned(question, 0, {})
+        if (earned.closed, fewest) != (closed, rule.min_answers):
+            earned = self._closed(earned, closed)
+            look = _fall(earned, rule.min_answers)
+            self._known[served.recommender] = (earned, rule.min_answers, look)
+        return look
+
+    def _seasonal(self, served: Served, rule: KpiTrigger, attribution: timedelta, now: datetime) -> Look:
+        closed, question = now - attribution, (block_length(rule.window), attribution)
+        kept = self._histories.get(served.recommender)
+        if kept is None or (kept.served, kept.question) != (served, question):
+            kept = self._histories[served.recommender] = self._begun(kept, served, question, closed)
+        self._extend(kept, closed)
+        asked = kept.blocks.end, rule.season, rule.min_answers
+        if kept.look is None or kept.asked != asked:
+            history = History(kept.blocks.end, kept.blocks.every, kept.blocks.series, kept.days.series)
+            kept.look, kept.asked = seasonal_fall(served.version, history, rule.season, rule.min_answers), asked
+        return kept.look
+
+    def _begun(self, before: _Kept | None, served: Served, question: tuple[timedelta, timedelta], closed: datetime) -> _Kept:
+        """What was counted of earlier versions, if these still count; else without a block yet."""
+        eras = tuple(self._eras(served.recommender))
+        since = min((era.since for era in eras), default=served.since)
+        if before is not None and (before.question, before.since) == (question, since):
+            return _Kept(served, question, eras, since, before.blocks, before.days)
+        parts = (_part(since, closed, every, weeks) for every, weeks in ((question[0], WEEKS_BACK + 1), (DAY, KEPT_WEEKS)))
+        return _Kept(served, question, eras, since, next(parts), next(parts))
+
+    def _extend(self, kept: _Kept, closed: datetime) -> None:
+        attribution = kept.question[1]
+        for part in (kept.blocks, kept.days):
+            end, begin = _begin(closed, part.every), part.end
+            number = (end - begin) // part.every
+            if number <= 0:
+                continue
+            found = [Sample()] * number
+            for era in kept.eras:
+                since, until = max(_begin(era.since, part.every), begin), end
+                if era.until is not None:
+                    until = min(_begin(era.until, part.every) + part.every, end)
+                if since >= until:
+                    continue
+                sums = self._sightings.blocks(kept.served.recommender, era.version, since, until, part.every, attribution)
+                first = (since - begin) // part.every
+                for place, sample in sums.items():
+                    found[first + place] = found[first + place].plus(sample)
+            part.add(found)
+
+    def _closed(self, earned: _Earned, closed: int) -> _Earned:
+        served, every, attribution = earned.question
+        begin, end = (served.since + number * every for number in (earned.closed, closed))
+        new = self._sightings.blocks(served.recommender, served.version, begin, end, every, attribution)
+        return _Earned(earned.question, closed, {**earned.sums, **{earned.closed + number: sample for number, sample in new.items()}})
+
+
+def _fall(earned: _Earned, fewest: int) -> Look | None:
+    served, every, _ = earned.question
+    first = max(earned.closed - MOST, 0)
+    before = Sample()
+    for number, sample in earned.sums.items():
+        if number < first:
+            before = before.plus(sample)
+    blocks = [Block(served.since + (n + 1) * every, earned.sums.get(n, Sample())) for n in range(first, earned.closed)]
+    return fall(served.version, before, blocks, fewest)

@@ -1,0 +1,188 @@
+"""Has the hit rate of a recommender fallen, compared with the same hours of earlier days, or of earlier weeks?
+
+A hit rate follows the day and the week, so a night is no fall, and neither is a weekend. Time is cut into blocks of equal length. Every
+look asks of several beginnings whether the rate has fallen since then: the answers since the beginning are held against those of the same
+hours in the seasons before. A season is a day or a week. A fall that began longer ago than a week is looked for in whole weeks: the newest
+one, two and four weeks against four weeks before them, against the four weeks before these, and so on. So a slow decay is found as well.
+
+Each comparison is exact evidence (`shared.domain.evidence`) on two samples that have the same hours. The sum over all beginnings is an
+e-detector as in `shared.domain.drift.falls`; the comparisons of whole weeks have half of the bets.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import accumulate
+from typing import Literal
+
+from shared.domain.drift.detectors import ALPHA, LOOKS
+from shared.domain.drift.reading import Look, Moved, Reading
+from shared.domain.evidence import NOTHING, against_ratio
+from shared.domain.verdict import FEWER, Sample
+
+Season = Literal["auto", "week", "day", "none"]
+DAY, WEEK = timedelta(days=1), timedelta(days=7)
+DAYS_BACK, WEEKS_BACK = 7, 4
+"""How many earlier days, or weeks, the same hours are taken from."""
+WHOLE_WEEKS = (1, 2, 4)
+"""How many of the newest weeks are looked at as one."""
+OLDER = 3
+"""Groups of four weeks that whole weeks are compared with."""
+KEPT_WEEKS = max(WHOLE_WEEKS) + 4 * OLDER
+"""Of older answers nothing is asked."""
+_NAMES = ("users", "total", "squares", "answers")
+
+
+class Series:
+    """What answers earned, in blocks of equal length without a gap. Sums of a stretch of blocks take no loop."""
+
+    def __init__(self, samples: Iterable[Sample] = ()) -> None:
+        kept = list(samples)
+        self._sums = tuple(array("d", accumulate((getattr(one, name) for one in kept), initial=0.0)) for name in _NAMES)
+
+    def __len__(self) -> int:
+        return len(self._sums[0]) - 1
+
+    def add(self, sample: Sample) -> None:
+        for sums, name in zip(self._sums, _NAMES, strict=True):
+            sums.append(sums[-1] + getattr(sample, name))
+
+    def forget(self, blocks: int) -> None:
+        """The first blocks."""
+        for sums in self._sums:
+            del sums[:blocks]
+
+    def of(self, start: int, end: int) -> Sample:
+        users, total, squares, answers = (sums[end] - sums[start] for sums in self._sums)
+        return Sample(round(users), total, squares, round(answers))
+
+
+@dataclass(frozen=True)
+class History:
+    """A recommender's answers up to now, by whichever version it served them."""
+
+    until: datetime
+    every: timedelta
+    """The length of a block; a day has a whole number of them."""
+    blocks: Series
+    """Of five weeks at most; the last one ends at `until`."""
+    days: Series = field(default_factory=Series)
+    """Of KEPT_WEEKS at most; the last one ends before `until`, by less than a day."""
+
+
+@dataclass
+class _Evidence:
+    """The sum of all bets, and the comparison that speaks loudest."""
+
+    fewest: int
+    logs: list[float] = field(default_factory=list)
+    most: float = NOTHING
+    sides: tuple[Sample, Sample, str] | None = None
+    compared: bool = False
+
+    def compare(self, before: Sample, now: Sample, share: float, weight: float, against: str) -> None:
+        """`share` of the bets; `weight`: the expected share of the newer side of all users."""
+        if min(before.answers, now.answers) < self.fewest:
+            return
+        self.compared = True
+        found = against_ratio(before.sums, now.sums, 1.0, FEWER, weight) + math.log(share)
+        self.logs.append(found)
+        if self.sides is None or found > self.most:
+            self.most, self.sides = found, (before, now, against)
+
+    def reading(self) -> Reading | None:
+        if self.sides is None:
+            return None
+        before, now, against = self.sides
+        size = max(1 - now.mean / before.mean, 0.0) if before.mean else 0.0
+        moved = (Moved(f"hit rate, compared with {against},", before.mean, now.mean),)
+        return Reading("hit_rate", "", size, self._chance(), ALPHA / LOOKS, (before.users, now.users), moved)
+
+    def _chance(self) -> float:
+        if self.most == NOTHING:
+            return 1.0
+        return min(math.exp(-self.most) / math.fsum(math.exp(one - self.most) for one in self.logs), 1.0)
+
+
+def block_length(window: timedelta) -> timedelta:
+    """About a quarter of the window, so that a day has a whole number of blocks of whole seconds."""
+    wanted = max(math.ceil(DAY / (window / LOOKS)), 1)
+    number = next(number for number in range(wanted, 86_400 + 1) if 86_400 % number == 0)
+    return DAY / number
+
+
+def seasonal_fall(version: int, history: History, season: Season, fewest: int) -> Look:
+    """The newest look. Without a reading it says what it waits for."""
+    in_a_day = DAY // history.every
+    if season == "day" or (season == "auto" and len(history.blocks) <= 7 * in_a_day):
+        length, back, name, unit = in_a_day, DAYS_BACK, "day", DAY
+    else:
+        length, back, name, unit = 7 * in_a_day, WEEKS_BACK, "week", WEEK
+    if len(history.blocks) <= length:
+        there = len(history.blocks) * history.every
+        return Look(
+            version,
+            history.until,
+            (),
+            f"it waits for a full {name} of answers to compare with: there are {_spoken(there)} of {_spoken(unit)}",
+        )
+    found = _Evidence(fewest)
+    weeks = name == "week" and len(history.days) >= 14
+    _compare_hours(found, history.blocks, length, back, 0.5 if weeks else 1.0, f"the same hours of the {name}s before")
+    if weeks:
+        _compare_weeks(found, history.days)
+    reading = found.reading()
+    return Look(version, history.until, () if reading is None else (reading,))
+
+
+def _compare_hours(found: _Evidence, blocks: Series, season: int, back: int, share: float, against: str) -> None:
+    """For each beginning within the newest season: everything since, and the same blocks of the seasons before."""
+    end = len(blocks)
+    for length in _lengths(season):
+        begin = end - length
+        earlier = [blocks.of(start, start + length) for start in range(begin - season, -1, -season)[:back]]
+        if earlier:
+            found.compare(_sum(earlier), blocks.of(begin, end), share, 1 / (1 + len(earlier)), against)
+
+
+def _compare_weeks(found: _Evidence, days: Series) -> None:
+    end = len(days)
+    for weeks in WHOLE_WEEKS:
+        begin = end - 7 * weeks
+        for group in range(OLDER):
+            last = begin - 28 * group
+            first = last - 7 * min(4, last // 7)
+            if first < last:
+                number = (last - first) // 7
+                against = f"the {_counted(number)} before the newest {weeks + 4 * group}"
+                found.compare(days.of(first, last), days.of(begin, end), 0.5 / OLDER, weeks / (weeks + number), against)
+
+
+def _counted(weeks: int) -> str:
+    return f"{weeks} week{'s' if weeks > 1 else ''}"
+
+
+def _lengths(season: int) -> Iterator[int]:
+    """1, 2, 3, 4, 6, 8, 12 and so on, up to a season."""
+    power = 1
+    while power <= season:
+        yield power
+        if power > 1 and power * 3 // 2 <= season:
+            yield power * 3 // 2
+        power *= 2
+
+
+def _sum(samples: Sequence[Sample]) -> Sample:
+    total = samples[0]
+    for sample in samples[1:]:
+        total = total.plus(sample)
+    return total
+
+
+def _spoken(span: timedelta) -> str:
+    hours = span // timedelta(hours=1)
+    return f"{hours} h" if hours < 48 else f"{hours // 24} days"
