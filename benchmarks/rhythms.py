@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.report import Row, publish
 from shared.domain.drift.reading import Look
@@ -52,7 +53,7 @@ class Rhythm:
 RHYTHMS = [Rhythm(swing, weekend) for weekend in (False, True) for swing in (0.0, 0.15, 0.25, 0.5)]
 
 
-def blocks_of(rhythm: Rhythm, seed: int, weeks: int, users: int, level: np.ndarray | None = None) -> Iterator[Sample]:
+def blocks_of(rhythm: Rhythm, seed: int, weeks: int, users: int, level: NDArray[np.float64] | None = None) -> Iterator[Sample]:
     """`level`: what each block's rate is multiplied by."""
     random = np.random.default_rng((seed, 23))
     hours = np.arange(weeks * IN_A_WEEK) / 4
