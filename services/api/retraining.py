@@ -85,11 +85,14 @@ class ReadingView(BaseModel):
         )
 
 
-DriftState = Literal["unknown", "steady", "drifting"]
+DriftState = Literal["unknown", "steady", "unsure", "drifting"]
 
 
 class Drift(BaseModel):
-    state: DriftState = Field(description="Whether any reading stands; unknown while there are too few likes.")
+    state: DriftState = Field(
+        description="Whether any reading stands. `unsure`: one is beyond its threshold, but chance may explain it, or it does not stand "
+        "yet. `unknown`: there are too few likes."
+    )
     version: int | None = Field(description="Which version's first days the newest likes are held against.")
     at: datetime | None = Field(description="The newest like of the newest look; null while there are too few.")
     psi: dict[str, float] = Field(description="Population stability index by feature, less its bias; empty while there are too few events.")
@@ -125,7 +128,9 @@ def drift_of(parts: Parts, recommender: Recommender) -> Drift:
     found = [ReadingView.of(one, thresholds, memory) for one in look.readings] if look else []
     found.sort(key=lambda one: (not one.stands, one.chance, -one.size, one.detector, one.feature))
     liked = parts.liked(name) if look is None else None
-    known: DriftState = "drifting" if any(one.stands for one in found) else "steady"
+    known: DriftState = "steady"
+    if any(map(_beyond, found)):
+        known = "drifting" if any(one.stands for one in found) else "unsure"
     return Drift(
         state=known if look else "unknown",
         version=look.version if look else None,
@@ -139,12 +144,16 @@ def drift_of(parts: Parts, recommender: Recommender) -> Drift:
     )
 
 
+def _beyond(one: ReadingView) -> bool:
+    return one.stands or (one.threshold is not None and one.size >= one.threshold)
+
+
 def _said(found: Sequence[ReadingView], watched: bool) -> list[str]:
     if not found:
         return ["too few likes, or users, for two windows apart: nothing is known of drift yet"]
     standing = [f"{one.said}; so since {one.since:%Y-%m-%d %H:%M:%S} UTC" for one in found if one.stands]
-    beyond = [one for one in found if one.threshold is not None and one.size >= one.threshold and one.chance <= one.limit]
-    coming = [f"{one.said}; it does not stand yet" for one in beyond if not one.stands]
+    beyond = [one for one in found if _beyond(one) and not one.stands]
+    coming = [f"{one.said}; {'it does not stand yet' if one.chance <= one.limit else 'that is too often to tell'}" for one in beyond]
     said = standing + coming or [f"nothing has moved: the least likely of {len(found)} readings is {found[0].said}"]
     return said if watched else [*said, "no retraining follows: the spec has no drift trigger"]
 

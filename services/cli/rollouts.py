@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from services.cli import completing, paths, watching
 from services.cli.exits import Exit
 from services.cli.faults import Guarded, Refused
 from services.cli.registry import Version
+from services.cli.runs import ENDED
 from services.cli.session import Name, Reason, client
 from services.cli.shown import AsJson, say, show, show_table
 from shared.domain.steps import percent
@@ -54,12 +56,15 @@ def _draw_start(found: Any, under_way: list[Any]) -> None:
 
 @app.command()
 def status(ctx: typer.Context, name: Name, id: Which = None, watch: watching.Watch = False, as_json: AsJson = False) -> None:
-    """Show where it stands and what each step has shown. Watched to its end, the exit code is 1 unless it was promoted."""
+    """Show where it stands and what each step has shown. Watched to its end, the exit code is 1 unless it was promoted. A run under way is
+    waited for: its rollout is the one that is watched."""
     http = client(ctx)
+    begun = _await_run(http, name) if watch and id is None else None
     seen: list[str | None] = [id]
 
     def ask() -> Any:
-        found = _find(http, name, seen[-1])
+        nonlocal begun
+        found, begun = begun or _find(http, name, seen[-1]), None
         seen.append(found["id"])  # the same one again, though a newer one may begin
         return found
 
@@ -139,6 +144,24 @@ def _steer(ctx: typer.Context, name: str, id: str | None, verb: str, reason: str
     found = _find(http, name, id)
     answer = http.post(paths.rollout(found["id"], f":{verb}"), {"reason": reason})
     show(answer, as_json, lambda _: say(f"{found['id']}: {verb} asked for"))
+
+
+def _await_run(http: Client, name: str) -> Any:
+    """The rollout under way; if there is none, waits until the newest run has ended."""
+    said = False
+    while True:
+        rollouts = http.get(paths.recommender(name, "/rollouts"), limit=1, state=_UNDER_WAY)["items"]
+        if rollouts:
+            return rollouts[0]
+        runs = http.get(paths.recommender(name, "/runs"), limit=1)["items"]
+        if not runs or runs[0]["state"] in ENDED:
+            if said and runs[0]["state"] != "registered":
+                raise Refused(f"run {runs[0]['id']} was {runs[0]['state']}, so no rollout began: {runs[0]['reason']}", Exit.NO)
+            return None
+        if not said:
+            typer.echo(f"run {runs[0]['id']} is under way: its rollout is waited for", err=True)
+        said = True
+        time.sleep(watching.EVERY)
 
 
 def _find(http: Client, name: str, id: str | None) -> Any:

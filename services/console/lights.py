@@ -35,4 +35,9 @@ def light(drift: Json) -> Json:
     return {"said": said, "tone": tone, "why": "; ".join(drift["said"])}
 
 
-_LIGHTS = {"unknown": ("not known yet", "plain"), "steady": ("steady", "good"), "drifting": ("drifting", "bad")}
+_LIGHTS = {
+    "unknown": ("not known yet", "plain"),
+    "steady": ("steady", "good"),
+    "unsure": ("not sure", "plain"),
+    "drifting": ("drifting", "bad"),
+}

@@ -72,6 +72,7 @@ def decide(name: str, status: RetrainerStatus, seen: RetrainerObservation, plan:
         return Decision(replace(status, state="watching", reason="a recommender has this name again"), (), WATCH)
     if status.state == "retraining" and seen.ended is not None:
         return Decision(_ended(status, seen, plan, now), (), WATCH)
+    status = _anew(status, seen, plan)
     if status.state == "cooling" and status.until is not None and now >= status.until:
         following = replace(status, state="watching", reason="the cooldown is over", until=None, run=None)
         return Decision(following, requeue_after=WATCH)
@@ -185,6 +186,20 @@ def _ended(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPla
     follow = tuple(now + span for span in plan.follow_up) if trigger in MEASURED and seen.promoted else status.follow
     following = replace(status, state="cooling", reason=reason, until=until, held=_lasting(status), follow=follow)
     return replace(following, fruitless=fruitless, calm_after=until + rest if fruitless else None)
+
+
+def _anew(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan) -> RetrainerStatus:
+    """After a change of the spec since the last retraining began: that may help, so what didn't help before isn't counted any more, and the
+    pause is the cooldown alone."""
+    last = status.firings[-1].at if status.firings else None
+    if status.state not in ("watching", "cooling") or not status.fruitless or last is None or seen.applied is None or seen.applied <= last:
+        return status
+    following = replace(status, fruitless=0, calm_after=None)
+    if status.state == "watching" or status.until is None or status.calm_after is None:
+        return following
+    ended = status.until - (status.calm_after - status.until)
+    until = min(status.until, ended + plan.cooldown)
+    return replace(following, until=until, reason=f"the spec has changed: it cools down until {said_at(until)}")
 
 
 def _over(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> RetrainerStatus | None:

@@ -11,10 +11,31 @@ from shared.contracts.spec import RecommenderSpec
 from shared.domain.errors import Unreadable
 from shared.domain.verdict import Sample
 from tests.support.api_world import NOW, document
+from tests.support.drift_readings import look
 
 pytestmark = pytest.mark.requirement("C-09")
 
 MINUTE = timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("seen", "state", "said"),
+    [
+        (look(genres=0.01), "steady", "nothing has moved: the least likely of 1 readings is drift of genres: psi 0.010"),
+        (
+            look(genres=3.66, chance=0.2),
+            "unsure",
+            "drift of genres: psi 3.660; chance alone does that in 20% of all looks; that is too often to tell",
+        ),
+        (look(genres=3.66), "unsure", "it does not stand yet"),
+        (None, "unknown", "too few likes, or users, for two windows apart"),
+    ],
+)
+def test_what_is_beyond_its_threshold_is_never_called_steady(world, client, seen, state, said):
+    world.add_recommender()
+    world.look = seen
+    found = client.get("/v1/recommenders/m/drift").json()
+    assert (found["state"], said in found["said"][0]) == (state, True), found["said"]
 
 
 def test_it_tells_what_serves_what_it_earns_and_what_is_under_way(world, client):
@@ -34,7 +55,7 @@ def test_it_tells_what_serves_what_it_earns_and_what_is_under_way(world, client)
         ("run", "r1", "train", "it goes on"),
     ]
     assert found["drift"]["said"] == client.get("/v1/recommenders/m/drift").json()["said"]
-    assert found["drift"]["state"] == client.get("/v1/recommenders/m/drift").json()["state"] == "steady"
+    assert found["drift"]["state"] == client.get("/v1/recommenders/m/drift").json()["state"] == "unsure"
 
 
 def test_what_serves_nothing_yet_is_there_too(world, client):

@@ -42,6 +42,39 @@ def test_a_watched_rollout_ends_with_the_code_of_its_end_over_a_pause(platform, 
     ]
 
 
+def test_the_rollout_of_a_run_under_way_is_watched_and_not_the_one_that_ended_before_it(platform, eyas):
+    """As right after `eyas apply`: the newest rollout is that of the version before."""
+    old, new = ROLLOUT | {"id": "r0-rollout", "state": "promoted"}, ROLLOUT | {"state": "loading"}
+    runs = iter([ROW, ROW, ROW | {"state": "registered"}])
+    now = {"rollouts": [old]}
+
+    def run(_):
+        found = next(runs)
+        now["rollouts"] = [new] if found["state"] == "registered" else [old]
+        return {"items": [found], "next": None}
+
+    def rollouts(request):
+        states = request.url.params.get_list("state")
+        return {"items": [one for one in now["rollouts"] if not states or one["state"] in states], "next": None}
+
+    platform.says("GET /v1/recommenders/m/runs", run)
+    platform.says("GET /v1/recommenders/m/rollouts", rollouts)
+    platform.says("GET /v1/rollouts/r1-rollout", ROLLOUT | {"state": "rolled_back"})
+    found = eyas("rollout", "status", "m", "--watch")
+    assert found.exit_code == Exit.NO
+    assert found.stderr == "run r1 is under way: its rollout is waited for\n"
+    assert all(line.startswith(("r1-rollout", "no step")) for line in found.stdout.splitlines())
+
+
+def test_a_run_that_is_waited_for_and_registers_nothing_ends_the_watch(platform, eyas):
+    platform.says("GET /v1/recommenders/m/rollouts", {"items": [], "next": None})
+    rejected = ROW | {"state": "rejected", "reason": "hr@10 is 0.1, not at least 0.2"}
+    platform.says("GET /v1/recommenders/m/runs", {"items": [ROW], "next": None}, {"items": [rejected], "next": None})
+    found = eyas("rollout", "status", "m", "--watch")
+    assert found.exit_code == Exit.NO
+    assert "run r1 was rejected, so no rollout began: hr@10 is 0.1, not at least 0.2" in found.stderr
+
+
 def test_the_same_rollout_is_watched_though_a_newer_one_begins(platform, eyas):
     newer = ROLLOUT | {"id": "r2-rollout"}
     platform.says("GET /v1/recommenders/m/rollouts", {"items": [ROLLOUT], "next": None}, {"items": [newer], "next": None})

@@ -95,6 +95,23 @@ def test_retrainings_that_do_not_help_come_ever_later_and_then_it_alerts(promote
 
 
 @pytest.mark.requirement("G-13")
+def test_a_changed_spec_ends_a_pause_that_had_grown_and_what_did_not_help_is_not_counted() -> None:
+    story = Story(promoted=False)
+    while story.status.fruitless < 2:
+        story.goes_on(0.05)
+    assert story.status.state == "cooling" and story.status.until is not None
+    ended = story.status.until - 2 * HOUR
+    story.seen = replace(DRIFTING, applied=story.now)
+    story.goes_on(0.05)
+    assert (story.status.fruitless, story.status.calm_after, story.status.until) == (0, None, ended + HOUR)
+    assert story.status.reason.startswith("the spec has changed: it cools down until")
+    story.goes_on(1.2)
+    assert len(story.firings) == 3, "after the cooldown"
+    story.goes_on(0.5)
+    assert story.status.fruitless == 1, "the change is older than this one"
+
+
+@pytest.mark.requirement("G-13")
 def test_one_that_helps_is_forgotten_when_it_has_been_calm_for_a_while() -> None:
     story = Story(promoted=True)
     assert story.goes_on(1).fruitless == 1
