@@ -73,7 +73,8 @@ def learning_from(interactions: Path, items: Path) -> Json:
 
 
 def watching(interactions: Path, items: Path) -> Json:
-    """The good spec for what comes after: a retraining learns from the newest feedback alone.
+    """The good spec for what comes after: a retraining learns from the newest feedback alone. With all feedback, likes of before the shift
+    outvote the newer ones, and only a fifth of the loss comes back.
 
     No gate compares with the serving version here: feedback holds clicks on what that very version chose to show, so on such
     a holdout it would be judge in its own cause. The canary compares the two.

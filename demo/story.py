@@ -115,8 +115,9 @@ class Story:
         self._view.act("Drift", "Tastes move. Nobody tells the platform: it must see it, retrain by itself, and win the users back.")
         text = specs.write(
             self._folder / "spec-5-watching.yaml",
-            "Act 5: the good data again. Retraining learns from the newest feedback alone, and no gate compares with the serving\n"
-            "version: feedback holds clicks on what that very version chose to show. The canary compares the two.",
+            "Act 5: the good data again. Retraining learns from the newest feedback alone: the minutes before tastes moved would outvote\n"
+            "the seconds since (where days pass, and not seconds, leave `since` out). No gate compares with the serving version: feedback\n"
+            "holds clicks on what that very version chose to show. The canary compares the two.",
             specs.watching(self._files.full, self._files.items),
         )
         self._client.apply(text, run=False)
