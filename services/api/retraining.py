@@ -132,12 +132,12 @@ def drift_of(parts: Parts, recommender: Recommender) -> Drift:
     if any(map(_beyond, found)):
         known = "drifting" if any(one.stands for one in found) else "unsure"
     return Drift(
-        state=known if look else "unknown",
-        version=look.version if look else None,
-        at=look.at if look else None,
+        state=known if found else "unknown",
+        version=look.version if look and found else None,
+        at=look.at if look and found else None,
         psi={one.feature: one.size for one in found if one.detector == "psi"},
         readings=found,
-        said=_said(found, trigger is not None),
+        said=[look.note] if look and look.note else _said(found, trigger is not None),
         retrainer=RetrainerView.of(retrainer) if retrainer else None,
         likes=liked[0] if liked else None,
         wanted=liked[1] if liked else None,

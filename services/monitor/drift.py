@@ -6,13 +6,14 @@ logs would be the wrong reference: what is recommended changes what is liked, on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from services.monitor.features import ItemFeatures
 from shared.contracts.retraining import DriftTrigger
 from shared.domain.drift.detectors import LOOKS, detected
 from shared.domain.drift.reading import Column, Look, Value
+from shared.domain.drift.seasons import Season, seasons_back, waits_for
 from shared.ports import Like, Sightings
 
 SCORES = "scores"
@@ -49,9 +50,12 @@ class DriftLooks:
         self._features = features
         self._references: dict[str, _Reference] = {}
         self._looks: dict[str, tuple[_Reference, Look]] = {}
+        self._seasonal: dict[str, tuple[tuple[Served, int, Season], Look]] = {}
 
     def newest(self, served: Served, rule: DriftTrigger) -> Look | None:
         """None while there are too few likes for two windows apart."""
+        if rule.season != "none":
+            return self._newest_of_season(served, rule.min_events, rule.season)
         reference = self._reference(served, rule.min_events)
         if reference is None:
             return None
@@ -63,6 +67,27 @@ class DriftLooks:
             return known[1] if known is not None and last is not None else None
         look = self._look(reference)
         self._looks[served.recommender] = (reference, look)
+        return look
+
+    def _newest_of_season(self, served: Served, count: int, season: Season) -> Look | None:
+        """The newest window against the same hours of the version's first day, or week."""
+        question = served, count, season
+        known = self._seasonal.get(served.recommender)
+        last = known[1] if known is not None and known[0] == question else None
+        wanted, since = (count, served.since) if last is None else (max(count // LOOKS, 1), last.at + _JUST_AFTER)
+        if len(self._sightings.likes(served.recommender, since, wanted, newest=False)) < wanted:
+            return last
+        now = self._sightings.likes(served.recommender, served.since, count, newest=True)
+        begin = now[-1].at
+        look = Look(served.version, now[0].at, (), waits_for(season, begin - served.since))
+        if not look.note:
+            back = seasons_back(season, begin - served.since)
+            first = self._sightings.likes(served.recommender, begin - back, count, newest=False)
+            if len(first) < count or first[-1].at >= begin:
+                return last
+            columns = self._features.of(served.recommender, served.version).columns(first, now)
+            look = replace(look, readings=detected([*columns, self._scores(served, count, season)]))
+        self._seasonal[served.recommender] = question, look
         return look
 
     def liked(self, served: Served, most: int) -> int:
@@ -84,9 +109,14 @@ class DriftLooks:
         served, count = reference.served, reference.count
         now = self._sightings.likes(served.recommender, reference.until + _JUST_AFTER, count, newest=True)
         columns = self._features.of(served.recommender, served.version).columns(reference.likes, now)
-        shown = self._scores(served, count, newest=False), self._scores(served, count, newest=True)
-        return Look(served.version, now[0].at, detected([*columns, Column("scores", SCORES, *shown)]))
+        return Look(served.version, now[0].at, detected([*columns, self._scores(served, count, "none")]))
 
-    def _scores(self, served: Served, count: int, newest: bool) -> tuple[Value, ...]:
-        shown = self._sightings.scores(served.recommender, served.version, served.since, count, newest)
-        return tuple(Value(one.user, (), one.score) for one in shown)
+    def _scores(self, served: Served, count: int, season: Season) -> Column:
+        """What answers promised: at first, and now."""
+        now = self._sightings.scores(served.recommender, served.version, served.since, count, newest=True)
+        since = served.since
+        if season != "none" and now:
+            since = now[-1].at - seasons_back(season, now[-1].at - served.since)
+        first = self._sightings.scores(served.recommender, served.version, since, count, newest=False)
+        sides = (tuple(Value(one.user, (), one.score) for one in side) for side in (first, now))
+        return Column("scores", SCORES, *sides)

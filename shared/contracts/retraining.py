@@ -40,6 +40,12 @@ class DriftTrigger(Strict):
     looks: int = Field(
         3, ge=1, le=100, description="How many looks in a row must say so; there are four in a window. As many clear ones end it."
     )
+    season: Season = Field(
+        "none",
+        description="Where what is liked follows the hour: the newest window is compared with the same hours of the version's first day "
+        "(`day`), or first week (`week`); `auto`: its first day until a week has passed, then its first week. It waits for a full day, or "
+        "week. `none`: with the version's first window.",
+    )
     mode: Wish = Field("warm", description="How to retrain when this trigger fires.")
 
     def thresholds(self) -> dict[str, float]:

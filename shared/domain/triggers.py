@@ -211,7 +211,8 @@ def _drift(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPla
         return Finding("drift", True, mode, said, first.reading.size, threshold)
     watched = [one for one in seen.drift.readings if one.detector in plan.drift] if seen.drift else []
     if not watched:
-        return Finding("drift", False, mode, "too few events yet", None, next(iter(plan.drift.values())))
+        waits = (seen.drift.note if seen.drift else "") or "too few events yet"
+        return Finding("drift", False, mode, waits, None, next(iter(plan.drift.values())))
     farthest = max(watched, key=lambda one: one.size / plan.drift[one.detector])  # type: ignore[index]
     threshold = plan.drift[farthest.detector]
     return Finding("drift", False, mode, f"{farthest.sentence()} (threshold {threshold:g})", farthest.size, threshold)

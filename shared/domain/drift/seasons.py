@@ -115,6 +115,20 @@ def block_length(window: timedelta) -> timedelta:
     return DAY / number
 
 
+def seasons_back(season: Season, passed: timedelta) -> timedelta:
+    """How long before now the same hours of the first season are, if so much time has passed since its begin."""
+    length = WEEK if season == "week" or (season == "auto" and passed >= WEEK) else DAY
+    return passed // length * length
+
+
+def waits_for(season: Season, passed: timedelta) -> str:
+    """Empty if there is a season to compare with."""
+    length, name = (WEEK, "week") if season == "week" else (DAY, "day")
+    if passed >= length:
+        return ""
+    return f"it waits for a full {name} to compare with: {_spoken(passed)} of {_spoken(length)} have passed"
+
+
 def seasonal_fall(version: int, history: History, season: Season, fewest: int) -> Look:
     """The newest look. Without a reading it says what it waits for."""
     in_a_day = DAY // history.every

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from shared.ports import Signals
 from tests.unit.monitor.conftest import COMEDIES, DRAMAS, NAME, World
 
 DRIFT: dict[str, Any] = {"drift": {"psi": 0.2, "min_events": 100}}
+DRAMAS_TWICE, COMEDIES_TWICE = [*DRAMAS] * 2, [*COMEDIES] * 2
 MIXED = [film for pair in zip(DRAMAS, COMEDIES, strict=True) for film in pair]
 
 
@@ -93,6 +95,50 @@ def test_it_is_the_first_likes_that_the_newest_are_held_against(serving: World) 
     assert psi(serving) > 1
     serving.like(MIXED)
     assert psi(serving) == 0
+
+
+def live_a_day(world: World, *hours: list[int]) -> None:
+    """Each stretch of the day is as long as the others, and likes 100 films."""
+    for films in hours:
+        start = world.clock.time
+        world.like(films)
+        world.clock.time = start + timedelta(days=1) / len(hours)
+
+
+@pytest.mark.requirement("C-03", "G-05")
+def test_what_follows_the_hour_is_compared_with_the_same_hours_of_the_first_day(world: World) -> None:
+    """Dramas by day, comedies at night."""
+    world.apply({"drift": DRIFT["drift"] | {"season": "day"}})
+    world.serve(world.version())
+    live_a_day(world, DRAMAS_TWICE, COMEDIES_TWICE)
+    waiting = world.monitor.drift(NAME)
+    assert waiting is not None and waiting.readings == ()
+    assert waiting.note == "it waits for a full day to compare with: 12 h of 24 h have passed"
+    for _ in range(3):
+        for films in (DRAMAS_TWICE, COMEDIES_TWICE):
+            world.like(films)
+            assert psi(world) == 0, "with the same hours"
+            world.clock.time += timedelta(hours=12, seconds=-100)
+    world.like(COMEDIES_TWICE)
+    assert psi(world) > 1, "comedies by day"
+    assert world.watcher().drift(NAME) == world.monitor.drift(NAME), "and so after a restart"
+    world.apply(DRIFT)
+    world.clock.time += timedelta(hours=12, seconds=-100)
+    world.like(COMEDIES_TWICE)
+    assert psi(world) > 1, "without a season every night is drift"
+
+
+def test_scores_that_follow_the_hour_are_compared_by_the_hour(world: World) -> None:
+    world.apply({"drift": DRIFT["drift"] | {"season": "auto"}})
+    world.serve(world.version())
+    for _ in range(2):
+        for high in (0.2, 0.6):
+            start = world.clock.time
+            for number in range(100):
+                world.score(number, high + number / 1000)
+            world.like(MIXED)
+            world.clock.time = start + timedelta(hours=12)
+    assert readings(world.monitor)["scores/scores"].size == 0
 
 
 def test_likes_from_before_the_version_served_do_not_count(world: World) -> None:
