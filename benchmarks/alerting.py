@@ -32,7 +32,6 @@ from tests.servers.platform_process import PlatformProcess, until
 from tests.support.platform_world import USERS, spec, write_world
 
 ALERT = "EyasHitRateFell"
-DAY = 86_400_000
 BEFORE, AFTER = 0.9, 0.2
 """How likely a user likes the first item of an answer."""
 FALLEN = 0.8
@@ -144,11 +143,10 @@ def watched(data: Path, pace: Pace) -> dict[str, Any]:
 
 
 def _watched(platform: PlatformProcess, users: Users, prometheus: Prometheus, alertmanager: Alertmanager, pace: Pace) -> Chain:
-    day = f"{DAY // pace.faster}ms"
-    usual = f"eyas:hit_rate:avg1d offset {day} > 0 and eyas:hit_rate:avg1h > 0.9 * (eyas:hit_rate:avg1d offset {day})"
+    usual = "eyas:hit_rate:usual1h > 0 and eyas:hit_rate:avg1h > 0.9 * eyas:hit_rate:usual1h"
     until("a day's hit rate, a day ago", lambda: prometheus.series(usual), PATIENCE)
     assert platform.get("/v1/runs", recommender=NAME)["items"] == [], "a retraining began before anything had changed"
-    (*_, (_, before)) = prometheus.samples("eyas:hit_rate:avg1d")
+    (*_, (_, before)) = prometheus.samples("eyas:hit_rate:usual1h")
     found = Chain()
     users.likes = AFTER
     moments = found.moments
