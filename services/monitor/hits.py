@@ -1,4 +1,4 @@
-"""Looks at what a recommender earns: has its hit rate fallen?
+"""Looks at what a recommender earns: has its hit rate, or its conversion, fallen, or is it below a limit?
 
 A look is taken whenever a block of answers has closed, and stands until the next one.
 """
@@ -13,7 +13,8 @@ from services.monitor.drift import Served
 from shared.contracts.retraining import KpiTrigger
 from shared.domain.drift.detectors import LOOKS
 from shared.domain.drift.falls import MOST, Block, fall
-from shared.domain.drift.reading import Look
+from shared.domain.drift.rates import below_limit
+from shared.domain.drift.reading import Look, Reading
 from shared.domain.drift.seasons import DAY, KEPT_WEEKS, WEEK, WEEKS_BACK, History, Series, block_length, seasonal_fall
 from shared.domain.verdict import Sample
 from shared.ports import Sightings
@@ -90,24 +91,24 @@ class HitLooks:
     def __init__(self, sightings: Sightings, eras: Callable[[str], Sequence[Era]]) -> None:
         self._sightings = sightings
         self._eras = eras
-        self._known: dict[str, tuple[_Earned, int, Look | None]] = {}
+        self._known: dict[str, tuple[_Earned, KpiTrigger | None, Look | None]] = {}
         self._histories: dict[str, _Kept] = {}
 
     def newest(self, served: Served, rule: KpiTrigger, attribution: timedelta, now: datetime) -> Look | None:
-        """Of the answers whose attribution window has closed, to the end of the newest whole block."""
+        """Of the answers whose attribution window has closed, to the end of the newest whole block. None while there are too few blocks."""
         if rule.season != "none":
             return self._seasonal(served, rule, attribution, now)
         question = (served, rule.window / LOOKS, attribution)
         closed = (now - attribution - served.since) // question[1]
         if closed < 2:
             return None
-        earned, fewest, look = self._known.get(served.recommender, (_Earned(question, 0, {}), 0, None))
+        earned, asked, look = self._known.get(served.recommender, (_Earned(question, 0, {}), None, None))
         if earned.question != question:
             earned = _Earned(question, 0, {})
-        if (earned.closed, fewest) != (closed, rule.min_answers):
+        if (earned.closed, asked) != (closed, rule):
             earned = self._closed(earned, closed)
-            look = _fall(earned, rule.min_answers)
-            self._known[served.recommender] = (earned, rule.min_answers, look)
+            look = _look(earned, rule)
+            self._known[served.recommender] = (earned, rule, look)
         return look
 
     def _seasonal(self, served: Served, rule: KpiTrigger, attribution: timedelta, now: datetime) -> Look:
@@ -116,10 +117,9 @@ class HitLooks:
         if kept is None or (kept.served, kept.question) != (served, question):
             kept = self._histories[served.recommender] = self._begun(kept, served, question, closed)
         self._extend(kept, closed)
-        asked = kept.blocks.end, rule.season, rule.min_answers
+        asked = kept.blocks.end, rule
         if kept.look is None or kept.asked != asked:
-            history = History(kept.blocks.end, kept.blocks.every, kept.blocks.series, kept.days.series)
-            kept.look, kept.asked = seasonal_fall(served.version, history, rule.season, rule.min_answers), asked
+            kept.look, kept.asked = _seasonal_look(kept, rule), asked
         return kept.look
 
     def _begun(self, before: _Kept | None, served: Served, question: tuple[timedelta, timedelta], closed: datetime) -> _Kept:
@@ -158,7 +158,8 @@ class HitLooks:
         return _Earned(earned.question, closed, {**earned.sums, **{earned.closed + number: sample for number, sample in new.items()}})
 
 
-def _fall(earned: _Earned, fewest: int) -> Look | None:
+def _look(earned: _Earned, rule: KpiTrigger) -> Look | None:
+    """Of the version alone: everything since a block against everything before it."""
     served, every, _ = earned.question
     first = max(earned.closed - MOST, 0)
     before = Sample()
@@ -166,4 +167,25 @@ def _fall(earned: _Earned, fewest: int) -> Look | None:
         if number < first:
             before = before.plus(sample)
     blocks = [Block(served.since + (n + 1) * every, earned.sums.get(n, Sample())) for n in range(first, earned.closed)]
-    return fall(served.version, before, blocks, fewest)
+    falls = [fall(served.version, before, blocks, rule.min_answers, goal) for goal, rate in rule.rates().items() if rate.fall is not None]
+    newest = Series(block.sample for block in blocks[-LOOKS:])
+    readings = [reading for look in falls if look is not None for reading in look.readings] + _below(newest, LOOKS, rule)
+    return Look(served.version, blocks[-1].until, tuple(readings)) if readings else None
+
+
+def _seasonal_look(kept: _Kept, rule: KpiTrigger) -> Look:
+    history = History(kept.blocks.end, kept.blocks.every, kept.blocks.series, kept.days.series)
+    version, rates = kept.served.version, rule.rates()
+    falls = [seasonal_fall(version, history, rule.season, rule.min_answers, goal) for goal, rate in rates.items() if rate.fall is not None]
+    readings = [reading for look in falls for reading in look.readings] + _below(history.blocks, DAY // history.every, rule)
+    note = next((look.note for look in falls), "it waits for a full day of answers") if not readings else ""
+    return Look(version, history.until, tuple(readings), note)
+
+
+def _below(blocks: Series, number: int, rule: KpiTrigger) -> list[Reading]:
+    """The newest blocks held against limits; nothing while there are fewer."""
+    if len(blocks) < number:
+        return []
+    sample, limits = blocks.of(len(blocks) - number, len(blocks)), rule.rates().items()
+    found = (below_limit(sample, goal, rate.min, rule.min_answers) for goal, rate in limits if rate.min is not None)
+    return [reading for reading in found if reading is not None]

@@ -151,7 +151,7 @@ def retrain_plan(spec: RecommenderSpec) -> RetrainPlan:
     if isinstance(drift, OnDrift):
         plan = replace(plan, drift=drift.drift.thresholds(), looks=drift.drift.looks, drift_mode=drift.drift.mode)
     if isinstance(kpi, OnKpi):
-        plan = replace(plan, hit_rate=kpi.kpi.hit_rate, hit_rate_mode=kpi.kpi.mode)
+        plan = replace(plan, kpi=kpi.kpi.thresholds(), kpi_mode=kpi.kpi.mode)
     if isinstance(new_events, OnNewEvents):
         plan = replace(plan, new_events=new_events.new_events.count, new_events_mode=new_events.new_events.mode)
     if isinstance(new_data, OnNewData):

@@ -13,7 +13,9 @@ from shared.contracts.quantities import Duration, Fraction
 from shared.contracts.strict import Strict
 from shared.domain.cron import Cron, zone
 from shared.domain.drift.detectors import DETECTORS
+from shared.domain.drift.rates import least
 from shared.domain.drift.seasons import Season
+from shared.domain.verdict import Goal
 
 Wish = Literal["full", "warm", "auto"]
 TriggerMode = Annotated[Wish | None, Field(description="How to retrain when this trigger fires; as `retrain.mode` says, when absent.")]
@@ -59,8 +61,38 @@ class DriftTrigger(Strict):
         return self
 
 
+class Earns(Strict):
+    """What is too little of a rate."""
+
+    fall: Annotated[Fraction, Field(lt=0, gt=-1)] | None = Field(
+        None, description="Relative fall below what was earned before, such as -10%."
+    )
+    min: Annotated[Fraction, Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="Rate of the newest day, below which it is too little whatever it was before; of the newest window without a season.",
+    )
+
+    @model_validator(mode="after")
+    def _says_what(self) -> Earns:
+        if self.fall is None and self.min is None:
+            raise ValueError("say a fall such as -10%, or a limit such as {min: 0.05}")
+        return self
+
+
+def _a_fall(value: Any) -> Any:
+    return {"fall": value} if isinstance(value, int | float | str) and not isinstance(value, bool) else value
+
+
+TooLittle = Annotated[Earns, BeforeValidator(_a_fall, json_schema_input_type=float | str | Earns)]
+
+
 class KpiTrigger(Strict):
-    hit_rate: Annotated[Fraction, Field(lt=0, gt=-1)] = Field(-0.1, description="Relative fall below what was earned before.")
+    hit_rate: TooLittle | None = Field(
+        None,
+        description="Of the answers, those with a hit: a fall such as `-10%`, a limit such as `{min: 0.05}`, or both. If no rate is given, "
+        "`hit_rate: -10%`.",
+    )
+    conversion: TooLittle | None = Field(None, description="Of the users, those with at least one hit: the same.")
     window: Duration = Field(
         timedelta(hours=1),
         description="How often it is looked at: four times in a window.",
@@ -73,6 +105,19 @@ class KpiTrigger(Strict):
     )
     min_answers: int = Field(500, ge=50, description="Answers on each side of the comparison.")
     mode: Wish = Field("full", description="How to retrain when this trigger fires.")
+
+    @model_validator(mode="after")
+    def _looks_at_a_rate(self) -> KpiTrigger:
+        return self if self.hit_rate or self.conversion else self.model_copy(update={"hit_rate": Earns(fall=-0.1)})
+
+    def rates(self) -> dict[Goal, Earns]:
+        """Those that it looks at."""
+        return {name: rate for name, rate in (("hit_rate", self.hit_rate), ("conversion", self.conversion)) if rate is not None}  # type: ignore[misc]
+
+    def thresholds(self) -> dict[str, float]:
+        """By detector, from which size on it counts."""
+        falls: dict[str, float] = {name: -rate.fall for name, rate in self.rates().items() if rate.fall is not None}
+        return {**falls, **{least(name): 0.0 for name, rate in self.rates().items() if rate.min is not None}}
 
 
 class NewEventsTrigger(Strict):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from shared.domain.gate import Verdict
 from shared.domain.guardrail import judge_guardrail
-from shared.domain.steps import Goal, RolloutPlan, Step
+from shared.domain.steps import RolloutPlan, Step
 from shared.domain.traffic import Mirror, Traffic, quantile
-from shared.domain.verdict import CONVERSION, HITS, Judgement, Sample, Terms, judge_split, judge_step
+from shared.domain.verdict import WORDS, Judgement, Sample, Terms, judge_split, judge_step, of_goal
 
 SPLIT = "split"
 
@@ -126,7 +126,7 @@ def judge(look: Look, plan: RolloutPlan, number: int, since: datetime | None, ba
 
 def _goal(samples: tuple[Sample, Sample], plan: RolloutPlan, number: int, base: float | None) -> Judgement:
     step, final = plan.steps[number], number == len(plan.steps) - 1
-    stable, candidate = (_valued(sample, plan.goal) for sample in samples)
+    stable, candidate = (of_goal(sample, plan.goal) for sample in samples)
     terms = Terms(
         max_harm=plan.max_harm,
         min_users=step.min_users,
@@ -134,14 +134,9 @@ def _goal(samples: tuple[Sample, Sample], plan: RolloutPlan, number: int, base: 
         final=final,
         base=base,
         weight=step.weight,
-        words=HITS if plan.goal == "hit_rate" else CONVERSION,
+        words=WORDS[plan.goal],
     )
     return judge_step(stable, candidate, terms)
-
-
-def _valued(sample: Sample, goal: Goal) -> Sample:
-    """For conversion a user counts as one or nothing."""
-    return sample if goal == "hit_rate" else replace(sample, total=float(sample.converted), squares=float(sample.converted))
 
 
 def _few(traffic: tuple[Traffic, Traffic], step: Step) -> str:

@@ -148,11 +148,11 @@ def _looked(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPl
     """After the newest looks, as far as the plan asks for them. What was remembered of another version than the one that serves is nothing
     that a retraining could end."""
     drift = _of(seen.version, status.drift) if plan.drift else NOTHING_YET
-    kpi = _of(seen.version, status.kpi) if plan.hit_rate is not None else NOTHING_YET
+    kpi = _of(seen.version, status.kpi) if plan.kpi else NOTHING_YET
     if plan.drift and seen.drift is not None:
         drift = remember(drift, seen.drift, plan.drift, plan.looks)
-    if plan.hit_rate is not None and seen.kpi is not None:
-        kpi = remember(kpi, seen.kpi, {"hit_rate": -plan.hit_rate}, HITS_LOOKS)
+    if plan.kpi and seen.kpi is not None:
+        kpi = remember(kpi, seen.kpi, plan.kpi, HITS_LOOKS)
     return replace(status, drift=drift, kpi=kpi)
 
 

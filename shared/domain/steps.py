@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
 
 from shared.domain.guardrail import Guardrail
 from shared.domain.machine import Request
-
-Goal = Literal["hit_rate", "conversion"]
+from shared.domain.verdict import Goal
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,9 @@ class RetrainPlan:
     looks: int = 3
     """How many in a row must say so."""
     drift_mode: Wish | None = None
-    hit_rate: float | None = None
-    hit_rate_mode: Wish = "full"
+    kpi: Mapping[str, float] | None = None
+    """By detector of a rate, from which size on it counts."""
+    kpi_mode: Wish = "full"
     new_events: int | None = None
     new_events_mode: Wish | None = None
     new_data: timedelta | None = None
@@ -73,7 +74,7 @@ class RetrainPlan:
     @property
     def chooses(self) -> bool:
         """Whether any of its runs may be `auto`."""
-        modes = (self.mode, self.drift_mode, self.hit_rate_mode, self.new_events_mode, self.new_data_mode, self.alert_mode)
+        modes = (self.mode, self.drift_mode, self.kpi_mode, self.new_events_mode, self.new_data_mode, self.alert_mode)
         return "auto" in modes or (self.schedule is not None and self.schedule.mode == "auto")
 
 
@@ -186,16 +187,17 @@ def recent(firings: Sequence[Firing], now: datetime) -> tuple[Firing, ...]:
 
 
 def _kpi(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan) -> Finding | None:
-    if plan.hit_rate is None:
+    if not plan.kpi:
         return None
-    counts = next((one for one in status.kpi.moved), None)
-    newest = seen.kpi.readings[0] if seen.kpi and seen.kpi.readings else None
-    shown = counts.reading if counts else newest
+    counts = next((one for one in status.kpi.moved if one.reading.detector in plan.kpi), None)
+    readings = [one for one in seen.kpi.readings if one.detector in plan.kpi] if seen.kpi else []
+    shown = counts.reading if counts else min(readings, key=lambda one: one.chance, default=None)
     if shown is None:
         waits = (seen.kpi.note if seen.kpi else "") or "too few answers yet"
-        return Finding("kpi", False, plan.hit_rate_mode, waits, None, plan.hit_rate)
-    said = f"{shown.sentence()} (threshold {plan.hit_rate:+.0%})"
-    return Finding("kpi", counts is not None, plan.hit_rate_mode, said, -shown.size, plan.hit_rate)
+        return Finding("kpi", False, plan.kpi_mode, waits, None, -next(iter(plan.kpi.values())))
+    threshold = plan.kpi[shown.detector]
+    said = f"{shown.sentence()} (threshold {-threshold:+.0%})" if threshold else shown.sentence()
+    return Finding("kpi", counts is not None, plan.kpi_mode, said, -shown.size, -threshold)
 
 
 def _drift(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan) -> Finding | None:

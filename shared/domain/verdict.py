@@ -9,14 +9,16 @@ promoted with a chance of 1% at most.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Literal
 
 from shared.domain.evidence import Effects, Sums, against_ratio, against_share
 from shared.domain.gate import Verdict
 from shared.domain.traffic import Traffic
 
+Goal = Literal["hit_rate", "conversion"]
 ALPHA = 0.01
 SPLIT_ALPHA = 0.001
 FEWER: Effects = tuple((1 - harm, 1.0) for harm in (0.02, 0.04, 0.07, 0.13, 0.24, 0.45, 0.8))
@@ -61,6 +63,11 @@ class Sample:
         return Sums(self.users, total, max(total - self.squares, 0.0))
 
 
+def of_goal(sample: Sample, goal: Goal) -> Sample:
+    """What each user's value is: the share of the answers with a hit; for conversion, whether there is one."""
+    return sample if goal == "hit_rate" else replace(sample, total=float(sample.converted), squares=float(sample.converted))
+
+
 @dataclass(frozen=True)
 class Judgement:
     verdict: Verdict
@@ -81,6 +88,7 @@ class Words:
 
 HITS = Words("hit rate", "earns fewer hits", "has no hits")
 CONVERSION = Words("conversion", "converts fewer users", "has no user with a hit")
+WORDS: Mapping[Goal, Words] = {"hit_rate": HITS, "conversion": CONVERSION}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from itertools import accumulate
 from shared.domain.drift.detectors import ALPHA, LOOKS
 from shared.domain.drift.reading import Look, Moved, Reading
 from shared.domain.evidence import NOTHING, against_ratio
-from shared.domain.verdict import FEWER, Sample
+from shared.domain.verdict import FEWER, WORDS, Goal, Sample, of_goal
 
 MOST = 400
 """Blocks that a fall may have begun with; what is older is before all of them."""
@@ -33,8 +33,9 @@ class Block:
     sample: Sample
 
 
-def fall(version: int, before: Sample, blocks: Sequence[Block], fewest: int) -> Look | None:
+def fall(version: int, before: Sample, blocks: Sequence[Block], fewest: int, goal: Goal = "hit_rate") -> Look | None:
     """The reading of the newest block; None while no beginning has `fewest` answers on both sides."""
+    before, blocks = of_goal(before, goal), [Block(one.until, of_goal(one.sample, goal)) for one in blocks]
     if not blocks:
         return None
     firsts = list(accumulate((one.sample for one in blocks[:-1]), Sample.plus, initial=before))
@@ -51,8 +52,8 @@ def fall(version: int, before: Sample, blocks: Sequence[Block], fewest: int) -> 
         return None
     was, is_now = sides
     size = max(1 - is_now.mean / was.mean, 0.0) if was.mean else 0.0
-    moved = (Moved("hit rate", was.mean, is_now.mean),)
-    reading = Reading("hit_rate", "", size, _chance(logs), ALPHA / LOOKS, (was.users, is_now.users), moved)
+    moved = (Moved(WORDS[goal].goal, was.mean, is_now.mean),)
+    reading = Reading(goal, "", size, _chance(logs), ALPHA / LOOKS, (was.users, is_now.users), moved)
     return Look(version, blocks[-1].until, (reading,))
 
 

@@ -84,6 +84,9 @@ SENTENCES = {
     "nulls": "missing values of {column}: {size:.1%} more of the likes than at first",
     "scores": "scores shown: apart by {size:.3f} of all users",
     "hit_rate": "hit rate fell by {size:.1%}",
+    "hit_rate_min": "hit rate is {size:.1%} below its limit",
+    "conversion": "conversion fell by {size:.1%}",
+    "conversion_min": "conversion is {size:.1%} below its limit",
 }
 
 

@@ -22,7 +22,7 @@ from typing import Literal
 from shared.domain.drift.detectors import ALPHA, LOOKS
 from shared.domain.drift.reading import Look, Moved, Reading
 from shared.domain.evidence import NOTHING, against_ratio
-from shared.domain.verdict import FEWER, Sample
+from shared.domain.verdict import FEWER, WORDS, Goal, Sample, of_goal
 
 Season = Literal["auto", "week", "day", "none"]
 DAY, WEEK = timedelta(days=1), timedelta(days=7)
@@ -34,7 +34,7 @@ OLDER = 3
 """Groups of four weeks that whole weeks are compared with."""
 KEPT_WEEKS = max(WHOLE_WEEKS) + 4 * OLDER
 """Of older answers nothing is asked."""
-_NAMES = ("users", "total", "squares", "answers")
+_NAMES = ("users", "total", "squares", "answers", "hits", "converted")
 
 
 class Series:
@@ -57,8 +57,8 @@ class Series:
             del sums[:blocks]
 
     def of(self, start: int, end: int) -> Sample:
-        users, total, squares, answers = (sums[end] - sums[start] for sums in self._sums)
-        return Sample(round(users), total, squares, round(answers))
+        users, total, squares, answers, hits, converted = (sums[end] - sums[start] for sums in self._sums)
+        return Sample(round(users), total, squares, round(answers), round(hits), round(converted))
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,7 @@ class _Evidence:
     """The sum of all bets, and the comparison that speaks loudest."""
 
     fewest: int
+    goal: Goal
     logs: list[float] = field(default_factory=list)
     most: float = NOTHING
     sides: tuple[Sample, Sample, str] | None = None
@@ -89,6 +90,7 @@ class _Evidence:
         if min(before.answers, now.answers) < self.fewest:
             return
         self.compared = True
+        before, now = of_goal(before, self.goal), of_goal(now, self.goal)
         found = against_ratio(before.sums, now.sums, 1.0, FEWER, weight) + math.log(share)
         self.logs.append(found)
         if self.sides is None or found > self.most:
@@ -99,8 +101,8 @@ class _Evidence:
             return None
         before, now, against = self.sides
         size = max(1 - now.mean / before.mean, 0.0) if before.mean else 0.0
-        moved = (Moved(f"hit rate, compared with {against},", before.mean, now.mean),)
-        return Reading("hit_rate", "", size, self._chance(), ALPHA / LOOKS, (before.users, now.users), moved)
+        moved = (Moved(f"{WORDS[self.goal].goal}, compared with {against},", before.mean, now.mean),)
+        return Reading(self.goal, "", size, self._chance(), ALPHA / LOOKS, (before.users, now.users), moved)
 
     def _chance(self) -> float:
         if self.most == NOTHING:
@@ -129,7 +131,7 @@ def waits_for(season: Season, passed: timedelta) -> str:
     return f"it waits for a full {name} to compare with: {_spoken(passed)} of {_spoken(length)} have passed"
 
 
-def seasonal_fall(version: int, history: History, season: Season, fewest: int) -> Look:
+def seasonal_fall(version: int, history: History, season: Season, fewest: int, goal: Goal = "hit_rate") -> Look:
     """The newest look. Without a reading it says what it waits for."""
     in_a_day = DAY // history.every
     if season == "day" or (season == "auto" and len(history.blocks) <= 7 * in_a_day):
@@ -144,7 +146,7 @@ def seasonal_fall(version: int, history: History, season: Season, fewest: int) -
             (),
             f"it waits for a full {name} of answers to compare with: there are {_spoken(there)} of {_spoken(unit)}",
         )
-    found = _Evidence(fewest)
+    found = _Evidence(fewest, goal)
     weeks = name == "week" and len(history.days) >= 14
     _compare_hours(found, history.blocks, length, back, 0.5 if weeks else 1.0, f"the same hours of the {name}s before")
     if weeks:

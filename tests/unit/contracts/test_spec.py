@@ -127,7 +127,7 @@ def test_the_plans_say_what_the_spec_says() -> None:
     ]
     assert [step.weight for step in rollout_plan(spec).steps] == [0.01, 0.5]
     plan = retrain_plan(spec)
-    assert (plan.drift, plan.hit_rate, plan.mode, plan.hit_rate_mode) == ({"psi": 0.3, "new": 0.05, "nulls": 0.05}, -0.2, "warm", "full")
+    assert (plan.drift, plan.kpi, plan.mode, plan.kpi_mode) == ({"psi": 0.3, "new": 0.05, "nulls": 0.05}, {"hit_rate": 0.2}, "warm", "full")
     assert plan.cooldown == timedelta(hours=1)
 
 
@@ -350,14 +350,37 @@ def test_everything_that_starts_a_retraining_can_be_said() -> None:
     plan = retrain_plan(spec)
     assert plan.schedule is not None
     assert (plan.schedule.key, plan.schedule.mode, plan.schedule.misfire) == ("0 3 * * MON-FRI (Europe/Berlin)", "full", "skip")
-    assert (plan.mode, plan.drift_mode, plan.hit_rate_mode, plan.alert_mode) == ("warm", "warm", "full", "full")
+    assert (plan.mode, plan.drift_mode, plan.kpi_mode, plan.alert_mode) == ("warm", "warm", "full", "full")
     assert (plan.new_events, plan.new_data, plan.alerts, plan.max_per_day) == (1_000_000, timedelta(days=1), {"HitRateLow"}, 3)
+
+
+@pytest.mark.requirement("G-13", "C-03")
+def test_a_rate_may_fall_or_be_below_a_limit(subtests: Any) -> None:
+    for said, thresholds in (
+        ("{}", {"hit_rate": 0.1}),
+        ("{hit_rate: -20%}", {"hit_rate": 0.2}),
+        ("{hit_rate: {min: 0.05}}", {"hit_rate_min": 0.0}),
+        ("{hit_rate: {min: 5%, fall: -15%}}", {"hit_rate": 0.15, "hit_rate_min": 0.0}),
+        ("{conversion: -10%}", {"conversion": 0.1}),
+        ("{hit_rate: -10%, conversion: {min: 2%}}", {"hit_rate": 0.1, "conversion_min": 0.0}),
+    ):
+        with subtests.test(said=said):
+            spec = retraining(f"{{on: [kpi: {said}]}}")
+            assert retrain_plan(spec).kpi == pytest.approx(thresholds)
+            assert RecommenderSpec.model_validate(spec.document()) == spec
+    for said, problem in (
+        ("{hit_rate: {}}", "say a fall such as -10%, or a limit such as {min: 0.05}"),
+        ("{hit_rate: 10%}", "less than 0"),
+        ("{conversion: {min: 1.5}}", "less than 1"),
+    ):
+        with subtests.test(said=said), pytest.raises((Invalid, ValueError), match=re.escape(problem)):
+            retraining(f"{{on: [kpi: {said}]}}")
 
 
 @pytest.mark.requirement("G-13", "C-03")
 def test_drift_retrains_warm_and_a_fallen_hit_rate_in_full_unless_it_is_said() -> None:
     plan = retrain_plan(retraining("{on: [drift: {}, kpi: {}]}"))
-    assert (plan.drift_mode, plan.hit_rate_mode, plan.looks, plan.give_up_after) == ("warm", "full", 3, 3)
+    assert (plan.drift_mode, plan.kpi_mode, plan.looks, plan.give_up_after) == ("warm", "full", 3, 3)
     assert plan.drift == {"psi": 0.2, "new": 0.05, "nulls": 0.05}
     said = retrain_plan(retraining("{on: [drift: {psi: null, scores: 0.3, looks: 2, mode: full}], give_up_after: 5, follow_up: [12h, 2d]}"))
     assert said.follow_up == (timedelta(hours=12), timedelta(days=2))

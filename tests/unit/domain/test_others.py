@@ -16,7 +16,7 @@ from shared.domain.triggers import RetrainerObservation, RetrainerStatus, Retrai
 from tests.support.drift_readings import fell, look
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-PLAN = RetrainPlan("warm", timedelta(minutes=5), drift={"psi": 0.2}, looks=1, hit_rate=-0.1)
+PLAN = RetrainPlan("warm", timedelta(minutes=5), drift={"psi": 0.2}, looks=1, kpi={"hit_rate": 0.1})
 
 
 @pytest.mark.requirement("C-05")

@@ -165,7 +165,7 @@ def test_a_scheduled_run_is_full_where_nothing_serves_that_it_could_start_from()
 
 @pytest.mark.requirement("G-09")
 def test_warm_on_drift_full_on_a_fall_of_the_hit_rate_and_full_by_the_calendar() -> None:
-    one = plan(drift={"psi": 0.2}, looks=1, hit_rate=-0.1, schedule=schedule("0 3 * * SUN", mode="full"))
+    one = plan(drift={"psi": 0.2}, looks=1, kpi={"hit_rate": 0.1}, schedule=schedule("0 3 * * SUN", mode="full"))
     status = watching(one)
     seen = replace(FREE, kpi=fell(0.5, 0.4))
     fallen = replace(FREE, kpi=fell(0.5, 0.4, 1))

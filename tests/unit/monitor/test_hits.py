@@ -117,3 +117,34 @@ def test_a_change_of_the_rule_is_followed(serving: World) -> None:
     assert look(serving).note == "it waits for a full week of answers to compare with: there are 3 days of 7 days"
     serving.apply({"kpi": KPI["kpi"] | {"min_answers": 500}})
     assert look(serving).readings == ()
+
+
+def test_limits_and_conversion_are_looked_at_where_the_spec_asks_for_them(serving: World) -> None:
+    rates = {"hit_rate": {"min": "50%"}, "conversion": {"fall": "-10%", "min": 0.2}}
+    serving.apply({"kpi": {"window": "1d", "min_answers": 50, **rates}})
+    assert look(serving).note == "it waits for a full day of answers to compare with: there are 0 h of 24 h"
+    live(serving, 1, 1, 30)
+    found = {one.detector: one for one in look(serving).readings}
+    assert sorted(found) == ["conversion_min", "hit_rate_min"]
+    assert found["hit_rate_min"].exceeds(0) and found["hit_rate_min"].size == pytest.approx(0.4)
+    assert not found["conversion_min"].exceeds(0)
+    live(serving, 1, 1, 5)
+    found = {one.detector: one for one in look(serving).readings}
+    assert sorted(found) == ["conversion", "conversion_min", "hit_rate_min"]
+    assert found["conversion"].exceeds(0.1) and found["conversion_min"].exceeds(0)
+
+
+def test_a_limit_alone_says_what_it_waits_for(serving: World) -> None:
+    serving.apply({"kpi": {"window": "1d", "hit_rate": {"min": 0.5}}})
+    live(serving, 1, 1, 60)
+    assert look(serving).note == "it waits for a full day of answers", "and for 500 of them"
+
+
+def test_without_a_season_a_limit_is_held_against_the_newest_window(serving: World) -> None:
+    serving.apply({"kpi": {"window": "1d", "season": "none", "min_answers": 50, "hit_rate": {"min": 0.5}}})
+    live(serving, 1, 1, 60)
+    (found,) = look(serving).readings
+    assert (found.detector, found.size) == ("hit_rate_min", 0)
+    live(serving, 1, 1, 30)
+    (found,) = look(serving).readings
+    assert found.exceeds(0)

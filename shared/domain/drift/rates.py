@@ -1,0 +1,27 @@
+"""Whether a rate that a recommender earns, its hit rate or its conversion, is below a limit."""
+
+from __future__ import annotations
+
+import math
+
+from shared.domain.drift.detectors import ALPHA, LOOKS
+from shared.domain.drift.reading import Moved, Reading
+from shared.domain.evidence import NOTHING, against_most
+from shared.domain.verdict import WORDS, Goal, Sample, of_goal
+
+
+def least(goal: Goal) -> str:
+    """The detector that holds a rate against a limit."""
+    return f"{goal}_min"
+
+
+def below_limit(sample: Sample, goal: Goal, limit: float, fewest: int) -> Reading | None:
+    """How far the mean is below the limit. None while there are too few answers. Exact evidence against a mean of the limit or more."""
+    if sample.answers < fewest:
+        return None
+    sums = of_goal(sample, goal).sums
+    mean = sums.total / sums.users
+    found = against_most(sums.users, sums.users - sums.total, 1 - limit)
+    chance = 1.0 if found == NOTHING else min(math.exp(-found), 1.0)
+    moved = (Moved(f"{WORDS[goal].goal}, compared with its limit,", limit, mean),)
+    return Reading(least(goal), "", max(1 - mean / limit, 0.0), chance, ALPHA / LOOKS, (0, sample.users), moved)
