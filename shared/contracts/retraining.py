@@ -95,7 +95,7 @@ class KpiTrigger(Strict):
     conversion: TooLittle | None = Field(None, description="Of the users, those with at least one hit: the same.")
     window: Duration = Field(
         timedelta(hours=1),
-        description="How often it is looked at: four times in a window.",
+        description="How often it is looked at: four times in a window; with a season once a minute at most.",
     )
     season: Season = Field(
         "auto",

@@ -34,6 +34,8 @@ OLDER = 3
 """Groups of four weeks that whole weeks are compared with."""
 KEPT_WEEKS = max(WHOLE_WEEKS) + 4 * OLDER
 """Of older answers nothing is asked."""
+_MOST_A_DAY = 24 * 60
+"""Blocks: five weeks of them are kept for each recommender."""
 _NAMES = ("users", "total", "squares", "answers", "hits", "converted")
 
 
@@ -111,8 +113,8 @@ class _Evidence:
 
 
 def block_length(window: timedelta) -> timedelta:
-    """About a quarter of the window, so that a day has a whole number of blocks of whole seconds."""
-    wanted = max(math.ceil(DAY / (window / LOOKS)), 1)
+    """About a quarter of the window, at least a minute, so that a day has a whole number of blocks of whole seconds."""
+    wanted = min(max(math.ceil(DAY / (window / LOOKS)), 1), _MOST_A_DAY)
     number = next(number for number in range(wanted, 86_400 + 1) if 86_400 % number == 0)
     return DAY / number
 
