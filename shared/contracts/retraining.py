@@ -61,7 +61,7 @@ class DriftTrigger(Strict):
         return self
 
 
-class Earns(Strict):
+class RateRule(Strict):
     """What is too little of a rate."""
 
     fall: Annotated[Fraction, Field(lt=0, gt=-1)] | None = Field(
@@ -73,7 +73,7 @@ class Earns(Strict):
     )
 
     @model_validator(mode="after")
-    def _says_what(self) -> Earns:
+    def _says_what(self) -> RateRule:
         if self.fall is None and self.min is None:
             raise ValueError("say a fall such as -10%, or a limit such as {min: 0.05}")
         return self
@@ -83,16 +83,16 @@ def _a_fall(value: Any) -> Any:
     return {"fall": value} if isinstance(value, int | float | str) and not isinstance(value, bool) else value
 
 
-TooLittle = Annotated[Earns, BeforeValidator(_a_fall, json_schema_input_type=float | str | Earns)]
+FallOrRule = Annotated[RateRule, BeforeValidator(_a_fall, json_schema_input_type=float | str | RateRule)]
 
 
 class KpiTrigger(Strict):
-    hit_rate: TooLittle | None = Field(
+    hit_rate: FallOrRule | None = Field(
         None,
         description="Of the answers, those with a hit: a fall such as `-10%`, a limit such as `{min: 0.05}`, or both. If no rate is given, "
         "`hit_rate: -10%`.",
     )
-    conversion: TooLittle | None = Field(None, description="Of the users, those with at least one hit: the same.")
+    conversion: FallOrRule | None = Field(None, description="Of the users, those with at least one hit: the same.")
     window: Duration = Field(
         timedelta(hours=1),
         description="How often it is looked at: four times in a window; with a season once a minute at most.",
@@ -108,9 +108,9 @@ class KpiTrigger(Strict):
 
     @model_validator(mode="after")
     def _looks_at_a_rate(self) -> KpiTrigger:
-        return self if self.hit_rate or self.conversion else self.model_copy(update={"hit_rate": Earns(fall=-0.1)})
+        return self if self.hit_rate or self.conversion else self.model_copy(update={"hit_rate": RateRule(fall=-0.1)})
 
-    def rates(self) -> dict[Goal, Earns]:
+    def rates(self) -> dict[Goal, RateRule]:
         """Those that it looks at."""
         return {name: rate for name, rate in (("hit_rate", self.hit_rate), ("conversion", self.conversion)) if rate is not None}  # type: ignore[misc]
 
