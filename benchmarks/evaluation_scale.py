@@ -1,4 +1,4 @@
-"""The seconds and the memory that an evaluation of 20,000 users takes on large catalogues, by family.
+"""Measures how long an evaluation of 20,000 users takes on large catalogues, and how much memory, for each model family.
 
 The first case of each family computes 10 million scores only: that was the limit of an evaluation in earlier versions of Eyas.
 

@@ -33,8 +33,10 @@ BLOCK, IN_A_DAY, IN_A_WEEK = timedelta(minutes=15), 96, 672
 START = datetime(2026, 1, 5, tzinfo=UTC)
 RATE, FALL, FEWEST = 0.2, 0.1, 500
 LIFE, BEFORE_FALL = 5, 3
-"""Weeks of a recommender; and those before a fall, at the least."""
+"""How many weeks a recommender is simulated, and how many of them pass before a fall."""
 DECAYING = 16
+FIRST_WEEK = 8 * IN_A_DAY
+"""Blocks until which days are compared with days."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Rhythm:
     swing: float
     weekend: bool
     noise: float = 0.0
-    """The spread of a factor that each day has of its own."""
+    """The standard deviation of a random factor that each day's rate has."""
 
     @property
     def name(self) -> str:
@@ -71,7 +73,7 @@ def blocks_of(rhythm: Rhythm, seed: int, weeks: int, users: int, level: NDArray[
 
 def alarms(samples: Iterator[Sample], season: Season, until: int | None = None) -> list[int]:
     """The blocks at which the trigger begins to fire; none after the first one from `until` on."""
-    blocks, days, memory, stood, found = Series(), Series(), NOTHING_YET, False, []
+    blocks, days, memory, stood, starts = Series(), Series(), NOTHING_YET, False, []
     for number, sample in enumerate(samples, 1):
         blocks.add(sample)
         blocks.forget(max(len(blocks) - (WEEKS_BACK + 1) * IN_A_WEEK, 0))
@@ -81,34 +83,36 @@ def alarms(samples: Iterator[Sample], season: Season, until: int | None = None) 
         look: Look = seasonal_fall(1, History(START + number * BLOCK, BLOCK, blocks, days), season, FEWEST)
         memory = remember(memory, look, {"hit_rate": FALL}, HITS_LOOKS)
         if memory.moved and not stood:
-            found.append(number)
+            starts.append(number)
             if until is not None and number > until:
                 break
         stood = bool(memory.moved)
-    return found
+    return starts
 
 
 def stable(rhythm: Rhythm, seed: int, users: int, season: Season) -> tuple[bool, int]:
     """Whether there was an alarm in the first eight days; and in how many of the later weeks."""
-    found = alarms(blocks_of(rhythm, seed, LIFE, users), season)
-    first = (7 + 1) * IN_A_DAY
-    return any(one <= first for one in found), len({one // IN_A_WEEK for one in found if one > first})
+    starts = alarms(blocks_of(rhythm, seed, LIFE, users), season)
+    return any(block <= FIRST_WEEK for block in starts), len({block // IN_A_WEEK for block in starts if block > FIRST_WEEK})
 
 
 def fallen(rhythm: Rhythm, seed: int, users: int, loss: float) -> float:
     """Hours from a fall to the alarm."""
     at = BEFORE_FALL * IN_A_WEEK + int(np.random.default_rng((seed, 29)).integers(IN_A_WEEK))
     level = np.where(np.arange((LIFE + 1) * IN_A_WEEK) >= at, 1 - loss, 1.0)
-    found = [one for one in alarms(blocks_of(rhythm, seed, LIFE + 1, users, level), "auto", at) if one > at]
-    return (found[0] - at) / 4 if found else math.inf
+    return (_first(alarms(blocks_of(rhythm, seed, LIFE + 1, users, level), "auto", at), at) - at) / 4
 
 
 def decayed(rhythm: Rhythm, seed: int, users: int) -> float:
     """Weeks until a hit rate is found that loses 1% a week from the third one on."""
     week = np.arange(DECAYING * IN_A_WEEK) // IN_A_WEEK
-    found = alarms(blocks_of(rhythm, seed, DECAYING, users, 0.99 ** np.maximum(week - 1, 0)), "auto", 8 * IN_A_DAY)
-    late = [one for one in found if one > 8 * IN_A_DAY]
-    return late[0] / IN_A_WEEK - 2 if late else math.inf
+    starts = alarms(blocks_of(rhythm, seed, DECAYING, users, 0.99 ** np.maximum(week - 1, 0)), "auto", FIRST_WEEK)
+    return _first(starts, FIRST_WEEK) / IN_A_WEEK - 2
+
+
+def _first(starts: list[int], after: int) -> float:
+    """The first alarm after a block; infinite if there is none."""
+    return next((block for block in starts if block > after), math.inf)
 
 
 def _spread(values: list[float]) -> list[float]:
@@ -127,7 +131,7 @@ def main() -> None:
     with ProcessPoolExecutor(options.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         for rhythm in (*RHYTHMS, replace(RHYTHMS[-2], noise=0.02)):
             results = list(pool.map(stable, *zip(*((rhythm, seed, options.users, options.season) for seed in range(lives)), strict=True)))
-            first, later = sum(one for one, _ in results), sum(count for _, count in results)
+            first, later = sum(early for early, _ in results), sum(count for _, count in results)
             weeks = lives * (LIFE - 1)
             note = f"{later} of {weeks}; first week: {first} of {lives}"
             rows.append(Row(rhythm.name, "eyas", "weeks with a false alarm", "%", [100 * later / weeks], note=note))

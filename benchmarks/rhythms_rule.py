@@ -43,8 +43,8 @@ def gauges(samples: Iterator[Sample]) -> tuple[str, str]:
     rates, answers = [], []
     for sample in samples:
         hour.append(sample)
-        count = sum(one.answers for one in hour)
-        rates.append(f"{sum(one.hits for one in hour) / max(count, 1):.5f}")
+        count = sum(block.answers for block in hour)
+        rates.append(f"{sum(block.hits for block in hour) / max(count, 1):.5f}")
         answers.append(str(count))
     return " ".join(rates), " ".join(answers)
 
@@ -72,11 +72,11 @@ def worked(worlds: Sequence[tuple[str, str]], queries: dict[str, tuple[str, str]
         (folder / "test.yaml").write_text(yaml.safe_dump(document, width=10**9))
         command = [program("prometheus", "promtool"), "test", "rules", str(folder / "test.yaml")]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  a fixed program
-    said = ended.stdout + ended.stderr
-    if "SUCCESS" not in said and "got:" not in said:
-        raise RuntimeError(f"promtool: {said[-2000:]}")
+    output = ended.stdout + ended.stderr
+    if "SUCCESS" not in output and "got:" not in output:
+        raise RuntimeError(f"promtool: {output[-2000:]}")
     got = {
-        json.loads(expression): samples for expression, samples in _GOT.findall(said)
+        json.loads(expression): samples for expression, samples in _GOT.findall(output)
     }  # what is as expected, without a sample, isn't said
     return {
         name: {world: float(value) for world, value in _SAMPLE.findall(got.get(expression, ""))} for name, expression in expressions.items()
@@ -106,7 +106,7 @@ def main() -> None:
         for start in range(0, FALLS, AT_ONCE):
             worlds = [gauges(blocks_of(rhythm, seed, LIFE, options.users, level)) for seed in range(start, start + AT_ONCE)]
             seconds = worked(worlds, {"first": (f"min_over_time(timestamp({FIRING})[{LIFE * 7 - 21}d:15m])", end)})["first"].values()
-            hours += [one / 3600 - FALL_AT / 4 for one in seconds]
+            hours += [moment / 3600 - FALL_AT / 4 for moment in seconds]
         note = f"missed: {FALLS - len(hours)} of {FALLS}"
         rows.append(
             Row(rhythm.name, "EyasHitRateFell", f"hours until a fall of {loss:.0%} is said", "h", hours or [float("nan")], note=note)

@@ -153,17 +153,17 @@ def _distinct(random: np.random.Generator, rows: int, size: int, count: int) -> 
 
 
 def _met(history: pl.LazyFrame, users: pl.DataFrame, rows: pl.DataFrame) -> tuple[list[Rows], list[Rows]]:
-    """Of each user the rows that are liked, and all rows that were met, the liked ones first: views of one array. Each pair is one number
-    while they are sorted, which takes a third of the memory that a sorted frame takes."""
+    """For each user the rows that the user likes, and all rows that the user met, the liked ones first. All are views of one array. Each
+    pair is encoded as one number for sorting, because this needs less memory than a sorted data frame."""
     pairs = history.join(users.lazy(), on="user").join(rows.lazy(), on="item")
     place, row = (pl.col(name).cast(pl.UInt64) for name in ("place", "row"))
     key = place * (2 * _DISLIKED) + (pl.col("label") != 1) * pl.lit(_DISLIKED, pl.UInt64) + row
     keys = np.sort(pairs.select(key=key).collect(engine="streaming")["key"].to_numpy())
     bounds = np.arange(2 * len(users) + 1, dtype=np.uint64) * np.uint64(_DISLIKED)
     ends = np.searchsorted(keys, bounds)
-    found = (keys & np.uint64(_DISLIKED - 1)).astype(np.int32)
+    met = (keys & np.uint64(_DISLIKED - 1)).astype(np.int32)
     starts, likes, last = ends[:-1:2], ends[1::2], ends[2::2]
-    return [found[a:b] for a, b in zip(starts, likes, strict=True)], [found[a:b] for a, b in zip(starts, last, strict=True)]
+    return [met[a:b] for a, b in zip(starts, likes, strict=True)], [met[a:b] for a, b in zip(starts, last, strict=True)]
 
 
 def _by_user(pairs: pl.DataFrame, users: int) -> list[Rows]:

@@ -82,7 +82,8 @@ def newest_of_refit(context: Context, origin: str) -> float:
 
 
 def _check_older(context: Context) -> None:
-    """Checks that the model to compare with is kept, and has learned no row of this run's holdout, but for a few equal ones."""
+    """Refuses the comparison if the model before the refit is no longer stored, or if it was trained on more than the share `EQUAL` of this
+    run's holdout."""
     if context.has(BEFORE_REFIT, REFIT) and not context.has(BEFORE_REFIT, MODEL):
         raise Invalid(f"it has learned rows of this holdout, and the model before its refit is no longer kept. {_REMEDY}")
     train = pl.scan_parquet(context.fetch(BEFORE_REFIT, "train.parquet"))

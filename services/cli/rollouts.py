@@ -148,19 +148,19 @@ def _steer(ctx: typer.Context, name: str, id: str | None, verb: str, reason: str
 
 def _await_run(http: Client, name: str) -> Any:
     """The rollout under way; if there is none, waits until the newest run has ended."""
-    said = False
+    waits = False
     while True:
         rollouts = http.get(paths.recommender(name, "/rollouts"), limit=1, state=_UNDER_WAY)["items"]
         if rollouts:
             return rollouts[0]
         runs = http.get(paths.recommender(name, "/runs"), limit=1)["items"]
         if not runs or runs[0]["state"] in ENDED:
-            if said and runs[0]["state"] != "registered":
+            if waits and runs[0]["state"] != "registered":
                 raise Refused(f"run {runs[0]['id']} was {runs[0]['state']}, so no rollout began: {runs[0]['reason']}", Exit.NO)
             return None
-        if not said:
+        if not waits:
             typer.echo(f"run {runs[0]['id']} is under way: its rollout is waited for", err=True)
-        said = True
+        waits = True
         time.sleep(watching.EVERY)
 
 

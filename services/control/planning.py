@@ -49,12 +49,12 @@ class Planner:
 
     def _seconds(self, recommender: str, mode: str) -> Mapping[str, float]:
         """How long each stage took in the newest run of the mode that ran it. A refit that has never run takes about as long as train."""
-        found: dict[str, float] = {}
+        seconds: dict[str, float] = {}
         for run in self._runs.list(recommender, limit=RECENT):
             for done in run.status.stages:
                 if run.spec["mode"] == mode and not done.reused:
-                    found.setdefault(done.stage, (done.ended_at - done.started_at).total_seconds())
-        return {"refit": found["train"], **found} if "train" in found else found
+                    seconds.setdefault(done.stage, (done.ended_at - done.started_at).total_seconds())
+        return {"refit": seconds["train"], **seconds} if "train" in seconds else seconds
 
     def _stages(self, record: Record[RunStatus]) -> tuple[Foreseen, ...]:
         done: tuple[StageDone, ...] = ()

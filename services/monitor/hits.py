@@ -34,7 +34,7 @@ class Era:
 
 @dataclass
 class _Part:
-    """Blocks of one length, up to `end`."""
+    """Sums of answers in blocks of equal length. The last block ends at `end`."""
 
     every: timedelta
     end: datetime
@@ -72,7 +72,7 @@ def _part(since: datetime, closed: datetime, every: timedelta, weeks: int) -> _P
 
 
 def _begin(at: datetime, every: timedelta) -> datetime:
-    """Of the block that holds the moment."""
+    """The begin of the block that the moment lies in."""
     return _BEGAN + (at - _BEGAN) // every * every
 
 
@@ -138,7 +138,7 @@ class HitLooks:
             number = (end - begin) // part.every
             if number <= 0:
                 continue
-            found = [Sample()] * number
+            samples = [Sample()] * number
             for era in kept.eras:
                 since, until = max(_begin(era.since, part.every), begin), end
                 if era.until is not None:
@@ -148,8 +148,8 @@ class HitLooks:
                 sums = self._sightings.blocks(kept.served.recommender, era.version, since, until, part.every, attribution)
                 first = (since - begin) // part.every
                 for place, sample in sums.items():
-                    found[first + place] = found[first + place].plus(sample)
-            part.add(found)
+                    samples[first + place] = samples[first + place].plus(sample)
+            part.add(samples)
 
     def _closed(self, earned: _Earned, closed: int) -> _Earned:
         served, every, attribution = earned.question
@@ -187,5 +187,5 @@ def _below(blocks: Series, number: int, rule: KpiTrigger) -> list[Reading]:
     if len(blocks) < number:
         return []
     sample, limits = blocks.of(len(blocks) - number, len(blocks)), rule.rates().items()
-    found = (below_limit(sample, goal, rate.min, rule.min_answers) for goal, rate in limits if rate.min is not None)
-    return [reading for reading in found if reading is not None]
+    readings = (below_limit(sample, goal, rate.min, rule.min_answers) for goal, rate in limits if rate.min is not None)
+    return [reading for reading in readings if reading is not None]

@@ -97,19 +97,19 @@ class Monitor:
         return None if route is None or since is None else Served(recommender, route.stable, since)
 
     def _eras(self, recommender: str) -> Sequence[Era]:
-        """When which version was the stable one, the newest first. What was before a retraining that a fallen hit rate asked for isn't
+        """When each version was the stable one, the newest first. What was before a retraining that a fallen hit rate asked for isn't
         compared with any more: what that couldn't win back, another one can't either."""
-        found: list[Era] = []
+        eras: list[Era] = []
         for entry in self._routes.history(recommender, _GENERATIONS):
             version, since = entry.route.stable, entry.route.since
             assert since is not None  # of every generation that was stored
-            if found and found[-1].version == version and entry.until == found[-1].since:
-                found[-1] = Era(version, since, found[-1].until)
+            if eras and eras[-1].version == version and entry.until == eras[-1].since:
+                eras[-1] = Era(version, since, eras[-1].until)
                 continue
-            if found and (entry.until != found[-1].since or self._answers_fall(recommender, found[-1].version)):
+            if eras and (entry.until != eras[-1].since or self._answers_fall(recommender, eras[-1].version)):
                 break
-            found.append(Era(version, since, entry.until))
-        return found
+            eras.append(Era(version, since, entry.until))
+        return eras
 
     def _answers_fall(self, recommender: str, version: int) -> bool:
         try:

@@ -13,7 +13,7 @@ from shared.contracts.quantities import Duration, Fraction
 from shared.contracts.strict import Strict
 from shared.domain.cron import Cron, zone
 from shared.domain.drift.detectors import DETECTORS
-from shared.domain.drift.rates import least
+from shared.domain.drift.rates import limit_detector
 from shared.domain.drift.seasons import Season
 from shared.domain.verdict import Goal
 
@@ -115,9 +115,9 @@ class KpiTrigger(Strict):
         return {name: rate for name, rate in (("hit_rate", self.hit_rate), ("conversion", self.conversion)) if rate is not None}  # type: ignore[misc]
 
     def thresholds(self) -> dict[str, float]:
-        """By detector, from which size on it counts."""
+        """For each detector, the size from which its reading counts."""
         falls: dict[str, float] = {name: -rate.fall for name, rate in self.rates().items() if rate.fall is not None}
-        return {**falls, **{least(name): 0.0 for name, rate in self.rates().items() if rate.min is not None}}
+        return {**falls, **{limit_detector(name): 0.0 for name, rate in self.rates().items() if rate.min is not None}}
 
 
 class NewEventsTrigger(Strict):

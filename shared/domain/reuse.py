@@ -56,7 +56,7 @@ class Foreseen:
     seconds: float | None = None
     """How long it took in the newest run of the same mode that ran it; None if there is none, and for a stage that is reused."""
     memory: str | None = None
-    """The memory of its Job, as the spec writes it; None if the spec doesn't say."""
+    """The memory that the spec asks for, such as 8Gi; None if it asks for none."""
 
 
 @dataclass(frozen=True)

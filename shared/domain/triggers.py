@@ -55,7 +55,7 @@ class RetrainPlan:
     """How many in a row must say so."""
     drift_mode: Wish | None = None
     kpi: Mapping[str, float] | None = None
-    """By detector of a rate, from which size on it counts."""
+    """For each detector of a rate, the size from which its reading counts."""
     kpi_mode: Wish = "full"
     new_events: int | None = None
     new_events_mode: Wish | None = None

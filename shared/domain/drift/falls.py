@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
 
@@ -33,32 +33,53 @@ class Block:
     sample: Sample
 
 
+@dataclass
+class Comparisons:
+    """Collects the evidence of all comparisons of a rate before and now, and keeps the strongest comparison."""
+
+    fewest: int
+    """Answers that either side needs."""
+    goal: Goal
+    logs: list[float] = field(default_factory=list)
+    """The logarithm of each comparison's evidence."""
+    strongest: float = NOTHING
+    sides: tuple[Sample, Sample, str] | None = None
+
+    def add(self, before: Sample, now: Sample, weight: float, share: float = 1.0, against: str = "") -> None:
+        """`weight`: the expected share of the newer side among all users. `share`: the share of all bets that are made on this comparison.
+        `against`: what the older side is, for people."""
+        if min(before.answers, now.answers) < self.fewest:
+            return
+        before, now = of_goal(before, self.goal), of_goal(now, self.goal)
+        evidence = against_ratio(before.sums, now.sums, 1.0, FEWER, weight) + math.log(share)
+        self.logs.append(evidence)
+        if self.sides is None or evidence > self.strongest:
+            self.strongest, self.sides = evidence, (before, now, against)
+
+    def reading(self) -> Reading | None:
+        """None while there are too few answers for any comparison."""
+        if self.sides is None:
+            return None
+        before, now, against = self.sides
+        size = max(1 - now.mean / before.mean, 0.0) if before.mean else 0.0
+        name = WORDS[self.goal].goal
+        moved = (Moved(f"{name}, compared with {against}," if against else name, before.mean, now.mean),)
+        return Reading(self.goal, "", size, self._chance(), ALPHA / LOOKS, (before.users, now.users), moved)
+
+    def _chance(self) -> float:
+        if self.strongest == NOTHING:
+            return 1.0
+        return min(math.exp(-self.strongest) / math.fsum(math.exp(log - self.strongest) for log in self.logs), 1.0)
+
+
 def fall(version: int, before: Sample, blocks: Sequence[Block], fewest: int, goal: Goal = "hit_rate") -> Look | None:
     """The reading of the newest block; None while no beginning has `fewest` answers on both sides."""
-    before, blocks = of_goal(before, goal), [Block(one.until, of_goal(one.sample, goal)) for one in blocks]
     if not blocks:
         return None
-    firsts = list(accumulate((one.sample for one in blocks[:-1]), Sample.plus, initial=before))
-    logs, worst, sides, now = [], NOTHING, None, Sample()
+    firsts = list(accumulate((block.sample for block in blocks[:-1]), Sample.plus, initial=before))
+    comparisons, now = Comparisons(fewest, goal), Sample()
     for first, block in zip(reversed(firsts), reversed(blocks), strict=True):
         now = now.plus(block.sample)
-        if min(first.answers, now.answers) < fewest:
-            continue
-        found = against_ratio(first.sums, now.sums, 1.0, FEWER, _WEIGHT)
-        logs.append(found)
-        if sides is None or found > worst:
-            worst, sides = found, (first, now)
-    if sides is None:
-        return None
-    was, is_now = sides
-    size = max(1 - is_now.mean / was.mean, 0.0) if was.mean else 0.0
-    moved = (Moved(WORDS[goal].goal, was.mean, is_now.mean),)
-    reading = Reading(goal, "", size, _chance(logs), ALPHA / LOOKS, (was.users, is_now.users), moved)
-    return Look(version, blocks[-1].until, (reading,))
-
-
-def _chance(logs: Sequence[float]) -> float:
-    most = max(logs)
-    if most == NOTHING:
-        return 1.0
-    return min(math.exp(-most) / math.fsum(math.exp(one - most) for one in logs), 1.0)
+        comparisons.add(first, now, _WEIGHT)
+    reading = comparisons.reading()
+    return None if reading is None else Look(version, blocks[-1].until, (reading,))

@@ -10,8 +10,8 @@ from shared.domain.evidence import NOTHING, against_most
 from shared.domain.verdict import WORDS, Goal, Sample, of_goal
 
 
-def least(goal: Goal) -> str:
-    """The detector that holds a rate against a limit."""
+def limit_detector(goal: Goal) -> str:
+    """The name of the detector that compares a rate with its limit."""
     return f"{goal}_min"
 
 
@@ -21,7 +21,7 @@ def below_limit(sample: Sample, goal: Goal, limit: float, fewest: int) -> Readin
         return None
     sums = of_goal(sample, goal).sums
     mean = sums.total / sums.users
-    found = against_most(sums.users, sums.users - sums.total, 1 - limit)
-    chance = 1.0 if found == NOTHING else min(math.exp(-found), 1.0)
+    evidence = against_most(sums.users, sums.users - sums.total, 1 - limit)
+    chance = 1.0 if evidence == NOTHING else min(math.exp(-evidence), 1.0)
     moved = (Moved(f"{WORDS[goal].goal}, compared with its limit,", limit, mean),)
-    return Reading(least(goal), "", max(1 - mean / limit, 0.0), chance, ALPHA / LOOKS, (0, sample.users), moved)
+    return Reading(limit_detector(goal), "", max(1 - mean / limit, 0.0), chance, ALPHA / LOOKS, (0, sample.users), moved)

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import accumulate
+from functools import reduce
 from typing import Literal
 
-from shared.domain.drift.detectors import ALPHA, LOOKS
-from shared.domain.drift.reading import Look, Moved, Reading
-from shared.domain.evidence import NOTHING, against_ratio
-from shared.domain.verdict import FEWER, WORDS, Goal, Sample, of_goal
+from shared.domain.drift.detectors import LOOKS
+from shared.domain.drift.falls import Comparisons
+from shared.domain.drift.reading import Look
+from shared.domain.verdict import Goal, Sample
 
 Season = Literal["auto", "week", "day", "none"]
 DAY, WEEK = timedelta(days=1), timedelta(days=7)
@@ -43,8 +43,9 @@ class Series:
     """What answers earned, in blocks of equal length without a gap. Sums of a stretch of blocks take no loop."""
 
     def __init__(self, samples: Iterable[Sample] = ()) -> None:
-        kept = list(samples)
-        self._sums = tuple(array("d", accumulate((getattr(one, name) for one in kept), initial=0.0)) for name in _NAMES)
+        self._sums = tuple(array("d", [0.0]) for _ in _NAMES)
+        for sample in samples:
+            self.add(sample)
 
     def __len__(self) -> int:
         return len(self._sums[0]) - 1
@@ -76,42 +77,6 @@ class History:
     """Of KEPT_WEEKS at most; the last one ends before `until`, by less than a day."""
 
 
-@dataclass
-class _Evidence:
-    """The sum of all bets, and the comparison that speaks loudest."""
-
-    fewest: int
-    goal: Goal
-    logs: list[float] = field(default_factory=list)
-    most: float = NOTHING
-    sides: tuple[Sample, Sample, str] | None = None
-    compared: bool = False
-
-    def compare(self, before: Sample, now: Sample, share: float, weight: float, against: str) -> None:
-        """`share` of the bets; `weight`: the expected share of the newer side of all users."""
-        if min(before.answers, now.answers) < self.fewest:
-            return
-        self.compared = True
-        before, now = of_goal(before, self.goal), of_goal(now, self.goal)
-        found = against_ratio(before.sums, now.sums, 1.0, FEWER, weight) + math.log(share)
-        self.logs.append(found)
-        if self.sides is None or found > self.most:
-            self.most, self.sides = found, (before, now, against)
-
-    def reading(self) -> Reading | None:
-        if self.sides is None:
-            return None
-        before, now, against = self.sides
-        size = max(1 - now.mean / before.mean, 0.0) if before.mean else 0.0
-        moved = (Moved(f"{WORDS[self.goal].goal}, compared with {against},", before.mean, now.mean),)
-        return Reading(self.goal, "", size, self._chance(), ALPHA / LOOKS, (before.users, now.users), moved)
-
-    def _chance(self) -> float:
-        if self.most == NOTHING:
-            return 1.0
-        return min(math.exp(-self.most) / math.fsum(math.exp(one - self.most) for one in self.logs), 1.0)
-
-
 def block_length(window: timedelta) -> timedelta:
     """About a quarter of the window, at least a minute, so that a day has a whole number of blocks of whole seconds."""
     wanted = min(max(math.ceil(DAY / (window / LOOKS)), 1), _MOST_A_DAY)
@@ -130,7 +95,7 @@ def waits_for(season: Season, passed: timedelta) -> str:
     length, name = (WEEK, "week") if season == "week" else (DAY, "day")
     if passed >= length:
         return ""
-    return f"it waits for a full {name} to compare with: {_spoken(passed)} of {_spoken(length)} have passed"
+    return _waits(name, length, passed)
 
 
 def seasonal_fall(version: int, history: History, season: Season, fewest: int, goal: Goal = "hit_rate") -> Look:
@@ -141,33 +106,27 @@ def seasonal_fall(version: int, history: History, season: Season, fewest: int, g
     else:
         length, back, name, unit = 7 * in_a_day, WEEKS_BACK, "week", WEEK
     if len(history.blocks) <= length:
-        there = len(history.blocks) * history.every
-        return Look(
-            version,
-            history.until,
-            (),
-            f"it waits for a full {name} of answers to compare with: there are {_spoken(there)} of {_spoken(unit)}",
-        )
-    found = _Evidence(fewest, goal)
+        return Look(version, history.until, (), _waits(name, unit, len(history.blocks) * history.every))
+    comparisons = Comparisons(fewest, goal)
     weeks = name == "week" and len(history.days) >= 14
-    _compare_hours(found, history.blocks, length, back, 0.5 if weeks else 1.0, f"the same hours of the {name}s before")
+    _compare_hours(comparisons, history.blocks, length, back, 0.5 if weeks else 1.0, f"the same hours of the {name}s before")
     if weeks:
-        _compare_weeks(found, history.days)
-    reading = found.reading()
+        _compare_weeks(comparisons, history.days)
+    reading = comparisons.reading()
     return Look(version, history.until, () if reading is None else (reading,))
 
 
-def _compare_hours(found: _Evidence, blocks: Series, season: int, back: int, share: float, against: str) -> None:
+def _compare_hours(comparisons: Comparisons, blocks: Series, season: int, back: int, share: float, against: str) -> None:
     """For each beginning within the newest season: everything since, and the same blocks of the seasons before."""
     end = len(blocks)
     for length in _lengths(season):
         begin = end - length
         earlier = [blocks.of(start, start + length) for start in range(begin - season, -1, -season)[:back]]
         if earlier:
-            found.compare(_sum(earlier), blocks.of(begin, end), share, 1 / (1 + len(earlier)), against)
+            comparisons.add(reduce(Sample.plus, earlier), blocks.of(begin, end), 1 / (1 + len(earlier)), share, against)
 
 
-def _compare_weeks(found: _Evidence, days: Series) -> None:
+def _compare_weeks(comparisons: Comparisons, days: Series) -> None:
     end = len(days)
     for weeks in WHOLE_WEEKS:
         begin = end - 7 * weeks
@@ -177,7 +136,7 @@ def _compare_weeks(found: _Evidence, days: Series) -> None:
             if first < last:
                 number = (last - first) // 7
                 against = f"the {_counted(number)} before the newest {weeks + 4 * group}"
-                found.compare(days.of(first, last), days.of(begin, end), 0.5 / OLDER, weeks / (weeks + number), against)
+                comparisons.add(days.of(first, last), days.of(begin, end), weeks / (weeks + number), 0.5 / OLDER, against)
 
 
 def _counted(weeks: int) -> str:
@@ -194,11 +153,8 @@ def _lengths(season: int) -> Iterator[int]:
         power *= 2
 
 
-def _sum(samples: Sequence[Sample]) -> Sample:
-    total = samples[0]
-    for sample in samples[1:]:
-        total = total.plus(sample)
-    return total
+def _waits(name: str, length: timedelta, there: timedelta) -> str:
+    return f"it waits for a full {name} to compare with: {_spoken(there)} of {_spoken(length)} have passed"
 
 
 def _spoken(span: timedelta) -> str:

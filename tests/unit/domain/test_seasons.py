@@ -101,9 +101,9 @@ def test_a_slow_decay_is_found_in_whole_weeks() -> None:
 @pytest.mark.parametrize(
     ("season", "hours", "note"),
     [
-        ("auto", 7, "it waits for a full day of answers to compare with: there are 7 h of 24 h"),
-        ("day", 24, "it waits for a full day of answers to compare with: there are 24 h of 24 h"),
-        ("week", 100, "it waits for a full week of answers to compare with: there are 4 days of 7 days"),
+        ("auto", 7, "it waits for a full day to compare with: 7 h of 24 h have passed"),
+        ("day", 24, "it waits for a full day to compare with: 24 h of 24 h have passed"),
+        ("week", 100, "it waits for a full week to compare with: 4 days of 7 days have passed"),
         ("auto", 25, ""),
         ("week", 169, ""),
     ],

@@ -50,7 +50,7 @@ def rates(world: World) -> tuple[float, float]:
 
 def test_it_waits_for_a_full_day_and_then_compares_the_same_hours(serving: World) -> None:
     live(serving, 1, 1, 20, 60, 60, 60)
-    assert look(serving).note == "it waits for a full day of answers to compare with: there are 24 h of 24 h"
+    assert look(serving).note == "it waits for a full day to compare with: 24 h of 24 h have passed"
     live(serving, 1, 1, 20, 60, 60, 60)
     (found,) = look(serving).readings
     assert (found.size, found.chance) == (0, 1)
@@ -114,7 +114,7 @@ def test_a_change_of_the_rule_is_followed(serving: World) -> None:
     before, after = rates(serving)
     assert before == after
     serving.apply({"kpi": KPI["kpi"] | {"season": "week"}})
-    assert look(serving).note == "it waits for a full week of answers to compare with: there are 3 days of 7 days"
+    assert look(serving).note == "it waits for a full week to compare with: 3 days of 7 days have passed"
     serving.apply({"kpi": KPI["kpi"] | {"min_answers": 500}})
     assert look(serving).readings == ()
 
@@ -122,7 +122,7 @@ def test_a_change_of_the_rule_is_followed(serving: World) -> None:
 def test_limits_and_conversion_are_looked_at_where_the_spec_asks_for_them(serving: World) -> None:
     rates = {"hit_rate": {"min": "50%"}, "conversion": {"fall": "-10%", "min": 0.2}}
     serving.apply({"kpi": {"window": "1d", "min_answers": 50, **rates}})
-    assert look(serving).note == "it waits for a full day of answers to compare with: there are 0 h of 24 h"
+    assert look(serving).note == "it waits for a full day to compare with: 0 h of 24 h have passed"
     live(serving, 1, 1, 30)
     found = {one.detector: one for one in look(serving).readings}
     assert sorted(found) == ["conversion_min", "hit_rate_min"]
