@@ -1,7 +1,7 @@
 """Whether gates let equal retrainings through and notice worse ones: ten retrainings on overlapping data, full, warm, and full ones that
 follow warm ones, by the platform's own stages.
 
-    python -m benchmarks.retrainings [--seeds 20] [--days 10] [--users 2000] [--arriving 0.3] [--modes MODE ...] [--workers 2]
+    python -m benchmarks.retrainings [--seeds 20] [--days 10] [--users 2000] [--arriving 0.3] [--modes MODE ...] [--only-before]
 
 Users and items have fixed vectors, and users like an item more often the better both fit: nothing changes with time, so a retraining by the
 same spec is as good as the version before. With `--arriving`, that share of the users has its first row later than the others, evenly over
@@ -52,6 +52,7 @@ FAULTY = 0.16
 AFTER_WARM = "full after warm"
 MODES = ("full", "warm", AFTER_WARM)
 BEFORE, NEWER, SERVES = "before", "newer", "as it serves"
+WAYS = (BEFORE, NEWER, SERVES)
 Verdicts = Counter[tuple[str, str, str, str, str]]
 """How often: mode, candidate, how it is compared, margin, verdict."""
 
@@ -97,6 +98,8 @@ class Line:
     mode: str
     rows: pl.DataFrame
     folder: Path
+    ways: Sequence[str] = WAYS
+    """How full candidates are compared with the serving version."""
     verdicts: Verdicts = field(default_factory=Counter)
     lost: list[float] = field(default_factory=list)
     """How much worse the faulty candidates are, on all cases."""
@@ -140,21 +143,24 @@ class Line:
         return Version(made | {"refit": refitted, "export": exported}, full)
 
     def _judge(self, spec: RecommenderSpec, mode: str, inputs: dict[str, Files], serving: Version) -> None:
-        compared: dict[str, dict[str, Files]] = {SERVES: {"serving": serving.stages["export"]}}
+        serves: dict[str, Files] = {"serving": serving.stages["export"]}
+        compared = {SERVES: serves}
         if mode == "full":
-            compared[BEFORE] = compared[SERVES] | {BEFORE_REFIT: serving.before_refit}
-            compared[NEWER] = compared[SERVES] | {"etl": inputs["etl"] | {"holdout.parquet": self._newer(inputs["etl"], serving)}}
+            newer = inputs["etl"] | {"holdout.parquet": self._newer(inputs["etl"], serving)}
+            ways = {BEFORE: serves | {BEFORE_REFIT: serving.before_refit}, NEWER: serves | {"etl": newer}, SERVES: serves}
+            compared = {way: ways[way] for way in self.ways}
         values = {}
         for candidate, trained in (("equal", inputs["train"]), ("worse", self._faulty(inputs["train"]))):
             for how, more in compared.items():
                 _, outcome = self.stages.run("evaluate", spec, mode, {**inputs, "train": trained, **more})
-                values[candidate, how] = outcome.metrics["candidate.hr@10"]
+                if how != NEWER:
+                    values[candidate] = outcome.metrics["candidate.hr@10"]
                 manifest = Manifest.model_validate(_MANIFEST | {"metrics": outcome.metrics, "facts": outcome.facts})
                 for margin, gate in zip(MARGINS, _compared(spec, mode), strict=True):
                     result = judge(gate, manifest.metrics, True, manifest.silence())
                     self.verdicts[self.mode, candidate, how, margin, str(result.verdict)] += 1
                     self.verdicts[self.mode, candidate, how, margin, "accepted"] += result.verdict is Verdict.PASS or result.accepted != ""
-        self.lost.append(1 - values["worse", SERVES] / values["equal", SERVES])
+        self.lost.append(1 - values["worse"] / values["equal"])
 
     def _newer(self, files: Files, serving: Version) -> Any:
         about = Refit.model_validate_json(self.store.read(serving.stages["refit"][REFIT]))
@@ -193,10 +199,10 @@ def _compared(spec: RecommenderSpec, mode: str) -> list[Gate]:
     return [gate for gate in run_plan(spec, mode).gates if gate.stage == "evaluate"]
 
 
-def live(seed: int, mode: str, users: int, arriving: float, retrainings: int) -> tuple[Verdicts, list[float]]:
+def live(seed: int, mode: str, users: int, arriving: float, retrainings: int, ways: Sequence[str] = WAYS) -> tuple[Verdicts, list[float]]:
     rows = rows_of(seed, users, FIRST_DAYS + STEP * retrainings, arriving)
     with tempfile.TemporaryDirectory(prefix="retrainings-") as folder:
-        line, version = Line(seed, mode, rows, Path(folder)), None
+        line, version = Line(seed, mode, rows, Path(folder), ways), None
         for number in range(retrainings + 1):
             version = line.retrain(number, version)
         return line.verdicts, line.lost
@@ -220,13 +226,15 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=2_000)
     parser.add_argument("--arriving", type=float, default=0.0, help="share of the users who arrive later")
     parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
+    parser.add_argument("--only-before", action="store_true", help="compare full candidates as the platform does, and in no other way")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     verdicts: Verdicts = Counter()
+    ways = (BEFORE,) if options.only_before else WAYS
     lost: dict[str, list[float]] = {mode: [] for mode in options.modes}
     with ProcessPoolExecutor(options.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         keys = [(mode, seed) for seed in range(1, options.seeds + 1) for mode in lost]
-        lines = {(mode, seed): pool.submit(live, seed, mode, options.users, options.arriving, options.days) for mode, seed in keys}
+        lines = {(mode, seed): pool.submit(live, seed, mode, options.users, options.arriving, options.days, ways) for mode, seed in keys}
         for (mode, seed), line in lines.items():
             of_line, lost_of_line = line.result()
             verdicts += of_line

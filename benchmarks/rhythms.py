@@ -80,7 +80,7 @@ def alarms(samples: Iterator[Sample], season: Season, until: int | None = None) 
         if number % IN_A_DAY == 0:
             days.add(blocks.of(len(blocks) - IN_A_DAY, len(blocks)))
             days.forget(max(len(days) - 7 * KEPT_WEEKS, 0))
-        look: Look = seasonal_fall(1, History(START + number * BLOCK, BLOCK, blocks, days), season, FEWEST)
+        look: Look = seasonal_fall(1, History(START + number * BLOCK, BLOCK, blocks, days), season, FEWEST, FALL)
         memory = remember(memory, look, {"hit_rate": FALL}, HITS_LOOKS)
         if memory.moved and not stood:
             starts.append(number)
@@ -129,7 +129,7 @@ def main() -> None:
     rows: list[Row] = []
     lives = math.ceil(options.weeks / (LIFE - 1))
     with ProcessPoolExecutor(options.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for rhythm in (*RHYTHMS, replace(RHYTHMS[-2], noise=0.02)):
+        for rhythm in (*RHYTHMS, *(replace(RHYTHMS[-2], noise=noise) for noise in (0.02, 0.03))):
             results = list(pool.map(stable, *zip(*((rhythm, seed, options.users, options.season) for seed in range(lives)), strict=True)))
             first, later = sum(early for early, _ in results), sum(count for _, count in results)
             weeks = lives * (LIFE - 1)

@@ -176,7 +176,11 @@ def _look(earned: _Earned, rule: KpiTrigger) -> Look | None:
 def _seasonal_look(kept: _Kept, rule: KpiTrigger) -> Look:
     history = History(kept.blocks.end, kept.blocks.every, kept.blocks.series, kept.days.series)
     version, rates = kept.served.version, rule.rates()
-    falls = [seasonal_fall(version, history, rule.season, rule.min_answers, goal) for goal, rate in rates.items() if rate.fall is not None]
+    falls = [
+        seasonal_fall(version, history, rule.season, rule.min_answers, -rate.fall, goal)
+        for goal, rate in rates.items()
+        if rate.fall is not None
+    ]
     readings = [reading for look in falls for reading in look.readings] + _below(history.blocks, DAY // history.every, rule)
     note = next((look.note for look in falls), "it waits for a full day of answers") if not readings else ""
     return Look(version, history.until, tuple(readings), note)

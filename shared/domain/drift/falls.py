@@ -40,6 +40,8 @@ class Comparisons:
     fewest: int
     """Answers that either side needs."""
     goal: Goal
+    ratio: float = 1.0
+    """The evidence is against a rate now of at least this share of the rate before."""
     logs: list[float] = field(default_factory=list)
     """The logarithm of each comparison's evidence."""
     strongest: float = NOTHING
@@ -51,7 +53,7 @@ class Comparisons:
         if min(before.answers, now.answers) < self.fewest:
             return
         before, now = of_goal(before, self.goal), of_goal(now, self.goal)
-        evidence = against_ratio(before.sums, now.sums, 1.0, FEWER, weight) + math.log(share)
+        evidence = against_ratio(before.sums, now.sums, self.ratio, FEWER, weight) + math.log(share)
         self.logs.append(evidence)
         if self.sides is None or evidence > self.strongest:
             self.strongest, self.sides = evidence, (before, now, against)

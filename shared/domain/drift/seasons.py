@@ -7,6 +7,8 @@ one, two and four weeks against four weeks before them, against the four weeks b
 
 Each comparison is exact evidence (`shared.domain.evidence`) on two samples that have the same hours. The sum over all beginnings is an
 e-detector as in `shared.domain.drift.falls`; the comparisons of whole weeks have half of the bets.
+
+Days differ by more than chance among their answers explains. So the evidence is against a fall of half the threshold, not against no fall.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ OLDER = 3
 """Groups of four weeks that whole weeks are compared with."""
 KEPT_WEEKS = max(WHOLE_WEEKS) + 4 * OLDER
 """Of older answers nothing is asked."""
+_TOLERATED = 0.5
+"""The share of a threshold up to which a fall, however sure, is no evidence: days differ so much for reasons that nobody knows."""
 _MOST_A_DAY = 24 * 60
 """Blocks: five weeks of them are kept for each recommender."""
 _NAMES = ("users", "total", "squares", "answers", "hits", "converted")
@@ -98,8 +102,8 @@ def waits_for(season: Season, passed: timedelta) -> str:
     return _waits(name, length, passed)
 
 
-def seasonal_fall(version: int, history: History, season: Season, fewest: int, goal: Goal = "hit_rate") -> Look:
-    """The newest look. Without a reading it says what it waits for."""
+def seasonal_fall(version: int, history: History, season: Season, fewest: int, threshold: float, goal: Goal = "hit_rate") -> Look:
+    """The newest look. Without a reading it says what it waits for. `threshold`: the fall from which on the reading is to count."""
     in_a_day = DAY // history.every
     if season == "day" or (season == "auto" and len(history.blocks) <= 7 * in_a_day):
         length, back, name, unit = in_a_day, DAYS_BACK, "day", DAY
@@ -107,7 +111,7 @@ def seasonal_fall(version: int, history: History, season: Season, fewest: int, g
         length, back, name, unit = 7 * in_a_day, WEEKS_BACK, "week", WEEK
     if len(history.blocks) <= length:
         return Look(version, history.until, (), _waits(name, unit, len(history.blocks) * history.every))
-    comparisons = Comparisons(fewest, goal)
+    comparisons = Comparisons(fewest, goal, 1 - threshold * _TOLERATED)
     weeks = name == "week" and len(history.days) >= 14
     _compare_hours(comparisons, history.blocks, length, back, 0.5 if weeks else 1.0, f"the same hours of the {name}s before")
     if weeks:

@@ -60,7 +60,7 @@ def test_a_fall_of_the_conversion_is_found_though_the_hit_rate_stays() -> None:
     hit_rate = fall(1, Sample(), blocks, 500)
     assert hit_rate is not None and not hit_rate.readings[0].exceeds(0.1)
     series = Series([before] * 44 + [after] * 4)
-    look = seasonal_fall(1, History(START, HOUR, series), "day", 500, "conversion")
+    look = seasonal_fall(1, History(START, HOUR, series), "day", 500, 0.1, "conversion")
     assert (look.readings[0].detector, round(look.readings[0].size, 3)) == ("conversion", 0.5)
     assert "conversion, compared with the same hours of the days before," in look.readings[0].sentence()
-    assert seasonal_fall(1, History(START, HOUR, series), "day", 500).readings[0].size == 0
+    assert seasonal_fall(1, History(START, HOUR, series), "day", 500, 0.1).readings[0].size == 0

@@ -43,7 +43,7 @@ def look(rate: Rate, hours: int, season: Season = "auto", users: int = USERS, fe
         days.add(whole.of(0, 24))
     days.forget(max(len(days) - 7 * KEPT_WEEKS, 0))
     blocks = Series(samples[-(WEEKS_BACK + 1) * 168 :])
-    return seasonal_fall(3, History(START + hours * HOUR, HOUR, blocks, days), season, fewest)
+    return seasonal_fall(3, History(START + hours * HOUR, HOUR, blocks, days), season, fewest, 0.1)
 
 
 def reading(rate: Rate, hours: int, season: Season = "auto", users: int = USERS) -> Reading:
@@ -54,6 +54,18 @@ def reading(rate: Rate, hours: int, season: Season = "auto", users: int = USERS)
 def alarms(rate: Rate, hours: range, season: Season = "auto") -> list[int]:
     found = {hour: look(rate, hour, season).readings for hour in hours}
     return [hour for hour, readings in found.items() if readings and readings[0].exceeds(0.1)]
+
+
+def test_a_fall_counts_when_it_is_surely_more_than_half_of_the_threshold() -> None:
+    """A day that is a few percent worse for a reason of its own is none: eight hours at -11% may be such a day, and a whole one is not."""
+
+    def fallen(hour: int) -> float:
+        return 0.2 if hour < WEEKS_BACK * 168 else 0.2 * 0.89
+
+    for hours, counts in ((8, False), (24, True)):
+        found = reading(fallen, WEEKS_BACK * 168 + hours)
+        assert found.size == pytest.approx(0.11)
+        assert found.exceeds(0.1) is counts
 
 
 def test_a_night_is_no_fall_where_days_are_compared() -> None:
