@@ -175,6 +175,7 @@ def _watched(platform: PlatformProcess, users: Users, prometheus: Prometheus, al
     for state in ("pending", "firing"):
         moments[state] = prometheus.samples(f'ALERTS{{alertname="{ALERT}",alertstate="{state}"}}')[0][0]
     moments["webhook"] = min(at for at in _deliveries(platform) if at >= moments["firing"])
+    moments["alertmanager"] = min(moments["alertmanager"], moments["webhook"])  # it says when it last heard of the alert
     moments["run"] = _unix(found.run["created_at"])
     moments["stage"] = _unix(found.run["stages"][0]["started_at"])
     return found

@@ -126,7 +126,7 @@ def alarms(world: Likes, season: Season, begin: int = STEP) -> tuple[list[tuple[
         moved = {one.reading.key for one in memory.moved}
         starts += [(day, key) for key in moved - stood]
         stood = moved
-    return starts, *counted
+    return starts, counted[0], counted[1]
 
 
 def stable(rhythm: Rhythm, season: Season, seed: int) -> tuple[int, int, int, int]:

@@ -15,6 +15,7 @@ from typing import Any, cast
 from prometheus_client.metrics import MetricWrapperBase
 
 from dashboards.boards import FILES as DASHBOARDS
+from docs import gpu_requests
 from helm import writing
 from services.api.access import ANYBODY, HOLDER, table
 from services.api.app import ROOMS, create_app
@@ -161,6 +162,7 @@ GENERATED = {
     "state-machines.md": state_machines,
     "spec.schema.json": schema,
     "spec.md": reference,
+    "gpus.md": gpu_requests.table,
     "helm.md": writing.reference,
     "../helm/eyas/values.yaml": writing.defaults,
     "../helm/eyas/values.schema.json": writing.schema,

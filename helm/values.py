@@ -39,8 +39,14 @@ class Images(Values):
     pull_secrets: list[Name] = Field([], description="Names of Secrets of the type kubernetes.io/dockerconfigjson.")
     control: Repository = Field("eyas-control", description="Of the control plane and the gateway.")
     pipelines: Repository = Field("eyas-pipelines", description="Of stages.")
-    pipelines_gpu: Repository | Literal[""] = Field(
-        "", description="Of stages by nvtabular or torch, on GPUs. If empty: nvtabular is refused, and torch has to be in the one above."
+    engines: list[Literal["polars", "tensorflow", "torch", "jax"]] = Field(
+        ["polars", "tensorflow"],
+        description="Engines that the image of stages has. A spec that names another one is refused, unless the image for GPUs has it.",
+    )
+    pipelines_gpu: Repository | Literal[""] = Field("", description="Of stages on GPUs, by the engines below.")
+    gpu_engines: list[Literal["nvtabular", "torch", "tensorflow", "jax"]] = Field(
+        ["nvtabular", "torch"],
+        description="Engines that run in the image for GPUs. Stages by other engines get no GPU, and a spec that asks for one is refused.",
     )
     triton: Repository = Field("eyas-triton", description="Of Tritons, and of the stage verify.")
 

@@ -80,12 +80,12 @@ def load_jax() -> Any:
 
 
 def cap_jax() -> None:
-    if os.environ.get(GPU_MEMORY) and (sizes := _gpu_sizes()):
+    if os.environ.get(GPU_MEMORY) and (sizes := gpu_sizes()):
         share = min(1.0, _bytes(os.environ[GPU_MEMORY]) / min(sizes))
         os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{share:.4f}"
 
 
-def _gpu_sizes() -> list[int]:
+def gpu_sizes() -> list[int]:
     """Bytes of each, asked of the driver: asking JAX would take them."""
     tool = shutil.which("nvidia-smi")
     if tool is None:

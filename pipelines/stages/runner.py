@@ -20,16 +20,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.models.runtime import GPU_MEMORY
+from pipelines.models.runtime import GPU_MEMORY, gpu_sizes
 from pipelines.stages.ranks import end_with_launcher, launch
 from pipelines.training.ranks import LeftAlone, Rank, processes_of, rank_of
 from shared.artifacts import FsspecArtifacts, FsspecLive
+from shared.contracts.gpus import GPUS
 from shared.contracts.quantities import write_memory
 from shared.contracts.ranks import LEFT
 from shared.contracts.stage import Failure, Manifest, StageName, StageSpec
 from shared.contracts.strict import read
 from shared.contracts.yaml12 import load
 from shared.domain.errors import BadData, Conflict, Damaged, Invalid, NotFound
+from shared.domain.run import RESOURCES
 
 LIBRARIES = ("polars", "numpy", "keras", "tensorflow-cpu", "onnx", "onnxruntime", "scipy", "torch", "jax")
 
@@ -136,7 +138,10 @@ def _attempt(stage: StageName, work: Work, path: Path, log: logging.Logger) -> i
         return launch(spec, path, log)
     if rank is not None:
         end_with_launcher()
-    cap = spec.recommender.resources.of(stage).gpu_memory
+    resources = spec.recommender.resources.of(stage)
+    if resources.gpu and GPUS not in os.environ and not gpu_sizes():
+        log.warning("resources.%s.gpu: this machine has no GPU: the stage runs on the CPU", RESOURCES.get(stage, stage))
+    cap = resources.gpu_memory
     if cap is not None:
         os.environ[GPU_MEMORY] = write_memory(cap)
     started = datetime.now(UTC)

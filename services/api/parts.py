@@ -14,6 +14,7 @@ from services.monitor.earnings import Point, VersionEarning
 from services.monitor.life import Asked, Lately, Life
 from shared.contracts.online import OnlineView
 from shared.contracts.sources import Place
+from shared.contracts.spec import RecommenderSpec
 from shared.domain.drift.reading import Look
 from shared.domain.queue import Turn
 from shared.domain.retention import Sweep
@@ -113,6 +114,8 @@ class Parts:
     """What the triggers of a recommender look at, as it is now."""
     past: Callable[[Recommender], Past]
     """What `auto` would choose by now."""
+    stage_faults: Callable[[RecommenderSpec], Mapping[str, str]]
+    """What of a spec no stage could do here, for lack of an image, a library or a GPU: by field, with what to do."""
     check_place: Callable[[Place], None]
     """Refuses a source of data that no stage would read."""
     place_fault: Callable[[Place], str | None]

@@ -1,21 +1,25 @@
-"""Where a spec's data lies, as the operator allows it and as this process sees it: what is said before any stage reads it."""
+"""Checks a spec against this platform before any stage runs: where its data lies, and whether its stages can run."""
 
 from __future__ import annotations
 
 from services.api.parts import Parts
 from shared.contracts.spec import RecommenderSpec
-from shared.domain.errors import EyasError
+from shared.domain.errors import EyasError, Invalid
 
 
-def check_places(parts: Parts, spec: RecommenderSpec) -> None:
-    """Refuses what no stage would read wherever the files are."""
+def check_spec(parts: Parts, spec: RecommenderSpec) -> None:
+    """Refuses stages that cannot run here, and data that no stage would read wherever the files are."""
+    if faults := parts.stage_faults(spec):
+        refused = Invalid("; ".join(f"{field}: {fault}" for field, fault in faults.items()))
+        refused.faults = tuple(faults.items())
+        raise refused
     for field, place in spec.places().items():
         try:
             parts.check_place(place)
         except EyasError as error:
-            refused = type(error)(f"{field}: {error}")
-            refused.faults = ((field, str(error)),)
-            raise refused from None
+            named = type(error)(f"{field}: {error}")
+            named.faults = ((field, str(error)),)
+            raise named from None
 
 
 def faults_of_places(parts: Parts, spec: RecommenderSpec, warm: bool = False) -> list[str]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from services.executors.jobsettings import JobSettings
-from services.executors.jobspec import ATTEMPT, INSTANCE, MANAGED, Stored, job_name, manifest
+from services.executors.jobspec import ATTEMPT, INSTANCE, MANAGED, Stored, job_name, manifest, needs
 from services.executors.jobstate import STOPPED, explain, gone, rank, state
 from services.executors.kubernetes import Cluster, Object
 from services.executors.text import whole_characters
@@ -68,6 +68,8 @@ class KubernetesExecutor:
             path = Path(folder) / "spec.json"
             path.write_text(spec.model_dump_json(by_alias=True, indent=1))
             file = self._artifacts.put(path)
+        if fault := needs(spec, self._settings).gpu_fault:
+            log.info("stage %s: its Job gets no GPU: %s", spec.attempt, fault)
         body = manifest(spec, Stored(self._artifacts.url, file), self._settings, self._modules)
         # Its pod may wait for days; until its run has ended nothing that it will read is collected.
         self._artifacts.pin(spec.attempt, [file, *(one for files in spec.inputs.values() for one in files.values())])

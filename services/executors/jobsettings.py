@@ -13,7 +13,9 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
+from shared.contracts.gpus import RESOURCED, gpu_faults, stage_engine
 from shared.contracts.quantities import Cpu, Duration, Memory
+from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import StageName
 from shared.contracts.strict import Strict, read, unknown_name
 from shared.contracts.yaml12 import load
@@ -23,8 +25,10 @@ from shared.domain.run import RESOURCES
 STAGES: tuple[StageName, ...] = get_args(StageName)
 ENGINES = ("default", "polars", "tensorflow", "torch", "jax", "triton", "nvtabular")
 """What an image may be made for; `default` serves every engine that has none of its own, but for those apart."""
+GpuEngine = Literal["nvtabular", "torch", "tensorflow", "jax"]
 APART = frozenset({"default", "nvtabular", "torch", "jax"})
 """Not everybody's: these need no image unless a spec asks for them."""
+_IMAGES = "images in the values of the chart"
 ARTIFACTS = "EYAS_ARTIFACTS_"
 TAKEN = frozenset({"scratch", "tmp", "shm", "cache"})
 
@@ -111,6 +115,9 @@ class JobSettings(Strict):
     namespace: Label = Field(description="Where the Jobs are made.")
     instance: Label = Field("eyas", description="Which platform they are of: two of them may share a namespace.")
     images: dict[str, str] = Field(description=f"Image by engine: {', '.join(ENGINES)}.")
+    gpu_engines: tuple[GpuEngine, ...] = Field(
+        (), description="Engines whose images have a library for GPUs. Other stages get no GPU, and a spec that asks for one is refused."
+    )
     pull_policy: Literal["IfNotPresent", "Always", "Never"] = Field("IfNotPresent", description="When nodes fetch the image.")
     pull_secrets: tuple[Subdomain, ...] = Field((), description="Secrets to fetch it with.")
     python: str = Field("python", min_length=1, description="The interpreter within the image.")
@@ -146,6 +153,9 @@ class JobSettings(Strict):
         missing = [engine for engine in ENGINES if engine not in self.images and engine not in APART]
         if missing and "default" not in self.images:
             raise ValueError(f"images: there is none for {', '.join(missing)}; name it, or a 'default'")
+        for engine in self.gpu_engines:
+            if engine not in self.images and (engine == "nvtabular" or "default" not in self.images):
+                raise ValueError(f"gpu_engines: '{engine}' has no image; name it in images")
         _once("volumes", [volume.name for volume in self.volumes])
         _once("volumes, mount", [volume.mount for volume in self.volumes])
         _once("environment, secret_variables", [*self.environment, *(one.name for one in self.secret_variables)])
@@ -154,12 +164,21 @@ class JobSettings(Strict):
     def image(self, engine: str) -> str:
         found = self.images.get(engine)
         if found is None and engine in ("torch", "jax") and "default" not in self.images:
-            raise Invalid(
-                f"model.framework: '{engine}' has no image here; the operator names one in the Jobs' images: {engine}, or default"
-            )
+            raise Invalid(f"model.framework: '{engine}' has no image here: say tensorflow, or ask the operator for one ({_IMAGES})")
         if found is None and engine == "nvtabular":
-            raise Invalid(f"resources.etl.engine: '{engine}' has an image of its own; the operator names it in the Jobs' images")
+            raise Invalid(f"resources.etl.engine: '{engine}' has no image here: say polars, or ask the operator for one ({_IMAGES})")
         return found or self.images["default"]
+
+    def faults(self, recommender: RecommenderSpec) -> dict[str, str]:
+        """What of a spec no image here can do, by field."""
+        faults = {}
+        for stage in RESOURCED:
+            try:
+                self.image(stage_engine(recommender, stage))
+            except Invalid as error:
+                field, _, fault = str(error).partition(": ")
+                faults[field] = fault
+        return faults or gpu_faults(recommender, self.gpu_engines)
 
     def of(self, stage: StageName) -> StageDefaults:
         other: Any = stage if stage in self.stages else RESOURCES.get(stage, stage)

@@ -18,6 +18,7 @@ from typing import Any
 
 from services.executors.jobsettings import ARTIFACTS, JobSettings, StageDefaults, Toleration, Volume
 from shared.contracts import ranks
+from shared.contracts.gpus import GPUS, gpu_fault, stage_engine
 from shared.contracts.quantities import write_cpu, write_memory
 from shared.contracts.spec import StageResources
 from shared.contracts.stage import File, StageSpec
@@ -50,6 +51,8 @@ class Needs:
     gpu: int
     """Of each process."""
     processes: int
+    gpu_fault: str = ""
+    """Why it gets no GPU, although one is asked for."""
 
 
 def job_name(attempt: str) -> str:
@@ -69,21 +72,15 @@ def selector(settings: JobSettings) -> str:
 def needs(spec: StageSpec, settings: JobSettings) -> Needs:
     asked: StageResources = spec.recommender.resources.of(spec.stage)
     default: StageDefaults = settings.of(spec.stage)
+    gpu = default.gpu if asked.gpu is None else asked.gpu
+    fault = gpu_fault(spec.recommender, spec.stage, settings.gpu_engines, spec.mode) if gpu else ""
     return Needs(
         cpu=default.cpu if asked.cpu is None else asked.cpu,
         memory=default.memory if asked.memory is None else asked.memory,
-        gpu=default.gpu if asked.gpu is None else asked.gpu,
+        gpu=0 if fault else gpu,
         processes=spec.recommender.model.train.processes if spec.stage in ranks.TRAINING else 1,
+        gpu_fault=fault,
     )
-
-
-def engine(spec: StageSpec) -> str:
-    """What the stage runs on, which chooses its image."""
-    if spec.stage == "etl" and spec.mode == "compact":
-        return "polars"
-    if spec.stage == "etl":
-        return spec.recommender.resources.etl.engine
-    return "triton" if spec.stage == "verify" else spec.recommender.model.framework
 
 
 @dataclass(frozen=True)
@@ -183,7 +180,7 @@ def _container(spec: StageSpec, stored: Stored, settings: JobSettings, wanted: N
     launch = ["--module", module, "--artifacts", stored.url, "--spec", f"{stored.file.sha256}:{stored.file.size}", "--scratch", SCRATCH]
     container: dict[str, Any] = {
         "name": CONTAINER,
-        "image": settings.image(engine(spec)),
+        "image": settings.image(stage_engine(spec.recommender, spec.stage, spec.mode)),
         "imagePullPolicy": settings.pull_policy,
         "command": [settings.python, "-P", "-m", "shared.pod", *launch],
         "workingDir": SCRATCH,
@@ -218,6 +215,8 @@ def _environment(spec: StageSpec, settings: JobSettings, wanted: Needs) -> list[
     }
     if settings.cache is not None:
         ours["XDG_CACHE_HOME"] = CACHE
+    if wanted.gpu:
+        ours[GPUS] = str(wanted.gpu)
     from_secrets = [
         {"name": one.name, "valueFrom": {"secretKeyRef": {"name": one.secret, "key": one.key}}} for one in settings.secret_variables
     ]

@@ -15,10 +15,13 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 
 from services.executors.processes import Child, Nursery
 from services.executors.text import exit_reason, whole_characters
+from shared.contracts.gpus import gpu_faults, stage_engine
+from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import StageSpec
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.run import Job
@@ -47,6 +50,25 @@ _TAIL = 8192
 def handed_on() -> dict[str, str]:
     """What every child gets of this process's surroundings."""
     return {name: os.environ[name] for name in _HANDED_ON if name in os.environ} | _QUIET
+
+
+def local_faults(engines: Mapping[str, Path], recommender: RecommenderSpec) -> dict[str, str]:
+    """What of a spec no stage on this machine can do, by field. A GPU may be missing: then the stage runs on the CPU."""
+    faults, engine, framework = gpu_faults(recommender, None), recommender.resources.etl.engine, recommender.model.framework
+    if engine != DEFAULT_ENGINE and (fault := _engine_fault(engine, engines)):
+        faults["resources.etl.engine"] = fault
+    if framework != "tensorflow" and find_spec(framework) is None:
+        faults["model.framework"] = f"{framework} is not installed here: make setup-{framework}, or say tensorflow"
+    return faults
+
+
+def _engine_fault(engine: str, engines: Mapping[str, Path]) -> str:
+    """Why an engine has no environment here; empty if it has one."""
+    python = engines.get(engine)
+    if python is not None and os.access(python, os.X_OK):
+        return ""
+    where = "is not set" if python is None else f"is {python}, which is no program"
+    return f"{engine}'s environment is missing: make setup-{engine} (EYAS_{engine.upper()}_PYTHON {where})"
 
 
 class LocalExecutor:
@@ -98,15 +120,12 @@ class LocalExecutor:
 
     def _python(self, spec: StageSpec) -> str:
         """An engine may have an environment of its own."""
-        engine = spec.recommender.resources.etl.engine if spec.stage == "etl" and spec.mode != "compact" else DEFAULT_ENGINE
-        if engine == DEFAULT_ENGINE:
+        engine = stage_engine(spec.recommender, spec.stage, spec.mode)
+        if spec.stage != "etl" or engine == DEFAULT_ENGINE:
             return sys.executable
-        found = self._engines.get(engine)
-        if found is None or not os.access(found, os.X_OK):
-            where = "is not set" if found is None else f"is {found}, which is no program"
-            setting = f"EYAS_{engine.upper()}_PYTHON"
-            raise Invalid(f"resources.etl.engine: {engine}'s environment is missing: make setup-{engine} ({setting} {where})")
-        return str(found.absolute())
+        if fault := _engine_fault(engine, self._engines):
+            raise Invalid(f"resources.etl.engine: {fault}")
+        return str(self._engines[engine].absolute())
 
     def observe(self, attempt: str) -> Job | None:
         folder = self._folder(attempt)

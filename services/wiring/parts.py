@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from services.control.collect import Collector
-from services.executors.local import LocalExecutor
+from services.executors.local import LocalExecutor, local_faults
 from services.home import Home
 from services.settings import Settings
 from services.triton.addresses import addresses
@@ -17,6 +19,7 @@ from services.triton.hosts import EmbeddedTritons, RemoteTritons
 from services.triton.scorer import TritonScorer
 from services.wiring.state import State
 from shared.artifacts import FsspecAttic, variables
+from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files
 from shared.datafiles import is_object
 from shared.datafiles.databases import VARIABLE as DATABASES
@@ -76,6 +79,15 @@ def images(settings: Settings) -> str:
     from services.executors.jobsettings import read_settings
 
     return " ".join(f"{engine}={image}" for engine, image in sorted(read_settings(settings.jobs_file).images.items()))
+
+
+def stage_faults(settings: Settings) -> Callable[[RecommenderSpec], Mapping[str, str]]:
+    """What of a spec no stage could do where stages run."""
+    if settings.executor != "kubernetes" or settings.jobs_file is None:
+        return partial(local_faults, _engines(settings))
+    from services.executors.jobsettings import read_settings
+
+    return read_settings(settings.jobs_file).faults
 
 
 def model_server(settings: Settings, home: Home, state: State, undo: ExitStack) -> TritonFleet:

@@ -155,6 +155,7 @@ class Platform:
             plan=planner.plan,
             watch=retrainers.look,
             past=retrainers.past,
+            stage_faults=parts.stage_faults(settings),
             check_place=data.check,
             place_fault=data.fault,
             wake=wake,

@@ -159,7 +159,8 @@ class StageResources(Strict):
         None,
         ge=0,
         le=64,
-        description=f"Whole GPUs (`nvidia.com/gpu`) of its Job, which waits for them; the operator's default if not given. {_LOCAL}",
+        description="Whole GPUs (`nvidia.com/gpu`) of its Job, which waits for them; the operator's default if not given. Refused where "
+        "the stage cannot use one (docs/gpus.md). On this machine a stage uses the GPUs that are there.",
     )
     gpu_memory: Memory | None = Field(
         None,

@@ -85,9 +85,10 @@ def jobs_settings(objects: list[dict[str, Any]], folder: Path) -> JobSettings:
 
 
 def stage(settings: JobSettings, **model: Any) -> dict[str, Any]:
-    """The Job of a training, as the control plane makes it when it has asked for the uid of what owns its Jobs."""
+    """The Job of a training, as the control plane makes it when it has asked for the uid of what owns its Jobs. Torch has an image."""
     assert settings.owner is not None
-    settings = settings.model_copy(update={"owner": settings.owner.model_copy(update={"uid": "0b5e"})})
+    owner, images = settings.owner.model_copy(update={"uid": "0b5e"}), {"torch": "torch:1"} | settings.images
+    settings = settings.model_copy(update={"owner": owner, "images": images})
     document = stage_spec("r1-train-1", stage="train").model_dump(mode="json", by_alias=True)
     document["recommender"]["model"] = model
     return dict(manifest(StageSpec.model_validate(document), _FILE, settings, {"train": "stages.train"}))

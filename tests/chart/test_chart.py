@@ -15,6 +15,7 @@ from services.executors.jobspec import MEETING_PORT
 from services.settings import Settings
 from services.triton.addresses import folder_of
 from shared import __version__
+from shared.domain.errors import Invalid
 from tests.chart import crds
 from tests.chart.cases import CASES, VERSIONS, jobs_settings, kinds, pods, stage, workloads
 from tests.chart.helm import CHART, helm, rendered, run, template, values
@@ -71,9 +72,11 @@ def test_the_platform_understands_the_settings_of_its_jobs(case: str, tmp_path: 
     assert settings.service_account in kinds(objects, "ServiceAccount")
     tag = str(CASES[case].get("images", {}).get("tag", __version__))
     place = "registry.example/team/" if tag == "7" else ""
-    wanted = {"default": f"{place}eyas-pipelines:{tag}", "triton": f"{place}eyas-triton:{tag}"}
+    stages = f"{place}eyas-pipelines:{tag}"
+    wanted = {"polars": stages, "tensorflow": stages, "triton": f"{place}eyas-triton:{tag}"}
     for_gpus = {"all said": "stages-gpu", "gpu": "eyas-pipelines-gpu"}.get(case)
     assert settings.images == wanted | (dict.fromkeys(("nvtabular", "torch"), f"{place}{for_gpus}:{tag}") if for_gpus else {})
+    assert settings.gpu_engines == (("nvtabular", "torch") if for_gpus else ())
     assert pods(objects)["eyas-triton"]["containers"][0]["image"] == settings.images["triton"]
     for part in ("eyas-control", "eyas-gateway"):
         assert pods(objects)[part]["containers"][0]["image"] == f"{place}eyas-control:{tag}"
@@ -189,16 +192,25 @@ def test_a_gateway_goes_when_its_successor_answers_and_nodes_have_heard_of_it() 
 
 
 def test_stages_run_from_the_image_of_their_engine(tmp_path: Path) -> None:
-    for gpu, expected in (("", "eyas-pipelines"), ("eyas-pipelines-gpu", "eyas-pipelines-gpu")):
-        objects = template(images={"tag": "7", "pipelinesGpu": gpu})
-        settings = jobs_settings(objects, tmp_path)
-        found = {engine: settings.image(engine) for engine in ("polars", "tensorflow", "torch", "triton")}
-        assert found == {
+    for images, expected in (
+        ({"pipelinesGpu": "for-gpus"}, "for-gpus"),
+        ({"engines": ["polars", "tensorflow", "torch"]}, "eyas-pipelines"),
+    ):
+        settings = jobs_settings(template(images={"tag": "7", **images}), tmp_path)
+        used = {engine: settings.image(engine) for engine in ("polars", "tensorflow", "torch", "triton")}
+        assert used == {
             "polars": "eyas-pipelines:7",
             "tensorflow": "eyas-pipelines:7",
             "torch": f"{expected}:7",
             "triton": "eyas-triton:7",
         }
+    with pytest.raises(Invalid, match="'torch' has no image here"):
+        jobs_settings(template(), tmp_path).image("torch")
+
+
+def test_the_image_for_gpus_has_the_engines_that_the_values_name(tmp_path: Path) -> None:
+    settings = jobs_settings(template(images={"pipelinesGpu": "mine", "gpuEngines": ["tensorflow"], "tag": "7"}), tmp_path)
+    assert (settings.gpu_engines, settings.image("tensorflow"), settings.image("polars")) == (("tensorflow",), "mine:7", "eyas-pipelines:7")
 
 
 def test_passwords_come_by_reference_alone() -> None:

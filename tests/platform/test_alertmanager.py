@@ -147,6 +147,7 @@ def parts(world: World, tokens: SqlTokens) -> Parts:
         plan=unused,
         watch=look,
         past=unused,
+        stage_faults=lambda spec: {},
         check_place=lambda place: None,
         place_fault=lambda place: None,
         wake=lambda: None,

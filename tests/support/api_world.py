@@ -346,7 +346,8 @@ class Executor:
 
 
 class World:
-    def __init__(self):
+    def __init__(self, stage_faults=lambda spec: {}):
+        self.stage_faults = stage_faults
         self.recommenders = Recommenders()
         self.runs, self.rollouts, self.retrainers = Rows("run"), Rows("rollout"), Rows("retrainer")
         self.registry, self.routes, self.server, self.gateway, self.executor = Registry(), Routes(), Server(), Gateway(), Executor()
@@ -407,6 +408,7 @@ class World:
             plan=self.plan,
             watch=lambda name: self.seen,
             past=lambda recommender: self.past,
+            stage_faults=self.stage_faults,
             check_place=DataFiles(("/nowhere/data",)).check,
             place_fault=DataFiles(("/nowhere/data",)).fault,
             wake=wake,

@@ -28,6 +28,7 @@ FULL: dict[str, Any] = {
     **SETTINGS,
     "instance": "team-a",
     "images": {"default": "eyas:1", "tensorflow": "eyas-gpu:1"},
+    "gpu_engines": ["tensorflow", "torch"],
     "pull_secrets": ["registry"],
     "service_account": "eyas-stage",
     "stages": {
@@ -144,6 +145,20 @@ def test_the_user_has_the_last_word_over_the_operators_defaults() -> None:
     assert container_of(made("etl"))["resources"]["limits"] == {"cpu": "1", "memory": "4Gi"}
 
 
+def test_a_job_gets_no_gpu_that_its_stage_cannot_use() -> None:
+    defaults = {"stages": {stage: {"gpu": 1} for stage in ("etl", "train", "evaluate", "export", "verify")}}
+    gpus = {stage: container_of(made(stage, **defaults))["resources"]["limits"].get("nvidia.com/gpu") for stage in MODULES}
+    assert gpus == dict.fromkeys(MODULES, None) | {"train": "1", "refit": "1"}
+    assert {"name": "EYAS_GPUS", "value": "1"} in container_of(made("train", **defaults))["env"]
+    assert "EYAS_GPUS" not in {variable["name"] for variable in container_of(made("etl", **defaults))["env"]}
+    assert "nvidia.com/gpu" not in container_of(made(gpu_engines=[]))["resources"]["limits"], "its image has no library for GPUs"
+
+
+def test_only_an_engine_with_an_image_can_have_a_library_for_gpus() -> None:
+    with pytest.raises(Invalid, match="gpu_engines: 'nvtabular' has no image; name it in images"):
+        settings(SETTINGS | {"gpu_engines": ["nvtabular"]})
+
+
 def test_the_image_follows_the_engine() -> None:
     images = {"default": "eyas:1", "polars": "polars:1", "tensorflow": "tf:1", "triton": "triton:1"}
     found = {stage: container_of(made(stage, images=images))["image"] for stage in MODULES}
@@ -154,7 +169,7 @@ def test_the_image_follows_the_engine() -> None:
 def test_nvtabular_has_an_image_of_its_own_and_nothing_else_stands_for_it() -> None:
     wanted = {"engine": "nvtabular"}
     assert container_of(made("etl", resources=wanted, images={"default": "eyas:1", "nvtabular": "nvt:1"}))["image"] == "nvt:1"
-    with pytest.raises(Invalid, match="'nvtabular' has an image of its own"):
+    with pytest.raises(Invalid, match="'nvtabular' has no image here"):
         made("etl", resources=wanted, images={"default": "eyas:1"})
 
 

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from shared.contracts.gpus import GPUS
 from shared.domain.errors import Invalid
 
 DASK = "EYAS_DASK"
@@ -66,7 +67,7 @@ def session(parent: Path | None = None) -> Iterator[Session]:
 
 
 def _cpu() -> bool:
-    wanted: Literal["cpu", "gpu"] | str = os.environ.get(DEVICE, "auto")
+    wanted: Literal["cpu", "gpu"] | str = os.environ.get(DEVICE, "gpu" if GPUS in os.environ else "auto")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from merlin.core.compat import HAS_GPU, cudf
@@ -74,7 +75,8 @@ def _cpu() -> bool:
     if wanted not in ("auto", "cpu", "gpu"):
         raise Invalid(f"{DEVICE} is '{wanted}': expected auto, cpu or gpu")
     if wanted == "gpu" and not there:
-        raise Invalid(f"{DEVICE} is gpu, but this environment has no {'cuDF' if HAS_GPU else 'GPU'}")
+        what = f"resources.etl.gpu: this stage was given {os.environ[GPUS]}" if GPUS in os.environ else f"{DEVICE} is gpu"
+        raise Invalid(f"{what}, but this environment has no {'cuDF' if HAS_GPU else 'GPU'}")
     return wanted == "cpu" or not there
 
 

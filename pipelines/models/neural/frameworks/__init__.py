@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
 
+from shared.contracts.gpus import GPUS, LIBRARIES
 from shared.domain.errors import Conflict, Invalid
 
 Name = Literal["tensorflow", "torch", "jax"]
@@ -61,12 +62,24 @@ class Framework(Protocol):
     def array(self, tensor: Tensor) -> Any:
         """A copy."""
 
+    def sees_gpu(self) -> bool: ...
+
     def missing_compiler(self, jit: Jit = True) -> str | None:
         """Why it can't compile so here."""
 
 
 def load_framework(name: Name) -> Framework:
-    """One for the life of a process, as Keras is of one."""
+    """One for the life of a process, as Keras is of one. Refuses to train on the CPU in a Job that was given GPUs."""
+    framework = _load(name)
+    if (number := os.environ.get(GPUS)) and not framework.sees_gpu():
+        raise Invalid(
+            f"resources.train.gpu: this stage was given {number}, but {LIBRARIES[name]} sees none: take an image that has its library for "
+            "GPUs, or leave it out"
+        )
+    return framework
+
+
+def _load(name: Name) -> Framework:
     loaded = sys.modules.get("keras")
     if loaded is not None and loaded.backend.backend() != name:
         raise Conflict(f"Keras runs on {loaded.backend.backend()} in this process, and can't change to {name}: start another one")

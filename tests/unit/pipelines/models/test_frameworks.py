@@ -1,13 +1,15 @@
-"""A framework that isn't installed."""
+"""A framework that is not installed, or that sees no GPU in a Job that was given one."""
 
 from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import pytest
 
 from pipelines.models.neural import frameworks
+from shared.contracts.gpus import GPUS
 from shared.domain.errors import Invalid
 
 
@@ -17,3 +19,17 @@ def test_one_that_is_not_there_is_named_with_what_to_do(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "keras", None)
     with pytest.raises(Invalid, match=f"{name} isn't installed where this stage runs: make setup-{name}, or say tensorflow"):
         frameworks.load_framework(name)
+
+
+@pytest.mark.parametrize(("given", "seen", "refused"), [("1", False, True), ("1", True, False), (None, False, False)])
+def test_a_job_with_gpus_does_not_train_on_the_cpu(given: str | None, seen: bool, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    framework = SimpleNamespace(sees_gpu=lambda: seen)
+    monkeypatch.setattr(frameworks, "_load", lambda name: framework)
+    monkeypatch.delenv(GPUS, raising=False)
+    if given is not None:
+        monkeypatch.setenv(GPUS, given)
+    if not refused:
+        assert frameworks.load_framework("torch") is framework
+        return
+    with pytest.raises(Invalid, match="this stage was given 1, but PyTorch sees none: take an image that has its library"):
+        frameworks.load_framework("torch")

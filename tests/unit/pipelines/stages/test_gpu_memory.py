@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -67,6 +68,24 @@ def test_the_environment_caps_tensorflow_when_it_is_loaded_first(capped: dict[st
         load_tensorflow()
 
 
+def run_stage(folder: Path, monkeypatch: pytest.MonkeyPatch, resources: dict[str, Any], work: Callable[[Context], Outcome]) -> Any:
+    """Its exit code."""
+    spec = StageSpec(
+        stage="train",
+        run="r",
+        attempt="r-train-1",
+        recommender=recommender.spec(folder, resources=resources),
+        data_roots=(str(folder),),
+        artifacts=str(folder / "artifacts"),
+        inputs={},
+    )
+    (folder / "spec.json").write_text(spec.model_dump_json(by_alias=True))
+    monkeypatch.setattr(sys, "argv", ["train", "--spec", str(folder / "spec.json")])
+    with pytest.raises(SystemExit) as ended:
+        runner.main("train", work)
+    return ended.value.code
+
+
 @pytest.mark.requirement("T-11")
 @pytest.mark.parametrize(("resources", "wanted"), [({"train": {"gpu_memory": "6Gi"}}, "6Gi"), ({}, "2Gi")])
 def test_a_spec_says_what_its_stage_takes_and_else_its_surroundings(
@@ -74,23 +93,20 @@ def test_a_spec_says_what_its_stage_takes_and_else_its_surroundings(
 ) -> None:
     for name, value in ((GPU_MEMORY, "2Gi"), ("TF_CPP_MIN_LOG_LEVEL", "2"), ("KERAS_BACKEND", "tensorflow")):
         monkeypatch.setenv(name, value)
-    spec = StageSpec(
-        stage="train",
-        run="r",
-        attempt="r-train-1",
-        recommender=recommender.spec(tmp_path, resources=resources),
-        data_roots=(str(tmp_path),),
-        artifacts=str(tmp_path / "artifacts"),
-        inputs={},
-    )
-    path, seen = tmp_path / "spec.json", list[str]()
-    path.write_text(spec.model_dump_json(by_alias=True))
+    seen = list[str]()
 
     def work(_: Context) -> Outcome:
         seen.append(os.environ[GPU_MEMORY])
         return Outcome()
 
-    monkeypatch.setattr(sys, "argv", ["train", "--spec", str(path)])
-    with pytest.raises(SystemExit) as ended:
-        runner.main("train", work)
-    assert (ended.value.code, seen) == (0, [wanted])
+    assert (run_stage(tmp_path, monkeypatch, resources, work), seen) == (0, [wanted])
+
+
+@pytest.mark.parametrize(("here", "warned"), [([], True), ([8 << 30], False)])
+def test_a_stage_on_a_machine_without_a_gpu_says_that_it_runs_on_the_cpu(
+    here: list[int], warned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runner, "gpu_sizes", lambda: here)
+    assert run_stage(tmp_path, monkeypatch, {"train": {"gpu": 1}}, lambda _: Outcome()) == 0
+    warning = "resources.train.gpu: this machine has no GPU: the stage runs on the CPU"
+    assert (warning in capfd.readouterr().out) is warned

@@ -1,0 +1,71 @@
+"""GPU requests: the table of the documents, row by row, against `apply`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from docs.gpu_requests import PLATFORMS, Case, cases, stage_faults
+from services.executors.jobspec import Stored, manifest
+from services.executors.local import local_faults
+from shared.contracts.spec import RecommenderSpec
+from shared.contracts.stage import File
+from shared.testing.executor_suite import stage_spec
+from tests.support.api_world import World
+
+STORED = Stored("s3://eyas", File(sha256="ab" * 32, size=321))
+MODULES = {stage: f"stages.{stage}" for stage in ("etl", "train", "refit", "evaluate", "export", "verify")}
+
+
+def applied(world: World, document: dict[str, Any]) -> Any:
+    return world.client.post("/v1/recommenders?run=false", json=document)
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_apply_does_what_the_table_of_gpu_requests_says(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is accepted is what its Job asks for; what is refused names the field."""
+    monkeypatch.setattr("services.executors.local.find_spec", lambda name: name)
+    settings = PLATFORMS[platform]
+    for case in cases():
+        for gpu in (0, 1):
+            document, outcome = case.document(gpu), case.outcome(settings, gpu)
+            world = World(stage_faults=partial(stage_faults, settings))
+            answer = applied(world, document)
+            if outcome.startswith("refused: "):
+                assert answer.status_code == 422, (case, gpu)
+                assert outcome.removeprefix("refused: ").replace("`", "") in answer.json()["detail"]
+                assert list(world.recommenders.heads()) == [], "nothing is stored"
+                continue
+            assert answer.status_code == 201, (case, gpu, answer.text)
+            if settings is not None:
+                container = job_of(case, document, settings)
+                given = container["resources"]["limits"].get("nvidia.com/gpu")
+                assert container["image"] + (f", {given} GPU" if given else "") == outcome
+
+
+def job_of(case: Case, document: dict[str, Any], settings: Any) -> dict[str, Any]:
+    spec = stage_spec(f"r1-{case.stage}-1", stage=case.stage).model_copy(update={"recommender": RecommenderSpec.model_validate(document)})
+    (container,) = manifest(spec, STORED, settings, MODULES)["spec"]["template"]["spec"]["containers"]
+    result: dict[str, Any] = container
+    return result
+
+
+def test_a_gpu_for_ease_is_refused_in_one_line_that_says_what_could_use_it() -> None:
+    world = World(stage_faults=partial(local_faults, {}))
+    answer = applied(world, Case("train", "ease").document(gpu=8))
+    assert answer.status_code == 422
+    detail = "resources.train.gpu: 'ease' is computed on the CPU: leave it out, or take a family of a neural network, such as neumf"
+    assert answer.json()["detail"] == detail
+    assert [error["field"] for error in answer.json()["errors"]] == ["resources.train.gpu"]
+
+
+def test_what_is_not_installed_is_refused_before_a_run_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.executors.local.find_spec", lambda name: None)
+    world = World(stage_faults=partial(local_faults, {}))
+    assert (
+        "model.framework: torch is not installed here: make setup-torch"
+        in applied(world, Case("train", framework="torch").document(0)).text
+    )
+    assert "nvtabular's environment is missing: make setup-nvtabular" in applied(world, Case("etl", engine="nvtabular").document(0)).text
