@@ -6,7 +6,8 @@ The first case of each family computes 10 million scores only: that was the limi
 
 Models have random weights of usual size: their scores take as long as those of trained models. Each user has about ten held-out positives
 and a hundred interactions. Each case is measured in a process of its own: peak memory is counted from the start of the evaluation, when
-the model is loaded. An evaluation draws users, ranks with 99 negatives, and writes the report with its slices and intervals.
+the model is loaded. `processor` is the processor time of all threads. An evaluation draws users, ranks with 99 negatives, and writes the
+report with its slices and intervals.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def measure(case: Case, folder: Path) -> dict[str, float]:
     genres = pl.DataFrame({"genre": random.integers(0, 20, case.items)}).select(pl.concat_list(pl.col("genre").cast(pl.String)))["genre"]
     every, scorer = model_every(meetings, trained), model_scorer(meetings, trained.score)
     Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
-    start, begun = psutil.Process().memory_info().rss / 2**20, time.monotonic()
+    start, cpu, begun = psutil.Process().memory_info().rss / 2**20, time.process_time(), time.monotonic()
 
     sampled = sample_cases(holdout, history, pl.Series(range(case.items)), False, 1, bounds.user_limit)
     judged_cases = sampled.first(bounds.pairwise_users(case.items)) if is_pairwise(trained) else sampled
@@ -132,6 +133,7 @@ def measure(case: Case, folder: Path) -> dict[str, float]:
         "ranking": judged - drawn,
         "report": done - judged,
         "seconds": done - begun,
+        "processor": time.process_time() - cpu,
         "memory": peak(os.getpid()) - start,
     }
 
@@ -149,7 +151,7 @@ def _teller(case: Case, users: int) -> Any:
     return tell
 
 
-UNITS = {"sampling": "s", "ranking": "s", "report": "s", "seconds": "s", "memory": "MiB"}
+UNITS = {"sampling": "s", "ranking": "s", "report": "s", "seconds": "s", "processor": "s", "memory": "MiB"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
