@@ -145,6 +145,12 @@ def test_names_stand_once() -> None:
         assert len(rules(kind)) == sum(kind in one for group in groups() for one in group["rules"])
 
 
+def test_rules_are_tested_in_the_order_of_their_groups() -> None:
+    """Without an order promtool evaluates groups in an order of chance, and an alert misses what is recorded for it."""
+    for path in CASES:
+        assert yaml.safe_load(path.read_text())["group_eval_order"] == [group["name"] for group in groups()]
+
+
 def said_by(*arguments: str) -> str:
     ended = subprocess.run([program("prometheus", "promtool"), *arguments], capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
