@@ -61,7 +61,7 @@ class Rhythm:
 
 
 RHYTHMS = [Rhythm(swing, weekend) for weekend in (False, True) for swing in (0.0, 0.15, 0.25, 0.5)]
-GROWING = [Rhythm(0.5, False, grown, likes) for likes in (2_000, 9_600) for grown in (0.5, 2.0)]
+GROWING = [Rhythm(0.5, False, grown, 2_000) for grown in (0.5, 2.0)]
 
 
 class Likes:
@@ -155,8 +155,8 @@ def main() -> None:
     options = parser.parse_args()
     rows: list[Row] = []
     with ProcessPoolExecutor(options.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        seasons: tuple[Season, ...] = ("auto", "none")
-        for rhythm, season in [(one, season) for one in (*RHYTHMS, *GROWING) for season in seasons]:
+        watched: list[tuple[Rhythm, Season]] = [(rhythm, "auto") for rhythm in (*RHYTHMS, *GROWING)]
+        for rhythm, season in [*watched, (RHYTHMS[3], "none"), (RHYTHMS[7], "none")]:
             lives = math.ceil(options.windows * WINDOW / (rhythm.likes * rhythm.grown * (DAYS - FIRST_WEEK)))
             counts = np.array(list(pool.map(partial(stable, rhythm, season), range(lives)))).sum(axis=0).tolist()
             name = f"season: {season}"

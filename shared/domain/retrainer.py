@@ -72,7 +72,9 @@ def decide(name: str, status: RetrainerStatus, seen: RetrainerObservation, plan:
         return Decision(replace(status, state="watching", reason="a recommender has this name again"), (), WATCH)
     if status.state == "retraining" and seen.ended is not None:
         return Decision(_ended(status, seen, plan, now), (), WATCH)
-    status = _anew(status, seen, plan)
+    before, status = status.state, _anew(status, seen, plan)
+    if status.state != before:
+        return Decision(status, requeue_after=WATCH)
     if status.state == "cooling" and status.until is not None and now >= status.until:
         following = replace(status, state="watching", reason="the cooldown is over", until=None, run=None)
         return Decision(following, requeue_after=WATCH)
@@ -189,12 +191,14 @@ def _ended(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPla
 
 
 def _anew(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan) -> RetrainerStatus:
-    """After a change of the spec since the last retraining began: that may help, so what didn't help before isn't counted any more, and the
-    pause is the cooldown alone."""
+    """After a change of the spec since the last retraining began: that may help, so what didn't help before isn't counted any more, the
+    pause is the cooldown alone, and an alert ends."""
     last = status.firings[-1].at if status.firings else None
-    if status.state not in ("watching", "cooling") or not status.fruitless or last is None or seen.applied is None or seen.applied <= last:
+    if status.state == "retraining" or not status.fruitless or last is None or seen.applied is None or seen.applied <= last:
         return status
-    following = replace(status, fruitless=0, calm_after=None)
+    following = replace(status, fruitless=0, calm_after=None, alerted=None)
+    if status.state == "alerting":
+        return replace(following, state="watching", reason="the spec has changed", held=_lasting(status))
     if status.state == "watching" or status.until is None or status.calm_after is None:
         return following
     ended = status.until - (status.calm_after - status.until)
@@ -203,18 +207,16 @@ def _anew(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan
 
 
 def _over(status: RetrainerStatus, seen: RetrainerObservation, plan: RetrainPlan, now: datetime) -> RetrainerStatus | None:
-    """After retrainings that have helped after all, or a spec that was changed since they didn't; None if neither is so."""
+    """After retrainings that have helped after all; None if they haven't."""
     if status.state not in ("watching", "alerting") or not status.fruitless:
         return None
-    changed = status.alerted is not None and seen.applied is not None and seen.applied > status.alerted
     fires = any(one.fires for one in findings(status, seen, plan, now) if one.trigger in MEASURED)
-    calm = seen.serving and not fires and status.calm_after is not None and now >= status.calm_after
-    if not changed and not calm:
+    if not seen.serving or fires or status.calm_after is None or now < status.calm_after:
         return None
     following = replace(status, fruitless=0, calm_after=None, alerted=None)
     if status.state == "watching":
         return following
-    return replace(following, state="watching", reason="the spec has changed" if changed else "it is calm again", held=_lasting(status))
+    return replace(following, state="watching", reason="it is calm again", held=_lasting(status))
 
 
 def _fruitless(status: RetrainerStatus) -> str:
