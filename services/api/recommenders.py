@@ -86,7 +86,7 @@ def _apply(
     result = parts.recommenders.put(spec, now, who.name, expected, full_run if run else None)
     stored, started = result.recommender, result.run
     applied = result.changed or started is not None
-    if not run and who.once is not None and who.once.again:  # no run says what the process did that died over this request
+    if not run and who.once is not None and who.once.again:  # no run says whether the killed process stored the spec
         applied |= stored.updated_at >= who.once.at
     response.status_code = 201 if applied and _is_new(stored) else 200
     if applied:
