@@ -18,7 +18,6 @@ from services.api.etags import NOT_MODIFIED, ExpectedOrNew, tagged
 from services.api.paging import Page, Pages, Paging
 from services.api.parts import Parts, With
 from services.api.places import check_spec, faults_of_places
-from services.api.runs import start_run
 from services.api.views import AppliedRecommender, RecommenderView, RouteView, ServingRecommender, SpecEntry, SpecView, Valid
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.access import Role
@@ -26,8 +25,9 @@ from shared.domain.errors import Conflict, Invalid, NotFound, Unreadable
 from shared.domain.machine import Request
 from shared.domain.rollout import ANSWERS
 from shared.domain.route import Route
-from shared.launch import back_rollout
-from shared.ports import Recommender
+from shared.domain.run import RunStatus
+from shared.launch import Terms, back_rollout, new_run
+from shared.ports import Recommender, Record
 
 room = Room("recommenders")
 
@@ -77,16 +77,25 @@ def _apply(
     who.enters(spec.name)
     check_spec(parts, spec)
     now = parts.clock.now()
-    stored = parts.recommenders.put(spec, now, who.name, expected)
-    before = who.once is not None and who.once.again and stored.updated_at >= who.once.at  # by the process that died over it
-    changed = stored.updated_at == now or before  # by this request, and no other that came at the same time
-    new = changed and stored.created_at == stored.updated_at
-    response.status_code = 201 if new else 200
-    why = "the spec is new" if new else "the spec changed"
-    started = start_run(parts, who, stored, "full", why).id if run and changed else None
-    if changed:
+    route = parts.routes.get(spec.name)
+
+    def full_run(changed: Recommender) -> Record[RunStatus]:
+        cause = "the spec is new" if _is_new(changed) else "the spec changed"
+        return new_run(changed, who.fresh_id("r", now), "full", cause, route.stable if route else None, now, Terms(who.name))
+
+    result = parts.recommenders.put(spec, now, who.name, expected, full_run if run else None)
+    stored, started = result.recommender, result.run
+    applied = result.changed or started is not None
+    if not run and who.once is not None and who.once.again:  # no run says whether the killed process stored the spec
+        applied |= stored.updated_at >= who.once.at
+    response.status_code = 201 if applied and _is_new(stored) else 200
+    if applied:
         parts.wake()
-    return AppliedRecommender(**RecommenderView.fields(stored), run=started)
+    return AppliedRecommender(**RecommenderView.fields(stored), run=started.id if started else None)
+
+
+def _is_new(recommender: Recommender) -> bool:
+    return recommender.created_at == recommender.updated_at
 
 
 @room.post("/v1/recommenders:validate", Role.VIEWER, audited=False, openapi_extra=SPEC_BODY)

@@ -12,12 +12,14 @@ from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 from services.store.catalogue import forget
 from services.store.columns import sound
 from services.store.marks import Kept, raise_mark
+from services.store.resources import SqlResources
 from services.store.tables import recommender_history, recommenders, resources, route_history, routes
 from services.store.turns import take_turn
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
 from shared.domain.errors import Changed, Conflict, Invalid, NotFound, Unreadable, no_such
-from shared.ports import Recommender, Writing
+from shared.domain.run import RunStatus
+from shared.ports import MakeRun, PutResult, Recommender, Record, Writing
 
 log = logging.getLogger(__name__)
 
@@ -32,31 +34,47 @@ class SqlRecommenders:
         self._reads = engine.execution_options(read_only=True)
         self._unreadable: set[tuple[str, int]] = set()
         self._heads = Kept(_heads)
+        self._runs = SqlResources(engine, "run", RunStatus)
 
-    def put(self, spec: RecommenderSpec, now: datetime, actor: str, expected: Container[int] | None = None) -> Recommender:
+    def put(
+        self, spec: RecommenderSpec, now: datetime, actor: str, expected: Container[int] | None = None, make_run: MakeRun | None = None
+    ) -> PutResult:
         table = recommenders.c
         with self._engine.begin() as connection:
             take_turn(connection, "recommender", spec.name)
             row = connection.execute(select(recommenders).where(table.name == spec.name)).one_or_none()
-            present = row.generation if row is not None and row.deleted_at is None else 0
+            living = row is not None and row.deleted_at is None
+            after = Recommender(
+                spec.name, row.generation + 1 if row else 1, spec, row.created_at if row is not None and living else now, now
+            )
+            run = None if make_run is None else make_run(after)
+            if run is not None and row is not None and (stored_run := self._runs.find(connection, run.id)) is not None:
+                return PutResult(_generation_of(connection, stored_run, row, spec), False, stored_run)
+            present = row.generation if row is not None and living else 0
             if expected is not None and present not in expected:
                 is_now = f"has generation {present}" if present else "isn't there"
                 raise Changed(f"recommender '{spec.name}' {is_now}, which isn't what was expected: read it again, and decide anew")
             before = None if row is None else self._readable(row)
-            living = row is not None and row.deleted_at is None
             if living and before is not None and before.spec == spec:
-                return before
-            generation = row.generation + 1 if row else 1
-            created_at = row.created_at if row is not None and living else now
-            values = {"generation": generation, "spec": spec.document(), "created_at": created_at, "updated_at": now, "deleted_at": None}
+                return PutResult(before, False)
+            document = spec.document()
+            values = {
+                "generation": after.generation,
+                "spec": document,
+                "created_at": after.created_at,
+                "updated_at": now,
+                "deleted_at": None,
+            }
             if row is None:
                 connection.execute(insert(recommenders).values(name=spec.name, **values))
             else:
                 connection.execute(update(recommenders).where(table.name == spec.name).values(values))
-            entry = {"name": spec.name, "generation": generation, "spec": spec.document(), "at": now, "actor": actor}
+            entry = {"name": spec.name, "generation": after.generation, "spec": document, "at": now, "actor": actor}
             connection.execute(insert(recommender_history).values(entry))
+            if run is not None:
+                self._runs.insert(connection, run, actor)
             raise_mark(connection)
-        return Recommender(spec.name, generation, spec, created_at, now)
+        return PutResult(after, True, run)
 
     def get(self, name: str) -> Recommender:
         with self._reads.connect() as connection:
@@ -122,6 +140,13 @@ class SqlRecommenders:
 def _heads(connection: Connection) -> Mapping[str, int]:
     living = select(recommenders.c.name, recommenders.c.generation).where(recommenders.c.deleted_at.is_(None))
     return {row.name: row.generation for row in connection.execute(living.order_by(recommenders.c.name))}
+
+
+def _generation_of(connection: Connection, run: Record[RunStatus], row: Row[Any], spec: RecommenderSpec) -> Recommender:
+    """The generation that the run was stored with; others may have changed the recommender since."""
+    generation = run.spec["generation"]
+    at = connection.execute(select(_past.c.at).where(_past.c.name == row.name, _past.c.generation == generation)).scalar_one()
+    return Recommender(row.name, generation, spec, min(row.created_at, at), at)
 
 
 def _refuse_busy(connection: Connection, name: str) -> None:

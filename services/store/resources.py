@@ -61,17 +61,17 @@ class SqlResources(Generic[S]):
     def create(self, record: Record[S], actor: str) -> Record[S]:
         try:
             with self._engine.begin() as connection:
-                found = self._find(connection, record.id)
+                found = self.find(connection, record.id)
                 if found is not None:
                     return found
                 refuse_deleted(connection, record.recommender)
-                return self._insert(connection, record, actor)
+                return self.insert(connection, record, actor)
         except IntegrityError:  # where writers don't queue, another one was faster
             return self.get(record.id)
 
     def get(self, id: str) -> Record[S]:
         with self._reads.connect() as connection:
-            found = self._find(connection, id)
+            found = self.find(connection, id)
         if found is None:
             raise no_such(self._kind, id)
         return found
@@ -235,11 +235,11 @@ class SqlResources(Generic[S]):
     def _named(self, id: str) -> builtins.list[ColumnElement[bool]]:
         return [resources.c.kind == self._kind, resources.c.id == id]
 
-    def _find(self, connection: Connection, id: str) -> Record[S] | None:
+    def find(self, connection: Connection, id: str) -> Record[S] | None:
         row = connection.execute(select(resources).where(*self._named(id))).one_or_none()
         return None if row is None else self._record(row)
 
-    def _insert(self, connection: Connection, record: Record[S], actor: str) -> Record[S]:
+    def insert(self, connection: Connection, record: Record[S], actor: str) -> Record[S]:
         values = {
             "kind": self._kind,
             "id": record.id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from shared.contracts.stage import Files
 from shared.domain.reuse import StageOutput
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
+from shared.domain.run import RunStatus
 from shared.ports.state import Record
 
 
@@ -37,10 +38,27 @@ class Writing:
     document: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class PutResult:
+    """What a put of a spec did. `run`: the run of this request, stored by this call or by an earlier call with the same run id."""
+
+    recommender: Recommender
+    changed: bool
+    """Whether this call changed the spec."""
+    run: Record[RunStatus] | None = None
+
+
+MakeRun = Callable[[Recommender], Record[RunStatus]]
+"""Makes the run of a changed spec, without input or output: the store calls it inside its transaction."""
+
+
 class RecommenderStore(Protocol):
-    def put(self, spec: RecommenderSpec, now: datetime, actor: str, expected: Container[int] | None = None) -> Recommender:
-        """Creates or changes; an equal spec changes nothing. `updated_at` is `now` exactly if this call changed it. Changed if it
-        has none of the expected generations; one that isn't there has 0."""
+    def put(
+        self, spec: RecommenderSpec, now: datetime, actor: str, expected: Container[int] | None = None, make_run: MakeRun | None = None
+    ) -> PutResult:
+        """Creates or changes; an equal spec changes nothing. Changed if it has none of the expected generations; one that isn't
+        there has 0. With `make_run`, the spec and its run are stored in one transaction. A call whose run id is stored already
+        changes nothing: it returns that run and the generation that the run was made for."""
 
     def get(self, name: str) -> Recommender: ...
 

@@ -10,10 +10,9 @@ from shared.contracts.spec import RecommenderSpec, parse_spec
 from shared.domain.errors import Changed, Conflict, NotFound
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
-from shared.ports import (
-    RecommenderStore,
-    RouteStore,
-)
+from shared.domain.run import RunStatus
+from shared.launch import new_run
+from shared.ports import MakeRun, PutResult, Recommender, RecommenderStore, Record, RouteStore, RunStore
 from shared.testing.resource_suite import NOW, ROUNDS, SECOND, THREADS, Rows, at_once, moved, rollout
 
 
@@ -30,30 +29,65 @@ def spec(name: str = "films", epochs: int = 5) -> RecommenderSpec:
     )
 
 
+def run_of(id: str) -> MakeRun:
+    def make_run(changed: Recommender) -> Record[RunStatus]:
+        return new_run(changed, id, "full", "a test", None, NOW)
+
+    return make_run
+
+
 class RecommenderStoreSuite:
+    """A module provides `store` and `runs` on one database."""
+
     def test_a_spec_is_read_back_as_it_was(self, store: RecommenderStore) -> None:
-        made = store.put(spec(), NOW, "ada")
+        made = store.put(spec(), NOW, "ada").recommender
         assert (made.name, made.generation, made.spec, made.created_at, made.updated_at) == ("films", 1, spec(), NOW, NOW)
         assert store.get("films") == made
 
     def test_an_equal_spec_changes_nothing(self, store: RecommenderStore) -> None:
-        made = store.put(spec(), NOW, "ada")
-        assert store.put(spec(), NOW + SECOND, "bob") == made == store.get("films")
+        made = store.put(spec(), NOW, "ada").recommender
+        assert store.put(spec(), NOW + SECOND, "bob") == PutResult(made, False)
+        assert store.get("films") == made
 
     def test_each_change_raises_the_generation(self, store: RecommenderStore) -> None:
         store.put(spec(), NOW, "ada")
-        changed = store.put(spec(epochs=6), NOW + SECOND, "bob")
+        result = store.put(spec(epochs=6), NOW + SECOND, "bob")
+        changed = result.recommender
+        assert (result.changed, result.run) == (True, None)
         assert (changed.generation, changed.spec, changed.created_at, changed.updated_at) == (2, spec(epochs=6), NOW, NOW + SECOND)
-        assert store.put(spec(), NOW + 2 * SECOND, "bob").generation == 3
+        assert store.put(spec(), NOW + 2 * SECOND, "bob").recommender.generation == 3
+
+    def test_a_changed_spec_is_stored_with_its_run(self, store: RecommenderStore, runs: RunStore) -> None:
+        for n in range(2):
+            result = store.put(spec(epochs=5 + n), NOW, "ada", make_run=run_of(f"r-{n}"))
+            assert (result.changed, result.recommender.generation) == (True, n + 1)
+            assert result.run == run_of(f"r-{n}")(result.recommender) == runs.get(f"r-{n}")
+            assert [(one.target, one.actor) for one in runs.history(f"r-{n}")] == [("pending", "ada")]
+        assert store.put(spec(epochs=6), NOW, "bob", make_run=run_of("r-2")) == PutResult(store.get("films"), False)
+        assert {one.id for one in runs.list("films")} == {"r-0", "r-1"}
+
+    def test_a_call_whose_run_is_stored_changes_nothing(self, store: RecommenderStore, runs: RunStore) -> None:
+        first = store.put(spec(), NOW, "ada", make_run=run_of("r-0"))
+        again = PutResult(first.recommender, False, first.run)
+        assert store.put(spec(), NOW + SECOND, "ada", make_run=run_of("r-0")) == again
+        store.put(spec(epochs=6), NOW + SECOND, "bob")
+        assert store.put(spec(), NOW + 2 * SECOND, "ada", make_run=run_of("r-0")) == again
+        assert store.get("films").generation == 2
+
+    def test_racing_calls_store_one_run_per_generation(self, store: RecommenderStore, runs: RunStore) -> None:
+        equal = at_once(THREADS, lambda n: store.put(spec(), NOW, "ada", make_run=run_of(f"equal-{n}")))
+        assert [one.changed for one in equal].count(True) == 1
+        at_once(THREADS, lambda n: store.put(spec(epochs=10 + n), NOW, "ada", make_run=run_of(f"other-{n}")))
+        assert sorted(one.spec["generation"] for one in runs.list("films")) == list(range(1, THREADS + 2))
 
     def test_a_generation_that_is_not_the_expected_one_changes_nothing(self, store: RecommenderStore) -> None:
         with pytest.raises(Changed, match="isn't there"):
             store.put(spec(), NOW, "ada", {1})
-        made = store.put(spec(), NOW, "ada", {0})
+        made = store.put(spec(), NOW, "ada", {0}).recommender
         with pytest.raises(Changed, match="generation 1"):
             store.put(spec(epochs=6), NOW, "bob", {0})
         assert store.get("films") == made
-        assert store.put(spec(epochs=6), NOW + SECOND, "bob", {1}).generation == 2
+        assert store.put(spec(epochs=6), NOW + SECOND, "bob", {1}).recommender.generation == 2
 
     def test_of_many_who_expect_the_same_generation_one_changes_it(self, store: RecommenderStore) -> None:
         store.put(spec(), NOW, "ada")
@@ -98,7 +132,7 @@ class RecommenderStoreSuite:
         assert [one.name for one in store.list()] == ["books", "films", "music"]
 
     def test_generations_of_racing_changes_are_consecutive(self, store: RecommenderStore) -> None:
-        made = at_once(THREADS, lambda n: store.put(spec(epochs=n + 1), NOW, f"thread {n}"))
+        made = at_once(THREADS, lambda n: store.put(spec(epochs=n + 1), NOW, f"thread {n}").recommender)
         assert sorted(one.generation for one in made) == list(range(1, THREADS + 1))
         last = max(made, key=lambda one: one.generation)
         assert store.get("films").spec == last.spec
@@ -124,7 +158,7 @@ class DeletionSuite:
 
     @pytest.mark.requirement("C-01")
     def test_what_is_deleted_is_seen_by_nobody_and_stays_deleted(self, recommenders: RecommenderStore, routes: RouteStore) -> None:
-        kept = recommenders.put(spec("books"), NOW, "ada")
+        kept = recommenders.put(spec("books"), NOW, "ada").recommender
         recommenders.put(spec(), NOW, "ada")
         for name in ("films", "books"):
             routes.put(name, Route(1), NOW, "ada", "")
@@ -143,7 +177,7 @@ class DeletionSuite:
     def test_it_is_refused_while_work_is_under_way_and_names_all_of_it(
         self, recommenders: RecommenderStore, rollouts: Rows, routes: RouteStore
     ) -> None:
-        made = recommenders.put(spec(), NOW, "ada")
+        made = recommenders.put(spec(), NOW, "ada").recommender
         route = routes.put("films", Route(1), NOW, "ada", "")
         for id in ("ro-1", "ro-2", "ro-3"):
             rollouts.create(rollout(id), "ada")
@@ -203,12 +237,12 @@ class DeletionSuite:
             routes.put("films", Route(number), NOW + number * SECOND, "ada", "")
         recommenders.delete("films", NOW + 5 * SECOND)
         later = NOW + 9 * SECOND
-        made = recommenders.put(spec(epochs=6), later, "bob")
+        made = recommenders.put(spec(epochs=6), later, "bob").recommender
         assert (made.generation, made.created_at, made.updated_at) == (3, later, later)
         assert (recommenders.get("films"), routes.closed(), routes.get("films")) == (made, {}, None)
         assert routes.put("films", Route(2), later, "bob", "").generation == 3
         assert routes.put("films", Route(3), later + SECOND, "bob", "").generation == 4
-        assert recommenders.put(spec(), later + SECOND, "bob").created_at == later
+        assert recommenders.put(spec(), later + SECOND, "bob").recommender.created_at == later
 
     @pytest.mark.requirement("G-11")
     def test_the_history_stays_and_says_that_nothing_served_in_between(self, recommenders: RecommenderStore, routes: RouteStore) -> None:

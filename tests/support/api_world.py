@@ -35,7 +35,7 @@ from shared.domain.route import Route
 from shared.domain.run import RunStatus, StageDone
 from shared.domain.triggers import RetrainerObservation, RetrainerStatus
 from shared.domain.warmth import Past
-from shared.ports import HistoryEntry, Recommender, Record, ServerInfo, Version, Writing
+from shared.ports import HistoryEntry, PutResult, Recommender, Record, ServerInfo, Version, Writing
 from shared.testing.access_suite import FakeAnswers, FakeAudit, FakeTokens
 from shared.testing.fake_catalogue import FakeCatalogue
 from shared.testing.fake_features import FakeFeatureHistory, FakeFeatureStore
@@ -164,21 +164,29 @@ class Rows:
 
 
 class Recommenders:
-    def __init__(self):
+    def __init__(self, runs):
+        self.runs = runs
         self.rows = {}
         self.past = set()
         self.busy = set()
         self.written = []
 
-    def put(self, spec, now, actor, expected=None):
+    def put(self, spec, now, actor, expected=None, make_run=None):
         before = self.rows.get(spec.name)
+        generation, created_at = (before.generation + 1, before.created_at) if before else (1, now)
+        after = Recommender(spec.name, generation, spec, created_at, now)
+        run = make_run(after) if make_run else None
+        if run is not None and run.id in self.runs.rows:
+            return PutResult(before, False, self.runs.rows[run.id])
         if expected is not None and (before.generation if before else 0) not in expected:
             raise Changed(f"recommender '{spec.name}' has generation {before.generation if before else 0}")
-        if before is None or before.spec != spec:
-            generation, created_at = (before.generation + 1, before.created_at) if before else (1, now)
-            self.rows[spec.name] = Recommender(spec.name, generation, spec, created_at, now)
-            self.written.insert(0, (spec.name, Writing(generation, now, actor, spec.document())))
-        return self.rows[spec.name]
+        if before is not None and before.spec == spec:
+            return PutResult(before, False)
+        self.rows[spec.name] = after
+        self.written.insert(0, (spec.name, Writing(generation, now, actor, spec.document())))
+        if run is not None:
+            self.runs.create(run, actor)
+        return PutResult(after, True, run)
 
     def get(self, name):
         if name not in self.rows:
@@ -348,8 +356,8 @@ class Executor:
 class World:
     def __init__(self, stage_faults=lambda spec: {}):
         self.stage_faults = stage_faults
-        self.recommenders = Recommenders()
         self.runs, self.rollouts, self.retrainers = Rows("run"), Rows("rollout"), Rows("retrainer")
+        self.recommenders = Recommenders(self.runs)
         self.registry, self.routes, self.server, self.gateway, self.executor = Registry(), Routes(), Server(), Gateway(), Executor()
         self.manifests, self.blobs = {}, {}
         self.catalogue = FakeCatalogue()
@@ -460,7 +468,7 @@ class World:
 
     def add_recommender(self, **changes):
         spec = RecommenderSpec.model_validate(document(**changes)) if changes else default_spec()
-        return self.recommenders.put(spec, NOW, "operator")
+        return self.recommenders.put(spec, NOW, "operator").recommender
 
     def add_run(self, id="r1", state="pending", stages=(), **status):
         done = tuple(StageDone(stage, f"{id}-{stage}-1", NOW, NOW) for stage in stages)

@@ -124,7 +124,7 @@ class Fleet:
         store = SqlResources(self._engines[0], "run", RunStatus)
         for n in range(count):
             now = Clock().now()
-            made = recommenders.put(spec(name=f"films-{n}"), now, "ada")
+            made = recommenders.put(spec(name=f"films-{n}"), now, "ada").recommender
             store.create(new_run(made, f"r{n}", "full", "a test", None, now), "ada")
 
     def tick(self, number: int) -> None:

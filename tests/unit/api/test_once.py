@@ -131,11 +131,26 @@ def test_a_run_whose_answer_was_lost_is_adopted(world, client):
 
 
 def test_a_spec_whose_answer_was_lost_gets_its_one_run(world, client):
-    create, world.runs.create = world.runs.create, None  # it breaks off between the spec and its run
-    assert client.post("/v1/recommenders", json=document(), headers=KEY).status_code == 500
-    world.runs.create = create
-    found = client.post("/v1/recommenders", json=document(), headers=KEY).json()
-    assert list(world.runs.rows) == [found["run"]]
+    die_before_answering(world, client, "/v1/recommenders", json=document())
+    [run] = world.runs.rows
+    later(world, STALE)
+    found = client.post("/v1/recommenders", json=document(), headers=KEY)
+    assert (found.status_code, found.json()["run"], list(world.runs.rows)) == (201, run, [run])
+
+
+def test_a_spec_whose_answer_was_lost_is_not_applied_again_over_a_newer_one(world, client):
+    die_before_answering(world, client, "/v1/recommenders", json=document())
+    client.post("/v1/recommenders", json=document(gates=[{"metric": "auc", "min": 0.5}]))
+    later(world, STALE)
+    client.post("/v1/recommenders", json=document(), headers=KEY)
+    assert (world.recommenders.get("m").generation, len(world.runs.rows)) == (2, 2)
+
+
+def test_a_spec_without_a_run_whose_answer_was_lost_is_answered_as_new(world, client):
+    die_before_answering(world, client, "/v1/recommenders?run=false", json=document())
+    later(world, STALE)
+    found = client.post("/v1/recommenders?run=false", json=document(), headers=KEY)
+    assert (found.status_code, found.json()["run"], world.runs.rows) == (201, None, {})
 
 
 def test_a_rollback_whose_answer_was_lost_goes_back_once(world, client):

@@ -42,6 +42,12 @@ def test_an_equal_spec_changes_nothing_and_a_changed_one_starts_a_run(world, cli
     assert world.runs.get(changed.json()["run"]).spec["cause"] == "the spec changed"
 
 
+def test_an_apply_starts_a_run_by_the_stores_answer_and_not_by_the_clock(world, client, document):
+    world.clock.now = lambda: NOW
+    first, again = (client.post("/v1/recommenders", json=document) for _ in range(2))
+    assert (again.status_code, again.json()["run"], list(world.runs.rows)) == (200, None, [first.json()["run"]])
+
+
 def test_run_false_starts_none(world, client, document):
     assert client.post("/v1/recommenders?run=false", json=document).json()["run"] is None
     assert world.runs.rows == {}

@@ -67,7 +67,7 @@ class TestDamagedTexts:
                 assert [record.levelname for record in caplog.records] == ["ERROR"]
                 with pytest.raises(Unreadable, match="films"):
                     store.get("films")
-                assert store.put(spec(), NOW, "ada").generation == 2
+                assert store.put(spec(), NOW, "ada").recommender.generation == 2
                 assert [one.name for one in store.list()] == ["books", "films"]
 
     def test_a_version_is_damaged_like_one_that_was_tampered_with(self, engine: Engine, subtests: pytest.Subtests) -> None:
@@ -134,7 +134,7 @@ def test_a_resource_of_an_unknown_form_hides_no_other(engine: Engine, caplog: py
 @pytest.mark.requirement("C-01")
 def test_a_recommender_of_an_unknown_form_is_left_out_until_it_is_applied_again(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     store = SqlRecommenders(engine)
-    good = store.put(spec(), NOW, "ada")
+    good = store.put(spec(), NOW, "ada").recommender
     broken = spec().document() | {"name": "broken", "gates": "none"}
     with engine.begin() as connection:
         row = {"name": "broken", "generation": 3, "spec": broken, "created_at": NOW, "updated_at": NOW}
@@ -144,7 +144,7 @@ def test_a_recommender_of_an_unknown_form_is_left_out_until_it_is_applied_again(
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert "recommender 'broken' is left out until its spec is applied again" in caplog.text
     mended = spec().model_copy(update={"name": "broken"})
-    assert store.put(mended, NOW, "ada").generation == 4
+    assert store.put(mended, NOW, "ada").recommender.generation == 4
     assert [found.name for found in store.list()] == ["broken", good.name]
     assert store.get("broken").spec == mended
 

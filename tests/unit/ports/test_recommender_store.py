@@ -1,7 +1,8 @@
-"""`SqlRecommenders` keeps the promises of its port; a deletion is one transaction."""
+"""`SqlRecommenders` keeps the promises of its port; a change with its run and a deletion are one transaction each."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,14 +14,53 @@ from services.store.routes import SqlRoutes
 from services.store.tables import recommender_history
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
-from shared.testing.recommender_suite import DeletionSuite, RecommenderStoreSuite, spec
+from shared.domain.run import RunStatus
+from shared.testing.recommender_suite import DeletionSuite, RecommenderStoreSuite, run_of, spec
 from shared.testing.resource_suite import NOW
+
+
+class Deaths:
+    """Fails every write after the next `left` writes."""
+
+    def __init__(self) -> None:
+        self.left = 1_000
+
+    def reach(self, _connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith(("INSERT", "UPDATE", "DELETE")):
+            self.left -= 1
+            if self.left < 0:
+                raise RuntimeError("killed")
+
+
+@pytest.fixture
+def deaths(engine: Engine) -> Iterator[Deaths]:
+    deaths = Deaths()
+    event.listen(engine, "before_cursor_execute", deaths.reach)
+    yield deaths
+    event.remove(engine, "before_cursor_execute", deaths.reach)
 
 
 class TestSqlRecommenders(RecommenderStoreSuite):
     @pytest.fixture
     def store(self, engine: Engine) -> SqlRecommenders:
         return SqlRecommenders(engine)
+
+    @pytest.fixture
+    def runs(self, engine: Engine) -> SqlResources[RunStatus]:
+        return SqlResources(engine, "run", RunStatus)
+
+    def test_a_spec_and_its_run_are_one_transaction(
+        self, engine: Engine, store: SqlRecommenders, runs: SqlResources[RunStatus], deaths: Deaths
+    ) -> None:
+        writes = 5
+        for at in range(writes):
+            deaths.left = at
+            with pytest.raises(RuntimeError, match="killed"):
+                store.put(spec(), NOW, "ada", make_run=run_of("r-0"))
+            assert (store.list(), store.writings("films", 1), runs.list("films")) == ([], [], [])
+        deaths.left = writes
+        assert store.put(spec(), NOW, "ada", make_run=run_of("r-0")).changed
+        assert runs.history("r-0")
 
     @pytest.mark.requirement("C-01")
     def test_every_spec_is_kept_with_who_wrote_it(self, engine: Engine, store: SqlRecommenders) -> None:
@@ -45,27 +85,16 @@ class TestSqlDeletion(DeletionSuite):
         return SqlRoutes(engine)
 
     @pytest.mark.requirement("C-01")
-    def test_a_deletion_is_one_transaction(self, engine: Engine, recommenders: SqlRecommenders, routes: SqlRoutes) -> None:
+    def test_a_deletion_is_one_transaction(self, recommenders: SqlRecommenders, routes: SqlRoutes, deaths: Deaths) -> None:
         """Whatever it dies at, all of it is undone, and the next call does it."""
-        made = recommenders.put(spec(), NOW, "ada")
+        made = recommenders.put(spec(), NOW, "ada").recommender
         route = routes.put("films", Route(1), NOW, "ada", "")
-        left = 0
-
-        def die(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
-            nonlocal left
-            if statement.startswith(("UPDATE", "DELETE")):
-                left -= 1
-                if left < 0:
-                    raise RuntimeError("killed")
-
-        event.listen(engine, "before_cursor_execute", die)
         writes = 6
         for at in range(writes):
-            left = at
+            deaths.left = at
             with pytest.raises(RuntimeError, match="killed"):
                 recommenders.delete("films", NOW)
             assert (recommenders.get("films"), routes.get("films"), routes.history("films")[0].until) == (made, route, None)
-        left = writes
+        deaths.left = writes
         recommenders.delete("films", NOW)
-        event.remove(engine, "before_cursor_execute", die)
         assert routes.closed() == {"films": NOW}

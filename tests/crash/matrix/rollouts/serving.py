@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 from services.store.routes import SqlRoutes
 from shared.contracts.codec import encode
 from shared.domain.route import Route
-from shared.domain.traffic import Mirror, Traffic, bucket_of
+from shared.domain.traffic import Mirror, Traffic, UserShares, bucket_of
 from shared.domain.verdict import Sample
 from tests.crash.matrix.outside import SECOND, Outside
 from tests.crash.matrix.rollouts.lives import RolloutLife
@@ -36,7 +36,7 @@ def _users(count: int, rate: float) -> Sample:
 
 
 def _answers(count: int) -> Traffic:
-    return Traffic(users=count, answers=count, latency={_FAST: count})
+    return Traffic(users=count, answers=count, latency={_FAST: count}, fallback=UserShares(count), empty=UserShares(count))
 
 
 @dataclass(frozen=True)
