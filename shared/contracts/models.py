@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 from shared.contracts import families
 from shared.contracts.families import FamilyParams, Params, params_of
 from shared.contracts.presets import PRESETS, with_preset
+from shared.contracts.quantities import Fraction
 from shared.contracts.ranges import Range
 from shared.contracts.strict import Strict, unknown_name
 from shared.contracts.training import RANKED, Checkpoints, EarlyStop, LookMetric, Target
@@ -61,7 +62,7 @@ class Training(Strict):
         "compiler where the stage runs. JAX compiles every step anyhow. `graphs`: the compiled network's kernels are started together, by "
         "CUDA graphs of torch.compile; needs `resident` and a GPU, and has not been run on one.",
     )
-    validation: float = Field(
+    validation: Fraction = Field(
         0,
         ge=0,
         le=0.5,

@@ -258,9 +258,9 @@ def test_what_no_validator_foresaw_is_a_fault_of_the_text(monkeypatch: pytest.Mo
 
 
 def test_when_training_ends_can_be_said_and_only_where_it_has_an_effect() -> None:
-    said = "validation: 0.05, early_stop: {metric: hr@10/99, patience: 2}, target: {value: 0.8}, checkpoint: {every: 30s, steps: 100}"
+    said = "validation: 5%, early_stop: {metric: hr@10/99, patience: 2}, target: {value: 0.8}, checkpoint: {every: 30s, steps: 100}"
     train = parse_spec(_short(f"model: {{train: {{{said}}}}}")).model.train
-    assert (train.compared_by, train.ranks, train.batch_size) == ("hr@10/99", True, None)
+    assert (train.compared_by, train.ranks, train.batch_size, train.validation) == ("hr@10/99", True, None, 0.05)
     assert train.checkpoint is not None and train.checkpoint.every.total_seconds() == 30
     assert parse_spec(_short("model: {train: {checkpoint: null}}")).model.train.checkpoint is None
     for wrong, why in (
