@@ -260,18 +260,29 @@ def test_what_no_validator_foresaw_is_a_fault_of_the_text(monkeypatch: pytest.Mo
 def test_when_training_ends_can_be_said_and_only_where_it_has_an_effect() -> None:
     said = "validation: 5%, early_stop: {metric: hr@10/99, patience: 2}, target: {value: 0.8}, checkpoint: {every: 30s, steps: 100}"
     train = parse_spec(_short(f"model: {{train: {{{said}}}}}")).model.train
-    assert (train.compared_by, train.ranks, train.batch_size, train.validation) == ("hr@10/99", True, None, 0.05)
+    assert (train.compared_by, train.ranked, train.batch_size, train.validation) == ("hr@10/99", {"hr@10/99"}, None, 0.05)
     assert train.checkpoint is not None and train.checkpoint.every.total_seconds() == 30
     assert parse_spec(_short("model: {train: {checkpoint: null}}")).model.train.checkpoint is None
+    by_rule = parse_spec(_short("model: {preset: ml-1m-neumf, train: {batch_size: auto, early_stop: {metric: ndcg@10}}}")).model.train
+    assert (by_rule.batch_size, by_rule.validation, by_rule.ranked) == (None, 0.05, {"ndcg@10"})
     for wrong, why in (
-        ("early_stop: {}", "model.train: 'early_stop' has no effect: no rows are held out to look at: set validation, such as 0.05"),
-        ("target: {value: 0.8}", "model.train: 'target' has no effect: no rows are held out"),
+        (
+            "early_stop: {}, validation: 0",
+            "model.train: 'early_stop' has no effect: no rows are held out to look at: set validation, such as 0.05",
+        ),
+        ("target: {value: 0.8}, validation: 0%", "model.train: 'target' has no effect: no rows are held out"),
         ("validate_from: 2", "model.train: 'validate_from' has no effect: no rows are held out"),
         ("validation: 0.1, validate_from: 6", "model.train: validate_from: there is no epoch 6: epochs is 5"),
         (
-            "validation: 0.1, early_stop: {metric: hr@10}",
-            "model.train.early_stop.metric: expected 'loss', 'auc', 'hr@10/99' or 'ndcg@10/99'",
+            "validation: 0.1, early_stop: {metric: hr@5}",
+            "model.train.early_stop.metric: expected 'loss', 'auc', 'hr@10/99', 'ndcg@10/99', 'hr@10' or 'ndcg@10'",
         ),
+        (
+            "early_stop: {metric: hr@10}, target: {metric: hr@10/99, value: 1}",
+            "model.train: early_stop.metric and target.metric rank among different items: say both with /99, or both without",
+        ),
+        ("batch_size: all", "model.train.batch_size: expected a number of rows such as 8192, or 'auto', got 'all'"),
+        ("batch_size: 0", "model.train.batch_size: "),
         ("early_stop: {patients: 3}", "model.train.early_stop: unknown field 'patients': did you mean 'patience'?"),
     ):
         with pytest.raises(Invalid) as refused:
