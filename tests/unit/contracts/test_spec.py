@@ -76,6 +76,7 @@ def test_candidates_are_retrieved_where_the_spec_says_so() -> None:
     assert found.serve.retrieve.candidates == 300
     assert parse_spec(json.dumps(found.document())) == found
     assert parse_spec(_short("serve: {retrieve: {}}")).serve.retrieve.candidates == 500  # type: ignore[union-attr]
+    assert parse_spec(_short("serve: {retrieve: {fallback: popular}}")) == parse_spec(_short("serve: {retrieve: {}}"))
 
 
 INVALID_RETRIEVALS = [
@@ -83,6 +84,7 @@ INVALID_RETRIEVALS = [
     (("serve: {retrieve: {candidates: 10001}}",), "serve.retrieve.candidates"),
     (("serve: {retrieve: {candidates: many}}",), "serve.retrieve.candidates"),
     (("serve: {retrieve: 500}",), "serve.retrieve"),
+    (("serve: {retrieve: {fallback: none}}",), "serve.retrieve.fallback: expected 'popular', got 'none'"),
     (("serve: {retrieve: {candidate: 5}}",), "unknown field 'candidate': did you mean 'candidates'?"),
     (("gates: [{metric: recall@500, min: 0.8}]",), "gates: 'recall@500' isn't measured: say serve.retrieve, which is what it is about"),
     (
@@ -315,9 +317,7 @@ def test_when_training_ends_can_be_said_and_only_where_it_has_an_effect() -> Non
 
 @pytest.mark.parametrize(
     "line",
-    [
-        "serve: {retrieve: {fallback: popular}}",
-    ],
+    ["serve: {score: {}}", "split: {validation: 5%}"],
 )
 def test_what_is_planned_is_refused_and_never_ignored(line: str) -> None:
     key = line.split(":", maxsplit=1)[0]
