@@ -115,6 +115,8 @@ class Parts:
     """What `auto` would choose by now."""
     check_place: Callable[[Place], None]
     """Refuses a source of data that no stage would read."""
+    read_file: Callable[[str, int], bytes]
+    """A file under the operator's data roots, of at most so many bytes."""
     place_fault: Callable[[Place], str | None]
     """Why there is nothing to read there just now; None if there is."""
     wake: Callable[[], None]

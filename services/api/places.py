@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from services.api.parts import Parts
-from shared.contracts.spec import RecommenderSpec
+from shared.contracts.spec import MAX_SPEC, RecommenderSpec
 from shared.domain.errors import EyasError
 
 
-def check_places(parts: Parts, spec: RecommenderSpec) -> None:
-    """Refuses what no stage would read wherever the files are."""
+def check_places(parts: Parts, spec: RecommenderSpec) -> RecommenderSpec:
+    """Refuses what no stage would read wherever the files are. The same spec, with the campaigns of the file that it names."""
     for field, place in spec.places().items():
         try:
             parts.check_place(place)
         except EyasError as error:
-            refused = type(error)(f"{field}: {error}")
-            refused.faults = ((field, str(error)),)
-            raise refused from None
+            raise _refusal(field, error) from None
+    uri = spec.serve.order.unread
+    if uri is None:
+        return spec
+    try:
+        return spec.with_campaigns(parts.read_file(uri, MAX_SPEC))
+    except EyasError as error:
+        raise _refusal("serve.order.campaigns", error) from None
+
+
+def _refusal(field: str, error: EyasError) -> EyasError:
+    refused = type(error)(f"{field}: {error}")
+    refused.faults = ((field, str(error)),)
+    return refused
 
 
 def faults_of_places(parts: Parts, spec: RecommenderSpec, warm: bool = False) -> list[str]:

@@ -114,7 +114,7 @@ def plan_run(parts: With, name: str, asked: Asked | None = None) -> PlanView:
 def plan_spec(parts: With, who: Who, spec: SpecBody, mode: Annotated[Wish, Query()] = "full") -> PlanView:
     """The same for a spec that isn't applied, of a recommender that is new or not."""
     who.enters(spec.name)
-    check_places(parts, spec)
+    spec = check_places(parts, spec)
     now = parts.clock.now()
     try:
         known = parts.recommenders.get(spec.name)

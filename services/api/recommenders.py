@@ -75,7 +75,7 @@ def _apply(
     parts: Parts, who: Caller, spec: RecommenderSpec, response: Response, run: bool, expected: Container[int] | None = None
 ) -> AppliedRecommender:
     who.enters(spec.name)
-    check_places(parts, spec)
+    spec = check_places(parts, spec)
     now = parts.clock.now()
     stored = parts.recommenders.put(spec, now, who.name, expected)
     before = who.once is not None and who.once.again and stored.updated_at >= who.once.at  # by the process that died over it
@@ -92,7 +92,7 @@ def _apply(
 @room.post("/v1/recommenders:validate", Role.VIEWER, audited=False, openapi_extra=SPEC_BODY)
 def validate_spec(parts: With, spec: SpecBody) -> Valid:
     """Whether a spec is good, and what it says with every default filled in. Writes nothing."""
-    check_places(parts, spec)
+    spec = check_places(parts, spec)
     return Valid(spec=spec.document(), warnings=faults_of_places(parts, spec))
 
 

@@ -156,6 +156,7 @@ class Platform:
             watch=retrainers.look,
             past=retrainers.past,
             check_place=data.check,
+            read_file=data.read,
             place_fault=data.fault,
             wake=wake,
         )

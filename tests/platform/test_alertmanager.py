@@ -148,6 +148,7 @@ def parts(world: World, tokens: SqlTokens) -> Parts:
         watch=look,
         past=unused,
         check_place=lambda place: None,
+        read_file=unused,
         place_fault=lambda place: None,
         wake=lambda: None,
     )
