@@ -18,7 +18,7 @@ from shared.contracts.columns import Column
 from shared.contracts.entries import written
 from shared.contracts.evaluation import Evaluate
 from shared.contracts.events import PAGE
-from shared.contracts.features import Any_, Categorify, MultiHot, Operator, Sequence, TargetEncode, Vector, mentioned
+from shared.contracts.features import Any_, Categorify, MultiHot, Operator, Sequence, TargetEncode, Vector, mentioned, with_calendar
 from shared.contracts.feedback import Feedback
 from shared.contracts.gates import Gate, MetricGate, OffPolicyGate, ParityGate
 from shared.contracts.models import Model
@@ -362,7 +362,7 @@ class RecommenderSpec(Strict):
         return found
 
     def operators(self) -> tuple[Any_, ...]:
-        return self.features or (Categorify(categorify=(self.schema_.user, self.schema_.item)),)
+        return with_calendar(self.features or (Categorify(categorify=(self.schema_.user, self.schema_.item)),), self.schema_.time)
 
     def positive(self) -> Rule:
         return self.schema_.label.positive

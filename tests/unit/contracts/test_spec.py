@@ -315,6 +315,20 @@ def test_when_training_ends_can_be_said_and_only_where_it_has_an_effect() -> Non
         parse_spec(_short("model: {family: mf, train: {early_stop: {}, validation: 0.1}}"))
 
 
+def test_a_cross_of_an_hour_that_no_entry_makes_is_of_the_time_of_the_schema() -> None:
+    keys: dict[str, Any] = {"categorify": ["userId", "movieId"]}
+
+    def operators(*features: dict[str, Any]) -> list[dict[str, Any]]:
+        document = parse_spec(SPEC).document() | {"features": [keys, *features]}
+        return [one.model_dump(exclude_defaults=True) for one in RecommenderSpec.model_validate(document).operators()][1:]
+
+    of_hour, cross = {"calendar": {"of": "timestamp", "parts": ("hour",)}}, {"cross": ("movieId", "hour")}
+    assert operators(cross, {"cross": ("userId", "hour")}) == [of_hour, cross, {"cross": ("userId", "hour")}]
+    assert operators(of_hour, cross) == [of_hour, cross]
+    assert operators({"categorify": ("hour",)}, cross) == [{"categorify": ("hour",)}, cross]
+    assert operators({"cross": ("movieId", "userId")}) == [{"cross": ("movieId", "userId")}]
+
+
 @pytest.mark.parametrize(
     "line",
     ["serve: {score: {}}", "split: {validation: 5%}"],
