@@ -87,7 +87,7 @@ def write_data(folder: Path) -> None:
     (folder / "campaigns.yaml").write_text(CAMPAIGNS)
 
 
-@pytest.mark.requirement("C-04", "G-04", "P-01")
+@pytest.mark.requirement("C-01", "C-04", "G-04")
 @pytest.mark.timeout(900)
 def test_a_complete_spec_is_applied_trained_judged_and_served(tmp_path: Path) -> None:
     data = tmp_path / "data"
