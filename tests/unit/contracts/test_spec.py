@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from shared.contracts import spec as spec_module
+from shared.contracts.ordering import CampaignsFile
 from shared.contracts.plans import retrain_plan, rollout_plan, run_plan
 from shared.contracts.spec import RecommenderSpec, parse_spec
 from shared.domain.errors import Invalid, Unsupported
@@ -313,6 +315,25 @@ def test_when_training_ends_can_be_said_and_only_where_it_has_an_effect() -> Non
         parse_spec(_short("model: {family: mf, framework: jax}"))
     with pytest.raises(Invalid, match="train: 'validation' has no effect: mf has passes of its own"):
         parse_spec(_short("model: {family: mf, train: {early_stop: {}, validation: 0.1}}"))
+
+
+def test_campaigns_by_uri_are_read_once_and_count_as_campaigns_before() -> None:
+    spec = parse_spec(_short("serve: {order: {campaigns: s3://lake/campaigns.yaml}}"))
+    assert (spec.serve.order.unread, spec.serve.order.campaigns) == ("s3://lake/campaigns.yaml", ())
+    text = b"[{name: a, from: 2026-12-01T00:00:00Z, until: 2026-12-25T00:00:00Z, rules: [{pin: 815}]}]"
+    found = spec.with_campaigns(text)
+    assert (found.serve.order.unread, [one.name for one in found.serve.order.campaigns]) == (None, ["a"])
+    assert found.serve.order.campaigns_from == CampaignsFile(uri="s3://lake/campaigns.yaml", sha256=hashlib.sha256(text).hexdigest())
+    assert RecommenderSpec.model_validate(found.document()) == found
+    for order, said in (
+        ("{campaigns: a.yaml, campaigns_from: {uri: b.yaml}}", "a URI is said here and in campaigns_from: leave campaigns_from out"),
+        ("{campaigns: a.csv}", "expected the URI of a file of campaigns, whose name ends in .yaml"),
+        (f"{{campaigns: {text.decode()}, campaigns_from: {{uri: a.yaml}}}}", "without sha256 the file is read anew: leave campaigns out"),
+    ):
+        with pytest.raises(Invalid, match=re.escape(said)):
+            parse_spec(_short(f"serve: {{order: {order}}}"))
+    with pytest.raises(Invalid, match=r"off_policy: what serve\.order\.campaigns makes of an answer can't be foretold"):
+        parse_spec(_short("gates: [{off_policy: snips, better_than: serving}]", "serve: {order: {campaigns: a.yaml}}"))
 
 
 def test_a_cross_of_an_hour_that_no_entry_makes_is_of_the_time_of_the_schema() -> None:
