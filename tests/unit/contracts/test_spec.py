@@ -16,6 +16,7 @@ from shared.contracts.ordering import CampaignsFile
 from shared.contracts.plans import retrain_plan, rollout_plan, run_plan
 from shared.contracts.spec import RecommenderSpec, parse_spec
 from shared.domain.errors import Invalid, Unsupported
+from tests.support.complete_spec import COMPLETE
 
 SPEC = """
 apiVersion: eyas/v1
@@ -315,6 +316,13 @@ def test_when_training_ends_can_be_said_and_only_where_it_has_an_effect() -> Non
         parse_spec(_short("model: {family: mf, framework: jax}"))
     with pytest.raises(Invalid, match="train: 'validation' has no effect: mf has passes of its own"):
         parse_spec(_short("model: {family: mf, train: {early_stop: {}, validation: 0.1}}"))
+
+
+def test_a_complete_spec_is_accepted_as_it_stands() -> None:
+    spec = parse_spec(COMPLETE)
+    assert (spec.model.train.batch_size, spec.model.train.ranked, spec.model.train.validation) == (None, {"ndcg@10"}, 0.05)
+    assert spec.serve.order.unread == "s3://lake/campaigns.yaml"
+    assert {"calendar": {"of": "timestamp", "parts": ("hour",)}} in [one.model_dump() for one in spec.operators()]
 
 
 def test_campaigns_by_uri_are_read_once_and_count_as_campaigns_before() -> None:
