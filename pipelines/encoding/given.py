@@ -22,7 +22,7 @@ from pipelines.encoding.work import digest
 from shared.contracts.encoding import Encode
 from shared.contracts.features import VectorOf
 from shared.datafiles import is_object
-from shared.datafiles.beside import encoder_file, encoder_object, images_folder, images_objects
+from shared.datafiles.beside import images_folder, images_objects, single_file, single_object
 from shared.datafiles.s3 import S3
 from shared.domain.errors import BadData, EyasError, Invalid
 
@@ -84,11 +84,11 @@ def _laid(uri: str, reach: Reach, scratch: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     if is_object(uri):
         store = S3.from_environment()
-        one = encoder_object(uri, reach.roots, store)
+        one = single_object(uri, reach.roots, store)
         store.fetch(one.bucket, one.key, one.tag, one.size, path)
     else:
         try:
-            shutil.copyfile(encoder_file(uri, reach.roots), path)
+            shutil.copyfile(single_file(uri, reach.roots), path)
         except OSError as error:
             raise BadData(f"{uri}: it can't be read: {error.strerror}") from None
     return path

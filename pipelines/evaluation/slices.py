@@ -12,6 +12,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from shared.domain.case_slices import parse_count_tests
+from shared.domain.expressions import ORDERS
+
 Ints = NDArray[np.int64]
 Chosen = NDArray[np.bool_]
 END = 0.2
@@ -44,6 +47,13 @@ def standard(owners: Ints, of_users: Ints, of_targets: Ints, catalogue: Ints) ->
         Slice("head_items", f"items with at least {often:,} likes to learn from", of_targets >= often),
         Slice("tail_items", f"items with fewer than {often:,} likes to learn from", of_targets < often),
     )
+
+
+def by_expression(text: str, of_users: Ints, of_items: Ints) -> Slice:
+    """`of_users` and `of_items`: of each case, what is known of its user and how often its item is in the rows to train on."""
+    counts = {"user_history": of_users, "item_history": np.maximum(of_items, 0)}
+    tests = [ORDERS[test.order](counts[test.count], test.bound) for test in parse_count_tests(text)]
+    return Slice(text, f"cases with {text}", np.logical_and.reduce(tests))
 
 
 def by_values(column: str, values: pl.Series, rows: Ints, most: int = MOST_VALUES) -> tuple[Slice, ...]:

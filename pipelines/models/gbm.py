@@ -157,6 +157,6 @@ def looked_at(
 
     those = replace(batches, path=held, shuffle=False, unknown_share=0, negatives=params.negatives or LOOKED)
     ranking = None
-    if task.model.train.ranks:
-        ranking = rank_held(those, rest, task.history, task.popularity.items, held.parent, score)  # type: ignore[arg-type]
+    if ranked := task.model.train.ranked:
+        ranking = rank_held(those, rest, task.history, task.popularity.items, held.parent, score, ranked)  # type: ignore[arg-type]
     return Validation(those, score, ranking)  # type: ignore[arg-type]

@@ -162,7 +162,9 @@ class Session:
             step = SequenceStep(framework, shape, first, how(training, 0.0), params.dropout, draw is not None, score)
             look = None
             if held is not None:
-                ranking = rank_held(held, rest, task.history, task.popularity.items, rest.parent, step.score) if training.ranks else None
+                ranking = None
+                if training.ranked:
+                    ranking = rank_held(held, rest, task.history, task.popularity.items, rest.parent, step.score, training.ranked)
                 look = Validation(held, step.score, ranking)
             startup = time.monotonic() - started
             report = Loop(step, windows, training, task.log, look, task.keeping).run()

@@ -31,7 +31,7 @@ from pipelines.evaluation.ranking import by_pairs
 from pipelines.evaluation.recall import Retrieve, by_files, by_model, by_popularity, recall
 from pipelines.evaluation.report import Contender, Run, Wanted, document, finite
 from pipelines.evaluation.scorers import Every, Scorer, is_pairwise, model_every, model_scorer, popularity_scorer, unit_scorer
-from pipelines.evaluation.slices import Slice, standard
+from pipelines.evaluation.slices import Slice, by_expression, standard
 from pipelines.features.graph import load_graph
 from pipelines.inputs.meetings import Meetings, read_meetings, read_raw
 from pipelines.inputs.tables import USERS
@@ -45,10 +45,11 @@ from pipelines.stages.past import HELD
 from pipelines.stages.rival import Rival, find_rival
 from pipelines.stages.runner import Context, Outcome, main
 from shared.contracts.plans import gated_metrics
+from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import BROKEN, MISSING
 from shared.contracts.trials import PAGE, REPORT
 from shared.domain.errors import Invalid
-from shared.domain.metric import FORGOTTEN
+from shared.domain.metric import FORGOTTEN, SLICES, parse_metric
 
 POPULAR = "popularity"
 HOW = (
@@ -77,7 +78,7 @@ def run(context: Context) -> Outcome:
     negatives = {count: drawn_negatives(cases, count, seed) for count in sorted(counts)}
     labelled = labelled_rows(holdout, seed)
     liked = load_popularity(context.fetch("train", POPULARITY)).scores.astype(np.int64)
-    slices = standard(cases.owners, known_likes(history, cases), liked[cases.targets], liked)
+    slices = _slices(spec, cases, known_likes(history, cases), liked)
     more = _columns(context, cases)
 
     meetings = read_meetings(context.fetcher("etl"), context.has("etl", USERS), load_graph(context.fetcher("etl")))
@@ -119,6 +120,14 @@ def run(context: Context) -> Outcome:
     how = HOW if rival is None or not rival.before_refit else (*HOW, BEFORE_REFIT)
     files = _report(context, judged, names, (*slices, *more), data | {"catalogue": cases.catalogue}, how)
     return Outcome(files, values | {"evaluate.seconds": time.monotonic() - started}, facts)
+
+
+def _slices(spec: RecommenderSpec, cases: Cases, of_users: NDArray[np.int64], liked: NDArray[np.int64]) -> tuple[Slice, ...]:
+    """The standard ones, and those that gates name by an expression."""
+    of_items = liked[cases.targets]
+    expressions = dict.fromkeys(part for name in gated_metrics(spec) if (part := parse_metric(name).slice) and part not in SLICES)
+    of_cases = of_users[cases.owners]
+    return (*standard(cases.owners, of_users, of_items, liked), *(by_expression(text, of_cases, of_items) for text in expressions))
 
 
 def _ranked(judgement: Judgement) -> dict[str, int]:

@@ -106,9 +106,10 @@ def run(task: Task, wants: Wants, begin: Callable[[], S], together: Together = A
         look = None
         if given.held is not None:
             ranking = None
-            if training.ranks and together.leads:
+            if training.ranked and together.leads:
                 keys = task.popularity.items
-                ranking = rank_held(given.held, given.batches.path, task.history, keys, given.held.path.parent, step.score)
+                folder = given.held.path.parent
+                ranking = rank_held(given.held, given.batches.path, task.history, keys, folder, step.score, training.ranked)
             look = Validation(given.held, step.score, ranking)
             if training.resident:
                 look = looked_there(look, step, _device())

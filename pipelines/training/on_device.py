@@ -116,7 +116,7 @@ def looked_there(look: Validation, step: Any, device: Any) -> Validation:
     """The same look, of rows that are kept on the device as far as they fit."""
     ranking = look.ranking
     if ranking is not None and (those := keep(ranking.batches, device)) is not None:
-        ranking = RankingThere(ranking.batches, ranking.starts, ranking.score, those, step.scores)
+        ranking = RankingThere(ranking.batches, ranking.starts, ranking.score, ranking.names, those, step.scores)
     rows = keep(look.batches, device)
     if rows is None:
         return Validation(look.batches, look.score, ranking)

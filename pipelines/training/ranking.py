@@ -1,4 +1,4 @@
-"""Held-out likes ranked after each epoch, cheaply: one of each of some users, against items that these users never met.
+"""Held-out likes ranked after each epoch, cheaply: one of each of some users, against items that these users never met: a sample, or all.
 
 The cases are drawn once, by the seed, so that epochs are compared on the same ones. They are written as rows, so that they become features
 as rows to train on do. It says which epoch is better; what a model is worth the evaluation says, on other rows.
@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from pipelines.evaluation.metrics import rank_metric
 from pipelines.inputs.batches import Batches
 from pipelines.inputs.tables import Codes
-from shared.contracts.training import RANKED
+from shared.contracts.training import FULL, SAMPLED, LookMetric
 from shared.domain.errors import Invalid
 
 CASES, NEGATIVES = 2_000, 99
+PAIRS, FEWEST = 4_000_000, 100
+"""Of a look that ranks among all items: pairs of user and item at most, and users at least."""
 _AT_ONCE = 50_000
 Ints = NDArray[np.int64]
 
@@ -31,10 +33,11 @@ class Ranking:
     starts: Ints
     """Of each case, the row of its like; its negatives follow."""
     score: Callable[[Codes], NDArray[np.float32]]
+    names: frozenset[LookMetric] = SAMPLED
 
     def __call__(self) -> dict[str, float]:
         ranks = self.ranks()
-        return {name: rank_metric(name).of(ranks) for name in sorted(RANKED)}
+        return {name: rank_metric(name).of(ranks) for name in sorted(self.names)}
 
     def ranks(self) -> NDArray[np.float64]:
         """Of each case, from 1."""
@@ -46,14 +49,27 @@ class Ranking:
 
 
 def rank_held(
-    held: Batches, rest: Path, history: Path | None, keys: Ints, folder: Path, score: Callable[[Codes], NDArray[np.float32]]
+    held: Batches,
+    rest: Path,
+    history: Path | None,
+    keys: Ints,
+    folder: Path,
+    score: Callable[[Codes], NDArray[np.float32]],
+    ranked: frozenset[LookMetric] = SAMPLED,
 ) -> Ranking:
     """`held`: what is looked at. `rest`: the rows that are trained on; `history`: what of a warm run's users was known before. `keys`: of
-    the catalogue's items, in order."""
+    the catalogue's items, in order. `ranked`: the metrics that are wanted."""
     random = np.random.default_rng((held.seed, 53))
-    likes = _likes(held.path, rest, random)
+    full = bool(ranked & FULL)
+    cases = min(CASES, PAIRS // max(1, len(keys))) if full else CASES
+    if cases < FEWEST:
+        raise Invalid(
+            f"model.train: {', '.join(sorted(ranked))} after each epoch ranks {len(keys):,} items for each user, and a look has "
+            f"{PAIRS:,} pairs: fewer than {FEWEST} users: say {', '.join(f'{name}/{NEGATIVES}' for name in sorted(ranked))}"
+        )
+    likes = _likes(held.path, rest, random, cases)
     met = _met(likes["user"].unique(), held.path, rest, history, keys)
-    chosen = [_strangers(met[user], len(keys), random) for user in likes["user"].to_list()]
+    chosen = [_strangers(met[user], len(keys), random, None if full else NEGATIVES) for user in likes["user"].to_list()]
     counts = np.array([1 + len(one) for one in chosen])
     starts = np.cumsum(counts) - counts
     if len(likes) < 2 or counts.max(initial=0) < 2:
@@ -67,16 +83,16 @@ def rank_held(
     )
     path = folder / "ranked.parquet"
     rows.write_parquet(path, row_group_size=_AT_ONCE)
-    return Ranking(replace(held, path=path, batch_size=_AT_ONCE, negatives=0, liked=None), starts, score)
+    return Ranking(replace(held, path=path, batch_size=_AT_ONCE, negatives=0, liked=None), starts, score, FULL if full else SAMPLED)
 
 
-def _likes(held: Path, rest: Path, random: np.random.Generator) -> pl.DataFrame:
-    """One of each user, whole rows; nothing that the user is also trained to like."""
+def _likes(held: Path, rest: Path, random: np.random.Generator, cases: int) -> pl.DataFrame:
+    """One of each of some users, whole rows; nothing that the user is also trained to like."""
     there = pl.scan_parquet(held).with_row_index("~row").filter(pl.col("label") > 0).select("~row", "user", "item")
     found = (
         there.join(pl.scan_parquet(rest).select("user", "item"), on=["user", "item"], how="anti").collect(engine="streaming").sort("~row")
     )
-    found = found[random.permutation(len(found))].unique("user", keep="first", maintain_order=True).head(CASES)
+    found = found[random.permutation(len(found))].unique("user", keep="first", maintain_order=True).head(cases)
     wanted = found["~row"].sort()
     return (
         pl.scan_parquet(held).with_row_index("~row").filter(pl.col("~row").is_in(wanted.implode())).drop("~row").collect(engine="streaming")
@@ -93,9 +109,9 @@ def _met(users: pl.Series, held: Path, rest: Path, history: Path | None, keys: I
     return {user: np.array(rows, np.int64) for user, rows in found.collect(engine="streaming").iter_rows()}
 
 
-def _strangers(met: Ints, items: int, random: np.random.Generator) -> Ints:
-    """Items that it never met: as many as there are, up to `NEGATIVES`."""
+def _strangers(met: Ints, items: int, random: np.random.Generator, most: int | None) -> Ints:
+    """Items that it never met: all, or a sample."""
     free = np.ones(items, np.bool_)
     free[met] = False
     rows = np.flatnonzero(free)
-    return random.choice(rows, min(NEGATIVES, len(rows)), replace=False)
+    return rows if most is None else random.choice(rows, min(most, len(rows)), replace=False)

@@ -118,6 +118,8 @@ class Parts:
     """What of a spec no stage could do here, for lack of an image, a library or a GPU: by field, with what to do."""
     check_place: Callable[[Place], None]
     """Refuses a source of data that no stage would read."""
+    read_file: Callable[[str, int], bytes]
+    """A file under the operator's data roots, of at most so many bytes."""
     place_fault: Callable[[Place], str | None]
     """Why there is nothing to read there just now; None if there is."""
     wake: Callable[[], None]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from services.api.parts import Parts
-from shared.contracts.spec import RecommenderSpec
+from shared.contracts.spec import MAX_SPEC, RecommenderSpec
 from shared.domain.errors import EyasError, Invalid
 
 
-def check_spec(parts: Parts, spec: RecommenderSpec) -> None:
-    """Refuses stages that cannot run here, and data that no stage would read wherever the files are."""
+def resolve_spec(parts: Parts, spec: RecommenderSpec) -> RecommenderSpec:
+    """Refuses stages that cannot run here, and data that no stage would read wherever the files are. Returns the spec with the campaigns of
+    the file that it names."""
     if faults := parts.stage_faults(spec):
         refused = Invalid("; ".join(f"{field}: {fault}" for field, fault in faults.items()))
         refused.faults = tuple(faults.items())
@@ -17,9 +18,20 @@ def check_spec(parts: Parts, spec: RecommenderSpec) -> None:
         try:
             parts.check_place(place)
         except EyasError as error:
-            named = type(error)(f"{field}: {error}")
-            named.faults = ((field, str(error)),)
-            raise named from None
+            raise _refusal(field, error) from None
+    uri = spec.serve.order.unread
+    if uri is None:
+        return spec
+    try:
+        return spec.with_campaigns(parts.read_file(uri, MAX_SPEC))
+    except EyasError as error:
+        raise _refusal("serve.order.campaigns", error) from None
+
+
+def _refusal(field: str, error: EyasError) -> EyasError:
+    refused = type(error)(f"{field}: {error}")
+    refused.faults = ((field, str(error)),)
+    return refused
 
 
 def faults_of_places(parts: Parts, spec: RecommenderSpec, warm: bool = False) -> list[str]:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from services.api.access import Room, Who
 from services.api.bodies import SPEC_BODY, SpecBody
 from services.api.parts import Parts, With
-from services.api.places import check_spec, faults_of_places
+from services.api.places import faults_of_places, resolve_spec
 from services.api.runs import Priority, make_run, run_view
 from services.api.views import GateView, RunView, StageView
 from shared.domain.access import Role
@@ -114,7 +114,7 @@ def plan_run(parts: With, name: str, asked: Asked | None = None) -> PlanView:
 def plan_spec(parts: With, who: Who, spec: SpecBody, mode: Annotated[Wish, Query()] = "full") -> PlanView:
     """The same for a spec that isn't applied, of a recommender that is new or not."""
     who.enters(spec.name)
-    check_spec(parts, spec)
+    spec = resolve_spec(parts, spec)
     now = parts.clock.now()
     try:
         known = parts.recommenders.get(spec.name)

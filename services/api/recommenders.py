@@ -17,7 +17,7 @@ from services.api.bodies import SPEC_BODY, SpecBody
 from services.api.etags import NOT_MODIFIED, ExpectedOrNew, tagged
 from services.api.paging import Page, Pages, Paging
 from services.api.parts import Parts, With
-from services.api.places import check_spec, faults_of_places
+from services.api.places import faults_of_places, resolve_spec
 from services.api.views import AppliedRecommender, RecommenderView, RouteView, ServingRecommender, SpecEntry, SpecView, Valid
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.access import Role
@@ -75,7 +75,7 @@ def _apply(
     parts: Parts, who: Caller, spec: RecommenderSpec, response: Response, run: bool, expected: Container[int] | None = None
 ) -> AppliedRecommender:
     who.enters(spec.name)
-    check_spec(parts, spec)
+    spec = resolve_spec(parts, spec)
     now = parts.clock.now()
     route = parts.routes.get(spec.name)
 
@@ -101,7 +101,7 @@ def _is_new(recommender: Recommender) -> bool:
 @room.post("/v1/recommenders:validate", Role.VIEWER, audited=False, openapi_extra=SPEC_BODY)
 def validate_spec(parts: With, spec: SpecBody) -> Valid:
     """Whether a spec is good, and what it says with every default filled in. Writes nothing."""
-    check_spec(parts, spec)
+    spec = resolve_spec(parts, spec)
     return Valid(spec=spec.document(), warnings=faults_of_places(parts, spec))
 
 

@@ -157,6 +157,7 @@ class Platform:
             past=retrainers.past,
             stage_faults=parts.stage_faults(settings),
             check_place=data.check,
+            read_file=data.read,
             place_fault=data.fault,
             wake=wake,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, StrictInt, StrictStr, model_validator
 
@@ -176,9 +176,12 @@ class Cyclic(Strict):
     cyclic: CyclicOf = Field(description="Of which column, by which periods.")
 
 
+CalendarPart = Literal["hour", "weekday"]
+
+
 class CalendarOf(Strict):
     of: Column = Field(description="The column of the time.")
-    parts: tuple[Literal["hour", "weekday"], ...] = Field(min_length=1, description="UTC; Monday comes first.")
+    parts: tuple[CalendarPart, ...] = Field(min_length=1, description="UTC; Monday comes first.")
 
 
 class Calendar(Strict):
@@ -190,7 +193,11 @@ class Calendar(Strict):
 class Cross(Strict):
     """Two or more features of codes as one: their combination's hash. One of them may have several values a row. Makes `A_x_B`."""
 
-    cross: tuple[Column, ...] = Field(min_length=2, max_length=4, description="Features of codes.")
+    cross: tuple[Column, ...] = Field(
+        min_length=2,
+        max_length=4,
+        description="Features of codes. `hour` and `weekday` that no entry makes are of schema.time, as by `calendar` before it.",
+    )
     buckets: int = Field(10_000, ge=2, le=MAX_CODES, description="How many codes there are for the combinations.")
 
 
@@ -337,6 +344,20 @@ _KINDS: dict[str, type[Strict]] = {
 }
 OPERATORS = tuple(_KINDS)
 Operator = Annotated[Any_, BeforeValidator(entry("operator", _KINDS, frozenset(), "{categorify: [userId]}"))]
+
+
+def with_calendar(entries: tuple[Any_, ...], time: str) -> tuple[Any_, ...]:
+    """With an entry for the parts of the time that a cross names and no entry makes."""
+    columns = {name for one in entries if isinstance(one, Categorify | MultiHot) for name in mentioned(one)}
+    made = columns.union(*(one.calendar.parts for one in entries if isinstance(one, Calendar)))
+    found: list[Any_] = []
+    for one in entries:
+        missing = tuple(part for part in get_args(CalendarPart) if isinstance(one, Cross) and part in one.cross and part not in made)
+        if missing:
+            found.append(Calendar(calendar=CalendarOf(of=time, parts=missing)))
+            made |= set(missing)
+        found.append(one)
+    return tuple(found)
 
 
 def mentioned(entry: Any_) -> tuple[str, ...]:

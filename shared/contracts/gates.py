@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -10,14 +11,21 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 from shared.contracts.entries import entry, written
 from shared.contracts.quantities import Duration, Fraction, Memory
 from shared.contracts.strict import Strict, unknown_name
+from shared.domain.case_slices import COUNTS, parse_count_tests, write_count_tests
+from shared.domain.errors import Invalid
 from shared.domain.gate import CONFIDENCE
 from shared.domain.metric import PATTERN, RANKING, SLICES, Metric, parse_metric
 
 
 def _known_slice(name: str) -> str:
-    if name not in SLICES:
+    if name in SLICES:
+        return name
+    if re.fullmatch(r"\w+", name):
         raise unknown_name("slice", name, SLICES)
-    return name
+    try:
+        return write_count_tests(parse_count_tests(name))
+    except Invalid as error:
+        raise ValueError(str(error)) from None
 
 
 Confidence = Annotated[Fraction, Field(ge=0.5, le=0.999)]
@@ -71,10 +79,16 @@ class MetricGate(Uncertain):
             description="`hr@10`, `ndcg@10` (full catalogue), `hr@10/99` (99 negatives), `recall@500` (by `serve.retrieve`), `auc`.",
         ),
     ]
-    slice: Annotated[str, AfterValidator(_known_slice), WithJsonSchema({"type": "string", "enum": list(SLICES)})] | None = Field(
+    slice: (
+        Annotated[str, AfterValidator(_known_slice), WithJsonSchema({"type": "string", "examples": [*SLICES, "user_history<=5"]})] | None
+    ) = Field(
         None,
         exclude_if=lambda name: name is None,
-        description="Of such cases alone: " + "; ".join(f"`{name}`: {meaning}" for name, meaning in SLICES.items()) + ".",
+        description="Of such cases alone: "
+        + "; ".join(f"`{name}`: {meaning}" for name, meaning in SLICES.items())
+        + ". Or comparisons with whole numbers, joined by `and`, such as `user_history<=5`: "
+        + "; ".join(f"`{name}`: {meaning}" for name, meaning in COUNTS.items())
+        + ".",
     )
     min: float | None = Field(None, ge=0, le=1, description="The metric must reach this value.")
     better_than: Rival | None = Field(None, description="It must exceed that model's, on the same holdout; `baseline`: `model.baseline`'s.")

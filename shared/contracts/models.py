@@ -6,14 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from shared.contracts import families
 from shared.contracts.families import FamilyParams, Params, params_of
 from shared.contracts.presets import PRESETS, with_preset
+from shared.contracts.quantities import Fraction
 from shared.contracts.ranges import Range
 from shared.contracts.strict import Strict, unknown_name
-from shared.contracts.training import RANKED, Checkpoints, EarlyStop, LookMetric, Target
+from shared.contracts.training import FULL, SAMPLED, Checkpoints, EarlyStop, LookMetric, Target
 
 
 def _without_default(schema: dict[str, Any]) -> None:
@@ -21,16 +22,28 @@ def _without_default(schema: dict[str, Any]) -> None:
     del schema["default"]
 
 
+def _rows(value: Any) -> Any:
+    if isinstance(value, str) and value != "auto":
+        raise ValueError(f"expected a number of rows such as 8192, or 'auto', got {value!r}")
+    return None if value == "auto" else value
+
+
+BatchSize = Annotated[
+    Annotated[int, Field(ge=1)] | None,
+    BeforeValidator(_rows),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}, {"type": "null"}]}),
+]
+"""None: by rule."""
 LossScale = Annotated[float, Field(ge=1, le=2**24)]
 
 
 class Training(Strict):
     epochs: int = Field(5, ge=1, le=1000, description="Passes over the training rows.")
-    batch_size: int | None = Field(
+    batch_size: BatchSize = Field(
         None,
-        ge=1,
-        description="Rows of a step, sampled negatives among them. When absent by rule: 8,192 for wide layers up to 65,536 for narrow "
-        "ones, less for long lists, and at most what leaves an epoch 256 steps, but 1,024; `eyas features explain` and the log say it.",
+        description="Rows of a step, sampled negatives among them. `auto`, or absent: by rule when training starts: 8,192 for wide "
+        "layers up to 65,536 for narrow ones, less for long lists, and at most what leaves an epoch 256 steps, but 1,024; `eyas features "
+        "explain` and the log say it.",
     )
     optimizer: Literal["adam", "adagrad", "sgd"] = Field(
         "adam",
@@ -61,13 +74,14 @@ class Training(Strict):
         "compiler where the stage runs. JAX compiles every step anyhow. `graphs`: the compiled network's kernels are started together, by "
         "CUDA graphs of torch.compile; needs `resident` and a GPU, and has not been run on one.",
     )
-    validation: float = Field(
+    validation: Fraction = Field(
         0,
         ge=0,
         le=0.5,
         description="Share of the training rows, drawn by the seed, that isn't trained on but looked at after each epoch: the loss and the "
         "AUC of these and of negatives sampled for them, in the log and in the stage's metrics. What is held out for the gates is never "
-        "among them. The best epoch is what is published, by `early_stop.metric`, or by the AUC.",
+        "among them. The best epoch is what is published, by `early_stop.metric`, or by the AUC. When absent beside `early_stop` or "
+        "`target`: 5%.",
     )
     validate_from: int = Field(1, ge=1, description="The first epoch after which the held-out rows are looked at.")
     early_stop: EarlyStop | None = Field(None, description="Ends training when the held-out rows say that it no longer helps.")
@@ -90,6 +104,13 @@ class Training(Strict):
         description="What a killed stage goes on from when it is tried again; null: it begins anew.",
         json_schema_extra=_without_default,
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _validation_where_it_is_needed(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "validation" not in value and (value.get("early_stop") or value.get("target")):
+            return {**value, "validation": 0.05}
+        return value
 
     @field_validator("mixed_precision", mode="before")
     @classmethod
@@ -136,6 +157,8 @@ class Training(Strict):
                 raise ValueError(f"'{idle}' has no effect: no rows are held out to look at: set validation, such as 0.05")
         elif self.validate_from > self.epochs:
             raise ValueError(f"validate_from: there is no epoch {self.validate_from}: epochs is {self.epochs}")
+        if self.ranked & FULL and self.ranked & SAMPLED:
+            raise ValueError("early_stop.metric and target.metric rank among different items: say both with /99, or both without")
         return self
 
     @model_validator(mode="after")
@@ -161,9 +184,10 @@ class Training(Strict):
         return self.early_stop.metric if self.early_stop is not None else "auc"
 
     @property
-    def ranks(self) -> bool:
-        """Whether a look has to rank held-out likes."""
-        return self.compared_by in RANKED or (self.target is not None and self.target.metric in RANKED)
+    def ranked(self) -> frozenset[LookMetric]:
+        """For which metrics a look ranks held-out likes."""
+        wanted = {self.compared_by, self.compared_by if self.target is None else self.target.metric}
+        return (FULL | SAMPLED) & wanted
 
 
 def _params(value: Any, info: ValidationInfo) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BeforeValidator, Field, model_validator
 
-from shared.contracts.entries import entry
+from shared.contracts.entries import entry, written
 from shared.contracts.quantities import Fraction
 from shared.contracts.strict import Strict
 from shared.domain.attributes import NAME_PATTERN
@@ -14,6 +15,7 @@ from shared.domain.errors import Invalid
 from shared.domain.expression_text import LONGEST, parse_expression
 from shared.domain.expressions import Expression
 
+_YAML_FILE = r".{1,1000}\.(yaml|yml|json)"
 MOST = 64
 """Rules of one list, and campaigns."""
 
@@ -107,9 +109,34 @@ class Explore(Strict):
     among: int = Field(50, ge=1, le=1000, description="To one of so many candidates that would come next, each with the same chance.")
 
 
+class CampaignsFile(Strict):
+    """The file that campaigns were read from when the spec was applied."""
+
+    uri: Annotated[str, written(_YAML_FILE, "the URI of a file of campaigns, whose name ends in .yaml, .yml or .json")] = Field(
+        description="A path or s3://BUCKET/KEY, under one of the operator's data roots: YAML, a list of campaigns.",
+    )
+    sha256: str | None = Field(
+        None, pattern="^[0-9a-f]{64}$", description="Of the file as it was read, written by the platform. Absent: the file is read now."
+    )
+
+
+def _or_uri(schema: dict[str, Any]) -> None:
+    inline = {name: schema.pop(name) for name in ("type", "items", "maxItems") if name in schema}
+    schema["anyOf"] = [inline, {"type": "string"}]
+
+
 class Order(Strict):
     rules: Rules = Field((), description="`boost`, `bury`, `pin`, `quota` and `each`; the order in which they stand means nothing.")
-    campaigns: tuple[Campaign, ...] = Field((), max_length=MOST, description="Further rules, from a time until a time.")
+    campaigns: tuple[Campaign, ...] = Field(
+        (),
+        max_length=MOST,
+        description="Further rules, from a time until a time. Or the URI of a YAML file with such a list, under one of the operator's data "
+        "roots: it is read when the spec is applied, and the campaigns and the file's digest become part of the spec.",
+        json_schema_extra=_or_uri,
+    )
+    campaigns_from: CampaignsFile | None = Field(
+        None, exclude_if=lambda file: file is None, description="Where `campaigns` were read from, as the platform writes it."
+    )
     diversity: Fraction = Field(
         0.0,
         ge=0,
@@ -118,6 +145,26 @@ class Order(Strict):
         "0: not at all. Needs `serve.retrieve`.",
     )
     explore: Explore = Field(Explore(), description="Another good candidate now and then, so that it has a chance to be liked.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _campaigns_by_uri(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and isinstance(value.get("campaigns"), str):
+            if value.get("campaigns_from") is not None:
+                raise ValueError("campaigns: a URI is said here and in campaigns_from: leave campaigns_from out")
+            return {**value, "campaigns": (), "campaigns_from": {"uri": value["campaigns"]}}
+        return value
+
+    @model_validator(mode="after")
+    def _campaigns_of_a_file_are_read_from_it(self) -> Order:
+        if self.unread is not None and self.campaigns:
+            raise ValueError("campaigns_from: without sha256 the file is read anew: leave campaigns out, or campaigns_from")
+        return self
+
+    @property
+    def unread(self) -> str | None:
+        """The URI of a file of campaigns that is yet to be read."""
+        return self.campaigns_from.uri if self.campaigns_from is not None and self.campaigns_from.sha256 is None else None
 
     @model_validator(mode="after")
     def _names_are_different(self) -> Order:

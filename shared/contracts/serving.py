@@ -24,10 +24,13 @@ _SEEN: Mapping[str, list[dict[str, Any]]] = {"drop": [{"not_seen": EVER}, {"avai
 
 
 class Retrieve(Strict):
-    planned = frozenset({"fallback"})
-
     candidates: int = Field(
         500, ge=1, le=10_000, description="So many items of the catalogue are scored: those whose vectors meet the user's best."
+    )
+    fallback: Literal["popular"] = Field(
+        "popular",
+        exclude_if=lambda name: name == "popular",
+        description="Candidates of a user without a vector: the most popular items that may be shown.",
     )
 
 

@@ -6,6 +6,8 @@ the rest of the design's names are refused as not yet supported.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -16,11 +18,12 @@ from shared.contracts.columns import Column
 from shared.contracts.entries import written
 from shared.contracts.evaluation import Evaluate
 from shared.contracts.events import PAGE
-from shared.contracts.features import Any_, Categorify, MultiHot, Operator, Sequence, TargetEncode, Vector, mentioned
+from shared.contracts.features import Any_, Categorify, MultiHot, Operator, Sequence, TargetEncode, Vector, mentioned, with_calendar
 from shared.contracts.feedback import Feedback
 from shared.contracts.gates import Gate, MetricGate, OffPolicyGate, ParityGate
 from shared.contracts.models import Model
 from shared.contracts.monitoring import Monitor
+from shared.contracts.ordering import Order
 from shared.contracts.quantities import Comparison, Cpu, Duration, Memory, Rule, parse_duration, parse_fraction, write_duration
 from shared.contracts.retraining import Retrain, Warm
 from shared.contracts.rollouts import Rollout
@@ -326,7 +329,8 @@ class RecommenderSpec(Strict):
         order = self.serve.order
         if not order.explore.rate:
             raise ValueError("gates: off_policy: serve.order.explore.rate is 0: of what is never shown nothing can be told")
-        moved = {"rules": bool(order.rules), "campaigns": bool(order.campaigns), "diversity": bool(order.diversity)}
+        campaigns = bool(order.campaigns) or order.unread is not None
+        moved = {"rules": bool(order.rules), "campaigns": campaigns, "diversity": bool(order.diversity)}
         for name in (name for name, is_there in moved.items() if is_there):
             raise ValueError(f"gates: off_policy: what serve.order.{name} makes of an answer can't be foretold yet: leave one of both out")
         if self.serve.expressions():
@@ -359,7 +363,7 @@ class RecommenderSpec(Strict):
         return found
 
     def operators(self) -> tuple[Any_, ...]:
-        return self.features or (Categorify(categorify=(self.schema_.user, self.schema_.item)),)
+        return with_calendar(self.features or (Categorify(categorify=(self.schema_.user, self.schema_.item)),), self.schema_.time)
 
     def positive(self) -> Rule:
         return self.schema_.label.positive
@@ -367,6 +371,25 @@ class RecommenderSpec(Strict):
     def document(self) -> dict[str, Any]:
         """The spec as plain JSON: what is stored, compared and handed to stages."""
         return self.model_dump(mode="json", by_alias=True)
+
+    def with_campaigns(self, content: bytes) -> RecommenderSpec:
+        """With the campaigns of the file that `serve.order.campaigns` names, and the file's digest."""
+        uri = self.serve.order.unread
+        assert uri is not None
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            raise Invalid(f"{uri}: the text is not UTF-8") from None
+        campaigns = load(text, uri)
+        if not isinstance(campaigns, list):
+            raise Invalid(f"{uri}: expected a list of campaigns, such as - {{name: advent, from: ..., until: ..., rules: [{{pin: 815}}]}}")
+        order = read(Order, {"campaigns": campaigns}, uri).model_dump(mode="json", by_alias=True)
+        document = self.document()
+        document["serve"]["order"] |= {
+            "campaigns": order["campaigns"],
+            "campaigns_from": {"uri": uri, "sha256": hashlib.sha256(content).hexdigest()},
+        }
+        return parse_spec(json.dumps(document), uri)
 
     @classmethod
     def json_schema(cls, place: str = DEFAULT_REF_TEMPLATE) -> dict[str, Any]:

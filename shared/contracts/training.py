@@ -10,12 +10,13 @@ from pydantic import Field
 from shared.contracts.quantities import Duration
 from shared.contracts.strict import Strict
 
-LookMetric = Literal["loss", "auc", "hr@10/99", "ndcg@10/99"]
+LookMetric = Literal["loss", "auc", "hr@10/99", "ndcg@10/99", "hr@10", "ndcg@10"]
 """Of rows that aren't trained on: less is better of `loss` alone."""
-RANKED: frozenset[LookMetric] = frozenset({"hr@10/99", "ndcg@10/99"})
+SAMPLED: frozenset[LookMetric] = frozenset({"hr@10/99", "ndcg@10/99"})
+FULL: frozenset[LookMetric] = frozenset({"hr@10", "ndcg@10"})
 _METRIC = (
     "`loss` and `auc` of the held-out rows; `hr@10/99`, `ndcg@10/99`: how high a held-out like of each of up to 2,000 users ranks among 99 "
-    "items that this user never met."
+    "items that this user never met; `hr@10`, `ndcg@10`: among all such items, for fewer users: 4,000,000 pairs of user and item at most."
 )
 
 

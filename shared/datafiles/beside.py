@@ -12,18 +12,18 @@ from shared.datafiles.s3 import S3
 from shared.domain.errors import BadData
 
 
-def encoder_file(uri: str, roots: Sequence[str]) -> Path:
+def single_file(uri: str, roots: Sequence[str], what: str = "encoder") -> Path:
     path = Path(allowed_pattern(uri, roots)[0])
     if not path.is_file():
-        raise BadData(f"{uri}: there is no such encoder")
+        raise BadData(f"{uri}: there is no such {what}")
     return path
 
 
-def encoder_object(uri: str, roots: Sequence[str], store: S3) -> DataObject:
+def single_object(uri: str, roots: Sequence[str], store: S3, what: str = "encoder") -> DataObject:
     bucket, key = allowed_key(uri, roots)
     found = next((one for one in store.list(bucket, key) if one.key == key), None)
     if found is None:
-        raise BadData(f"{uri}: there is no such encoder")
+        raise BadData(f"{uri}: there is no such {what}")
     return DataObject(bucket, key, found.size, found.written, found.tag)
 
 

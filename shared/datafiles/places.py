@@ -1,4 +1,4 @@
-"""The places of a spec as the control side sees them: allowed or not, there or not, changed or not. Nothing of them is read."""
+"""The places of a spec as the control side sees them: allowed or not, there or not, changed or not. No rows are read."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from shared.contracts.sources import Contents, Place
-from shared.datafiles.beside import encoder_file, encoder_object, images_folder, images_in, images_objects
+from shared.datafiles.beside import images_folder, images_in, images_objects, single_file, single_object
 from shared.datafiles.databases import databases
 from shared.datafiles.kinds import LAYOUT, kind_of
 from shared.datafiles.local import allowed_pattern, data_files
 from shared.datafiles.objects import DataObject, allowed_key, data_objects, is_object
 from shared.datafiles.s3 import S3
-from shared.domain.errors import EyasError
+from shared.domain.errors import BadData, EyasError, Invalid
 from shared.domain.reuse import part
 
 _NAMED = 50
@@ -26,7 +26,7 @@ def _hasty() -> S3:
 
 
 class DataFiles:
-    """Implements the DataSource port: fingerprints of files under the operator's roots, without reading them."""
+    """Implements the DataSource port: fingerprints of files under the operator's roots, without reading them; and small files."""
 
     def __init__(self, roots: Sequence[str], store: Callable[[], S3] = _hasty) -> None:
         self._roots = tuple(roots)
@@ -49,6 +49,25 @@ class DataFiles:
             allowed_key(place.uri, self._roots)
         else:
             allowed_pattern(place.uri, self._roots)
+
+    def read(self, uri: str, most: int) -> bytes:
+        """A file under the roots, of at most so many bytes."""
+        if not is_object(uri):
+            path = single_file(uri, self._roots, "file")
+            try:
+                with path.open("rb") as file:
+                    content = file.read(most + 1)
+            except OSError as error:
+                raise BadData(f"{uri}: it can't be read: {error.strerror}") from None
+            _check_size(uri, len(content), most)
+            return content
+        store = self._store()
+        one = single_object(uri, self._roots, store, "file")
+        _check_size(uri, one.size, most)
+        into = bytearray(one.size)
+        if one.size:
+            store.read(one.bucket, one.key, one.tag, 0, memoryview(into))
+        return bytes(into)
 
     def fault(self, place: Place) -> str | None:
         """Why there would be nothing to read just now, as this process sees it."""
@@ -77,12 +96,17 @@ class DataFiles:
         if is_object(uri):
             store = self._store()
             if contents == "encoder":
-                return {uri: _tagged(encoder_object(uri, self._roots, store))}
+                return {uri: _tagged(single_object(uri, self._roots, store))}
             return {one.uri: _tagged(one) for one in images_objects(uri, self._roots, store).values()}
         if contents == "encoder":
-            path = encoder_file(uri, self._roots)
+            path = single_file(uri, self._roots)
             return {str(path): _state(path)}
         return {str(path): _state(path) for path in images_in(images_folder(uri, self._roots))}
+
+
+def _check_size(uri: str, size: int, most: int) -> None:
+    if size > most:
+        raise Invalid(f"{uri}: it has more than {most} bytes, the most that are read")
 
 
 def _tagged(one: DataObject) -> str:

@@ -149,6 +149,7 @@ def parts(world: World, tokens: SqlTokens) -> Parts:
         past=unused,
         stage_faults=lambda spec: {},
         check_place=lambda place: None,
+        read_file=unused,
         place_fault=lambda place: None,
         wake=lambda: None,
     )

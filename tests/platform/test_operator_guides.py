@@ -1,17 +1,11 @@
-"""How-tos for operators: what they tell to write is what the platform takes, and their commands run."""
+"""How-tos for operators: their commands run. What they tell to write: tests/unit/project/test_documents.py."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import jsonschema
-import yaml
-
-from shared.contracts.spec import RecommenderSpec
 from tests.servers.postgres_server import GUARDED, PASSWORD, Server
 from tests.support.document_runner import ROOT, Reader, blocks, copy
-from tests.support.platform_world import spec
 
 
 def test_the_platform_comes_up_on_postgresql_as_the_guide_says(postgres: Server, tmp_path: Path) -> None:
@@ -34,17 +28,3 @@ def test_the_platform_comes_up_on_postgresql_as_the_guide_says(postgres: Server,
         reader.follow(blocks(text, name))
     assert reader.ran == 4
     assert postgres.execute("SELECT count(*) > 10 FROM information_schema.tables WHERE table_schema = 'public'", database) == [(True,)]
-
-
-def test_the_specs_part_that_the_guide_of_s3_shows_is_one() -> None:
-    (part,) = (
-        yaml.safe_load(one.content) for one in blocks((ROOT / "docs/how-to/stores.md").read_text(), "stores.md") if one.kind == "file"
-    )
-    RecommenderSpec.model_validate(spec(Path("data")) | part)
-
-
-def test_values_and_spec_of_the_guide_of_gpus_are_taken() -> None:
-    files = {one.file: yaml.safe_load(one.content) for one in blocks((ROOT / "docs/how-to/gpu-images.md").read_text(), "gpu") if one.file}
-    jsonschema.validate(files["values-mine.yaml"], json.loads((ROOT / "helm/eyas/values.schema.json").read_text()))
-    found = RecommenderSpec.model_validate(spec(Path("data")) | files["part-of-a-spec.yaml"])
-    assert found.model.framework == "torch"

@@ -370,6 +370,7 @@ class World:
         self.woken = 0
         self.seen = RetrainerObservation(serving=True)
         self.past = Past()
+        self.more_roots: tuple[str, ...] = ()
         self.look = look(genres=0.31)
         self.life = Life(NOW, NOW + timedelta(minutes=2), timedelta(minutes=1), None, {}, 0)
         ticks = itertools.count()
@@ -418,6 +419,7 @@ class World:
             past=lambda recommender: self.past,
             stage_faults=self.stage_faults,
             check_place=DataFiles(("/nowhere/data",)).check,
+            read_file=lambda uri, most: DataFiles(("/nowhere/data", *self.more_roots)).read(uri, most),
             place_fault=DataFiles(("/nowhere/data",)).fault,
             wake=wake,
         )

@@ -112,6 +112,9 @@ class S3ObjectSuite:
         assert list(files.fingerprint("s3://lake/films/words.onnx", "encoder")) == ["s3://lake/films/words.onnx"]
         found = files.fingerprint("s3://lake/films/posters", "images")
         assert sorted(found) == ["s3://lake/films/posters/a.png", "s3://lake/films/posters/deep/b.png"]
+        assert files.read("s3://lake/films/words.onnx", 1) == b"1"
+        with pytest.raises(Invalid, match="more than 0 bytes"):
+            files.read("s3://lake/films/words.onnx", 0)
         assert files.fault(EncoderFile(uri="s3://lake/films/none.onnx")) == "s3://lake/films/none.onnx: there is no such encoder"
         assert files.fault(ImagesFolder(uri="s3://lake/films/none")) == "s3://lake/films/none: there is no such folder of images"
         for key in ("films/words.onnx", "films/posters/a.png", "films/posters/deep/b.png", "films/postersize.png"):

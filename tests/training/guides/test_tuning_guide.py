@@ -46,7 +46,7 @@ def test_the_guides_commands_do_what_it_says(tmp_path: Path) -> None:
 
 
 def test_the_guides_spec_is_one() -> None:
-    model = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)[0])["model"]
+    model = yaml.safe_load(re.findall(r"```yaml part-of-a-spec.yaml\n(.*?)```", TEXT, re.DOTALL)[0])["model"]
     assert set(read(Model, model, "model").tune) == {"params.width", "params.sweeps"}
 
 

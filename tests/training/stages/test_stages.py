@@ -69,7 +69,10 @@ def test_a_model_that_scores_pairs_is_judged_on_the_first_users_and_compared_on_
 ) -> None:
     bounds = {
         "evaluate": {"users": 100, "pairs": 40 * ITEMS},
-        "gates": [{"metric": "hr@10", "better_than": "popularity", "confidence": 0.9}],
+        "gates": [
+            {"metric": "hr@10", "better_than": "popularity", "confidence": 0.9},
+            {"metric": "hr@10", "slice": "user_history<=12", "min": 0.01},
+        ],
     }
     inputs = {stage: full[stage].files for stage in ("etl", "train")}
     process, attempt = runner.stage("evaluate", "bounded", inputs, recommender=runner.recommender | bounds)
@@ -82,6 +85,9 @@ def test_a_model_that_scores_pairs_is_judged_on_the_first_users_and_compared_on_
     assert manifest.metrics["candidate.hr@10.se_to.popularity"] > 0
     report = json.loads(runner.fetch(manifest, "report.json").read_text())
     assert [report["models"][name]["users"] for name in ("candidate", "popularity")] == [40, 100]
+    of_few = manifest.metrics["candidate.hr@10{user_history<=12}"]
+    assert 0 < manifest.metrics["candidate.hr@10{user_history<=12}.users"] < 40
+    assert report["models"]["candidate"]["slices"]["user_history<=12"]["metrics"]["hr@10"]["mean"] == of_few
     low, high = report["models"]["candidate"]["against_baseline"]["hr@10"]["interval"]
     assert low < report["models"]["candidate"]["against_baseline"]["hr@10"]["difference"] < high
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import timedelta
 
 import pytest
@@ -76,7 +77,7 @@ def test_a_fault_of_the_spec_names_the_field_and_the_nearest_name(client, docume
 
 def test_what_is_planned_is_refused_as_not_yet_supported(client, document, problem):
     problem(
-        client.post("/v1/recommenders:validate", json={**document, "serve": {"retrieve": {"fallback": "popular"}}}),
+        client.post("/v1/recommenders:validate", json={**document, "serve": {"score": {}}}),
         422,
         "not-yet-supported",
     )
@@ -255,6 +256,60 @@ def test_a_database_that_the_operator_has_not_given_is_a_warning(client, documen
     assert found["warnings"][-1].startswith("data.users: from: the operator has given no database 'shop' (known: none")
     data["users"]["query"] = "DELETE FROM users"
     assert client.post("/v1/recommenders:validate", json={**document, "data": data}).status_code == 422
+
+
+CAMPAIGNS = """
+- {name: advent, from: 2026-12-01T00:00:00+01:00, until: 2026-12-25T00:00:00+01:00, rules: [{pin: 815}]}
+"""
+
+
+@pytest.mark.requirement("G-04")
+def test_campaigns_of_a_file_become_part_of_the_spec_with_the_files_digest(world, client, document, tmp_path):
+    world.more_roots = (str(tmp_path),)
+    path = tmp_path / "campaigns.yaml"
+    path.write_text(CAMPAIGNS)
+    by_uri = {**document, "serve": {"order": {"campaigns": "campaigns.yaml"}}}
+    for address in ("/v1/recommenders:validate", "/v1/recommenders"):
+        found = client.post(address, json=by_uri).json()["spec"]["serve"]["order"]
+        assert [one["name"] for one in found["campaigns"]] == ["advent"]
+        assert found["campaigns_from"] == {"uri": "campaigns.yaml", "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    assert world.recommenders.get("m").spec.serve.order.campaigns[0].rules[0].pin == 815
+    assert client.post("/v1/recommenders", json=by_uri).json()["generation"] == 1, "the same file changes nothing"
+    path.write_text(CAMPAIGNS.replace("815", "816"))
+    assert client.post("/v1/recommenders", json=by_uri).json()["generation"] == 2, "another one is another spec"
+    stored = world.recommenders.get("m").spec
+    path.unlink()
+    assert client.post("/v1/recommenders", json=stored.document()).json()["generation"] == 2, "a stored spec needs no file"
+
+
+BAD_CAMPAIGNS = [
+    (CAMPAIGNS.replace("pin: 815", "pun: 815"), "campaigns.yaml: campaigns.0.rules.0: unknown rule 'pun': did you mean 'pin'?"),
+    (CAMPAIGNS + CAMPAIGNS, "campaigns.yaml: campaigns: two are called 'advent'"),
+    ("name: advent", "campaigns.yaml: expected a list of campaigns"),
+    ("other.yaml", "campaigns.yaml: expected a list of campaigns"),
+    ("- [", "campaigns.yaml: not valid YAML"),
+    ("- " + "x" * 70_000, "campaigns.yaml: it has more than 65536 bytes"),
+    (CAMPAIGNS.replace("pin: 815", "boost: 'colour == 1'"), "colour"),
+    (None, "campaigns.yaml: there is no such file"),
+]
+
+
+def test_a_file_of_campaigns_is_held_to_what_campaigns_in_the_spec_are(world, client, document, problem, tmp_path, subtests):
+    world.more_roots = (str(tmp_path),)
+    path = tmp_path / "campaigns.yaml"
+    serve = {"attributes": {"price": "number"}, "order": {"campaigns": "campaigns.yaml"}}
+    for text, said in BAD_CAMPAIGNS:
+        with subtests.test(said=said):
+            path.unlink(missing_ok=True)
+            if text is not None:
+                path.write_text(text)
+            for address in ("/v1/recommenders", "/v1/recommenders:validate", "/v1/recommenders:plan"):
+                response = client.post(address, json={**document, "serve": serve})
+                assert response.json()["errors"][0]["field"] == "serve.order.campaigns"
+                assert said in problem(response, 422, "bad-data" if text is None else "invalid")
+            assert world.recommenders.rows == {}
+    for uri, said in (("/etc/campaigns.yaml", "doesn't lie under an allowed data root"), ("/etc/passwd", "whose name ends in .yaml")):
+        assert said in problem(client.post("/v1/recommenders", json={**document, "serve": {"order": {"campaigns": uri}}}), 422, "invalid")
 
 
 @pytest.mark.requirement("G-30")

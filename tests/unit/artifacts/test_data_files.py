@@ -61,6 +61,23 @@ def test_a_query_has_a_fault_where_its_database_is_not_known(tmp_path: Path, mon
     assert "no database 'other' (known: shop" in str(files.fault(Place.model_validate({"query": "SELECT 1", "from": "other"})))
 
 
+def test_a_small_file_is_read_under_the_roots_alone(tmp_path: Path) -> None:
+    allowed = tmp_path / "allowed"
+    allowed.mkdir()
+    (allowed / "campaigns.yaml").write_text("[]")
+    (tmp_path / "secret.yaml").write_text("[]")
+    (allowed / "link.yaml").symlink_to(tmp_path / "secret.yaml")
+    files = DataFiles([str(allowed)])
+    assert files.read("campaigns.yaml", 2) == b"[]"
+    with pytest.raises(Invalid, match=r"campaigns\.yaml: it has more than 1 bytes, the most that are read"):
+        files.read("campaigns.yaml", 1)
+    for uri in ("../secret.yaml", str(tmp_path / "secret.yaml"), "link.yaml"):
+        with pytest.raises(Invalid, match="doesn't lie under an allowed data root"):
+            files.read(uri, 10)
+    with pytest.raises(BadData, match=r"none\.yaml: there is no such file"):
+        files.read("none.yaml", 10)
+
+
 @pytest.mark.requirement("G-30")
 def test_an_encoder_and_a_folder_of_images_are_told_by_their_files_and_lie_under_a_root(tmp_path: Path) -> None:
     allowed, outside = tmp_path / "allowed", tmp_path / "outside"

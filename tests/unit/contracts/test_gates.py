@@ -29,6 +29,11 @@ GATE_TEXTS = [
         {"metric": "hr@10", "slice": "cold_users", "not_worse_than": "serving", "by": "5%"},
         "hr@10{cold_users} not worse than serving by 5.00%",
     ),
+    ({"metric": "hr@10", "slice": "user_history <= 5", "min": 0.4}, "hr@10{user_history<=5} at least 0.4"),
+    (
+        {"metric": "hr@10", "slice": "item_history>=10 and user_history<5", "min": 0.4},
+        "hr@10{item_history>=10 and user_history<5} at least 0.4",
+    ),
     ({"metric": "ndcg@10/99", "min": 0.3, "confidence": "95%"}, "ndcg@10/99 at least 0.3 with 95% confidence"),
     (
         {"off_policy": "snips", "not_worse_than": "serving", "by": "2%"},
@@ -55,6 +60,14 @@ INVALID_GATES = [
         {},
         "gates.0.slice: unknown slice 'cold_user': did you mean 'cold_users'?",
     ),
+    (
+        [{"metric": "hr@10", "slice": "user_histori<=5", "min": 0.1}],
+        {},
+        "gates.0.slice: 'user_histori<=5': expected user_history or item_history compared with a whole number, such as user_history<=5",
+    ),
+    ([{"metric": "hr@10", "slice": "user_history<=2.5", "min": 0.1}], {}, "'user_history<=2.5': expected user_history or item_history"),
+    ([{"metric": "hr@10", "slice": "user_history=<5", "min": 0.1}], {}, "gates.0.slice: 'user_history=<5', column 13: '=' is no sign"),
+    ([{"metric": "hr@10", "slice": "user.history<5 or user_history>9", "min": 0.1}], {}, "join several by 'and'"),
     ([{"metric": "auc", "slice": "cold_users", "min": 0.1}], {}, "'auc' isn't measured by slices; hr@10, ndcg@10 are"),
     ([{"metric": "hr@10", "min": 0.1, "confidence": "100%"}], {}, "gates.0.confidence: expected at most 0.999"),
     ([{"metric": "hr@10", "min": 0.1, "confidence": 0.4}], {}, "gates.0.confidence: expected at least 0.5"),

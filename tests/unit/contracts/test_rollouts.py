@@ -85,7 +85,7 @@ def test_a_fault_is_named_in_one_line(subtests: pytest.Subtests) -> None:
 
 def test_the_rollout_of_the_how_to_is_a_rollout() -> None:
     text = (Path(__file__).parents[3] / "docs/how-to/rollouts.md").read_text(encoding="utf-8")
-    written = text.split("```yaml\n")[1].split("```")[0]
+    written = text.split("```yaml part-of-a-spec.yaml\n")[1].split("```")[0]
     rest = "name: m\ndata: {interactions: {uri: a.csv}, items: {uri: b.csv, key: i}}\n"
     rest += "schema: {user: u, item: i, time: t, label: {column: l, positive: '>= 4'}}\n"
     made = rollout_plan(parse_spec(rest + written))

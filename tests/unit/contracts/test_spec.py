@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 
 from shared.contracts import spec as spec_module
+from shared.contracts.ordering import CampaignsFile
 from shared.contracts.plans import retrain_plan, rollout_plan, run_plan
 from shared.contracts.spec import RecommenderSpec, parse_spec
 from shared.domain.errors import Invalid, Unsupported
+from tests.support.complete_spec import COMPLETE
 
 SPEC = """
 apiVersion: eyas/v1
@@ -76,6 +79,7 @@ def test_candidates_are_retrieved_where_the_spec_says_so() -> None:
     assert found.serve.retrieve.candidates == 300
     assert parse_spec(json.dumps(found.document())) == found
     assert parse_spec(_short("serve: {retrieve: {}}")).serve.retrieve.candidates == 500  # type: ignore[union-attr]
+    assert parse_spec(_short("serve: {retrieve: {fallback: popular}}")) == parse_spec(_short("serve: {retrieve: {}}"))
 
 
 INVALID_RETRIEVALS = [
@@ -83,6 +87,7 @@ INVALID_RETRIEVALS = [
     (("serve: {retrieve: {candidates: 10001}}",), "serve.retrieve.candidates"),
     (("serve: {retrieve: {candidates: many}}",), "serve.retrieve.candidates"),
     (("serve: {retrieve: 500}",), "serve.retrieve"),
+    (("serve: {retrieve: {fallback: none}}",), "serve.retrieve.fallback: expected 'popular', got 'none'"),
     (("serve: {retrieve: {candidate: 5}}",), "unknown field 'candidate': did you mean 'candidates'?"),
     (("gates: [{metric: recall@500, min: 0.8}]",), "gates: 'recall@500' isn't measured: say serve.retrieve, which is what it is about"),
     (
@@ -258,20 +263,31 @@ def test_what_no_validator_foresaw_is_a_fault_of_the_text(monkeypatch: pytest.Mo
 
 
 def test_when_training_ends_can_be_said_and_only_where_it_has_an_effect() -> None:
-    said = "validation: 0.05, early_stop: {metric: hr@10/99, patience: 2}, target: {value: 0.8}, checkpoint: {every: 30s, steps: 100}"
+    said = "validation: 5%, early_stop: {metric: hr@10/99, patience: 2}, target: {value: 0.8}, checkpoint: {every: 30s, steps: 100}"
     train = parse_spec(_short(f"model: {{train: {{{said}}}}}")).model.train
-    assert (train.compared_by, train.ranks, train.batch_size) == ("hr@10/99", True, None)
+    assert (train.compared_by, train.ranked, train.batch_size, train.validation) == ("hr@10/99", {"hr@10/99"}, None, 0.05)
     assert train.checkpoint is not None and train.checkpoint.every.total_seconds() == 30
     assert parse_spec(_short("model: {train: {checkpoint: null}}")).model.train.checkpoint is None
+    by_rule = parse_spec(_short("model: {preset: ml-1m-neumf, train: {batch_size: auto, early_stop: {metric: ndcg@10}}}")).model.train
+    assert (by_rule.batch_size, by_rule.validation, by_rule.ranked) == (None, 0.05, {"ndcg@10"})
     for wrong, why in (
-        ("early_stop: {}", "model.train: 'early_stop' has no effect: no rows are held out to look at: set validation, such as 0.05"),
-        ("target: {value: 0.8}", "model.train: 'target' has no effect: no rows are held out"),
+        (
+            "early_stop: {}, validation: 0",
+            "model.train: 'early_stop' has no effect: no rows are held out to look at: set validation, such as 0.05",
+        ),
+        ("target: {value: 0.8}, validation: 0%", "model.train: 'target' has no effect: no rows are held out"),
         ("validate_from: 2", "model.train: 'validate_from' has no effect: no rows are held out"),
         ("validation: 0.1, validate_from: 6", "model.train: validate_from: there is no epoch 6: epochs is 5"),
         (
-            "validation: 0.1, early_stop: {metric: hr@10}",
-            "model.train.early_stop.metric: expected 'loss', 'auc', 'hr@10/99' or 'ndcg@10/99'",
+            "validation: 0.1, early_stop: {metric: hr@5}",
+            "model.train.early_stop.metric: expected 'loss', 'auc', 'hr@10/99', 'ndcg@10/99', 'hr@10' or 'ndcg@10'",
         ),
+        (
+            "early_stop: {metric: hr@10}, target: {metric: hr@10/99, value: 1}",
+            "model.train: early_stop.metric and target.metric rank among different items: say both with /99, or both without",
+        ),
+        ("batch_size: all", "model.train.batch_size: expected a number of rows such as 8192, or 'auto', got 'all'"),
+        ("batch_size: 0", "model.train.batch_size: "),
         ("early_stop: {patients: 3}", "model.train.early_stop: unknown field 'patients': did you mean 'patience'?"),
     ):
         with pytest.raises(Invalid) as refused:
@@ -302,11 +318,49 @@ def test_when_training_ends_can_be_said_and_only_where_it_has_an_effect() -> Non
         parse_spec(_short("model: {family: mf, train: {early_stop: {}, validation: 0.1}}"))
 
 
+def test_a_complete_spec_is_accepted_as_it_stands() -> None:
+    spec = parse_spec(COMPLETE)
+    assert (spec.model.train.batch_size, spec.model.train.ranked, spec.model.train.validation) == (None, {"ndcg@10"}, 0.05)
+    assert spec.serve.order.unread == "s3://lake/campaigns.yaml"
+    assert {"calendar": {"of": "timestamp", "parts": ("hour",)}} in [one.model_dump() for one in spec.operators()]
+
+
+def test_campaigns_by_uri_are_read_once_and_count_as_campaigns_before() -> None:
+    spec = parse_spec(_short("serve: {order: {campaigns: s3://lake/campaigns.yaml}}"))
+    assert (spec.serve.order.unread, spec.serve.order.campaigns) == ("s3://lake/campaigns.yaml", ())
+    text = b"[{name: a, from: 2026-12-01T00:00:00Z, until: 2026-12-25T00:00:00Z, rules: [{pin: 815}]}]"
+    found = spec.with_campaigns(text)
+    assert (found.serve.order.unread, [one.name for one in found.serve.order.campaigns]) == (None, ["a"])
+    assert found.serve.order.campaigns_from == CampaignsFile(uri="s3://lake/campaigns.yaml", sha256=hashlib.sha256(text).hexdigest())
+    assert RecommenderSpec.model_validate(found.document()) == found
+    for order, said in (
+        ("{campaigns: a.yaml, campaigns_from: {uri: b.yaml}}", "a URI is said here and in campaigns_from: leave campaigns_from out"),
+        ("{campaigns: a.csv}", "expected the URI of a file of campaigns, whose name ends in .yaml"),
+        (f"{{campaigns: {text.decode()}, campaigns_from: {{uri: a.yaml}}}}", "without sha256 the file is read anew: leave campaigns out"),
+    ):
+        with pytest.raises(Invalid, match=re.escape(said)):
+            parse_spec(_short(f"serve: {{order: {order}}}"))
+    with pytest.raises(Invalid, match=r"off_policy: what serve\.order\.campaigns makes of an answer can't be foretold"):
+        parse_spec(_short("gates: [{off_policy: snips, better_than: serving}]", "serve: {order: {campaigns: a.yaml}}"))
+
+
+def test_a_cross_of_an_hour_that_no_entry_makes_is_of_the_time_of_the_schema() -> None:
+    keys: dict[str, Any] = {"categorify": ["userId", "movieId"]}
+
+    def operators(*features: dict[str, Any]) -> list[dict[str, Any]]:
+        document = parse_spec(SPEC).document() | {"features": [keys, *features]}
+        return [one.model_dump(exclude_defaults=True) for one in RecommenderSpec.model_validate(document).operators()][1:]
+
+    of_hour, cross = {"calendar": {"of": "timestamp", "parts": ("hour",)}}, {"cross": ("movieId", "hour")}
+    assert operators(cross, {"cross": ("userId", "hour")}) == [of_hour, cross, {"cross": ("userId", "hour")}]
+    assert operators(of_hour, cross) == [of_hour, cross]
+    assert operators({"categorify": ("hour",)}, cross) == [{"categorify": ("hour",)}, cross]
+    assert operators({"cross": ("movieId", "userId")}) == [{"cross": ("movieId", "userId")}]
+
+
 @pytest.mark.parametrize(
     "line",
-    [
-        "serve: {retrieve: {fallback: popular}}",
-    ],
+    ["serve: {score: {}}", "split: {validation: 5%}"],
 )
 def test_what_is_planned_is_refused_and_never_ignored(line: str) -> None:
     key = line.split(":", maxsplit=1)[0]

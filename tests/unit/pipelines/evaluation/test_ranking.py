@@ -20,7 +20,7 @@ from pipelines.evaluation.judge import ranks_of_retrieved
 from pipelines.evaluation.metrics import rank_metric
 from pipelines.evaluation.observed import observe
 from pipelines.evaluation.ranking import Ranked, by_pairs, rank
-from pipelines.evaluation.slices import by_values, standard
+from pipelines.evaluation.slices import by_expression, by_values, standard
 from shared.domain.errors import BadData
 
 NAMES = ("hr@1", "hr@3", "ndcg@3", "mrr", "mrr@2", "hr@2/4", "ndcg@3/4", "auc/4", "recall@3", "map@3")
@@ -277,6 +277,13 @@ def test_an_item_that_nobody_knows_is_cold() -> None:
     found = {one.name: one for one in standard(np.array([0]), np.array([3]), np.array([-1]), np.array([1, 2, 3]))}
     assert found["cold_items"].chosen.all()
     assert found["tail_items"].chosen.all()
+
+
+def test_a_slice_by_an_expression_holds_the_cases_that_meet_every_comparison() -> None:
+    of_users, of_items = np.array([5, 6, 0, 5]), np.array([3, 3, -1, 9])
+    assert by_expression("user_history<=5", of_users, of_items).chosen.tolist() == [True, False, True, True]
+    assert by_expression("user_history<=5 and item_history<9", of_users, of_items).chosen.tolist() == [True, False, True, False]
+    assert by_expression("item_history==0", of_users, of_items).chosen.tolist() == [False, False, True, False]
 
 
 def test_slices_by_a_column_take_the_most_frequent_values_of_several() -> None:

@@ -237,6 +237,6 @@ def test_a_table_of_several_keys_that_nobody_has_is_served_as_unknown(tmp_path: 
 
 def test_the_how_to_has_an_example_of_every_operator_and_each_is_read(tmp_path: Path) -> None:
     text = (Path(__file__).parents[4] / "docs/how-to/making-features.md").read_text()
-    entries = load(text.split("```yaml\n")[1].split("```")[0], "the how-to")["features"]
+    entries = load(text.split("```yaml part-of-a-spec.yaml\n")[1].split("```")[0], "the how-to")["features"]
     read = spec(tmp_path, features=entries).operators()
     assert {type(one) for one in read} == set(typing.get_args(features.Any_))

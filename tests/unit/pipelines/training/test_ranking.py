@@ -11,8 +11,10 @@ import polars as pl
 import pytest
 
 from pipelines.inputs.tables import Codes
+from pipelines.training import ranking as ranking_module
 from pipelines.training.course import Wants, material, run
 from pipelines.training.ranking import NEGATIVES, Ranking, rank_held
+from shared.contracts.training import SAMPLED, LookMetric
 from shared.domain.errors import Invalid
 from tests.support.training_tasks import ITEMS, USERS, Factors, task, write_rows
 
@@ -22,12 +24,15 @@ def _score(columns: Codes) -> np.ndarray:
 
 
 @contextmanager
-def _ranking(path: Path, score: object = _score, history: Path | None = None) -> Iterator[tuple[Ranking, pl.DataFrame, pl.DataFrame]]:
+def _ranking(
+    path: Path, score: object = _score, history: Path | None = None, ranked: frozenset[LookMetric] = SAMPLED
+) -> Iterator[tuple[Ranking, pl.DataFrame, pl.DataFrame]]:
     """With the rows that are held out, and those that are trained on."""
     given = task(path, validation=0.2)
     with material(given, Wants(2)) as there:
         assert there.held is not None
-        ranking = rank_held(there.held, there.batches.path, history, np.arange(ITEMS), there.held.path.parent, score)  # type: ignore[arg-type]
+        folder = there.held.path.parent
+        ranking = rank_held(there.held, there.batches.path, history, np.arange(ITEMS), folder, score, ranked)  # type: ignore[arg-type]
         yield ranking, pl.read_parquet(there.held.path), pl.read_parquet(there.batches.path)
 
 
@@ -104,6 +109,32 @@ def test_a_model_that_learns_ranks_better_and_the_best_epoch_is_published(rows: 
         assert there.held is not None
         again = rank_held(there.held, there.batches.path, None, np.arange(ITEMS), there.held.path.parent, course.step.score)
         assert again()["ndcg@10/99"] == max(values), "the step has the best epoch's weights"
+
+
+@pytest.mark.requirement("N-05")
+def test_epochs_are_compared_by_ranks_among_all_items_that_a_user_never_met(rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = task(
+        rows, epochs=15, validation=0.2, early_stop={"metric": "ndcg@10", "patience": 15}, target={"metric": "hr@10", "value": 0.1}
+    )
+    course = run(given, Wants(2), lambda: Factors(rate=5.0))
+    values = [one.looked["ndcg@10"] for one in course.report.epochs]
+    assert max(values) > 1.5 * values[0] and course.report.best.looked["ndcg@10"] == max(values)
+    assert "hr@10" in course.report.best.looked and "hr@10/99" not in course.report.best.looked
+    with _ranking(rows, ranked=frozenset({"ndcg@10"})) as (ranking, held, rest):
+        (batch,) = list(ranking.batches.epoch(0))
+        users, items = (batch.columns[name] - 2 for name in ("user", "item"))
+        met = pl.concat([held, rest]).group_by("user").agg("item")
+        met_by_user = {user: set(those) for user, those in met.iter_rows()}
+        for first, last in zip(ranking.starts, np.append(ranking.starts[1:], len(users)), strict=True):
+            assert set(items[first + 1 : last].tolist()) == set(range(ITEMS)) - met_by_user[int(users[first])]
+    monkeypatch.setattr(ranking_module, "PAIRS", 99 * ITEMS)
+    refused = pytest.raises(Invalid, match=r"ndcg@10 after each epoch ranks .* fewer than 100 users: say ndcg@10/99")
+    with refused, _ranking(rows, ranked=frozenset({"ndcg@10"})):
+        pass
+    monkeypatch.setattr(ranking_module, "FEWEST", 7)
+    monkeypatch.setattr(ranking_module, "PAIRS", 7 * ITEMS)
+    with _ranking(rows, ranked=frozenset({"ndcg@10"})) as (ranking, _, _):
+        assert len(ranking.starts) == 7
 
 
 def test_where_nothing_can_be_ranked_that_is_said_before_training(rows: Path) -> None:
