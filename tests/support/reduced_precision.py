@@ -1,0 +1,202 @@
+"""Neural families trained with TF32 simulated on the CPU, as the train stage does it, and what the comparison of outputs says of each: with the
+right weights and with each matrix in turn 1 % wrong between the framework and the arrays. As a program, for one framework:
+
+python -m tests.support.reduced_precision FRAMEWORK OUT.npz [exact]
+
+`exact`: without the simulation.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.contracts.stage import Files
+from tests.support.refitted import Stages
+
+WRONG = np.float32(1.01)
+TRAIN = {"epochs": 6, "batch_size": 256, "learning_rate": 0.005}
+LAYERS = {"layers": [64, 32], "width": 16}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "mlp": {"params": LAYERS, "train": TRAIN},
+    "wide_deep": {"params": LAYERS, "train": TRAIN},
+    "dlrm": {"params": LAYERS | {"bottom": [32]}, "train": TRAIN},
+    "neumf": {"params": LAYERS, "train": TRAIN},
+    "two_tower": {"params": LAYERS, "train": TRAIN},
+    "session": {"params": {"width": 32}, "train": TRAIN | {"batch_size": 16}},
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "tensorflow": {"mlp in half precision, compiled": {"family": "mlp", "train": TRAIN | {"mixed_precision": "bfloat16", "compile": True}}},
+    "torch": {"neumf on the device": {"family": "neumf", "train": TRAIN | {"resident": True}}},
+    "jax": {},
+}
+"""Of a framework alone, by name."""
+
+
+def cases(name: str) -> dict[str, dict[str, Any]]:
+    return {family: {"family": family} | model for family, model in FAMILIES.items()} | SETTINGS[name]
+
+
+@dataclass
+class Simulation:
+    """Whether products are rounded at all, and whether the framework's switch is obeyed."""
+
+    on: bool
+    obeys: bool = True
+
+
+def main() -> None:
+    name, out, *exact = sys.argv[1:]
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder, tf32(name, Simulation(not exact)) as simulation:
+        trainings = Trainings(name, Path(folder), simulation)
+        for case, model in cases(name).items():
+            found |= {f"{case}/{what}": one for what, one in trainings.measured(model).items()}
+    with Path(out).open("wb") as stream:
+        np.savez(stream, **found)
+
+
+class Trainings:
+    def __init__(self, name: str, folder: Path, simulation: Simulation) -> None:
+        self._name, self._folder, self._simulation, self._count = name, folder, simulation, 0
+        self._prepared: dict[bool, tuple[Stages, Files]] = {}
+
+    def measured(self, model: dict[str, Any]) -> dict[str, Any]:
+        """`switch`, `ignored`: the largest difference, its tolerance, and whether it would be published, with right weights where TF32 obeys the
+        framework's switch, and where it doesn't on a GPU; the same below them by the path of each matrix that is wrong. `refused`: whether
+        the stage fails where a matrix is wrong. `old`: how far scores are apart where nothing is switched off."""
+        steps = self._trained(model)
+        ((step, asked),) = steps
+        found = {"refused": np.array(self._refused(model, list(step.weights())))}
+        weights = step.weights()
+        matrices = [path for path, one in weights.items() if one.ndim == 2]
+        for mode, obeys in (("switch", True), ("ignored", False)):
+            self._simulation.obeys = obeys
+            type(step._on).gpu = property(lambda _, gpu=not obeys: gpu)
+            step._own = None
+            for path in [None, *matrices]:
+                step._plain = None
+                step.weights = lambda path=path: weights if path is None else weights | {path: weights[path] * WRONG}
+                found[mode if path is None else f"{mode}/{path}"] = _said(step.compare(*asked))
+        if step.__class__.__name__ != "SequenceStep":
+            found["old"] = np.abs(step.score(step._last_columns(4_096)) - _sigmoid_of(step)).max()
+        self._simulation.obeys = True
+        return found
+
+    def _trained(self, model: dict[str, Any], wrong: str | None = None) -> list[Any]:
+        """Each step that was compared, and what of."""
+        from pipelines.models.attention.learning import SequenceStep
+        from pipelines.models.neural.step import NeuralStep
+
+        session, steps = model["family"] == "session", list[Any]()
+        kind: Any = SequenceStep if session else NeuralStep
+        compare, weights = kind.compare, kind.weights
+
+        def recorded(step: Any, *asked: Any) -> Any:
+            steps.append((step, asked))
+            return compare(step, *asked)
+
+        def planted(step: Any) -> Any:
+            found = weights(step)
+            return found | {wrong: found[wrong] * WRONG}
+
+        kind.compare, kind.weights = recorded, planted if wrong else weights
+        try:
+            stages, etl = self._data(session)
+            self._count += 1
+            spec = stages.spec(model={"framework": self._name, **model})
+            outcome = stages.stage("train", spec, {"etl": etl}, f"r{self._count}")
+            assert "weights.npz" in outcome.files
+        finally:
+            kind.compare, kind.weights = compare, weights
+        return steps
+
+    def _data(self, session: bool) -> tuple[Stages, Files]:
+        if session not in self._prepared:
+            folder = self._folder / str(session)
+            folder.mkdir()
+            stages = Stages(folder)
+            outcome = stages.stage("etl", stages.spec(model={"family": "session" if session else "mlp"}), {}, "prepare")
+            self._prepared[session] = stages, {one: stages.store.put(path) for one, path in outcome.files.items()}
+        return self._prepared[session]
+
+    def _refused(self, model: dict[str, Any], paths: list[str]) -> bool:
+        wrong = next(path for path in paths if path.endswith("kernel"))
+        try:
+            self._trained(model, wrong)
+        except RuntimeError as error:
+            return "nothing is published" in str(error)
+        return False
+
+
+def _said(compared: Any) -> NDArray[np.float64]:
+    return np.array([compared.largest, compared.tolerance, compared.largest <= compared.tolerance or compared.tf32])
+
+
+def _sigmoid_of(step: Any) -> Any:
+    from pipelines.models.neural.plain import sigmoid
+
+    logits = step.own_logits(step._last_columns(4_096))
+    return sigmoid(logits) if step.architecture.output == "sigmoid" else logits
+
+
+@contextmanager
+def tf32(name: str, simulation: Simulation) -> Iterator[Simulation]:
+    """Rounds the inputs of Keras' matrix products of float32, where the framework allows TF32 (or whatever it says)."""
+    from pipelines.models.neural.frameworks import load_framework
+
+    load_framework(name)  # type: ignore[arg-type]
+    from keras import ops
+
+    exact, (bits, allowed) = ops.matmul, ARITHMETIC[name]()
+
+    def rounded(values: Any) -> Any:
+        """To 10 bits of the mantissa, to the nearest even; its gradient is that of the value itself."""
+        whole = bits(values, "int32")
+        whole = ops.bitwise_and(whole + 0xFFF + ops.bitwise_and(ops.right_shift(whole, 13), 1), -0x2000)
+        return values + ops.stop_gradient(bits(whole, "float32") - values)
+
+    def matmul(one: Any, other: Any) -> Any:
+        reduced = simulation.on and (allowed() or not simulation.obeys) and "float32" in str(one.dtype)
+        return exact(rounded(one), rounded(other)) if reduced else exact(one, other)
+
+    ops.matmul = matmul
+    try:
+        yield simulation
+    finally:
+        ops.matmul = exact
+
+
+def _tensorflow() -> tuple[Callable[..., Any], Callable[[], Any]]:
+    import tensorflow as tf
+
+    return tf.bitcast, tf.config.experimental.tensor_float_32_execution_enabled
+
+
+def _torch() -> tuple[Callable[..., Any], Callable[[], Any]]:
+    """Off by default, and on where TORCH_ALLOW_TF32_CUBLAS_OVERRIDE is 1, as in NVIDIA's images of PyTorch."""
+    import torch
+
+    torch.set_float32_matmul_precision("high")
+    return lambda values, dtype: values.view(getattr(torch, dtype)), lambda: torch.backends.cuda.matmul.allow_tf32
+
+
+def _jax() -> tuple[Callable[..., Any], Callable[[], Any]]:
+    import jax
+
+    return jax.lax.bitcast_convert_type, lambda: jax.config.jax_default_matmul_precision != "highest"
+
+
+ARITHMETIC = {"tensorflow": _tensorflow, "torch": _torch, "jax": _jax}
+"""Gives the bits of a tensor as another type, and says whether the framework allows TF32 by now."""
+
+if __name__ == "__main__":
+    main()
