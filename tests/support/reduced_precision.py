@@ -14,12 +14,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.models.neural.weights import Weights
 from shared.contracts.stage import Files
 from tests.support.refitted import Stages
 
@@ -72,10 +75,10 @@ class Trainings:
         self._prepared: dict[str, tuple[Stages, Files]] = {}
 
     def measured(self, model: dict[str, Any]) -> dict[str, Any]:
-        """`switch`: products are rounded as long as the framework's switch allows it. `ignored`: they are rounded on a GPU, whatever it says.
+        """`switch`: products are rounded as long as the framework's switch allows it. `ignored`: as on a GPU where it has no effect.
 
-        Of each the largest difference, its tolerance, and whether the model would be published; below it the same for each wrong matrix.
-        `refused`: whether the stage fails where a matrix is wrong.
+        Of each, with the right weights and with each wrong matrix, the largest difference, its tolerance, and whether the model would be
+        published. `refused`: whether the stage fails where a matrix is wrong.
         """
         ((step, asked),) = self._trained(model)
         found = {"refused": np.array(self._refused(model, list(step.weights())))}
@@ -83,12 +86,12 @@ class Trainings:
         matrices = [path for path, one in weights.items() if one.ndim == 2]
         for mode, obeys in (("switch", True), ("ignored", False)):
             self._simulation.obeys = obeys
-            type(step._on).gpu = property(lambda _, gpu=not obeys: gpu)
-            step._own = None
+            step._own = None  # a program that was traced in the other mode
             for path in [None, *matrices]:
                 step._plain = None
-                step.weights = lambda path=path: weights if path is None else weights | {path: weights[path] * WRONG}
-                found[mode if path is None else f"{mode}/{path}"] = _said(step.compare(*asked))
+                step.weights = partial(_planted, weights, path)
+                with patch.object(type(step._on), "gpu", not obeys):
+                    found[f"{mode}/{path or 'right'}"] = _said(step.compare(*asked))
         self._simulation.obeys = True
         return found
 
@@ -104,19 +107,12 @@ class Trainings:
             steps.append((step, asked))
             return compare(step, *asked)
 
-        def planted(step: Any) -> Any:
-            found = weights(step)
-            return found | {wrong: found[wrong] * WRONG}
-
-        kind.compare, kind.weights = recorded, planted if wrong else weights
-        try:
+        with patch.object(kind, "compare", recorded), patch.object(kind, "weights", lambda step: _planted(weights(step), wrong)):
             stages, etl = self._data(model)
             self._count += 1
             spec = stages.spec(model={"framework": self._name, **model}, **_features(model))
             outcome = stages.stage("train", spec, {"etl": etl}, f"r{self._count}")
-            assert "weights.npz" in outcome.files
-        finally:
-            kind.compare, kind.weights = compare, weights
+        assert "weights.npz" in outcome.files
         return steps
 
     def _data(self, model: dict[str, Any]) -> tuple[Stages, Files]:
@@ -137,6 +133,10 @@ class Trainings:
         except RuntimeError as error:
             return "nothing is published" in str(error)
         return False
+
+
+def _planted(weights: Weights, path: str | None) -> Weights:
+    return weights if path is None else weights | {path: weights[path] * WRONG}
 
 
 def _features(model: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Whether a framework's outputs and those of the NumPy arrays are equal up to rounding.
 
-The tolerance follows from the model: it is a multiple of what the arrays' own outputs change by when the inputs of every matrix product are
-rounded to fewer bits. A GPU may round them to TF32. The frameworks switch that off while outputs are compared, but TensorFlow keeps
-plans of cuBLAS by shape, whatever the switch said when they were made. So on a GPU a difference that TF32 explains is accepted, and logged.
+The tolerance follows from the model: it is a multiple of the change in the arrays' outputs when the inputs of every matrix product are
+rounded to fewer bits. A GPU may round them to TF32; the frameworks switch TF32 off while outputs are compared. TensorFlow may reuse a
+cuBLASLt plan that it made for the same shape before. So on a GPU a difference that TF32 explains is accepted, and logged as a warning.
 """
 
 from __future__ import annotations
