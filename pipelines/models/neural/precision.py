@@ -56,7 +56,7 @@ def compare(framework: Floats, arrays: Callable[[int | None], Floats], gpu: bool
     if _largest(difference) <= tolerance or not gpu:
         return Comparison(_largest(difference), tolerance)
     change = arrays(TF32) - exact
-    tf32 = all(size(difference) <= TF32_FACTOR * size(change) + least for size in (_largest, _mean))
+    tf32 = all(size(difference) <= TF32_FACTOR * size(change) + least for size in (_largest, _root_mean_square))
     return Comparison(_largest(difference), tolerance, tf32)
 
 
@@ -75,5 +75,5 @@ def _largest(values: NDArray[Any]) -> float:
     return float(np.abs(values).max(initial=0))
 
 
-def _mean(values: Floats) -> float:
+def _root_mean_square(values: Floats) -> float:
     return float(np.sqrt(np.mean(np.square(values, dtype=np.float64))))
