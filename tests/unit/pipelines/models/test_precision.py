@@ -74,8 +74,8 @@ def test_one_row_that_is_wrong_is_not_explained_by_tf32() -> None:
     assert compare(rounded, arrays, gpu=True).tf32 is False
 
 
-@pytest.mark.parametrize("compared", [Comparison(np.nan, 1e-5), Comparison(1.0, np.nan)])
-def test_what_is_no_number_is_not_published(compared: Comparison) -> None:
+@pytest.mark.parametrize("compared", [Comparison(np.nan, 1e-5), Comparison(1.0, np.nan), Comparison(np.inf, np.inf)])
+def test_what_is_no_finite_number_is_not_published(compared: Comparison) -> None:
     with pytest.raises(RuntimeError, match="nothing is published"):
         compared.check("JAX", LOG)
 
