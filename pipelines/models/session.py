@@ -60,8 +60,6 @@ WINDOWS = 64
 """Sequences of a step, by rule."""
 ALL = 16_384
 """Items of a catalogue that are chosen among as a whole; of a larger one, so many are drawn."""
-APART = 1e-3
-"""How far what the framework makes of a sequence may be from what plain arrays do, in numbers that are about one."""
 Floats = NDArray[np.float32]
 
 
@@ -169,8 +167,7 @@ class Session:
             startup = time.monotonic() - started
             report = Loop(step, windows, training, task.log, look, task.keeping).run()
         known = newest_by_code(graph, sequence) if sequence else newest_of(sequences_of(task, task.rows, before), shape.length)
-        if not (apart := step.apart(known[:64])) <= APART:
-            raise RuntimeError(f"{step.name} says a sequence {apart:.2g} apart from the arrays that it trained: nothing is published")
+        step.compare(known[:64]).check(step.name, task.log)
         weights = step.weights()
         queries = queries_of(shape, weights, known)
         model: SessionModel | Reader

@@ -48,7 +48,7 @@ def _first_steps(framework: Any, variant: str) -> dict[str, Any]:
         before = step.state()
         losses.append(float(step(give(_batch(7)))))
         after = step.state()
-        found |= {f"{variant}/{which}/losses": np.array(losses), f"{variant}/{which}/apart": np.array(step.apart())}
+        found |= {f"{variant}/{which}/losses": np.array(losses), f"{variant}/{which}/apart": np.array(step.compare().largest)}
         found |= {f"{variant}/{which}/state/{name}": one for name, one in after.items()}
         unread = [np.abs(after[name] - before[name])[neural_model.USERS // 2 :].max() for name in before if "table_user" in name]
         looked = neural_model.batch(50).columns

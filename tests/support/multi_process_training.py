@@ -116,7 +116,7 @@ def steps(framework: Any, name: str, group: Group | None) -> dict[str, Any]:
     again = [float(step(neural_model.batch(seed))) for seed in (20, 21)]
     step.restore(kept)
     repeated = np.array([again, [float(step(neural_model.batch(seed))) for seed in (20, 21)]])
-    apart = {} if shard is None else {"apart": np.array(step.apart())}
+    apart = {} if shard is None else {"apart": np.array(step.compare().largest)}
     return {
         "losses": np.array(losses),
         **apart,

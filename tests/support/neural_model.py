@@ -19,6 +19,7 @@ from pipelines.models.mlp import architecture_of
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.losses import InBatch
 from pipelines.models.neural.network import Add, Dense, Dropout, Interact, Join, LayerNorm, Length, Network, Norm, Part, Product, Total
+from pipelines.models.neural.plain import outputs
 from pipelines.models.neural.weights import Weights, begin
 from pipelines.models.tables import Table
 from pipelines.models.two_tower import architecture_of as towers_of
@@ -144,7 +145,7 @@ def _first_steps(framework: Any, variant: str, settings: dict[str, Any]) -> dict
     step = NeuralStep(framework, architecture, begin(architecture, 7), How(learning_rate=0.02, **settings), loss)
     losses = [float(step(batch(seed, 50 if seed == 5 else ROWS))) for seed in range(12)]
     weights, looked = step.weights(), batch(99).columns
-    scores = {"own": step.own_score(looked), "plain": step.score(looked)}
+    scores = {"own": step.own_logits(looked), "plain": outputs(architecture, weights, looked)[:, 0]}
     before = step.state()
     again = [float(step(batch(seed))) for seed in (20, 21)]
     step.restore(before)

@@ -79,7 +79,13 @@ def _first_steps(framework: Any, objective: Any = "next", draw: int | None = Non
     for _ in range(2):
         again.append([float(step(batch)) for batch, _ in windows.placed(2)])
         step.restore(before)
-    return {"losses": np.array(losses), "repeated": np.array(again), "apart": step.apart(rows), "begun": begin(shape, 7)[VECTORS], **found}
+    return {
+        "losses": np.array(losses),
+        "repeated": np.array(again),
+        "apart": step.compare(rows).largest,
+        "begun": begin(shape, 7)[VECTORS],
+        **found,
+    }
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from pipelines.models.attention.shape import ITEMS, MARKS, PLACES, Shape, Weight
 from pipelines.models.neural.frameworks import Framework, Held
 from pipelines.models.neural.operations import level
 from pipelines.models.neural.optimizers import dense_of, rows_of
+from pipelines.models.neural.precision import Comparison, compare
 from pipelines.models.neural.step import How, array_of
 
 Score = Callable[[Weights, Codes], NDArray[np.float32]]
@@ -108,17 +109,18 @@ class SequenceStep:
             self._plain = self.weights()
         return self._score(self._plain, columns)
 
-    def apart(self, sequences: NDArray[np.int32]) -> float:
-        """How far what the framework makes of sequences is from what plain arrays make of them."""
+    def compare(self, sequences: NDArray[np.int32]) -> Comparison:
+        """What the framework makes of sequences with what the arrays make of them."""
         codes, last = plain.marked(self.shape, sequences)
         whole = np.zeros((len(codes), self.shape.places), np.int32)
         whole[:, : codes.shape[1]] = codes
         at = (np.arange(len(codes)) * self.shape.places + last).astype(np.int32)
         rows = np.arange(self.shape.items, dtype=np.int32)
         given = rows, np.ascontiguousarray(whole.T), _padding(whole), at
-        run = self._on.compiled(self._encoded, given, self._held)
-        ours = plain.states(self.shape, self.weights(), sequences)
-        return float(np.abs(self._on.array(run(*given)) - ours).max())
+        with self._on.full_precision():
+            found = self._on.array(self._on.compiled(self._encoded, given, self._held)(*given))
+        weights = self.weights()
+        return compare(found, lambda bits: plain.states(self.shape, weights, sequences, bits), self._on.gpu)
 
     def weights(self) -> Weights:
         """By path; copies."""

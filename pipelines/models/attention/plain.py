@@ -12,6 +12,7 @@ from pipelines.features.columns import NULL
 from pipelines.models.attention.encode import NEVER, SMALLEST, encode, only_before
 from pipelines.models.attention.shape import BEGIN, HIDDEN, ITEMS, MARKS, PLACES, Shape
 from pipelines.models.neural.plain import level
+from pipelines.models.neural.precision import round_mantissa
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
@@ -20,16 +21,16 @@ AT_ONCE = 128
 
 
 class Plain:
-    """Implements Operations."""
+    """Implements Operations. `bits`: of the mantissa, that the inputs of products are rounded to."""
 
-    def __init__(self, weights: Mapping[str, Floats]) -> None:
-        self._weights = weights
+    def __init__(self, weights: Mapping[str, Floats], bits: int | None = None) -> None:
+        self._weights, self._bits = weights, bits
 
     def weight(self, path: str) -> Floats:
         return self._weights[path]
 
     def matmul(self, one: Any, other: Any) -> Any:
-        return one @ other
+        return round_mantissa(one, self._bits) @ round_mantissa(other, self._bits)
 
     def add(self, one: Any, other: Any) -> Any:
         return one + other
@@ -64,21 +65,22 @@ class Plain:
         return rows
 
 
-def states(shape: Shape, weights: Mapping[str, Floats], sequences: Ints) -> Floats:
-    """What the transformer makes of each: [sequences, width]. Rows of item codes, the oldest first, with NULL behind the last one."""
+def states(shape: Shape, weights: Mapping[str, Floats], sequences: Ints, bits: int | None = None) -> Floats:
+    """What the transformer makes of each: [sequences, width]. Rows of item codes, the oldest first, with NULL behind the last one.
+    `bits`: as Plain takes them."""
     found = np.empty((len(sequences), shape.width), np.float32)
     for at in range(0, len(sequences), AT_ONCE):
-        found[at : at + AT_ONCE] = _states(shape, weights, sequences[at : at + AT_ONCE])
+        found[at : at + AT_ONCE] = _states(shape, weights, sequences[at : at + AT_ONCE], bits)
     return found
 
 
-def _states(shape: Shape, weights: Mapping[str, Floats], sequences: Ints) -> Floats:
+def _states(shape: Shape, weights: Mapping[str, Floats], sequences: Ints, bits: int | None) -> Floats:
     codes, last = marked(shape, sequences)
     table = np.concatenate([weights[ITEMS][:, :-1], weights[MARKS]])
     vectors = table[codes] + weights[PLACES][: codes.shape[1]]
     hidden = only_before(codes.shape[1]) if shape.objective == "next" else np.float32(NEVER) * (codes == NULL)[:, None, None]
     places = codes.shape[1]
-    rows = encode(Plain(weights), shape, vectors.reshape(-1, shape.width), hidden, places)
+    rows = encode(Plain(weights, bits), shape, vectors.reshape(-1, shape.width), hidden, places)
     found: Floats = rows[np.arange(len(codes)) * places + last]
     return found
 

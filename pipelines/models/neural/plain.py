@@ -12,6 +12,7 @@ from pipelines.features.columns import NULL
 from pipelines.inputs.tables import Codes
 from pipelines.models.neural.architecture import Architecture, table_path
 from pipelines.models.neural.network import FLATTEST, SHORTEST, SMALLEST
+from pipelines.models.neural.precision import round_mantissa
 from pipelines.models.tables import Table
 
 Floats = NDArray[np.float32]
@@ -20,16 +21,16 @@ BLOCK = 8_192
 
 
 class Plain:
-    """Implements Operations."""
+    """Implements Operations. `bits`: of the mantissa, that the inputs of products are rounded to."""
 
-    def __init__(self, weights: Mapping[str, Floats]) -> None:
-        self._weights = weights
+    def __init__(self, weights: Mapping[str, Floats], bits: int | None = None) -> None:
+        self._weights, self._bits = weights, bits
 
     def weight(self, path: str) -> Floats:
         return self._weights[path]
 
     def dense(self, rows: Floats, kernel: Floats, bias: Floats) -> Floats:
-        found: Floats = rows @ kernel
+        found: Floats = round_mantissa(rows, self._bits) @ round_mantissa(kernel, self._bits)
         found += bias
         return found
 
@@ -55,7 +56,7 @@ class Plain:
         return rows.sum(axis=1, keepdims=True)  # type: ignore[no-any-return]
 
     def interact(self, parts: Sequence[Floats], places: Sequence[int]) -> Floats:
-        vectors = np.stack(parts, axis=1)
+        vectors = round_mantissa(np.stack(parts, axis=1), self._bits)
         square = vectors @ vectors.transpose(0, 2, 1)
         return square.reshape(len(square), -1)[:, places]
 
@@ -83,9 +84,9 @@ def score(architecture: Architecture, weights: Mapping[str, Floats], columns: Co
     return sigmoid(found) if architecture.output == "sigmoid" else found
 
 
-def outputs(architecture: Architecture, weights: Mapping[str, Floats], columns: Codes) -> Floats:
-    """[rows, width]: what the last node gives."""
-    on = Plain(weights)
+def outputs(architecture: Architecture, weights: Mapping[str, Floats], columns: Codes, bits: int | None = None) -> Floats:
+    """[rows, width]: what the last node gives. `bits`: as Plain takes them."""
+    on = Plain(weights, bits)
     blocks: list[Floats] = []
     for start in range(0, max(1, len(next(iter(columns.values())))), BLOCK):
         rows = slice(start, start + BLOCK)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from pipelines.features.columns import NULL
 from pipelines.inputs.batches import Batch
 from pipelines.inputs.tables import Codes
-from pipelines.models.neural import plain
 from pipelines.models.neural.fused import Fused
 from pipelines.models.neural.network import Dropout
 from pipelines.models.neural.on_torch import Drawing, move, seed_device, tiles_of, unscale
@@ -58,8 +57,17 @@ class ResidentStep(NeuralStep):
     def score(self, columns: Codes) -> NDArray[np.float32]:
         return np.asarray(self._on.array(self.scores(self._there(columns))))
 
+    def own_logits(self, columns: Codes) -> NDArray[np.float32]:
+        return np.asarray(self._on.array(self._logits_there(self._there(columns))))
+
     def scores(self, columns: Mapping[str, Tensor], half: bool = False) -> Tensor:
         """Of rows that lie on the device, left there. `half`: by layers as they are trained, in half precision if that is said."""
+        import torch
+
+        logits = self._logits_there(columns, half)
+        return torch.sigmoid(logits) if self.architecture.output == "sigmoid" else logits
+
+    def _logits_there(self, columns: Mapping[str, Tensor], half: bool = False) -> Tensor:
         import torch
         from keras import ops
 
@@ -68,8 +76,7 @@ class ResidentStep(NeuralStep):
             readings, numbers = self._given(columns, whole=True)
             features = self._features(*self._looked_up(self._tables, readings), numbers)
             given = {name: ops.cast(one, dtype) for name, one in features.items()} if dtype else features
-            logits = self.architecture.network.apply(Served(self._dense, self._moving, None, dtype), given)[:, 0].float()
-            return torch.sigmoid(logits) if self.architecture.output == "sigmoid" else logits
+            return self.architecture.network.apply(Served(self._dense, self._moving, None, dtype), given)[:, 0].float()
 
     def state(self) -> dict[str, NDArray[Any]]:
         return super().state() | {"taken": np.array(self._taken)}
@@ -78,12 +85,9 @@ class ResidentStep(NeuralStep):
         super()._restore(state)
         self._taken = int(state["taken"])
 
-    def apart(self, most: int = 4_096) -> float:
-        if not self._last:
-            return 0.0
+    def _last_columns(self, most: int) -> Codes:
         last: Mapping[str, Tensor] = self._last
-        columns = {name: one[:most].cpu().numpy() for name, one in last.items()}
-        return float(np.abs(plain.score(self.architecture, self.weights(), columns) - self.score(columns)).max())
+        return {name: one[:most].cpu().numpy() for name, one in last.items()}
 
     def _there(self, columns: Mapping[str, Any]) -> dict[str, Tensor]:
         import torch

@@ -37,6 +37,8 @@ class Apartness:
 class ShardedStep(NeuralStep):
     """Implements Step."""
 
+    _all_ranks_score = True
+
     def __init__(
         self,
         framework: Framework,
@@ -87,23 +89,13 @@ class ShardedStep(NeuralStep):
         assert self._plain is not None
         return plain.score(self.architecture, self._plain, columns)
 
-    def apart(self, most: int = 4_096) -> float:
-        if not self._last:
-            return 0.0
-        columns = {name: column[:most] for name, column in self._last.items()}
-        own = self.own_score(columns)
-        if self._plain is None:
-            self._gather()
-        return float(np.abs(self.score(columns) - own).max()) if self._all_ranks.leads else 0.0
-
-    def own_score(self, columns: Codes) -> NDArray[np.float32]:
+    def own_logits(self, columns: Codes) -> NDArray[np.float32]:
         """All ranks ask for the same."""
         from keras import ops
 
         features = self._features(self._apart.look_up(columns), (), self._numbers(columns, slice(None)))
         logits = self.architecture.network.apply(Served(self._dense, self._moving, None, None), features)[:, 0]
-        found = ops.sigmoid(logits) if self.architecture.output == "sigmoid" else logits
-        return np.asarray(ops.convert_to_numpy(found))
+        return np.asarray(ops.convert_to_numpy(logits))
 
     def weights(self) -> Weights:
         """At rank 0; elsewhere those of the layers."""

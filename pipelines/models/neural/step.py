@@ -23,6 +23,7 @@ from pipelines.models.neural.losses import Logistic, Loss
 from pipelines.models.neural.operations import Learning, Served
 from pipelines.models.neural.optimizers import Name, dense_of, rows_of
 from pipelines.models.neural.parted import Parted
+from pipelines.models.neural.precision import EQUAL, Comparison, compare
 from pipelines.models.neural.scaling import Scale
 from pipelines.models.neural.weights import Weights
 from pipelines.training.group import Group, Share
@@ -54,6 +55,9 @@ class How:
 
 class NeuralStep:
     """Implements Step."""
+
+    _all_ranks_score = False
+    """Whether scoring takes all ranks, and not rank 0 alone."""
 
     def __init__(
         self,
@@ -104,24 +108,37 @@ class NeuralStep:
         return self._run(*given)
 
     def score(self, columns: Codes) -> NDArray[np.float32]:
+        return plain.score(self.architecture, self._arrays(), columns)
+
+    def _arrays(self) -> Weights:
+        """All weights as they are by now."""
         if self._plain is None:
             self._plain = self.weights()
-        return plain.score(self.architecture, self._plain, columns)
+        return self._plain
 
-    def apart(self, most: int = 4_096) -> float:
-        """How far the framework's scores of the last batch are from those of the arrays that it trained."""
-        if not self._last or (self._group is not None and not self._group.leads):
-            return 0.0
-        columns = {name: column[:most] for name, column in self._last.items()}
-        return float(np.abs(self.score(columns) - self.own_score(columns)).max())
+    def compare(self, most: int = 4_096) -> Comparison:
+        """The framework's logits of the last batch with those of the arrays that it trained."""
+        follows = self._group is not None and not self._group.leads
+        if not self._last or (follows and not self._all_ranks_score):
+            return EQUAL
+        columns = self._last_columns(most)
+        with self._on.full_precision():
+            own = self.own_logits(columns)
+        weights = self._arrays()
+        if follows:
+            return EQUAL
+        return compare(own, lambda bits: plain.outputs(self.architecture, weights, columns, bits)[:, 0], self._on.gpu)
 
-    def own_score(self, columns: Codes) -> NDArray[np.float32]:
+    def _last_columns(self, most: int) -> Codes:
+        return {name: column[:most] for name, column in self._last.items()}
+
+    def own_logits(self, columns: Codes) -> NDArray[np.float32]:
         """By the framework itself, as it is served."""
         from keras import ops
 
         readings, numbers = self._given(columns)
         if self._own is None:
-            self._own = self._on.compiled(self._scored, (readings, numbers), self._held)
+            self._own = self._on.compiled(self._logits, (readings, numbers), self._held)
         found = self._own(readings, numbers)
         return np.asarray(ops.convert_to_numpy(found))
 
@@ -274,13 +291,10 @@ class NeuralStep:
             loss = loss * self._share.weight
         return loss if self.scale is None else self.scale.scaled(loss), on.moved
 
-    def _scored(self, readings: Any, numbers: Any) -> Any:
-        from keras import ops
-
+    def _logits(self, readings: Any, numbers: Any) -> Any:
         read = [self._read(at, rows) for at, (rows, _, _) in enumerate(readings)]
         features = self._features(*self._looked_up(read, readings), numbers)
-        logits = self.architecture.network.apply(Served(self._dense, self._moving, None, None), features)[:, 0]
-        return ops.sigmoid(logits) if self.architecture.output == "sigmoid" else logits
+        return self.architecture.network.apply(Served(self._dense, self._moving, None, None), features)[:, 0]
 
     def _summed(self, at: int, rows: Any, places: Any, lists: Any, gradients: Any) -> Any:
         """The gradient of the rows that were read."""

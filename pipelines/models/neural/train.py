@@ -26,9 +26,6 @@ from pipelines.training.together import ALONE
 from shared.contracts.models import Training
 from shared.domain.errors import Invalid
 
-APART = 1e-4
-"""How far the framework's scores may be from the plain arrays': they add up in another order."""
-
 
 class Sampled(Protocol):
     """A family's parameters, as far as batches follow from them."""
@@ -83,7 +80,9 @@ def train_neural(
     done = run(task, wants, begun, ALONE if group is None else group)
     done.step.check_same()
     weights = done.step.weights()
-    check_equal(done.step)
+    compared = done.step.compare()
+    if group is None or group.leads:
+        compared.check(done.step.name, task.log)
     if group is not None:
         group.close()
         if not group.leads:
@@ -124,13 +123,6 @@ def how(training: Training, penalty: float) -> How:
         jit=training.compile,
         penalty=penalty,
     )
-
-
-def check_equal(step: NeuralStep) -> None:
-    """Whether the arrays that are kept score as the framework does that trained them: what is judged and served from here on is they."""
-    apart = step.apart()
-    if not apart <= APART:
-        raise RuntimeError(f"{step.name} scores a row {apart:.2g} apart from the arrays that it trained: nothing is published")
 
 
 def _bytes(tables: Sequence[Table]) -> int:

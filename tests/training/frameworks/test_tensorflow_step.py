@@ -14,7 +14,7 @@ from pipelines.models.neural import scaling
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.frameworks import Framework, load_framework
 from pipelines.models.neural.losses import Loss
-from pipelines.models.neural.plain import score
+from pipelines.models.neural.plain import score, sigmoid
 from pipelines.models.neural.step import LOGISTIC, How, NeuralStep
 from pipelines.models.neural.weights import Weights, begin
 from shared.domain.errors import Conflict
@@ -182,7 +182,7 @@ def test_the_arrays_score_as_the_framework_does_and_as_it_is_by_now(made: Made) 
     _learned(step)
     second = step.score(looked.columns)
     assert np.abs(first - second).max() > 1e-3
-    np.testing.assert_allclose(second, step.own_score(looked.columns), atol=1e-6)
+    np.testing.assert_allclose(second, sigmoid(step.own_logits(looked.columns)), atol=1e-6)
     np.testing.assert_array_equal(second, score(step.architecture, step.weights(), looked.columns))
 
 

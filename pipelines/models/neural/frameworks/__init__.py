@@ -6,6 +6,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
 
@@ -66,6 +67,13 @@ class Framework(Protocol):
 
     def missing_compiler(self, jit: Jit = True) -> str | None:
         """Why it can't compile so here."""
+
+    def full_precision(self) -> AbstractContextManager[None]:
+        """No product of float32 is rounded to TF32 or bfloat16 while it lasts."""
+
+    @property
+    def gpu(self) -> bool:
+        """Whether it computes on a GPU."""
 
 
 def load_framework(name: Name) -> Framework:

@@ -7,6 +7,7 @@ variables' and a batch's arrays: what it was given of the first two is donated, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,15 @@ class Jax:
 
     def missing_compiler(self, jit: Jit = True) -> str | None:
         return None
+
+    def full_precision(self) -> AbstractContextManager[None]:
+        """A part of what a program is compiled for, so that none that was compiled before is run."""
+        found: AbstractContextManager[None] = self._jax.default_matmul_precision("highest")
+        return found
+
+    @property
+    def gpu(self) -> bool:
+        return bool(self._jax.default_backend() != "cpu")
 
 
 def _value(table: Tensor) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -71,3 +72,17 @@ class TensorFlow:
 
     def missing_compiler(self, jit: Jit = True) -> str | None:
         return None
+
+    @contextmanager
+    def full_precision(self) -> Iterator[None]:
+        options = self._tf.config.experimental
+        before = options.tensor_float_32_execution_enabled()
+        options.enable_tensor_float_32_execution(False)
+        try:
+            yield
+        finally:
+            options.enable_tensor_float_32_execution(before)
+
+    @property
+    def gpu(self) -> bool:
+        return bool(self._tf.config.list_logical_devices("GPU"))

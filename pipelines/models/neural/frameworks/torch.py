@@ -7,7 +7,8 @@ where its next run writes; so what outlives a step is copied.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,20 @@ class Torch:
         if any(shutil.which(one) for one in ("c++", "g++", "clang++")):
             return None
         return "torch compiles with a C++ compiler, and there is none on PATH: leave it out, or give the stage an image that has one"
+
+    @contextmanager
+    def full_precision(self) -> Iterator[None]:
+        """By the function that says it for cuBLAS and oneDNN alike: torch refuses to compute where `torch.backends` says otherwise."""
+        before = self._torch.get_float32_matmul_precision()
+        self._torch.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            self._torch.set_float32_matmul_precision(before)
+
+    @property
+    def gpu(self) -> bool:
+        return bool(self._device.type != "cpu")
 
     def _tensors(self, arguments: Any) -> Any:
         if isinstance(arguments, np.ndarray):

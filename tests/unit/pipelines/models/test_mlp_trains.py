@@ -12,6 +12,7 @@ import pytest
 
 from pipelines.models.families import FAMILIES, load_model
 from pipelines.models.neural import train as training
+from pipelines.models.neural.plain import sigmoid
 from pipelines.models.neural.step import NeuralStep
 from shared.contracts.models import Model
 from tests.support.taste_data import ITEMS, USERS, pairs, recall, task
@@ -46,7 +47,7 @@ def test_a_tiny_mlp_learns_tastes_and_its_arrays_score_as_tensorflow_does(tmp_pa
     assert recall(scores.reshape(USERS, ITEMS), pairs()) > 2 * recall(popular, pairs()) > 0.3, "a quarter of the items is each user's taste"
 
     (step,) = steps
-    np.testing.assert_allclose(scores, step.own_score(columns), atol=1e-5)
+    np.testing.assert_allclose(scores, sigmoid(step.own_logits(columns)), atol=1e-5)
     session = onnxruntime.InferenceSession(fitted.model.lower().SerializeToString(), providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(session.run(None, columns)[0], scores, atol=1e-5)
     files = fitted.model.save(tmp_path)

@@ -1,0 +1,79 @@
+"""Whether a framework's outputs and those of the NumPy arrays are equal up to rounding.
+
+The tolerance follows from the model: it is a multiple of the change in the arrays' outputs when the inputs of every matrix product are
+rounded to fewer bits. A GPU may round them to TF32; the frameworks switch TF32 off while outputs are compared. TensorFlow may reuse a
+cuBLASLt plan that it made for the same shape before. So on a GPU a difference that TF32 explains is accepted, and logged as a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+MANTISSA = 23
+"""Bits that a float32 stores of its mantissa."""
+FULL, TF32 = MANTISSA - 1, 10
+"""Bits that the inputs of products are rounded to, for the tolerance of full precision and for that of TF32."""
+FULL_FACTOR, TF32_FACTOR = 64.0, 3.0
+"""Multiples of the change by rounding. Sums in another order add to it in full precision; by TF32 they are small beside it."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    largest: float
+    """Difference between the framework's outputs and the arrays'."""
+    tolerance: float
+    """In full precision."""
+    tf32: bool = False
+    """Whether a larger difference may come from TF32."""
+
+    def check(self, name: str, log: logging.Logger) -> None:
+        """RuntimeError where the arrays are not the model that the framework trained: they are what is judged and served from then on."""
+        said = f"outputs of {name} and of the arrays that it trained: largest difference {self.largest:.2g}, tolerance {self.tolerance:.2g}"
+        if self.largest <= self.tolerance < np.inf:
+            log.info("%s", said)
+        elif self.tf32:
+            log.warning("%s; TF32 explains it, though it is switched off", said)
+        else:
+            raise RuntimeError(f"{said}: nothing is published")
+
+
+EQUAL = Comparison(0.0, 0.0)
+
+
+def compare(framework: Floats, arrays: Callable[[int | None], Floats], gpu: bool) -> Comparison:
+    """`arrays`: their outputs, with the inputs of products rounded to so many bits; None: not rounded."""
+    exact = arrays(None)
+    difference = framework - exact
+    least = 8 * float(np.finfo(np.float32).eps) * _largest(exact)
+    tolerance = FULL_FACTOR * _largest(arrays(FULL) - exact) + least
+    if _largest(difference) <= tolerance or not gpu:
+        return Comparison(_largest(difference), tolerance)
+    change = arrays(TF32) - exact
+    tf32 = all(size(difference) <= TF32_FACTOR * size(change) + least for size in (_largest, _root_mean_square))
+    return Comparison(_largest(difference), tolerance, tf32)
+
+
+def round_mantissa(values: Floats, bits: int | None) -> Floats:
+    """To so many bits of the mantissa, to the nearest, and to the even one of two equally near; None: as they are."""
+    if bits is None:
+        return values
+    dropped = np.uint32(MANTISSA - bits)
+    whole = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    half = np.uint32((1 << (int(dropped) - 1)) - 1)
+    rounded = ((whole + half + (whole >> dropped & np.uint32(1))) >> dropped << dropped).view(np.float32)
+    return np.where(np.isfinite(values), rounded, values)
+
+
+def _largest(values: NDArray[Any]) -> float:
+    return float(np.abs(values).max(initial=0))
+
+
+def _root_mean_square(values: Floats) -> float:
+    return float(np.sqrt(np.mean(np.square(values, dtype=np.float64))))
