@@ -63,8 +63,6 @@ class Framework(Protocol):
     def array(self, tensor: Tensor) -> Any:
         """A copy."""
 
-    def sees_gpu(self) -> bool: ...
-
     def missing_compiler(self, jit: Jit = True) -> str | None:
         """Why it can't compile so here."""
 
@@ -79,7 +77,7 @@ class Framework(Protocol):
 def load_framework(name: Name) -> Framework:
     """One for the life of a process, as Keras is of one. Refuses to train on the CPU in a Job that was given GPUs."""
     framework = _load(name)
-    if (number := os.environ.get(GPUS)) and not framework.sees_gpu():
+    if (number := os.environ.get(GPUS)) and not framework.gpu:
         raise Invalid(
             f"resources.train.gpu: this stage was given {number}, but {LIBRARIES[name]} sees none: take an image that has its library for "
             "GPUs, or leave it out"

@@ -107,9 +107,6 @@ class Jax:
     def array(self, tensor: Tensor) -> Any:
         return np.array(_value(tensor))
 
-    def sees_gpu(self) -> bool:
-        return any(device.platform == "gpu" for device in self._jax.devices())
-
     def missing_compiler(self, jit: Jit = True) -> str | None:
         return None
 

@@ -67,9 +67,6 @@ class TensorFlow:
     def array(self, tensor: Tensor) -> Any:
         return np.array(tensor.numpy())
 
-    def sees_gpu(self) -> bool:
-        return bool(self._tf.config.list_physical_devices("GPU"))
-
     def missing_compiler(self, jit: Jit = True) -> str | None:
         return None
 

@@ -77,9 +77,6 @@ class Torch:
     def array(self, tensor: Tensor) -> Any:
         return np.array(tensor.detach().float().cpu().numpy())
 
-    def sees_gpu(self) -> bool:
-        return bool(self._torch.cuda.is_available())
-
     def missing_compiler(self, jit: Jit = True) -> str | None:
         if jit == "graphs" and not self._torch.cuda.is_available():
             return "graphs are CUDA's, and torch sees no such device: say true, or run the stage where there is one (resources.train.gpu)"

@@ -23,7 +23,7 @@ def test_one_that_is_not_there_is_named_with_what_to_do(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(("given", "seen", "refused"), [("1", False, True), ("1", True, False), (None, False, False)])
 def test_a_job_with_gpus_does_not_train_on_the_cpu(given: str | None, seen: bool, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    framework = SimpleNamespace(sees_gpu=lambda: seen)
+    framework = SimpleNamespace(gpu=seen)
     monkeypatch.setattr(frameworks, "_load", lambda name: framework)
     monkeypatch.delenv(GPUS, raising=False)
     if given is not None:
