@@ -7,9 +7,8 @@ from shared.contracts.spec import MAX_SPEC, RecommenderSpec
 from shared.domain.errors import EyasError, Invalid
 
 
-def resolve_spec(parts: Parts, spec: RecommenderSpec) -> RecommenderSpec:
-    """Refuses stages that cannot run here, and data that no stage would read wherever the files are. Returns the spec with the campaigns of
-    the file that it names."""
+def check_spec(parts: Parts, spec: RecommenderSpec) -> None:
+    """Refuses stages that cannot run here, and data that no stage would read wherever the files are."""
     if faults := parts.stage_faults(spec):
         refused = Invalid("; ".join(f"{field}: {fault}" for field, fault in faults.items()))
         refused.faults = tuple(faults.items())
@@ -19,6 +18,11 @@ def resolve_spec(parts: Parts, spec: RecommenderSpec) -> RecommenderSpec:
             parts.check_place(place)
         except EyasError as error:
             raise _refusal(field, error) from None
+
+
+def resolve_spec(parts: Parts, spec: RecommenderSpec) -> RecommenderSpec:
+    """Checks a spec, and returns it with the campaigns of the file that it names."""
+    check_spec(parts, spec)
     uri = spec.serve.order.unread
     if uri is None:
         return spec

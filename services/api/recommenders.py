@@ -17,10 +17,10 @@ from services.api.bodies import SPEC_BODY, SpecBody
 from services.api.etags import NOT_MODIFIED, ExpectedOrNew, tagged
 from services.api.paging import Page, Pages, Paging
 from services.api.parts import Parts, With
-from services.api.places import faults_of_places, resolve_spec
+from services.api.places import check_spec, faults_of_places, resolve_spec
 from services.api.views import AppliedRecommender, RecommenderView, RouteView, ServingRecommender, SpecEntry, SpecView, Valid
 from shared.contracts.spec import RecommenderSpec
-from shared.domain.access import Role
+from shared.domain.access import Role, may
 from shared.domain.errors import Conflict, Invalid, NotFound, Unreadable
 from shared.domain.machine import Request
 from shared.domain.rollout import ANSWERS
@@ -99,9 +99,13 @@ def _is_new(recommender: Recommender) -> bool:
 
 
 @room.post("/v1/recommenders:validate", Role.VIEWER, audited=False, openapi_extra=SPEC_BODY)
-def validate_spec(parts: With, spec: SpecBody) -> Valid:
-    """Whether a spec is good, and what it says with every default filled in. Writes nothing."""
-    spec = resolve_spec(parts, spec)
+def validate_spec(parts: With, who: Who, spec: SpecBody) -> Valid:
+    """Whether a spec is good, and what it says with every default filled in. Writes nothing. Only for operators it reads a
+    file of campaigns."""
+    if may(who.principal, Role.OPERATOR):
+        spec = resolve_spec(parts, spec)
+    else:
+        check_spec(parts, spec)
     return Valid(spec=spec.document(), warnings=faults_of_places(parts, spec))
 
 

@@ -282,6 +282,18 @@ def test_campaigns_of_a_file_become_part_of_the_spec_with_the_files_digest(world
     assert client.post("/v1/recommenders", json=stored.document()).json()["generation"] == 2, "a stored spec needs no file"
 
 
+def test_a_viewer_validates_a_spec_without_the_content_of_a_file(world, document, tmp_path):
+    world.more_roots = (str(tmp_path),)
+    (tmp_path / "campaigns.yaml").write_text("- secret: 1")
+    answer = world.holder("viewer").post(
+        "/v1/recommenders:validate", json={**document, "serve": {"order": {"campaigns": "campaigns.yaml"}}}
+    )
+    assert answer.status_code == 200
+    assert answer.json()["spec"]["serve"]["order"]["campaigns"] == []
+    assert "secret" not in answer.text
+    assert "secret" in world.client.post("/v1/recommenders:validate", json=answer.json()["spec"]).text
+
+
 BAD_CAMPAIGNS = [
     (CAMPAIGNS.replace("pin: 815", "pun: 815"), "campaigns.yaml: campaigns.0.rules.0: unknown rule 'pun': did you mean 'pin'?"),
     (CAMPAIGNS + CAMPAIGNS, "campaigns.yaml: campaigns: two are called 'advent'"),
