@@ -9,7 +9,7 @@ from typing import Any
 from services.executors.jobsettings import JobSettings
 from services.executors.local import local_faults
 from shared.contracts.families import FAMILIES
-from shared.contracts.gpus import RESOURCED, stage_engine
+from shared.contracts.gpus import RESOURCE_STAGES, stage_engine
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import StageName
 from shared.contracts.strict import read
@@ -79,7 +79,7 @@ def cases() -> Iterator[Case]:
     for family in FAMILIES:
         for framework in ("tensorflow", "torch", "jax"):
             yield Case("train", family, framework)
-    for stage in RESOURCED[2:]:
+    for stage in RESOURCE_STAGES[2:]:
         yield Case(stage)
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
-from shared.contracts.gpus import RESOURCED, gpu_faults, stage_engine
+from shared.contracts.gpus import RESOURCE_STAGES, gpu_faults, stage_engine
 from shared.contracts.quantities import Cpu, Duration, Memory
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import StageName
@@ -172,7 +172,7 @@ class JobSettings(Strict):
     def faults(self, recommender: RecommenderSpec) -> dict[str, str]:
         """What of a spec no image here can do, by field."""
         faults = {}
-        for stage in RESOURCED:
+        for stage in RESOURCE_STAGES:
             try:
                 self.image(stage_engine(recommender, stage))
             except Invalid as error:

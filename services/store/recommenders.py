@@ -44,9 +44,8 @@ class SqlRecommenders:
             take_turn(connection, "recommender", spec.name)
             row = connection.execute(select(recommenders).where(table.name == spec.name)).one_or_none()
             living = row is not None and row.deleted_at is None
-            after = Recommender(
-                spec.name, row.generation + 1 if row else 1, spec, row.created_at if row is not None and living else now, now
-            )
+            created_at = row.created_at if row is not None and living else now
+            after = Recommender(spec.name, row.generation + 1 if row else 1, spec, created_at, now)
             run = None if make_run is None else make_run(after)
             if run is not None and row is not None and (stored_run := self._runs.find(connection, run.id)) is not None:
                 return PutResult(_generation_of(connection, stored_run, row, spec), False, stored_run)
@@ -57,20 +56,7 @@ class SqlRecommenders:
             before = None if row is None else self._readable(row)
             if living and before is not None and before.spec == spec:
                 return PutResult(before, False)
-            document = spec.document()
-            values = {
-                "generation": after.generation,
-                "spec": document,
-                "created_at": after.created_at,
-                "updated_at": now,
-                "deleted_at": None,
-            }
-            if row is None:
-                connection.execute(insert(recommenders).values(name=spec.name, **values))
-            else:
-                connection.execute(update(recommenders).where(table.name == spec.name).values(values))
-            entry = {"name": spec.name, "generation": after.generation, "spec": document, "at": now, "actor": actor}
-            connection.execute(insert(recommender_history).values(entry))
+            _write(connection, after, actor, is_new=row is None)
             if run is not None:
                 self._runs.insert(connection, run, actor)
             raise_mark(connection)
@@ -140,6 +126,17 @@ class SqlRecommenders:
 def _heads(connection: Connection) -> Mapping[str, int]:
     living = select(recommenders.c.name, recommenders.c.generation).where(recommenders.c.deleted_at.is_(None))
     return {row.name: row.generation for row in connection.execute(living.order_by(recommenders.c.name))}
+
+
+def _write(connection: Connection, recommender: Recommender, actor: str, is_new: bool) -> None:
+    """The row and the entry of the history."""
+    entry = {"generation": recommender.generation, "spec": recommender.spec.document()}
+    values = entry | {"created_at": recommender.created_at, "updated_at": recommender.updated_at, "deleted_at": None}
+    if is_new:
+        connection.execute(insert(recommenders).values(name=recommender.name, **values))
+    else:
+        connection.execute(update(recommenders).where(recommenders.c.name == recommender.name).values(values))
+    connection.execute(insert(recommender_history).values(name=recommender.name, at=recommender.updated_at, actor=actor, **entry))
 
 
 def _generation_of(connection: Connection, run: Record[RunStatus], row: Row[Any], spec: RecommenderSpec) -> Recommender:

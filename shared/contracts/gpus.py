@@ -12,7 +12,7 @@ LIBRARIES = {"nvtabular": "cuDF", "torch": "PyTorch", "tensorflow": "TensorFlow"
 """What computes on a GPU, by engine."""
 GPUS = "EYAS_GPUS"
 """The environment variable with the number of GPUs that a Job was given. A stage that finds no library for them fails."""
-RESOURCED: tuple[StageName, ...] = ("etl", "train", "evaluate", "export", "verify")
+RESOURCE_STAGES: tuple[StageName, ...] = ("etl", "train", "evaluate", "export", "verify")
 """Stages with an entry of their own in the spec's `resources`."""
 _CPU_ONLY = {
     "evaluate": "scores are computed on the CPU, also those of a model that was trained on a GPU",
@@ -47,6 +47,6 @@ def gpu_fault(recommender: RecommenderSpec, stage: StageName, engines: Collectio
 
 def gpu_faults(recommender: RecommenderSpec, engines: Collection[str] | None) -> dict[str, str]:
     """The requests of a spec that nothing could use, by field."""
-    asking = [stage for stage in RESOURCED if recommender.resources.of(stage).gpu]
+    asking = [stage for stage in RESOURCE_STAGES if recommender.resources.of(stage).gpu]
     faults = {f"resources.{stage}.gpu": gpu_fault(recommender, stage, engines) for stage in asking}
     return {field: fault for field, fault in faults.items() if fault}
