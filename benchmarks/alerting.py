@@ -169,13 +169,14 @@ def _watched(platform: PlatformProcess, users: Users, prometheus: Prometheus, al
         return bool(runs and runs[0]["stages"] and runs[0]["stages"][0]["started_at"])
 
     until("the first stage of a retraining", look, PATIENCE)
-    for hop, selector in (("scraped", f'eyas_hit_rate{{recommender="{NAME}"}}'), ("recorded", "eyas:hit_rate:ratio")):
-        moments[hop] = next(at for at, value in prometheus.samples(selector) if at > moments["fall"] and value < FALLEN * before)
-    moments["told"] = min(moments["told"], moments["scraped"])
     for state in ("pending", "firing"):
         moments[state] = prometheus.samples(f'ALERTS{{alertname="{ALERT}",alertstate="{state}"}}')[0][0]
+    usual_then = (value for at, value in prometheus.samples("eyas:hit_rate:usual1h") if moments["fall"] <= at <= moments["pending"])
+    bound = FALLEN * max(usual_then)  # the rule compares with what is usual at its own moment, which is not what it was before the fall
+    for hop, selector in (("scraped", f'eyas_hit_rate{{recommender="{NAME}"}}'), ("recorded", "eyas:hit_rate:ratio")):
+        moments[hop] = next(at for at, value in prometheus.samples(selector) if at > moments["fall"] and value < bound)
+    moments["told"] = min(moments["told"], moments["scraped"])
     moments["webhook"] = min(at for at in _deliveries(platform) if at >= moments["firing"])
-    moments["alertmanager"] = min(moments["alertmanager"], moments["webhook"])  # it says when it last heard of the alert
     moments["run"] = _unix(found.run["created_at"])
     moments["stage"] = _unix(found.run["stages"][0]["started_at"])
     return found

@@ -87,8 +87,8 @@ class Likes:
         return SimpleNamespace(columns=self._columns)
 
     def _columns(self, first: Sequence[Like], now: Sequence[Like]) -> list[Column]:
-        found = columns([self._events[like.item] for like in first], [self._events[like.item] for like in now])
-        return [column for column in found if column.kind != "scores"]
+        measured = columns([self._events[like.item] for like in first], [self._events[like.item] for like in now])
+        return [column for column in measured if column.kind != "scores"]
 
 
 def lived(rhythm: Rhythm, seed: int, shift: Shift, shift_day: float) -> Likes:
@@ -114,18 +114,17 @@ def alarms(world: Likes, season: Season, begin: int = STEP) -> tuple[list[tuple[
     """The days at which the trigger begins to fire, and for what; how many looks there were in the first week, and later. The first look is
     taken after `begin` likes."""
     looks, rule = DriftLooks(world, world), DriftTrigger(season=season, min_events=WINDOW)  # type: ignore[arg-type]
-    memory, stood, starts, counted, last = NOTHING_YET, set[str](), list[tuple[float, str]](), [0, 0], None
-    for seen in range(begin, len(world.times) + 1, STEP):
-        world.seen = seen
+    memory, standing, starts, counted, last = NOTHING_YET, set[str](), list[tuple[float, str]](), [0, 0], None
+    for world_size in range(begin, len(world.times) + 1, STEP):
+        world.seen = world_size
         look = looks.newest(SERVED, rule)
         if look is None or look.at == last or not look.readings:
             continue
         last, day = look.at, (look.at - START) / timedelta(days=1)
         counted[day > FIRST_WEEK] += 1
         memory = remember(memory, look, THRESHOLDS, rule.looks)
-        moved = {one.reading.key for one in memory.moved}
-        starts += [(day, key) for key in moved - stood]
-        stood = moved
+        before, standing = standing, {alarm.reading.key for alarm in memory.moved}
+        starts += [(day, key) for key in standing - before]
     return starts, counted[0], counted[1]
 
 
@@ -145,8 +144,8 @@ def shifted(rhythm: Rhythm, shift: Shift, seed: int) -> float:
     first = bisect_left(world.times, START + timedelta(days=day))
     world.times = world.times[: first + PATIENCE * WINDOW]
     starts, _, _ = alarms(world, "auto", first - WINDOW)
-    found = next((at for at, _ in starts if at > day), math.inf)
-    return math.inf if math.isinf(found) else (bisect_right(world.times, START + timedelta(days=found)) - first) / WINDOW
+    alarm = next((start for start, _ in starts if start > day), math.inf)
+    return math.inf if math.isinf(alarm) else (bisect_right(world.times, START + timedelta(days=alarm)) - first) / WINDOW
 
 
 def main() -> None:
@@ -173,9 +172,9 @@ def main() -> None:
         world = RHYTHMS[-2]
         for shift in SHIFTS:
             late = list(pool.map(partial(shifted, world, shift), range(1000, 1000 + options.runs)))
-            found = [one for one in late if math.isfinite(one)]
-            note = f"{len(late) - len(found)} of {len(late)} missed"
-            rows.append(Row(world.name, shift.name, "windows until it is found", "windows", found or [math.nan], note=note))
+            delays = [delay for delay in late if math.isfinite(delay)]
+            note = f"{len(late) - len(delays)} of {len(late)} missed"
+            rows.append(Row(world.name, shift.name, "windows until it is found", "windows", delays or [math.nan], note=note))
             sys.stderr.write(f"{shift.name}: {sorted(late)}\n")
     publish("rhythms-drift", rows, windows=options.windows, runs=options.runs)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from docs.yaml_blocks import SMALLEST
 from services.executors.jobsettings import JobSettings
 from services.executors.local import local_faults
 from shared.contracts.families import FAMILIES
@@ -15,17 +16,17 @@ from shared.contracts.stage import StageName
 from shared.contracts.strict import read
 from shared.domain.errors import Invalid
 
-IMAGES = {"polars": "eyas-pipelines", "tensorflow": "eyas-pipelines", "triton": "eyas-triton"}
+CPU_IMAGES = {"polars": "eyas-pipelines", "tensorflow": "eyas-pipelines", "triton": "eyas-triton"}
 FOR_GPUS: dict[str, Any] = {
-    "images": IMAGES | {"nvtabular": "eyas-pipelines-gpu", "torch": "eyas-pipelines-gpu"},
+    "images": CPU_IMAGES | {"nvtabular": "eyas-pipelines-gpu", "torch": "eyas-pipelines-gpu"},
     "gpu_engines": ["nvtabular", "torch"],
 }
 PLATFORMS: dict[str, JobSettings | None] = {
-    "chart, CPUs": read(JobSettings, {"namespace": "eyas", "images": IMAGES}, "jobs"),
+    "chart, CPUs": read(JobSettings, {"namespace": "eyas", "images": CPU_IMAGES}, "jobs"),
     "chart, `images.pipelinesGpu`": read(JobSettings, {"namespace": "eyas", **FOR_GPUS}, "jobs"),
     "this machine": None,
 }
-"""Where stages run; None: on this machine, which has every engine."""
+"""Where stages run, by column heading: on a cluster with these settings of the chart; None: on this machine, with every engine."""
 _REFUSED = "refused: "
 _ON_THIS_MACHINE = "on the CPU, with a warning, if there is no GPU"
 
@@ -43,17 +44,11 @@ class Case:
         resources: dict[str, Any] = {self.stage: {"gpu": gpu} if gpu else {}}
         if self.stage == "etl":
             resources["etl"]["engine"] = self.engine
-        return {
-            "name": "films",
-            "data": {"interactions": {"uri": "/nowhere/data/ratings.csv"}, "items": {"uri": "/nowhere/data/films.csv", "key": "film"}},
-            "schema": {"user": "user", "item": "film", "time": "at", "label": {"column": "stars", "positive": ">= 4"}},
-            "model": {"family": self.family, "framework": self.framework},
-            "gates": [{"parity": 1e-4}],
-            "resources": resources,
-        }
+        model = {"family": self.family, "framework": self.framework}
+        return SMALLEST | {"model": model, "gates": [{"parity": 1e-4}], "resources": resources}
 
     def outcome(self, platform: JobSettings | None, gpu: int) -> str:
-        """The image, with its GPU; or why the spec is refused."""
+        """The image, and its GPU if it gets one; or why the spec is refused."""
         try:
             spec = read(RecommenderSpec, self.document(gpu), "spec")
         except Invalid as error:
@@ -67,6 +62,7 @@ class Case:
 
 
 def stage_faults(platform: JobSettings | None, spec: RecommenderSpec) -> dict[str, str]:
+    """Why a platform refuses a spec, by field; on this machine whatever engines are installed."""
     if platform is not None:
         return platform.faults(spec)
     installed = {"resources.etl.engine", "model.framework"}
@@ -85,7 +81,7 @@ def cases() -> Iterator[Case]:
 
 def table() -> str:
     rows, refusals = [_TEXT], dict[str, int]()
-    heads = [f"{name}{asked}" for name in PLATFORMS for asked in ("", ", `gpu: 1`")]
+    heads = [f"{name}{request}" for name in PLATFORMS for request in ("", ", `gpu: 1`")]
     rows.append(f"| stage | family | computed by | {' | '.join(heads)} |\n| --- | --- | --- |" + " --- |" * len(heads))
     for case in cases():
         outcomes = [case.outcome(platform, gpu) for platform in PLATFORMS.values() for gpu in (0, 1)]

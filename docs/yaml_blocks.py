@@ -58,7 +58,7 @@ def faults(text: str, document: str) -> Iterator[str]:
 
 def _validate(label: str, value: Any, place: str) -> None:
     name = label.rpartition("/")[2]
-    kind = next((one for one in LABELS if fnmatch(name, one)), None)
+    kind = next((pattern for pattern in LABELS if fnmatch(name, pattern)), None)
     if kind == "part-of-a-spec.yaml":
         read(RecommenderSpec, _merged(SMALLEST, value), place)
     elif kind == "wrong.yaml":
@@ -90,9 +90,9 @@ def _merged(base: Any, part: Any) -> Any:
 
 def main() -> int:
     paths = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-    found = [fault for path in paths for fault in faults(path.read_text(), str(path.relative_to(ROOT)))]
-    sys.stderr.write("".join(f"{fault}\n" for fault in found))
-    return 1 if found else 0
+    messages = [message for path in paths for message in faults(path.read_text(), str(path.relative_to(ROOT)))]
+    sys.stderr.write("".join(f"{message}\n" for message in messages))
+    return 1 if messages else 0
 
 
 if __name__ == "__main__":

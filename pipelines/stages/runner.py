@@ -139,7 +139,8 @@ def _attempt(stage: StageName, work: Work, path: Path, log: logging.Logger) -> i
     if rank is not None:
         end_with_launcher()
     resources = spec.recommender.resources.of(stage)
-    if resources.gpu and GPUS not in os.environ and not gpu_sizes():
+    leads = rank is None or rank.leads
+    if leads and resources.gpu and GPUS not in os.environ and not gpu_sizes():
         log.warning("resources.%s.gpu: this machine has no GPU: the stage runs on the CPU", RESOURCES.get(stage, stage))
     cap = resources.gpu_memory
     if cap is not None:
@@ -151,7 +152,7 @@ def _attempt(stage: StageName, work: Work, path: Path, log: logging.Logger) -> i
     except Invalid as error:
         failure = Failure(kind="data" if isinstance(error, BadData) else "spec", message=" ".join(str(error).split()))
         log.error("refused: %s", failure.message)
-    if rank is None or rank.leads:
+    if leads:
         _publish(context, outcome, failure, started)
     return 2 if failure else 0
 

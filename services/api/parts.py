@@ -115,11 +115,11 @@ class Parts:
     past: Callable[[Recommender], Past]
     """What `auto` would choose by now."""
     stage_faults: Callable[[RecommenderSpec], Mapping[str, str]]
-    """What of a spec no stage could do here, for lack of an image, a library or a GPU: by field, with what to do."""
+    """The fields of a spec that no stage here can satisfy: an image, a library or a GPU is missing. Each has the reason and what to do."""
     check_place: Callable[[Place], None]
     """Refuses a source of data that no stage would read."""
     read_file: Callable[[str, int], bytes]
-    """A file under the operator's data roots, of at most so many bytes."""
+    """The content of one file under the operator's data roots, by its URI. A file of more bytes than the number is refused."""
     place_fault: Callable[[Place], str | None]
     """Why there is nothing to read there just now; None if there is."""
     wake: Callable[[], None]

@@ -28,7 +28,6 @@ ENGINES = ("default", "polars", "tensorflow", "torch", "jax", "triton", "nvtabul
 GpuEngine = Literal["nvtabular", "torch", "tensorflow", "jax"]
 APART = frozenset({"default", "nvtabular", "torch", "jax"})
 """Not everybody's: these need no image unless a spec asks for them."""
-_IMAGES = "images in the values of the chart"
 ARTIFACTS = "EYAS_ARTIFACTS_"
 TAKEN = frozenset({"scratch", "tmp", "shm", "cache"})
 
@@ -154,7 +153,7 @@ class JobSettings(Strict):
         if missing and "default" not in self.images:
             raise ValueError(f"images: there is none for {', '.join(missing)}; name it, or a 'default'")
         for engine in self.gpu_engines:
-            if engine not in self.images and (engine == "nvtabular" or "default" not in self.images):
+            if self._image_fault(engine):
                 raise ValueError(f"gpu_engines: '{engine}' has no image; name it in images")
         _once("volumes", [volume.name for volume in self.volumes])
         _once("volumes, mount", [volume.mount for volume in self.volumes])
@@ -162,22 +161,21 @@ class JobSettings(Strict):
         return self
 
     def image(self, engine: str) -> str:
-        found = self.images.get(engine)
-        if found is None and engine in ("torch", "jax") and "default" not in self.images:
-            raise Invalid(f"model.framework: '{engine}' has no image here: say tensorflow, or ask the operator for one ({_IMAGES})")
-        if found is None and engine == "nvtabular":
-            raise Invalid(f"resources.etl.engine: '{engine}' has no image here: say polars, or ask the operator for one ({_IMAGES})")
-        return found or self.images["default"]
+        if fault := self._image_fault(engine):
+            raise Invalid(": ".join(fault))
+        return self.images.get(engine) or self.images["default"]
+
+    def _image_fault(self, engine: str) -> tuple[str, str] | None:
+        """The spec's field that asks for the engine, and why no image here has it; None if one has."""
+        if engine in self.images or ("default" in self.images and engine != "nvtabular"):
+            return None
+        field, other = ("resources.etl.engine", "polars") if engine == "nvtabular" else ("model.framework", "tensorflow")
+        return field, f"'{engine}' has no image here: say {other}, or ask the operator for one (images in the values of the chart)"
 
     def faults(self, recommender: RecommenderSpec) -> dict[str, str]:
-        """What of a spec no image here can do, by field."""
-        faults = {}
-        for stage in RESOURCE_STAGES:
-            try:
-                self.image(stage_engine(recommender, stage))
-            except Invalid as error:
-                field, _, fault = str(error).partition(": ")
-                faults[field] = fault
+        """The fields of a spec that no image here can satisfy, each with the reason and what to do."""
+        engines = {stage_engine(recommender, stage) for stage in RESOURCE_STAGES}
+        faults = dict(fault for engine in engines if (fault := self._image_fault(engine)))
         return faults or gpu_faults(recommender, self.gpu_engines)
 
     def of(self, stage: StageName) -> StageDefaults:

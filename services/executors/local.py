@@ -53,7 +53,8 @@ def handed_on() -> dict[str, str]:
 
 
 def local_faults(engines: Mapping[str, Path], recommender: RecommenderSpec) -> dict[str, str]:
-    """What of a spec no stage on this machine can do, by field. A GPU may be missing: then the stage runs on the CPU."""
+    """The fields of a spec that no stage on this machine can satisfy, each with the reason and what to do. A missing GPU is no fault: the
+    stage runs on the CPU then."""
     faults, engine, framework = gpu_faults(recommender, None), recommender.resources.etl.engine, recommender.model.framework
     if engine != DEFAULT_ENGINE and (fault := _engine_fault(engine, engines)):
         faults["resources.etl.engine"] = fault

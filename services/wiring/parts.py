@@ -82,7 +82,7 @@ def images(settings: Settings) -> str:
 
 
 def stage_faults(settings: Settings) -> Callable[[RecommenderSpec], Mapping[str, str]]:
-    """What of a spec no stage could do where stages run."""
+    """Finds the fields of a spec that no stage can satisfy where stages run."""
     if settings.executor != "kubernetes" or settings.jobs_file is None:
         return partial(local_faults, _engines(settings))
     from services.executors.jobsettings import read_settings

@@ -346,18 +346,19 @@ OPERATORS = tuple(_KINDS)
 Operator = Annotated[Any_, BeforeValidator(entry("operator", _KINDS, frozenset(), "{categorify: [userId]}"))]
 
 
-def with_calendar(entries: tuple[Any_, ...], time: str) -> tuple[Any_, ...]:
-    """With an entry for the parts of the time that a cross names and no entry makes."""
-    columns = {name for one in entries if isinstance(one, Categorify | MultiHot) for name in mentioned(one)}
-    made = columns.union(*(one.calendar.parts for one in entries if isinstance(one, Calendar)))
-    found: list[Any_] = []
-    for one in entries:
-        missing = tuple(part for part in get_args(CalendarPart) if isinstance(one, Cross) and part in one.cross and part not in made)
+def with_calendar(operators: tuple[Any_, ...], time: str) -> tuple[Any_, ...]:
+    """The operators, and before each cross a `calendar` of `time` for the hour or the weekday that it names and that no operator makes."""
+    columns = {name for operator in operators if isinstance(operator, Categorify | MultiHot) for name in mentioned(operator)}
+    features = columns.union(*(operator.calendar.parts for operator in operators if isinstance(operator, Calendar)))
+    completed: list[Any_] = []
+    for operator in operators:
+        names = operator.cross if isinstance(operator, Cross) else ()
+        missing = tuple(part for part in get_args(CalendarPart) if part in names and part not in features)
         if missing:
-            found.append(Calendar(calendar=CalendarOf(of=time, parts=missing)))
-            made |= set(missing)
-        found.append(one)
-    return tuple(found)
+            completed.append(Calendar(calendar=CalendarOf(of=time, parts=missing)))
+            features |= set(missing)
+        completed.append(operator)
+    return tuple(completed)
 
 
 def mentioned(entry: Any_) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from shared.contracts.stage import StageName
 from shared.domain.run import RESOURCES
 
 LIBRARIES = {"nvtabular": "cuDF", "torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX"}
-"""What computes on a GPU, by engine."""
+"""For each engine that can compute on a GPU, the library that does it."""
 GPUS = "EYAS_GPUS"
 """The environment variable with the number of GPUs that a Job was given. A stage that finds no library for them fails."""
 RESOURCE_STAGES: tuple[StageName, ...] = ("etl", "train", "evaluate", "export", "verify")
@@ -22,7 +22,7 @@ _CPU_ONLY = {
 
 
 def stage_engine(recommender: RecommenderSpec, stage: StageName, mode: str = "full") -> str:
-    """What a stage runs on, which chooses its image."""
+    """The engine that computes a stage. Each engine has an image on a cluster."""
     if stage == "etl":
         return "polars" if mode == "compact" else recommender.resources.etl.engine
     return "triton" if stage == "verify" else recommender.model.framework

@@ -51,7 +51,7 @@ class DataFiles:
             allowed_pattern(place.uri, self._roots)
 
     def read(self, uri: str, most: int) -> bytes:
-        """A file under the roots, of at most so many bytes."""
+        """The content of one file under the roots. A file of more than `most` bytes is refused."""
         if not is_object(uri):
             path = single_file(uri, self._roots, "file")
             try:
@@ -62,12 +62,12 @@ class DataFiles:
             _check_size(uri, len(content), most)
             return content
         store = self._store()
-        one = single_object(uri, self._roots, store, "file")
-        _check_size(uri, one.size, most)
-        into = bytearray(one.size)
-        if one.size:
-            store.read(one.bucket, one.key, one.tag, 0, memoryview(into))
-        return bytes(into)
+        item = single_object(uri, self._roots, store, "file")
+        _check_size(uri, item.size, most)
+        buffer = bytearray(item.size)
+        if item.size:
+            store.read(item.bucket, item.key, item.tag, 0, memoryview(buffer))
+        return bytes(buffer)
 
     def fault(self, place: Place) -> str | None:
         """Why there would be nothing to read just now, as this process sees it."""

@@ -11,6 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from docs.gpu_requests import PLATFORMS
 from services.executors.jobspec import MEETING_PORT
 from services.settings import Settings
 from services.triton.addresses import folder_of
@@ -211,6 +212,15 @@ def test_stages_run_from_the_image_of_their_engine(tmp_path: Path) -> None:
 def test_the_image_for_gpus_has_the_engines_that_the_values_name(tmp_path: Path) -> None:
     settings = jobs_settings(template(images={"pipelinesGpu": "mine", "gpuEngines": ["tensorflow"], "tag": "7"}), tmp_path)
     assert (settings.gpu_engines, settings.image("tensorflow"), settings.image("polars")) == (("tensorflow",), "mine:7", "eyas-pipelines:7")
+
+
+def test_the_table_of_gpu_requests_is_that_of_the_chart(tmp_path: Path) -> None:
+    """The documents say of these two installations which image runs a stage."""
+    for heading, images in (("chart, CPUs", {}), ("chart, `images.pipelinesGpu`", {"pipelinesGpu": "eyas-pipelines-gpu"})):
+        rendered_settings, documented = jobs_settings(template(images={"tag": "7", **images}), tmp_path), PLATFORMS[heading]
+        assert documented is not None
+        assert rendered_settings.images == {engine: f"{image}:7" for engine, image in documented.images.items()}
+        assert rendered_settings.gpu_engines == documented.gpu_engines
 
 
 def test_passwords_come_by_reference_alone() -> None:

@@ -21,18 +21,20 @@ def test_an_apply_that_is_killed_anywhere_and_sent_again_stores_one_run_per_gene
     command = [sys.executable, "-m", "tests.support.apply_kills", database_url]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    verdicts = [Verdict(**one) for one in json.loads(done.stdout)]
-    ours = [one for one in verdicts if not one.mutant]
-    assert [one for one in ours if one.lost or one.doubled or one.wrong] == []
+    verdicts = [Verdict(**fields) for fields in json.loads(done.stdout)]
+    ours = [verdict for verdict in verdicts if not verdict.mutant]
+    assert [verdict for verdict in ours if verdict.lost or verdict.doubled or verdict.wrong] == []
     for case in CASES:
         for retry in RETRIES:
-            points = {one.point for one in ours if (one.case, one.retry) == (case, retry)}
+            points = {verdict.point for verdict in ours if (verdict.case, verdict.retry) == (case, retry)}
             tables = {"audit", "answers", "recommender_history", "marks"} | ({"resources"} if case != "without a run" else set())
             assert tables <= {point.split()[-1] for point in points}
             ends = {f"{when} COMMIT {table}" for when in ("before", "after") for table in ("audit", "answers", "marks")}
             assert ends <= points
-    lost = [one for one in verdicts if one.mutant == "two transactions" and one.lost]
-    assert {one.retry for one in lost} == set(RETRIES), "the run is lost when the process dies between spec and run, and nobody noticed"
-    assert {"after COMMIT marks", "before INSERT resources", "before COMMIT history"} <= {one.point for one in lost}
-    doubled = [one for one in verdicts if one.mutant == "run for an equal spec" and one.doubled]
-    assert {one.retry for one in doubled} == {"no key"}, "an equal spec starts a second run, and nobody noticed"
+    lost = [verdict for verdict in verdicts if verdict.mutant == "two transactions" and verdict.lost]
+    assert {verdict.retry for verdict in lost} == set(RETRIES), (
+        "the run is lost when the process dies between spec and run, and nobody noticed"
+    )
+    assert {"after COMMIT marks", "before INSERT resources", "before COMMIT history"} <= {verdict.point for verdict in lost}
+    doubled = [verdict for verdict in verdicts if verdict.mutant == "run for an equal spec" and verdict.doubled]
+    assert {verdict.retry for verdict in doubled} == {"no key"}, "an equal spec starts a second run, and nobody noticed"

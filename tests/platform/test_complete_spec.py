@@ -18,7 +18,7 @@ from pipelines.data.synthetic import World, write_ratings
 from tests.servers.platform_process import PlatformProcess, checked, until
 from tests.support.complete_spec import COMPLETE
 
-HERE = {
+REPLACEMENTS = {
     "s3://lake/": "",
     "params: {width: 64, layers: [256, 128, 64],": "params: {width: 8, layers: [32, 16],",  # bfloat16 is slow on most CPUs
     "epochs: 20": "epochs: 4",
@@ -38,7 +38,7 @@ CAMPAIGNS = f"- {{name: always, from: 2020-01-01T00:00:00Z, until: 2090-01-01T00
 
 
 def write_data(folder: Path) -> None:
-    """Ten weeks of ratings, items, ages of users, and vectors of posters."""
+    """Writes ratings of ten weeks, the items, the ages of the users, and a vector for each poster."""
     chance = np.random.default_rng(7)
     write_ratings(WORLD.ratings(12_000, 1_700_000_000, 1_706_000_000, seed=4), folder / "ratings/1.parquet")
     WORLD.write_items(folder / "movies.parquet")
@@ -54,9 +54,9 @@ def test_a_complete_spec_is_applied_trained_judged_and_served(tmp_path: Path) ->
     data = tmp_path / "data"
     write_data(data)
     spec = COMPLETE
-    for there, here in HERE.items():
-        assert there in spec
-        spec = spec.replace(there, here)
+    for text, replacement in REPLACEMENTS.items():
+        assert text in spec
+        spec = spec.replace(text, replacement)
     (tmp_path / "spec.yaml").write_text(spec)
     with PlatformProcess(tmp_path / "home", data) as platform:
         command = [sys.executable, "-m", "services.cli.main", "apply", str(tmp_path / "spec.yaml")]
@@ -76,7 +76,7 @@ def test_a_complete_spec_is_applied_trained_judged_and_served(tmp_path: Path) ->
         rated = [{"item": item, "attributes": {"age_rating": age}} for item, age in AGE_RATINGS.items()]
         checked(platform.client.put("/v1/items/movielens", json={"items": rated}))
         answer = until("the model answers", lambda: of_model(platform, {"user": 1, "k": 10, "context": {"age": 12}}))
-        items = [one["item"] for one in answer["items"]]
+        items = [item["item"] for item in answer["items"]]
         assert len(items) == 10 and items[1] == PINNED
         assert max(AGE_RATINGS[item] for item in items) == 12
         unknown = platform.post("/v1/recommend/movielens", {"user": 999_999, "k": 10, "context": {"age": 99}})

@@ -181,8 +181,8 @@ def play(platform: Platform, verdict: Verdict, undisturbed: tuple[int, dict[str,
     status, body = platform.apply(verdict.case, RETRIES[verdict.retry])
     generations, runs, entries = platform.stored()
     expected = [1, 2] if verdict.case == "changed" else [1]
-    verdict.lost += [f"generation {one}" for one in expected if one not in generations]
-    verdict.doubled += [f"generation {one}" for one in generations if one not in expected]
+    verdict.lost += [f"generation {number}" for number in expected if number not in generations]
+    verdict.doubled += [f"generation {number}" for number in generations if number not in expected]
     wanted = 0 if verdict.case == "without a run" else 1
     for generation in generations:
         count = len(runs.get(generation, ()))
@@ -219,4 +219,4 @@ def main(url: str) -> list[Verdict]:
 
 
 if __name__ == "__main__":
-    print(json.dumps([asdict(one) for one in main(sys.argv[1])]))  # noqa: T201
+    print(json.dumps([asdict(verdict) for verdict in main(sys.argv[1])]))  # noqa: T201

@@ -42,7 +42,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "torch": {"neumf on the device": {"family": "neumf", "train": TRAIN | {"resident": True}}},
     "jax": {},
 }
-"""Of a framework alone, by name."""
+"""Cases that one framework has and the others do not, by the framework's name."""
 
 
 def cases(name: str) -> dict[str, dict[str, Any]]:
@@ -64,7 +64,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, tf32(name, Simulation(not exact)) as simulation:
         trainings = Trainings(name, Path(folder), simulation)
         for case, model in cases(name).items():
-            found |= {f"{case}/{what}": one for what, one in trainings.measured(model).items()}
+            found |= {f"{case}/{measure}": value for measure, value in trainings.measured(model).items()}
     with Path(out).open("wb") as stream:
         np.savez(stream, **found)
 
@@ -83,7 +83,7 @@ class Trainings:
         ((step, asked),) = self._trained(model)
         found = {"refused": np.array(self._refused(model, list(step.weights())))}
         weights = step.weights()
-        matrices = [path for path, one in weights.items() if one.ndim == 2]
+        matrices = [path for path, array in weights.items() if array.ndim == 2]
         for mode, obeys in (("switch", True), ("ignored", False)):
             self._simulation.obeys = obeys
             step._own = None  # a program that was traced in the other mode

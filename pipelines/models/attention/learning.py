@@ -110,7 +110,7 @@ class SequenceStep:
         return self._score(self._plain, columns)
 
     def compare(self, sequences: NDArray[np.int32]) -> Comparison:
-        """What the framework makes of sequences with what the arrays make of them."""
+        """Compares the vectors of sequences that the framework computes with those that the arrays compute."""
         codes, last = plain.marked(self.shape, sequences)
         whole = np.zeros((len(codes), self.shape.places), np.int32)
         whole[:, : codes.shape[1]] = codes
@@ -118,9 +118,9 @@ class SequenceStep:
         rows = np.arange(self.shape.items, dtype=np.int32)
         given = rows, np.ascontiguousarray(whole.T), _padding(whole), at
         with self._on.full_precision():
-            found = self._on.array(self._on.compiled(self._encoded, given, self._held)(*given))
+            vectors = self._on.array(self._on.compiled(self._encoded, given, self._held)(*given))
         weights = self.weights()
-        return compare(found, lambda bits: plain.states(self.shape, weights, sequences, bits), self._on.gpu)
+        return compare(vectors, lambda bits: plain.states(self.shape, weights, sequences, bits), self._on.gpu)
 
     def weights(self) -> Weights:
         """By path; copies."""

@@ -21,7 +21,7 @@ AT_ONCE = 128
 
 
 class Plain:
-    """Implements Operations. `bits`: of the mantissa, that the inputs of products are rounded to."""
+    """Implements Operations. `bits`: the inputs of matrix products are rounded to that many mantissa bits; None: not rounded."""
 
     def __init__(self, weights: Mapping[str, Floats], bits: int | None = None) -> None:
         self._weights, self._bits = weights, bits

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 MANTISSA = 23
-"""Bits that a float32 stores of its mantissa."""
+"""Bits of a float32's mantissa."""
 FULL, TF32 = MANTISSA - 1, 10
-"""Bits that the inputs of products are rounded to, for the tolerance of full precision and for that of TF32."""
+"""Mantissa bits to which the inputs of matrix products are rounded: for the tolerance in full precision, and for the tolerance of TF32."""
 FULL_FACTOR, TF32_FACTOR = 64.0, 3.0
 """Multiples of the change by rounding. Sums in another order add to it in full precision; by TF32 they are small beside it."""
 
@@ -35,20 +35,23 @@ class Comparison:
 
     def check(self, name: str, log: logging.Logger) -> None:
         """RuntimeError where the arrays are not the model that the framework trained: they are what is judged and served from then on."""
-        said = f"outputs of {name} and of the arrays that it trained: largest difference {self.largest:.2g}, tolerance {self.tolerance:.2g}"
+        message = (
+            f"outputs of {name} and of the arrays that it trained: largest difference {self.largest:.2g}, tolerance {self.tolerance:.2g}"
+        )
         if self.largest <= self.tolerance < np.inf:
-            log.info("%s", said)
+            log.info("%s", message)
         elif self.tf32:
-            log.warning("%s; TF32 explains it, though it is switched off", said)
+            log.warning("%s; TF32 explains it, though it is switched off", message)
         else:
-            raise RuntimeError(f"{said}: nothing is published")
+            raise RuntimeError(f"{message}: nothing is published")
 
 
 EQUAL = Comparison(0.0, 0.0)
 
 
 def compare(framework: Floats, arrays: Callable[[int | None], Floats], gpu: bool) -> Comparison:
-    """`arrays`: their outputs, with the inputs of products rounded to so many bits; None: not rounded."""
+    """Compares a framework's outputs with those of the arrays. `arrays` computes the latter, with the inputs of matrix products rounded to
+    that many mantissa bits; None: not rounded."""
     exact = arrays(None)
     difference = framework - exact
     least = 8 * float(np.finfo(np.float32).eps) * _largest(exact)
@@ -61,7 +64,7 @@ def compare(framework: Floats, arrays: Callable[[int | None], Floats], gpu: bool
 
 
 def round_mantissa(values: Floats, bits: int | None) -> Floats:
-    """To so many bits of the mantissa, to the nearest, and to the even one of two equally near; None: as they are."""
+    """Rounds to that many mantissa bits, to the nearest value, and to the even one of two that are equally near. None: not rounded."""
     if bits is None:
         return values
     dropped = np.uint32(MANTISSA - bits)

@@ -117,7 +117,7 @@ class NeuralStep:
         return self._plain
 
     def compare(self, most: int = 4_096) -> Comparison:
-        """The framework's logits of the last batch with those of the arrays that it trained."""
+        """Compares the framework's logits of the last batch with those of the arrays that it trained."""
         follows = self._group is not None and not self._group.leads
         if not self._last or (follows and not self._all_ranks_score):
             return EQUAL

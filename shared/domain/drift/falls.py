@@ -41,7 +41,7 @@ class Comparisons:
     """Answers that either side needs."""
     goal: Goal
     ratio: float = 1.0
-    """The evidence is against a rate now of at least this share of the rate before."""
+    """The evidence speaks against the claim that the rate is still at least this share of the rate before."""
     logs: list[float] = field(default_factory=list)
     """The logarithm of each comparison's evidence."""
     strongest: float = NOTHING

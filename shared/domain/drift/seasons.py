@@ -37,7 +37,7 @@ OLDER = 3
 KEPT_WEEKS = max(WHOLE_WEEKS) + 4 * OLDER
 """Of older answers nothing is asked."""
 _TOLERATED = 0.5
-"""The share of a threshold up to which a fall, however sure, is no evidence: days differ so much for reasons that nobody knows."""
+"""A fall of up to this share of the threshold is no evidence, however sure it is: days differ by as much for unknown reasons."""
 _MOST_A_DAY = 24 * 60
 """Blocks: five weeks of them are kept for each recommender."""
 _NAMES = ("users", "total", "squares", "answers", "hits", "converted")

@@ -41,8 +41,8 @@ def test_apply_does_what_the_table_of_gpu_requests_says(platform: str, monkeypat
             assert answer.status_code == 201, (case, gpu, answer.text)
             if settings is not None:
                 container = job_of(case, document, settings)
-                given = container["resources"]["limits"].get("nvidia.com/gpu")
-                assert container["image"] + (f", {given} GPU" if given else "") == outcome
+                gpus = container["resources"]["limits"].get("nvidia.com/gpu")
+                assert container["image"] + (f", {gpus} GPU" if gpus else "") == outcome
 
 
 def job_of(case: Case, document: dict[str, Any], settings: Any) -> dict[str, Any]:

@@ -270,9 +270,9 @@ def test_campaigns_of_a_file_become_part_of_the_spec_with_the_files_digest(world
     path.write_text(CAMPAIGNS)
     by_uri = {**document, "serve": {"order": {"campaigns": "campaigns.yaml"}}}
     for address in ("/v1/recommenders:validate", "/v1/recommenders"):
-        found = client.post(address, json=by_uri).json()["spec"]["serve"]["order"]
-        assert [one["name"] for one in found["campaigns"]] == ["advent"]
-        assert found["campaigns_from"] == {"uri": "campaigns.yaml", "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        order = client.post(address, json=by_uri).json()["spec"]["serve"]["order"]
+        assert [campaign["name"] for campaign in order["campaigns"]] == ["advent"]
+        assert order["campaigns_from"] == {"uri": "campaigns.yaml", "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
     assert world.recommenders.get("m").spec.serve.order.campaigns[0].rules[0].pin == 815
     assert client.post("/v1/recommenders", json=by_uri).json()["generation"] == 1, "the same file changes nothing"
     path.write_text(CAMPAIGNS.replace("815", "816"))
@@ -310,18 +310,20 @@ def test_a_file_of_campaigns_is_held_to_what_campaigns_in_the_spec_are(world, cl
     world.more_roots = (str(tmp_path),)
     path = tmp_path / "campaigns.yaml"
     serve = {"attributes": {"price": "number"}, "order": {"campaigns": "campaigns.yaml"}}
-    for text, said in BAD_CAMPAIGNS:
-        with subtests.test(said=said):
+    for text, message in BAD_CAMPAIGNS:
+        with subtests.test(message=message):
             path.unlink(missing_ok=True)
             if text is not None:
                 path.write_text(text)
             for address in ("/v1/recommenders", "/v1/recommenders:validate", "/v1/recommenders:plan"):
                 response = client.post(address, json={**document, "serve": serve})
                 assert response.json()["errors"][0]["field"] == "serve.order.campaigns"
-                assert said in problem(response, 422, "bad-data" if text is None else "invalid")
+                assert message in problem(response, 422, "bad-data" if text is None else "invalid")
             assert world.recommenders.rows == {}
-    for uri, said in (("/etc/campaigns.yaml", "doesn't lie under an allowed data root"), ("/etc/passwd", "whose name ends in .yaml")):
-        assert said in problem(client.post("/v1/recommenders", json={**document, "serve": {"order": {"campaigns": uri}}}), 422, "invalid")
+    for uri, message in (("/etc/campaigns.yaml", "doesn't lie under an allowed data root"), ("/etc/passwd", "whose name ends in .yaml")):
+        assert message in problem(
+            client.post("/v1/recommenders", json={**document, "serve": {"order": {"campaigns": uri}}}), 422, "invalid"
+        )
 
 
 @pytest.mark.requirement("G-30")

@@ -63,9 +63,9 @@ def test_a_fall_counts_when_it_is_surely_more_than_half_of_the_threshold() -> No
         return 0.2 if hour < WEEKS_BACK * 168 else 0.2 * 0.89
 
     for hours, counts in ((8, False), (24, True)):
-        found = reading(fallen, WEEKS_BACK * 168 + hours)
-        assert found.size == pytest.approx(0.11)
-        assert found.exceeds(0.1) is counts
+        newest = reading(fallen, WEEKS_BACK * 168 + hours)
+        assert newest.size == pytest.approx(0.11)
+        assert newest.exceeds(0.1) is counts
 
 
 def test_a_night_is_no_fall_where_days_are_compared() -> None:

@@ -67,7 +67,7 @@ class Framework(Protocol):
         """Why it can't compile so here."""
 
     def full_precision(self) -> AbstractContextManager[None]:
-        """No product of float32 is rounded to TF32 or bfloat16 while it lasts."""
+        """A context in which no float32 product is rounded to TF32 or bfloat16."""
 
     @property
     def gpu(self) -> bool:

@@ -111,9 +111,9 @@ class Jax:
         return None
 
     def full_precision(self) -> AbstractContextManager[None]:
-        """A part of what a program is compiled for, so that none that was compiled before is run."""
-        found: AbstractContextManager[None] = self._jax.default_matmul_precision("highest")
-        return found
+        """JAX compiles a program for each precision, so it runs none that it compiled for another one."""
+        context: AbstractContextManager[None] = self._jax.default_matmul_precision("highest")
+        return context
 
     @property
     def gpu(self) -> bool:

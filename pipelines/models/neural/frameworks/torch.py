@@ -86,7 +86,7 @@ class Torch:
 
     @contextmanager
     def full_precision(self) -> Iterator[None]:
-        """By the function that says it for cuBLAS and oneDNN alike: torch refuses to compute where `torch.backends` says otherwise."""
+        """Sets cuBLAS and oneDNN by one function. Torch refuses to compute if `torch.backends` contradicts it."""
         before = self._torch.get_float32_matmul_precision()
         self._torch.set_float32_matmul_precision("highest")
         try:

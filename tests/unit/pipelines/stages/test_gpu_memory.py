@@ -69,7 +69,7 @@ def test_the_environment_caps_tensorflow_when_it_is_loaded_first(capped: dict[st
 
 
 def run_stage(folder: Path, monkeypatch: pytest.MonkeyPatch, resources: dict[str, Any], work: Callable[[Context], Outcome]) -> Any:
-    """Its exit code."""
+    """Runs a train stage, and returns its exit code."""
     spec = StageSpec(
         stage="train",
         run="r",
