@@ -23,12 +23,9 @@ CANDIDATES = 500
 
 
 def address_of(triton: psutil.Process) -> str:
-    """Where a tritonserver listens for gRPC, by its command line."""
-    line = triton.cmdline()
-    for option in line:
-        if option.startswith("--grpc-port="):
-            return f"127.0.0.1:{option.partition('=')[2]}"
-    return f"127.0.0.1:{line[line.index('--grpc-port') + 1]}"
+    """Where an embedded tritonserver listens for gRPC, by its command line."""
+    options = dict(option.removeprefix("--").partition("=")[::2] for option in triton.cmdline())
+    return f"unix:{triton.cwd()}/{options['grpc-address'].removeprefix('unix:')}:{options['grpc-port']}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -147,14 +147,15 @@ class Settings(BaseSettings):
         "dns:NAME:PORT for every address of a name.",
     )
     triton_replicas: int = Field(1, ge=1, le=16, description="How many embedded Tritons serve.")
-    triton_metrics: str | None = Field(
-        None, description="URL of that Triton's metrics, one for each address with ',' between them; port 8002 of its host if absent."
-    )
     gateway_url: Annotated[str, AfterValidator(_gateway)] | None = Field(
         None, description="Of a control plane: where its console asks the gateways for recommendations, such as http://eyas-gateway:8080."
     )
     triton_key: SecretStr | None = Field(
         None, description="What those Tritons want to hear from whoever loads and unloads models: their own EYAS_TRITON_KEY."
+    )
+    triton_tls: Path | None = Field(
+        None,
+        description="The folder with ca.crt, tls.crt and tls.key for mutual TLS with those Tritons; plain text if absent.",
     )
     triton_home: Path | None = Field(
         None,
@@ -179,8 +180,6 @@ class Settings(BaseSettings):
             raise ValueError(f"a platform in parts shares its Tritons: the role '{self.role}' needs EYAS_TRITON, their HOST:PORT")
         if self.triton_replicas > 1 and self.triton != "embedded":
             raise ValueError("the number of embedded Tritons is EYAS_TRITON_REPLICAS; of others, EYAS_TRITON names each")
-        if self.triton_metrics and len(self.triton_metrics.split(",")) != len(self.triton.split(",")):
-            raise ValueError("set EYAS_TRITON_METRICS to one URL for each address of EYAS_TRITON")
         if self.role == "gateway" and self.token_file is None:
             raise ValueError("a gateway needs the token of its control plane: set EYAS_TOKEN_FILE")
         if self.executor == "kubernetes" and self.jobs_file is None:
@@ -198,10 +197,6 @@ class Settings(BaseSettings):
     @property
     def name(self) -> str:
         return self.replica or socket.gethostname().lower()
-
-    @property
-    def triton_metrics_urls(self) -> list[str]:
-        return [one.strip() for one in self.triton_metrics.split(",")] if self.triton_metrics else []
 
     @property
     def triton_alone(self) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -11,8 +10,11 @@ import numpy as np
 from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput
 from tritonclient.utils import InferenceServerException
 
+from services.triton.certificates import SERVER_NAME, Certificates
 from services.triton.reasons import plain
 from shared.domain.errors import Unavailable
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _LOST = frozenset(f"StatusCode.{name}" for name in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "NOT_FOUND"))
@@ -37,13 +39,42 @@ class Lost(Unavailable):
 class Client:
     """Safe to share between threads: each call is one request on one channel, which gRPC multiplexes.
 
-    `key` is what a server wants to hear from whoever changes or lists its repository, where it was started with one.
+    `key` opens the repository of a server that was started with one. With `certificates` the channel is mutual TLS.
     """
 
-    def __init__(self, address: str, metrics_url: str, key: str = "") -> None:
-        self._client = InferenceServerClient(address, channel_args=_CHANNEL)
-        self._metrics_url = metrics_url
+    def __init__(self, address: str, key: str = "", certificates: Certificates | None = None) -> None:
+        self._address = address
+        self._certificates = certificates
+        self._version = certificates.version() if certificates else ()
+        self._client = self._open()
+        self._replaced: InferenceServerClient | None = None
         self._headers = {f"triton-grpc-protocol-{KEY}": key} if key else None
+
+    def _open(self) -> InferenceServerClient:
+        if self._certificates is None:
+            return InferenceServerClient(self._address, channel_args=_CHANNEL)
+        options = [*_CHANNEL, ("grpc.ssl_target_name_override", SERVER_NAME)]
+        return InferenceServerClient(self._address, creds=self._certificates.client_credentials(), channel_args=options)
+
+    def renew(self) -> None:
+        """Opens a channel with new certificates when their files were replaced. Calls under way end on the former channel, which is closed
+        at the next renewal."""
+        if self._certificates is None:
+            return
+        try:
+            version = self._certificates.version()
+            if version == self._version:
+                return
+            client = self._open()
+            if version != self._certificates.version():  # the files are being replaced right now: the next call reads them again
+                client.close()
+                return
+        except (OSError, ValueError) as error:
+            log.warning("certificates of Triton: not renewed, the former ones stay in use: %s", error)
+            return
+        if self._replaced is not None:
+            self._replaced.close()
+        self._replaced, self._client, self._version = self._client, client, version
 
     def infer(self, model: str, version: int, inputs: Sequence[InferInput], output: str, timeout: float) -> np.ndarray[Any, Any]:
         return self.outputs(model, version, inputs, [output], timeout)[output]
@@ -85,19 +116,14 @@ class Client:
         found = _said(lambda: self._client.get_model_repository_index(headers=self._headers, client_timeout=timeout))
         return tuple({"name": one.name, "version": one.version, "state": one.state} for one in found.models)
 
-    def ready_versions(self, timeout: float = ASK_TIMEOUT) -> frozenset[tuple[str, str]]:
-        """Model and version of all that is loaded: Triton keeps statistics of each, which anybody may read."""
-        found = _said(lambda: self._client.get_inference_statistics(client_timeout=timeout))
-        return frozenset((one.name, one.version) for one in found.model_stats)
-
-    def metrics(self) -> str:
-        try:
-            with urllib.request.urlopen(self._metrics_url, timeout=ASK_TIMEOUT) as answer:  # noqa: S310  our own Triton's URL
-                return str(answer.read().decode())
-        except (urllib.error.URLError, OSError) as error:
-            raise Unavailable(f"Triton's metrics don't answer: {error}") from None
+    def successes(self, timeout: float = ASK_TIMEOUT) -> dict[tuple[str, str], int]:
+        """Successful requests of each loaded version, by model and version."""
+        statistics = _said(lambda: self._client.get_inference_statistics(client_timeout=timeout))
+        return {(stats.name, stats.version): stats.inference_stats.success.count for stats in statistics.model_stats}
 
     def close(self) -> None:
+        if self._replaced is not None:
+            self._replaced.close()
         self._client.close()
 
 

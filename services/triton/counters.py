@@ -8,7 +8,6 @@ a crash is lost: the sum never says more than Triton has said.
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Callable, Mapping
 
@@ -17,12 +16,7 @@ from shared.domain.errors import Unavailable
 log = logging.getLogger(__name__)
 
 Key = tuple[str, str]
-_LINE = re.compile(r'^nv_inference_request_success\{model="([^"]+)",version="([^"]+)"\} ([0-9.e+]+)$', re.MULTILINE)
-
-
-def parse(text: str) -> dict[Key, int]:
-    """(model, version) -> successful requests, out of Triton's metrics text."""
-    return {(model, version): int(float(value)) for model, version, value in _LINE.findall(text)}
+"""Model and version, in Triton's words."""
 
 
 class Counters:
@@ -53,11 +47,11 @@ class Tally:
         self._counters = Counters()
         self._lock = threading.Lock()
 
-    def read(self, metrics: Callable[[], str]) -> None:
+    def read(self, successes: Callable[[], Mapping[Key, int]]) -> None:
         """A server that doesn't answer leaves what is known."""
         with self._lock:  # a reading is taken and counted in one: an older one can't come after a newer one
             try:
-                self._counters.saw(parse(metrics()))
+                self._counters.saw(successes())
             except Unavailable as error:
                 log.debug("counters were not read: %s", error)
 

@@ -1,7 +1,10 @@
 """A real tritonserver as a process of this machine: started, watched, started again, and ended without a trace.
 
-It binds loopback unless told otherwise, dies with its owner (the shim), and belongs to a process group of its own, so its Python
-stubs can be ended with it. Several may live side by side: each has its own folder, ports and mark.
+Whoever reaches a Triton can run code as its user: it loads any Python model that a request brings. So it listens on a Unix socket in a
+folder that only its user may enter, and on nothing else; over a network (services.triton.serve) it demands certificates.
+
+It dies with its owner (the shim), and belongs to a process group of its own, so its Python stubs can be ended with it. Several may live
+side by side: each has its own folder, socket and mark.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from services.triton.certificates import Certificates
 from services.triton.client import KEY, Client
 from services.triton.residue import new_mark, sweep, sweep_deserted
 from services.triton.wheel import find_wheel
@@ -27,22 +32,48 @@ from shared.domain.errors import Unavailable
 
 # Run by its path, as a program: the adapters don't import each other.
 SHIM = Path(__file__).parents[1] / "shim.py"
-_TRIES = 3
 _POLL = 0.02
 _TIDY = 60.0
+_SOCKET = "socket/grpc"
+"""Below the home. Triton adds `:1`, the port that it insists on."""
+_LONGEST_SOCKET = 107
+"""Bytes in the path of a Unix socket, by the kernel."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """How a Triton is reached from other machines."""
+
+    host: str
+    grpc: int
+    metrics: int
+    """Port of Prometheus' metrics, without TLS and open to whoever reaches it: numbers alone."""
+    key: str = ""
+    """Opens the model repository to changes; without it a client may ask for inferences and look."""
+    certificates: Certificates | None = None
+
+    @property
+    def near(self) -> str:
+        """Where this machine reaches it."""
+        return "127.0.0.1" if self.host == "0.0.0.0" else self.host  # noqa: S104  it is compared, not bound
+
+    def options(self) -> list[str]:
+        return [
+            f"--grpc-address={self.host}",
+            f"--grpc-port={self.grpc}",
+            f"--metrics-address={self.host}",
+            f"--metrics-port={self.metrics}",
+            *([f"--grpc-restricted-protocol=model-repository:{KEY}={self.key}"] if self.key else []),
+            *(self.certificates.server_options() if self.certificates else []),
+        ]
 
 
 class EmbeddedTriton:
-    """Owns one tritonserver. `home` holds its repository (`models/`), its backends and its log.
+    """Owns one tritonserver. `home` holds its repository (`models/`), its backends, its socket and its log."""
 
-    `ports` are those of gRPC and of the metrics; two free ones if none are given. With a `key`, whoever doesn't say it may ask for
-    inferences and look, but neither load nor unload.
-    """
-
-    def __init__(
-        self, home: Path, *, start_timeout: float = 60.0, listen: str = "127.0.0.1", ports: tuple[int, int] | None = None, key: str = ""
-    ) -> None:
-        self.key = key
+    def __init__(self, home: Path, *, start_timeout: float = 60.0, network: Network | None = None) -> None:
+        self.key = network.key if network else ""
+        self.certificates = network.certificates if network else None
         self.home = home.absolute()
         self.repository = self.home / "models"
         self.log = self.home / "triton.log"
@@ -51,9 +82,9 @@ class EmbeddedTriton:
         self._timeout = start_timeout
         self._process: subprocess.Popen[bytes] | None = None
         self._mark = new_mark()
-        self._listen = listen
-        self._given = ports
-        self._ports = ports or (0, 0)
+        self._network = network
+        self._folder: int | None = None
+        """Descriptor of the socket's folder, where the path is too long for a socket."""
         self._lock = threading.RLock()
         self._tidied = time.monotonic()
         # The kernel ends the server when the thread that forked it ends: one thread, as old as this object.
@@ -61,21 +92,22 @@ class EmbeddedTriton:
 
     @property
     def address(self) -> str:
-        return f"{self._near}:{self._ports[0]}"
+        """Of gRPC, for clients of this user."""
+        if self._network:
+            return f"{self._network.near}:{self._network.grpc}"
+        path = self._socket()
+        if len(os.fsencode(path)) <= _LONGEST_SOCKET:
+            return f"unix:{path}"
+        if self._folder is None:
+            self._folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+        return f"unix:/proc/{os.getpid()}/fd/{self._folder}/{path.name}"
 
-    @property
-    def metrics_url(self) -> str:
-        return f"http://{self._near}:{self._ports[1]}/metrics"
-
-    @property
-    def _near(self) -> str:
-        """Where this process reaches it."""
-        return "127.0.0.1" if self._listen == "0.0.0.0" else self._listen  # noqa: S104  it is compared, not bound
-
-    @property
-    def ports(self) -> tuple[int, int]:
-        """Of gRPC and of the metrics."""
-        return self._ports
+    def _socket(self) -> Path:
+        """The socket's path; its folder is closed to other users whatever the umask and the home's own mode are."""
+        path = self.home / f"{_SOCKET}:1"
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.chmod(0o700)
+        return path
 
     @property
     def pid(self) -> int | None:
@@ -94,18 +126,15 @@ class EmbeddedTriton:
             sweep()
             self._clear()
             self.repository.mkdir(parents=True, exist_ok=True)
+            self._socket().unlink(missing_ok=True)  # of a server that was killed
             wheel.lay_out(self.home / "backends")
-            for _ in range(_TRIES):  # a port that was free may be taken when the server gets there
-                self._ports = self._given or _free_ports()
-                written = self.log.stat().st_size if self.log.exists() else 0
-                self._process = self._nursery.submit(self._spawn, wheel.server, wheel.environment()).result()
-                if self._answers():
-                    self.generation += 1
-                    return
-                said = self._said_since(written)
-                self._clear()
-                if "already in use" not in said:
-                    break
+            written = self.log.stat().st_size if self.log.exists() else 0
+            self._process = self._nursery.submit(self._spawn, wheel.server, wheel.environment()).result()
+            if self._answers():
+                self.generation += 1
+                return
+            said = self._said_since(written)
+            self._clear()
             raise Unavailable(f"the embedded Triton doesn't start: {_reason(said)} (the whole story is in {self.log})")
 
     def ensure_running(self) -> bool:
@@ -120,15 +149,23 @@ class EmbeddedTriton:
     def vouch(self) -> None:
         """Nobody else waits for its versions."""
 
-    def stop(self, grace: float = 10.0) -> None:
-        """TERM, then KILL for the whole group after `grace` seconds; no process and no shared memory is left. For good."""
+    def end(self, grace: float = 10.0) -> None:
+        """TERM, then KILL for the whole group after `grace` seconds; no process and no shared memory is left."""
         with self._lock:
             if self.alive and self._process is not None and grace > 0:
                 self._process.terminate()  # the server alone: it ends its stubs itself
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(grace)
             self._clear()
+
+    def stop(self, grace: float = 10.0) -> None:
+        """Ends it for good; after `end`, `ensure_running` would start it again."""
+        with self._lock:
+            self.end(grace)
             self._process = None
+            if self._folder is not None:
+                os.close(self._folder)
+                self._folder = None
             self._nursery.shutdown(wait=True)
 
     def memory(self) -> int:
@@ -155,7 +192,6 @@ class EmbeddedTriton:
             return []
 
     def _spawn(self, server: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
-        grpc, metrics = self._ports
         with self.log.open("ab") as stream:
             return subprocess.Popen(  # noqa: S603  our own wheel's server
                 [
@@ -167,13 +203,13 @@ class EmbeddedTriton:
                     "--disable-auto-complete-config",  # our configurations are complete: a load takes 0.35 s, not 1.4 s
                     "--strict-readiness=false",
                     "--exit-timeout-secs=5",
-                    *([f"--grpc-restricted-protocol=model-repository:{KEY}={self.key}"] if self.key else []),
                     "--allow-http=false",
                     "--allow-gpu-metrics=false",
-                    f"--grpc-address={self._listen}",
-                    f"--grpc-port={grpc}",
-                    f"--metrics-address={self._listen}",
-                    f"--metrics-port={metrics}",
+                    *(
+                        self._network.options()
+                        if self._network
+                        else ("--allow-metrics=false", f"--grpc-address=unix:{_SOCKET}", "--grpc-port=1")
+                    ),
                 ],
                 cwd=self.home,
                 env=env,
@@ -187,8 +223,8 @@ class EmbeddedTriton:
         """Waits until it is ready; False if it ended, or took too long."""
         deadline = time.monotonic() + self._timeout
         while self.alive and time.monotonic() < deadline:
-            if all(_listens(self._near, port) for port in self._ports):
-                client = Client(self.address, self.metrics_url)
+            if self._listens():
+                client = Client(self.address, certificates=self.certificates)
                 try:
                     if client.ready():
                         return self.alive
@@ -196,6 +232,13 @@ class EmbeddedTriton:
                     client.close()
             time.sleep(_POLL)
         return False
+
+    def _listens(self) -> bool:
+        if self._network is None:
+            return self._socket().is_socket()
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            return probe.connect_ex((self._network.near, self._network.grpc)) == 0
 
     def _tidy(self) -> None:
         if time.monotonic() - self._tidied > _TIDY:
@@ -223,19 +266,6 @@ def disposable(home: Path) -> EmbeddedTriton:
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     return EmbeddedTriton(home)
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("127.0.0.1", 0))
-        second.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
-
-
-def _listens(host: str, port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex((host, port)) == 0
 
 
 def _reason(said: str) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from services.triton.certificates import Certificates
+
 
 class Host(Protocol):
     """`generation` rises whenever the server begins anew, with nothing loaded."""
@@ -14,11 +16,12 @@ class Host(Protocol):
     def address(self) -> str: ...
 
     @property
-    def metrics_url(self) -> str: ...
-
-    @property
     def key(self) -> str:
         """What opens its repository to changes; empty where nothing is asked for."""
+
+    @property
+    def certificates(self) -> Certificates | None:
+        """Those of a client; None where the connection needs none."""
 
     @property
     def repository(self) -> Path:

@@ -6,18 +6,17 @@ import logging
 import re
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from services.triton.addresses import Addresses, folder_of
+from services.triton.certificates import Certificates
 from services.triton.embedded import EmbeddedTriton
 from services.triton.host import Host
 from services.triton.remote import RemoteTriton
 
 log = logging.getLogger(__name__)
 
-METRICS = 8002
 ABANDONED = 600.0
 """Seconds until the folder of a replica that went away is removed."""
 _FOLDER = re.compile(r"[a-z0-9][a-z0-9.-]*_[0-9]{1,5}")
@@ -47,30 +46,29 @@ class EmbeddedTritons:
 class RemoteTritons:
     """Servers that somebody else runs (services.triton.serve). A single one reads `home` itself, several a folder each below it."""
 
-    def __init__(self, addresses: Addresses, home: Path, metrics: Sequence[str] = (), *, alone: bool = False, key: str = "") -> None:
-        """`metrics`: URLs of theirs in the order of the addresses; port 8002 of each host if there are none. `key` opens their
-        repositories."""
+    def __init__(
+        self, addresses: Addresses, home: Path, *, alone: bool = False, key: str = "", certificates: Certificates | None = None
+    ) -> None:
+        """`key` opens their repositories."""
         self._key = key
+        self._certificates = certificates
         self._addresses = addresses
         self._home = home
         self._alone = alone
-        self._metrics = metrics
         self._hosts: dict[str, Host] = {}
         self._missed: dict[str, float] = {}
         self._swept = time.monotonic()
 
     def current(self) -> Mapping[str, Host]:
         found = self._addresses.current()
-        metrics = dict(zip(found, self._metrics, strict=False))
         if list(found) != list(self._hosts):
-            self._hosts = {one: self._hosts.get(one) or self._host(one, metrics.get(one)) for one in found}
+            self._hosts = {one: self._hosts.get(one) or self._host(one) for one in found}
         if not self._alone:
             self._sweep()
         return self._hosts
 
-    def _host(self, address: str, metrics_url: str | None) -> Host:
-        url = metrics_url or f"http://{urlsplit(f'//{address}').hostname}:{METRICS}/metrics"
-        return RemoteTriton(address, url, self._home if self._alone else self._home / folder_of(address), self._key)
+    def _host(self, address: str) -> Host:
+        return RemoteTriton(address, self._home if self._alone else self._home / folder_of(address), self._key, self._certificates)
 
     def _sweep(self) -> None:
         """A pod that comes anew has another address: what its former one left is removed when nobody has been there for long."""

@@ -59,7 +59,7 @@ class TritonServer:
         self._tidied = False
         self._tally = tally or Tally()
         self._generation = host.generation
-        self._client = Client(host.address, host.metrics_url, host.key)
+        self._client = Client(host.address, host.key, host.certificates)
 
     def place(self, recommender: str, units: Sequence[ServedUnit]) -> Mapping[int, str]:
         with self._lock:
@@ -127,7 +127,7 @@ class TritonServer:
                 self._host.vouch()
 
     def successes(self) -> Mapping[Key, int]:
-        self._tally.read(self._client.metrics)
+        self._tally.read(self._client.successes)
         return self._tally.totals(recommender_of)
 
     def info(self) -> ServerInfo:
@@ -142,6 +142,7 @@ class TritonServer:
         restarted = self._host.ensure_running()
         with self._lock:
             self._follow_restart()
+            self._client.renew()
             trouble: Exception | None = None
             for recommender in sorted(self._owed):
                 try:
@@ -167,7 +168,7 @@ class TritonServer:
         if self._generation:
             log.warning("Triton was started again: its versions are loaded again")
         old, self._serving = self._client, {}
-        self._client = Client(self._host.address, self._host.metrics_url, self._host.key)
+        self._client = Client(self._host.address, self._host.key, self._host.certificates)
         self._tally.restarted()
         self._generation = self._host.generation
         self._owed |= set(self._wanted)
@@ -233,9 +234,9 @@ class TritonServer:
             for number in folders - staying:
                 self._repository.remove_version(model, number)
             if not staying:
-                self._tally.read(self._client.metrics)
+                self._tally.read(self._client.successes)
                 self._drop(model)
-                self._tally.read(self._client.metrics)
+                self._tally.read(self._client.successes)
         return faults
 
     def _one_by_one(self, model: str, before: Sequence[Placed], wanted: Sequence[Placed]) -> dict[int, str]:
@@ -263,10 +264,10 @@ class TritonServer:
         leaving = {key: one for key, one in self._serving.items() if one.model == model and one not in listed}
         if leaving:  # no new request for them from here on
             self._serving = {key: one for key, one in self._serving.items() if key not in leaving}
-        self._tally.read(self._client.metrics)
+        self._tally.read(self._client.successes)
         self._repository.configure(model, listed[0].signature, [one.number for one in listed])
         self._client.load(model)
-        self._tally.read(self._client.metrics)
+        self._tally.read(self._client.successes)
 
     def _route(self, recommender: str, placed: Mapping[int, Placed]) -> None:
         others = {key: one for key, one in self._serving.items() if key[0] != recommender}
@@ -290,7 +291,7 @@ class TritonServer:
             if neighbours:
                 self._relist(placed.model, neighbours)
             else:
-                self._tally.read(self._client.metrics)
+                self._tally.read(self._client.successes)
                 self._client.unload(placed.model)
             self._relist(placed.model, [*neighbours, placed])
             self._route(placed.recommender, {one.number: one for one in (*self._of(placed.recommender), placed)})

@@ -6,16 +6,17 @@ import threading
 from pathlib import Path
 
 from services.triton import boot
+from services.triton.certificates import Certificates
 from shared.domain.errors import Unavailable
 
 
 class RemoteTriton:
     """Implements Host. `home` is the folder that the server was started on (services.triton.serve)."""
 
-    def __init__(self, address: str, metrics_url: str, home: Path, key: str = "") -> None:
+    def __init__(self, address: str, home: Path, key: str = "", certificates: Certificates | None = None) -> None:
         self.address = address
         self.key = key
-        self.metrics_url = metrics_url
+        self.certificates = certificates
         self.repository = home.absolute() / "models"
         self._home = home
         self._lock = threading.Lock()

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
 
 from services.triton.addresses import Addresses
+from services.triton.certificates import Certificates
 from services.triton.choice import AWAY_PATIENCE, Choice, Standing
 from services.triton.client import Client, Lost
 from services.triton.probe import Key, probe_version
@@ -43,9 +44,16 @@ class TritonScorer:
     """
 
     def __init__(
-        self, addresses: Addresses, files_of: Callable[[str, int], Files], artifacts: ArtifactStore, *, timeout: float = 2.0
+        self,
+        addresses: Addresses,
+        files_of: Callable[[str, int], Files],
+        artifacts: ArtifactStore,
+        *,
+        timeout: float = 2.0,
+        certificates: Certificates | None = None,
     ) -> None:
         self._addresses = addresses
+        self._certificates = certificates
         self._files_of = files_of
         self._artifacts = artifacts
         self._choice = Choice(timeout)
@@ -70,7 +78,7 @@ class TritonScorer:
         found = self._addresses.current()
         former = self._seen
         if set(found) != set(former):
-            self._seen = {one: former.get(one) or Seen(one, self.know) for one in found}
+            self._seen = {one: former.get(one) or Seen(one, self.know, self._certificates) for one in found}
             for name in former.keys() - self._seen.keys():
                 former[name].close()
         wait([one.look() for one in self._seen.values()], _LOOKING)
@@ -100,11 +108,11 @@ class TritonScorer:
 class Seen:
     """A replica as somebody sees it who only asks."""
 
-    def __init__(self, address: str, know: Known) -> None:
+    def __init__(self, address: str, know: Known, certificates: Certificates | None = None) -> None:
         self.name = address
         self._know = know
-        self._client = Client(address, "")
-        self._has: frozenset[tuple[str, str]] = frozenset()
+        self._client = Client(address, certificates=certificates)
+        self._has: Set[tuple[str, str]] = frozenset()
         self._doubts: set[Key] = set()
         self._up: bool | None = None
         self._looking: Future[None] | None = None
@@ -140,8 +148,9 @@ class Seen:
         self._hand.shutdown(wait=False, cancel_futures=True)
 
     def _look(self) -> None:
+        self._client.renew()
         try:
-            self._has = self._client.ready_versions(_LOOKING)
+            self._has = self._client.successes(_LOOKING).keys()
         except Unavailable as error:
             if self._up is not False:
                 log.warning("Triton %s: %s; it is asked no more until it answers", self.name, error)

@@ -1,10 +1,13 @@
 """A Triton of its own, in the foreground: for a container, or beside a platform that is told its address.
 
-    python -m services.triton.serve --home FOLDER --host 0.0.0.0 --grpc 8001 --metrics 8002 --health 8003
+    python -m services.triton.serve --home FOLDER --tls FOLDER --host 0.0.0.0 --grpc 8001 --metrics 8002 --health 8003
 
-It is started again if it dies, and each start is announced beside the repository (services.triton.boot). `/` of the health port
-answers 200 while the server answers, `/ready` when it also was given all the versions that it should have; 503 otherwise. SIGTERM and
-SIGINT end all of it; nothing is left in shared memory. EYAS_TRITON_KEY, if it is set, has to be said by whoever loads or unloads models.
+`--tls` names the folder with its certificates (services.triton.certificates). When these files are replaced, Triton is started again some
+minutes later; of several servers on one volume, one at a time.
+
+It is started again if it dies, and each start is announced beside the repository (services.triton.boot). `/` of the health port answers
+200 while the server answers, `/ready` when it also was given all the versions that it should have; 503 otherwise. SIGTERM and SIGINT end
+all of it; nothing is left in shared memory. EYAS_TRITON_KEY, if it is set, has to be said by whoever loads or unloads models.
 """
 
 from __future__ import annotations
@@ -21,9 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from services.triton.boot import announce, vouched
+from services.triton.certificates import Certificates
 from services.triton.client import Client
-from services.triton.embedded import EmbeddedTriton
+from services.triton.embedded import EmbeddedTriton, Network
 from services.triton.residue import sweep_all
+from services.triton.rotation import Rotation
 from shared.domain.errors import EyasError
 from shared.telemetry import logs
 
@@ -38,6 +43,12 @@ def main() -> None:
     parser.add_argument("--grpc", type=int, default=8001, help="port")
     parser.add_argument("--metrics", type=int, default=8002, help="port")
     parser.add_argument("--health", type=int, default=8003, help="port")
+    security = parser.add_mutually_exclusive_group(required=True)
+    security.add_argument("--tls", type=Path, help="the folder with ca.crt, tls.crt and tls.key: clients need a certificate of this CA")
+    security.add_argument(
+        "--plaintext", action="store_true", help="no TLS: whoever reaches the gRPC port can run code here, so something else must close it"
+    )
+    parser.add_argument("--rotate-after", type=float, default=120.0, help="seconds from new certificates to the restart that uses them")
     parser.add_argument("--alone", action="store_true", help="nobody else uses this /dev/shm: what a former life left there is removed")
     asked = parser.parse_args()
     logs.configure()
@@ -57,9 +68,14 @@ def _serve(asked: argparse.Namespace, ending: threading.Event, undo: ExitStack) 
     asked.home.mkdir(parents=True, exist_ok=True)
     if asked.alone:
         sweep_all()
-    triton = EmbeddedTriton(asked.home, listen=asked.host, ports=(asked.grpc, asked.metrics), key=os.environ.get("EYAS_TRITON_KEY", ""))
+    certificates = Certificates(asked.tls) if asked.tls else None
+    if certificates:
+        certificates.check()
+    network = Network(asked.host, asked.grpc, asked.metrics, os.environ.get("EYAS_TRITON_KEY", ""), certificates)
+    triton = EmbeddedTriton(asked.home, network=network)
     undo.callback(triton.stop)
-    client = Client(triton.address, triton.metrics_url)
+    client = Client(triton.address, certificates=certificates)
+    rotation = Rotation(certificates, asked.home, asked.rotate_after) if certificates else None
     health = ThreadingHTTPServer((asked.host, asked.health), _health_of(client, asked.home))
     undo.callback(health.server_close)
     undo.callback(health.shutdown)
@@ -67,11 +83,17 @@ def _serve(asked: argparse.Namespace, ending: threading.Event, undo: ExitStack) 
     triton.start()
     undo.callback(client.close)  # before the server, or it waits for its clients
     announce(asked.home)
-    log.info("ready: gRPC on %s:%d, metrics on %d, health on %d, home %s", asked.host, *triton.ports, asked.health, triton.home)
+    log.info("ready: gRPC on %s:%d, metrics on %d, health on %d, home %s", asked.host, asked.grpc, asked.metrics, asked.health, triton.home)
     while not ending.wait(_WATCH):
+        client.renew()
+        if rotation and rotation.due():
+            log.info("triton: restarting with new certificates")
+            triton.end()
         if triton.ensure_running():
-            log.warning("Triton had died: it was started again")
+            log.warning("triton: started again")
             announce(asked.home)
+        if rotation:
+            rotation.release(vouched(asked.home))
         _reap(triton.pid)
     log.info("stopping")
 

@@ -148,7 +148,7 @@ def _memory(triton: EmbeddedTriton, signature: Signature, files: Mapping[str, Fi
 
 def _parity(triton: EmbeddedTriton, recommender: str, signature: Signature, rows: Mapping[str, Any]) -> Parity:
     outputs = [signature.output, *(one.output for one in signature.features)]
-    client = Client(triton.address, triton.metrics_url)
+    client = Client(triton.address)
     try:
         found = compare(
             lambda feed: client.outputs(model_name(recommender, signature), 1, tensors(signature, feed), outputs, _TIMEOUT), signature, rows

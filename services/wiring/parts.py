@@ -13,6 +13,7 @@ from services.executors.local import LocalExecutor, local_faults
 from services.home import Home
 from services.settings import Settings
 from services.triton.addresses import addresses
+from services.triton.certificates import Certificates
 from services.triton.fleet import TritonFleet
 from services.triton.host import Hosts
 from services.triton.hosts import EmbeddedTritons, RemoteTritons
@@ -101,10 +102,19 @@ def model_server(settings: Settings, home: Home, state: State, undo: ExitStack) 
         hosts = embedded
     else:
         key = settings.triton_key.get_secret_value() if settings.triton_key else ""
-        hosts = RemoteTritons(addresses(settings.triton), folder, settings.triton_metrics_urls, alone=settings.triton_alone, key=key)
+        certificates = _triton_certificates(settings)
+        hosts = RemoteTritons(addresses(settings.triton), folder, alone=settings.triton_alone, key=key, certificates=certificates)
     server = TritonFleet(hosts, state.artifacts)
     undo.callback(server.close)
     return server
+
+
+def _triton_certificates(settings: Settings) -> Certificates | None:
+    if settings.triton_tls is None:
+        return None
+    certificates = Certificates(settings.triton_tls)
+    certificates.check()
+    return certificates
 
 
 def collector(settings: Settings, state: State) -> Collector:
@@ -119,7 +129,7 @@ def scorer(settings: Settings, state: State, undo: ExitStack) -> TritonScorer:
     def files_of(recommender: str, number: int) -> Files:
         return state.registry.get(recommender, number).files
 
-    found = TritonScorer(addresses(settings.triton), files_of, state.artifacts)
+    found = TritonScorer(addresses(settings.triton), files_of, state.artifacts, certificates=_triton_certificates(settings))
     undo.callback(found.close)
     found.refresh()
     return found

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from services.triton.embedded import EmbeddedTriton
+from services.triton.embedded import EmbeddedTriton, Network
 from services.triton.fleet import TritonFleet
 from services.triton.hosts import EmbeddedTritons
 from services.triton.model_server import TritonServer
@@ -19,6 +19,8 @@ from shared.artifacts import FsspecArtifacts
 from shared.ports import ServedUnit
 from shared.testing.model_server_suite import ModelServerSuite, tiny_unit
 from shared.testing.waiting import wait_for
+from tests.servers.ports import free_ports
+from tests.servers.triton_certificates import Authority
 
 PATIENT = 20.0
 """Seconds: what is proven here is no matter of a busy machine's time."""
@@ -56,7 +58,10 @@ class TritonBench(Units):
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedTriton, TritonServer, FsspecArtifacts]]:
     folder: Path = tmp_path_factory.mktemp("triton")
     store = FsspecArtifacts(str(folder / "artifacts"))
-    embedded = EmbeddedTriton(folder / "server", key="sesame")  # whoever has the key notices nothing of it
+    # Whoever has the key and the certificates notices nothing of them.
+    certificates = Authority.create(folder / "ca").server()
+    network = Network("127.0.0.1", *free_ports(2), key="sesame", certificates=certificates)
+    embedded = EmbeddedTriton(folder / "server", network=network)
     embedded.start()
     server = TritonServer(embedded, ModelRepository(embedded.home, store), timeout=PATIENT)
     yield embedded, server, store

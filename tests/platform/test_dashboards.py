@@ -17,8 +17,11 @@ import pytest
 from benchmarks.rollout_world import NAME as BROKEN
 from benchmarks.rollout_world import World
 from shared.domain.route import Route
+from tests.servers.platform_parts import triton_part
 from tests.servers.platform_process import PlatformProcess, until
+from tests.servers.ports import free_ports
 from tests.servers.prometheus_process import Daemon, program
+from tests.servers.triton_certificates import Authority
 from tests.support.broken_models import not_a_number_of_real_items
 from tests.support.dashboards import Asked, asked, choices
 from tests.support.platform_world import USERS, spec, write_world
@@ -96,21 +99,23 @@ def specified(data: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def platform(tmp_path: Path) -> Iterator[tuple[PlatformProcess, World]]:
+def platform(tmp_path: Path) -> Iterator[tuple[PlatformProcess, World, str]]:
+    """With a Triton of its own, as in a cluster: an embedded one exports no metrics."""
     data, home = tmp_path / "data", tmp_path / "platform/home"
     write_world(data)
     pl.DataFrame({"userId": range(1, USERS + 1), "age": [20.0 + user % 50 for user in range(USERS)]}).write_parquet(data / "users.parquet")
     world = World(home, 100, {})
     world.serve(Route(world.version()))
-    with PlatformProcess(home, data) as running:
-        yield running, world
+    authority, ports = Authority.create(tmp_path / "certificates"), free_ports(3)
+    triton = triton_part("triton", tmp_path, home / "triton", ports, authority.server())
+    settings = {"EYAS_TRITON": f"127.0.0.1:{ports[0]}", "EYAS_TRITON_TLS": str(authority.client().folder)}
+    try:
+        triton.ready()
+        with PlatformProcess(home, data, settings=settings) as running:
+            yield running, world, f"http://127.0.0.1:{ports[1]}/metrics"
+    finally:
+        triton.stop()
     world.close()
-
-
-def triton_of(platform: PlatformProcess) -> str:
-    words = (word for child in platform.children() for word in child.cmdline())
-    port = next(word.partition("=")[2] for word in words if word.startswith("--metrics-port="))
-    return f"http://127.0.0.1:{port}/metrics"
 
 
 def what_a_few_do(platform: PlatformProcess, data: Path) -> None:
@@ -127,10 +132,9 @@ def what_a_few_do(platform: PlatformProcess, data: Path) -> None:
 
 @pytest.mark.requirement("C-08")
 def test_a_prometheus_that_has_watched_a_platform_live_answers_every_question(
-    platform: tuple[PlatformProcess, World], tmp_path: Path
+    platform: tuple[PlatformProcess, World, str], tmp_path: Path
 ) -> None:
-    running, world = platform
-    triton = triton_of(running)
+    running, world, triton = platform
     exported = {line.split("{")[0] for line in httpx.get(triton).text.splitlines()}
     assert set(TRITON) <= exported, "Triton calls them otherwise"
     with Prometheus(tmp_path / "prometheus", {"eyas": running.metrics_url, "triton": triton}) as prometheus:

@@ -46,7 +46,7 @@ def server(triton: EmbeddedTriton) -> Iterator[TritonServer]:
 
 
 def parity(world: Small, triton: EmbeddedTriton, family: str) -> Parity:
-    client, signature = Client(triton.address, triton.metrics_url), world.signature
+    client, signature = Client(triton.address), world.signature
     outputs = [signature.output, *(one.output for one in signature.features)]
     name = model_name("films", signature)
     try:

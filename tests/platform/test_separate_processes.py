@@ -132,7 +132,7 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        command = [sys.executable, "-m", "services.triton.serve", "--home", str(tmp_path), "--health", port]
+        command = [sys.executable, "-m", "services.triton.serve", "--home", str(tmp_path), "--plaintext", "--health", port]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
     assert "Address already in use" in ended.stderr

@@ -51,7 +51,7 @@ def verify(world: Small, tmp_path_factory: pytest.TempPathFactory) -> Iterator[V
     triton = EmbeddedTriton(folder / "triton")
     triton.start()
     server = TritonServer(triton, ModelRepository(triton.home, store), timeout=60)
-    client = Client(triton.address, triton.metrics_url)
+    client = Client(triton.address)
 
     def ask(unit: bytes | dict[str, Path], model: Trained) -> Parity:
         files = world.export(store, model, unit)

@@ -8,7 +8,7 @@ import importlib.util
 import os
 import random
 import signal
-import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import psutil
 import pytest
@@ -24,7 +25,7 @@ from onnx import TensorProto, helper
 
 from services.triton import residue
 from services.triton.client import Client
-from services.triton.embedded import EmbeddedTriton
+from services.triton.embedded import EmbeddedTriton, Network
 from services.triton.model_server import TritonServer
 from services.triton.repository import ModelRepository
 from services.triton.wheel import find_wheel
@@ -99,13 +100,15 @@ def test_a_model_server_may_be_built_before_its_triton_is_started(tmp_path: Path
 
 @pytest.mark.requirement("C-07")
 def test_who_lacks_the_key_may_ask_but_neither_load_nor_unload(tmp_path: Path) -> None:
-    store, triton = FsspecArtifacts(str(tmp_path / "artifacts")), EmbeddedTriton(tmp_path / "server", key="sesame")
+    grpc, metrics = free_ports(2)
+    store = FsspecArtifacts(str(tmp_path / "artifacts"))
+    triton = EmbeddedTriton(tmp_path / "server", network=Network("127.0.0.1", grpc, metrics, key="sesame"))
     triton.start()
     server = TritonServer(triton, ModelRepository(triton.home, store))
-    strangers = [Client(triton.address, triton.metrics_url), Client(triton.address, triton.metrics_url, "guess")]
+    strangers = [Client(triton.address), Client(triton.address, "guess")]
     try:
         server.place("movies", [tiny_unit(store, "movies", 1)])
-        ((model, version),) = strangers[0].ready_versions()
+        ((model, version),) = strangers[0].successes()
         assert version == "1"
         for stranger in strangers:
             assert stranger.ready()
@@ -117,9 +120,9 @@ def test_who_lacks_the_key_may_ask_but_neither_load_nor_unload(tmp_path: Path) -
                 with pytest.raises(Unavailable, match="restricted"):
                     refused()
         assert server.score("movies", 1, FEED).tolist() == scores(1)
-        assert "nv_inference_queue_duration_us{" in strangers[0].metrics(), "what Tritons are scaled by"
+        assert "nv_inference_queue_duration_us{" in httpx.get(f"http://127.0.0.1:{metrics}/metrics").text, "what Tritons are scaled by"
         server.place("movies", [])
-        assert strangers[0].ready_versions() == frozenset()
+        assert strangers[0].successes() == {}
         assert "sesame" not in triton.log.read_text()
     finally:
         for one in (*strangers, server):
@@ -282,16 +285,31 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest
     triton.stop()
 
 
-def test_a_port_that_was_taken_meanwhile_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        grpc, metrics = free_ports(2)
-        offers = iter([(taken.getsockname()[1], metrics), (grpc, metrics)])
-        monkeypatch.setattr("services.triton.embedded._free_ports", lambda: next(offers))
-        triton = EmbeddedTriton(tmp_path / "server")
-        triton.start()
-        assert triton.address == f"127.0.0.1:{grpc}"
-        triton.stop(grace=0)
+def test_a_home_with_a_long_path_has_a_socket_too(tmp_path: Path) -> None:
+    """A Unix socket's path has at most 107 bytes: clients reach a longer one by its folder's descriptor, from other processes too."""
+    triton = EmbeddedTriton(tmp_path / ("long-" * 20) / ("name-" * 20))
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    triton.start()
+    ask = f"from services.triton.client import Client; print(Client('{triton.address}').version())"
+    answer = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "2.51.0"
+    triton.stop(grace=0)
+    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors + 1, "at most gRPC's own"
+
+
+def test_a_start_replaces_the_socket_of_a_killed_server(tmp_path: Path) -> None:
+    triton = EmbeddedTriton(tmp_path / "server")
+    triton.start()
+    assert triton.pid
+    os.kill(triton.pid, signal.SIGKILL)
+    wait_for(lambda: not triton.alive)
+    assert (tmp_path / "server/socket/grpc:1").is_socket()
+    assert triton.ensure_running()
+    client = Client(triton.address)
+    assert client.ready()
+    client.close()
+    triton.stop(grace=0)
+    assert stat.S_IMODE((tmp_path / "server/socket").stat().st_mode) == 0o700
 
 
 def test_a_stub_that_is_loading_ends_with_its_server(tmp_path: Path) -> None:

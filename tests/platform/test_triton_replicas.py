@@ -243,6 +243,32 @@ def test_a_replica_that_is_killed_in_the_canary_comes_back_with_both_versions_an
 
 
 @pytest.mark.usefixtures("early")
+@pytest.mark.requirement("C-05", "C-07")
+def test_new_certificates_restart_one_replica_at_a_time_and_no_request_fails(parts: Parts) -> None:
+    with parts.client(parts.control) as control, Callers(parts.gateway.url()) as callers:
+        until("both variants answer", lambda: callers.versions == {1, 2})
+        before = [tritonserver(triton) for triton in parts.tritons]
+        parts.authority.client()
+        parts.authority.server()
+        alive = set[int]()
+
+        def both_are_new() -> bool:
+            now = [tritonserver(triton) for triton in parts.tritons]
+            alive.add(sum(server is not None for server in now))
+            return all(server and server not in before for server in now)
+
+        until("both were started again", both_are_new, 120)
+        assert min(alive) >= 1
+        until("both have their versions", lambda: all_have([1, 2])(replicas(control)))
+        until("both are ready", lambda: all(map(is_ready, parts.healths)))
+        answered = callers.answered
+        until("requests go on", lambda: callers.answered > answered + 50)
+    assert callers.failures == []
+    for triton in parts.tritons:
+        assert triton.said().count("restarting with new certificates") == 1
+
+
+@pytest.mark.usefixtures("early")
 @pytest.mark.requirement("C-05")
 def test_a_gateway_without_its_control_plane_serves_its_last_generation_from_whoever_is_left(parts: Parts) -> None:
     """Nobody can place now: a replica that begins anew stays empty, and isn't asked."""

@@ -14,9 +14,11 @@ from typing import Any
 import httpx
 import psutil
 
+from services.triton.certificates import Certificates
 from tests.servers.platform_process import checked, until
 from tests.servers.ports import free_ports
 from tests.servers.shared_memory import Owners
+from tests.servers.triton_certificates import Authority
 from tests.support.platform_world import write_world
 
 TOKEN = "a-token-of-the-test-that-is-long-enough"
@@ -76,6 +78,12 @@ class Part:
         return code
 
 
+def triton_part(name: str, folder: Path, home: Path, ports: Sequence[int], certificates: Certificates, *more: str) -> Part:
+    """A Triton of its own that demands certificates; `ports` are those of gRPC, metrics and health."""
+    options = (f"--{option}={port}" for option, port in zip(("grpc", "metrics", "health"), ports, strict=True))
+    return Part(name, ["services.triton.serve", f"--home={home}", f"--tls={certificates.folder}", *options, *more], folder)
+
+
 class Parts:
     def __init__(self, folder: Path, database: str | None = None, tritons: int = 1, **more: str) -> None:
         """On a database of its own, there are two control planes, each with a home; several Tritons have a home each, below that of one."""
@@ -83,12 +91,14 @@ class Parts:
         home = folder / "home"
         write_world(self.data)
         (folder / "token").write_text(f"{TOKEN}\n")
+        self.authority = Authority.create(folder / "certificates")
         places = [free_ports(3) for _ in range(tritons)]
         self.tritons = []
         for number, (grpc, metrics, health) in enumerate(places, 1):
             own = home / "triton" / (f"127.0.0.1_{grpc}" if tritons > 1 else "")
-            where = ["--home", str(own), "--grpc", str(grpc), "--metrics", str(metrics), "--health", str(health)]
-            self.tritons.append(Part(f"triton-{number}", ["services.triton.serve", *where], folder))
+            self.tritons.append(
+                triton_part(f"triton-{number}", folder, own, (grpc, metrics, health), self.authority.server(), "--rotate-after=1")
+            )
         self.triton, self.healths = self.tritons[0], [f"http://127.0.0.1:{health}" for *_, health in places]
         shared = {
             "EYAS_HOME": str(home),
@@ -97,7 +107,7 @@ class Parts:
             "EYAS_TRITON_HOME": str(home / "triton"),
             **more,
             "EYAS_TRITON": ",".join(f"127.0.0.1:{grpc}" for grpc, *_ in places),
-            "EYAS_TRITON_METRICS": ",".join(f"http://127.0.0.1:{metrics}/metrics" for _, metrics, _ in places),
+            "EYAS_TRITON_TLS": str(self.authority.client().folder),
             "EYAS_TOKEN_FILE": str(folder / "token"),
             "EYAS_DATA_ROOTS": str(self.data),
         }

@@ -60,10 +60,8 @@ def test_one_address_reads_the_home_itself_and_several_a_folder_each(tmp_path: P
     (alone,) = RemoteTritons(Fixed(["a:8001"]), tmp_path, alone=True, key="sesame").current().values()
     assert alone.key == "sesame"
     assert alone.repository == tmp_path / "models"
-    assert alone.metrics_url == "http://a:8002/metrics"
-    first, second = RemoteTritons(Fixed(["a:8001", "b:9001"]), tmp_path, ["http://x/metrics", "http://y/metrics"]).current().values()
+    first, second = RemoteTritons(Fixed(["a:8001", "b:9001"]), tmp_path).current().values()
     assert (first.repository, second.repository) == (tmp_path / "a_8001/models", tmp_path / "b_9001/models")
-    assert (first.metrics_url, second.metrics_url) == ("http://x/metrics", "http://y/metrics")
 
 
 class Moving:

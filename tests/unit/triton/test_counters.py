@@ -5,26 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.triton.counters import Counters, Tally, parse
+from services.triton.counters import Counters, Tally
 from services.triton.repository import recommender_of
 from shared.domain.errors import Unavailable
 
-TEXT = """# HELP nv_inference_request_success Number of successful inference requests, all batch sizes
-# TYPE nv_inference_request_success counter
-nv_inference_request_success{model="eyas-movies_0a1b2c3d",version="2"} 4
-nv_inference_request_success{model="eyas_trial-movies-2",version="2"} 1
-nv_inference_request_failure{model="eyas-movies_0a1b2c3d",reason="OTHER",version="2"} 9
-nv_inference_request_success{model="eyas-movies_99999999",version="3"} 1.5e+03
-"""
 KEY = ("m", "1")
-
-
-def test_successes_are_read_out_of_tritons_text() -> None:
-    assert parse(TEXT) == {
-        ("eyas-movies_0a1b2c3d", "2"): 4,
-        ("eyas_trial-movies-2", "2"): 1,
-        ("eyas-movies_99999999", "3"): 1500,
-    }
+READING = {("eyas-movies_0a1b2c3d", "2"): 4, ("eyas_trial-movies-2", "2"): 1, ("eyas-movies_99999999", "3"): 1500}
 
 
 def test_a_version_that_vanished_stays_counted_and_goes_on_when_it_is_back() -> None:
@@ -66,15 +52,15 @@ def test_the_sum_is_what_was_counted_in_all_lives(steps: list[int | None]) -> No
 
 def test_a_tally_sums_the_models_of_a_recommender_and_leaves_trials_out() -> None:
     tally = Tally()
-    tally.read(lambda: TEXT)
+    tally.read(lambda: READING)
     assert tally.totals(recommender_of) == {("movies", 2): 4, ("movies", 3): 1500}
 
 
 def test_a_server_that_does_not_answer_changes_no_count() -> None:
-    def down() -> str:
+    def down() -> dict[tuple[str, str], int]:
         raise Unavailable("down")
 
     tally = Tally()
-    tally.read(lambda: TEXT)
+    tally.read(lambda: READING)
     tally.read(down)
     assert tally.totals(recommender_of)["movies", 2] == 4

@@ -28,7 +28,7 @@ class Triton:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.address = self.metrics_url = name
+        self.address = name
         self.repository = Path(name, "models")
         self.up = True
         self.broken: set[int] = set()
@@ -94,7 +94,7 @@ class Triton:
         return np.zeros(1, np.float32)
 
     def successes(self) -> Mapping[tuple[str, int], int]:
-        self.tally.read(lambda: f'nv_inference_request_success{{model="eyas-movies_1",version="1"}} {self.count}')
+        self.tally.read(lambda: {("eyas-movies_1", "1"): self.count})
         return {}
 
     def info(self) -> ServerInfo:

@@ -12,7 +12,7 @@ from shared.domain.errors import Unavailable
 
 
 def remote(home: Path) -> RemoteTriton:
-    return RemoteTriton("triton:8001", "http://triton:8002/metrics", home)
+    return RemoteTriton("triton:8001", home)
 
 
 def test_one_that_never_announced_itself_is_waited_for(tmp_path: Path) -> None:

@@ -77,7 +77,6 @@ CONTRADICTORY = (
     ({"EYAS_ROLE": "gateway", "EYAS_TOKEN_FILE": "t"}, "the role 'gateway' needs EYAS_TRITON"),
     ({"EYAS_ROLE": "control"}, "the role 'control' needs EYAS_TRITON"),
     ({"EYAS_TRITON": "a:1", "EYAS_TRITON_REPLICAS": "2"}, "the number of embedded Tritons is EYAS_TRITON_REPLICAS"),
-    ({"EYAS_TRITON": "a:1,b:1", "EYAS_TRITON_METRICS": "http://a:2"}, "one URL for each address"),
     ({"EYAS_ROLE": "gateway", "EYAS_TRITON": "t:8001"}, "set EYAS_TOKEN_FILE"),
     ({"EYAS_EXECUTOR": "kubernetes"}, "set EYAS_JOBS_FILE"),
     ({"EYAS_DATABASE_PASSWORD": "a", "EYAS_DATABASE_PASSWORD_FILE": "b"}, "not both"),
@@ -130,9 +129,6 @@ def test_tritons_are_one_or_several_or_a_name(monkeypatch):
     for said, alone in (("triton:8001", True), ("a:8001,b:8001", False), ("dns:tritons:8001", False), ("embedded", True)):
         monkeypatch.setenv("EYAS_TRITON", said)
         assert Settings.read({}).triton_alone is alone
-    monkeypatch.setenv("EYAS_TRITON", "a:8001,b:8001")
-    monkeypatch.setenv("EYAS_TRITON_METRICS", "http://a:1/metrics, http://b:1/metrics")
-    assert Settings.read({}).triton_metrics_urls == ["http://a:1/metrics", "http://b:1/metrics"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,49 @@
+"""Mutual TLS between a Triton and the processes of the platform.
+
+A folder holds `ca.crt`, `tls.crt` and `tls.key`, as cert-manager and Kubernetes write them. Both sides accept only certificates of this
+CA. A server's certificate names `eyas-triton`, whatever its address is, so replicas share one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from shared.domain.errors import Invalid
+
+SERVER_NAME = "eyas-triton"
+_CA, _CERTIFICATE, _KEY = "ca.crt", "tls.crt", "tls.key"
+
+
+@dataclass(frozen=True)
+class Certificates:
+    folder: Path
+
+    def check(self) -> None:
+        """Invalid when a file is missing or unreadable."""
+        for name in (_CA, _CERTIFICATE, _KEY):
+            try:
+                (self.folder / name).read_bytes()
+            except OSError as error:
+                raise Invalid(f"certificates of Triton: {self.folder / name} can't be read: {error.strerror}") from None
+
+    def version(self) -> tuple[int, ...]:
+        """Changes whenever a file is replaced; equal numbers mean equal files."""
+        stats = [(self.folder / name).stat() for name in (_CA, _CERTIFICATE, _KEY)]
+        return tuple(number for stat in stats for number in (stat.st_ino, stat.st_mtime_ns))
+
+    def client_credentials(self) -> grpc.ChannelCredentials:
+        ca, certificate, key = ((self.folder / name).read_bytes() for name in (_CA, _CERTIFICATE, _KEY))
+        return grpc.ssl_channel_credentials(ca, key, certificate)
+
+    def server_options(self) -> list[str]:
+        """Command line options of tritonserver. It reads the files once, when it starts."""
+        return [
+            "--grpc-use-ssl=1",
+            "--grpc-use-ssl-mutual=1",
+            f"--grpc-root-cert={self.folder / _CA}",
+            f"--grpc-server-cert={self.folder / _CERTIFICATE}",
+            f"--grpc-server-key={self.folder / _KEY}",
+        ]

@@ -1,0 +1,68 @@
+"""When a Triton is started again with new certificates: it reads them only at its start.
+
+Certificates are replaced long before the former ones end, so there is no hurry. The pause leaves time for a rolling update that the same
+change began. Of several servers on one volume, the lock lets one at a time restart and get its versions back.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+from services.triton.certificates import Certificates
+
+log = logging.getLogger(__name__)
+
+_LOCK = "restart.lock"
+RESTART_LIMIT = 300.0
+"""Seconds after which the next server may restart although this one doesn't have its versions."""
+
+
+class Rotation:
+    """`due` says once for each new set of files that it is time to restart; the lock is held until `release`."""
+
+    def __init__(self, certificates: Certificates, home: Path, pause: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._certificates = certificates
+        self._path = home.absolute().parent / _LOCK
+        self._pause = pause
+        self._clock = clock
+        self._used = certificates.version()
+        self._seen = self._used
+        self._changed = 0.0
+        self._lock: IO[bytes] | None = None
+        self._restarted = 0.0
+
+    def due(self) -> bool:
+        try:
+            version = self._certificates.version()
+        except OSError as error:
+            log.debug("certificates: not readable: %s", error)
+            return False
+        now = self._clock()
+        if version != self._seen:
+            self._seen, self._changed = version, now
+            log.info("certificates: replaced, restart in %g s", self._pause)
+        if version == self._used or now - self._changed < self._pause or not self._acquire():
+            return False
+        self._used, self._restarted = version, now
+        return True
+
+    def release(self, ready: bool) -> None:
+        """Lets the next server restart, once this one has its versions."""
+        if self._lock and (ready or self._clock() - self._restarted > RESTART_LIMIT):
+            self._lock.close()
+            self._lock = None
+
+    def _acquire(self) -> bool:
+        lock = self._path.open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # another server restarts
+            lock.close()
+            return False
+        self._lock = lock
+        return True
