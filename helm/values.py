@@ -184,11 +184,32 @@ class Gateway(Values):
     resources: Resources = Resources(requests={"cpu": "200m", "memory": "256Mi"}, limits={"memory": "1Gi"})
 
 
+class TritonTls(Values):
+    """Mutual TLS between control plane, gateways and Tritons: whoever reaches a Triton can run code in its pod."""
+
+    enabled: bool = Field(True, description="False only where something else closes its port, such as a service mesh.")
+    cert_manager: bool = Field(
+        False, description="Whether cert-manager issues and renews the certificates; else the chart issues them, for ten years."
+    )
+    issue: str = Field(
+        "1",
+        min_length=1,
+        description="Any text. If it differs from the last upgrade's, the chart issues new certificates, of the same CA.",
+    )
+    rotate_after: int = Field(
+        120,
+        ge=0,
+        description="Seconds from new certificates to the restart of the Tritons that use them, one at a time. A kubelet takes up to two "
+        "minutes until a pod sees them.",
+    )
+
+
 class Triton(Values):
     """The model servers."""
 
     replicas: int = Field(1, ge=1, description="Each has every version, a folder of its own on the volume, and its share of the requests.")
     autoscaling: ByQueue = ByQueue(max=4)
+    tls: TritonTls = TritonTls()
     shared_memory: Size = Field("512Mi", description="Of /dev/shm, through which Triton and its models talk; it counts as memory.")
     resources: Resources = Resources(requests={"cpu": "500m", "memory": "1Gi"}, limits={"memory": "4Gi"})
 

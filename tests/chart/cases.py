@@ -14,7 +14,7 @@ VERSIONS = ("1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
 EVERYTHING: dict[str, Any] = {
     "control": {"replicas": 2},
     "gateway": {"autoscaling": {"enabled": True, "max": 6}},
-    "triton": {"autoscaling": {"enabled": True, "milliseconds": 8}},
+    "triton": {"autoscaling": {"enabled": True, "milliseconds": 8}, "tls": {"certManager": True}},
     "jobs": {"quota": {"requests.cpu": 64, "requests.nvidia.com/gpu": "4"}},
     "priorities": {"create": True},
     "spread": {"over": ["topology.kubernetes.io/zone", "kubernetes.io/hostname"], "strict": True},

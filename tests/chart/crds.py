@@ -1,6 +1,6 @@
-"""The Prometheus operator's kinds as far as the chart uses them, by its documented fields: a field beside these is refused.
+"""Kinds of the Prometheus operator and of cert-manager as far as the chart uses them, by their documented fields: others are refused.
 
-The operator's own schemas come with the operator: they are not tried here.
+Their own schemas come with these operators: they are not tried here.
 """
 
 from __future__ import annotations
@@ -45,11 +45,26 @@ _SPECS = {
         targetLabels=_TARGETS,
         endpoints={"type": "array", "minItems": 1, "items": _ENDPOINT},
     ),
+    "Issuer": _closed([], selfSigned={"type": "object"}, ca=_closed(["secretName"], secretName={"type": "string"})),
+    "Certificate": _closed(
+        ["secretName", "issuerRef", "duration", "privateKey"],
+        secretName={"type": "string"},
+        commonName={"type": "string"},
+        dnsNames={"type": "array", "minItems": 1, "items": {"type": "string"}},
+        isCA={"type": "boolean"},
+        duration=_DURATION,
+        renewBefore=_DURATION,
+        usages={"type": "array", "items": {"enum": ["server auth", "client auth"]}},
+        privateKey=_closed(
+            ["algorithm", "size"], algorithm={"const": "ECDSA"}, size={"const": 256}, rotationPolicy={"enum": ["Always", "Never"]}
+        ),
+        issuerRef=_closed(["name", "kind"], name={"type": "string"}, kind={"const": "Issuer"}),
+    ),
 }
 
 
 def is_custom(one: dict[str, Any]) -> bool:
-    return bool(one["apiVersion"] == "monitoring.coreos.com/v1")
+    return one["apiVersion"] in ("monitoring.coreos.com/v1", "cert-manager.io/v1")
 
 
 def validate(one: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from docs.gpu_requests import PLATFORMS
 from services.executors.jobspec import MEETING_PORT
 from services.settings import Settings
 from services.triton.addresses import folder_of
+from services.triton.certificates import SERVER_NAME
 from shared import __version__
 from shared.domain.errors import Invalid
 from tests.chart import crds
@@ -176,6 +178,50 @@ def test_the_control_plane_alone_can_load_and_unload(case: str) -> None:
             knowing.append(name)
             assert env["EYAS_TRITON_KEY"] == {"secretKeyRef": {"name": "eyas-triton", "key": "key"}}
     assert knowing == ["eyas-control", "eyas-triton"]
+
+
+@pytest.mark.requirement("C-07")
+@pytest.mark.parametrize("case", CASES)
+def test_connections_to_triton_are_mutual_tls(case: str, tmp_path: Path) -> None:
+    """A server's certificate names Triton, a client's doesn't; no pod mounts the CA's key."""
+    objects = template(**CASES[case])
+    mounted = {}
+    for name, pod in pods(objects).items():
+        for volume in pod["volumes"]:
+            secret = volume.get("secret", {})
+            assert secret.get("secretName") != "eyas-triton-ca"
+            if volume["name"] == "triton-tls":
+                assert secret["defaultMode"] == 0o440
+                (container,) = pod["containers"]
+                (mount,) = [each for each in container["volumeMounts"] if each["name"] == "triton-tls"]
+                mounted[name] = secret["secretName"]
+                folder = {each["name"]: each.get("value") for each in container["env"]}.get("EYAS_TRITON_TLS") or next(
+                    each.removeprefix("--tls=") for each in container["args"] if each.startswith("--tls=")
+                )
+                assert mount["mountPath"] == folder
+    assert mounted == {"eyas-control": "eyas-triton-client", "eyas-gateway": "eyas-triton-client", "eyas-triton": "eyas-triton-server"}
+    if case == "everything":
+        issued = {one["spec"]["secretName"]: one["spec"].get("dnsNames") for one in kinds(objects, "Certificate").values()}
+        assert issued == {"eyas-triton-ca": None, "eyas-triton-server": [SERVER_NAME], "eyas-triton-client": ["eyas-client"]}
+        return
+    for part, names in (("server", [SERVER_NAME]), ("client", ["eyas-client"])):
+        secret = kinds(objects, "Secret")[f"eyas-triton-{part}"]["data"]
+        for name, content in secret.items():
+            (tmp_path / name).write_bytes(base64.b64decode(content))
+        assert [name for name in (SERVER_NAME, "eyas-client") if is_certificate_of(name, tmp_path)] == names
+
+
+def is_certificate_of(name: str, folder: Path) -> bool:
+    command = ["openssl", "verify", "-CAfile", folder / "ca.crt", "-verify_hostname", name, folder / "tls.crt"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.requirement("C-07")
+def test_without_tls_a_triton_says_so_and_nothing_mounts_certificates() -> None:
+    objects = template(triton={"tls": {"enabled": False}})
+    assert "--plaintext" in pods(objects)["eyas-triton"]["containers"][0]["args"]
+    assert "tls" not in str(pods(objects))
+    assert {name for name in kinds(objects, "Secret") if "triton" in name} == {"eyas-triton"}
 
 
 def test_a_gateway_goes_when_its_successor_answers_and_nodes_have_heard_of_it() -> None:

@@ -153,6 +153,10 @@ securityContext:
 
 {{- /* What both roles of the platform are told. */ -}}
 {{- define "eyas.env" -}}
+{{- if .Values.triton.tls.enabled }}
+- name: EYAS_TRITON_TLS
+  value: /run/eyas/triton-tls
+{{- end }}
 - name: EYAS_HOME
   value: /var/lib/eyas
 - name: EYAS_HOST
@@ -187,6 +191,23 @@ securityContext:
     secretKeyRef:
       name: {{ .Values.features.existingSecret }}
       key: url
+{{- end }}
+{{- end }}
+
+{{- /* The certificates of one side of the connections to Triton, as a volume and its mount: (list $ "client") */ -}}
+{{- define "eyas.tls" -}}
+{{- $ := index . 0 -}}
+{{- if $.Values.triton.tls.enabled -}}
+- name: triton-tls
+  secret:
+    secretName: {{ include "eyas.name" $ }}-triton-{{ index . 1 }}
+    defaultMode: 0440
+{{- end }}
+{{- end }}
+
+{{- define "eyas.tlsMount" -}}
+{{- if .Values.triton.tls.enabled -}}
+- { name: triton-tls, mountPath: /run/eyas/triton-tls, readOnly: true }
 {{- end }}
 {{- end }}
 
