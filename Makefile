@@ -175,6 +175,7 @@ bench-events: setup ## events a second, alone and over HTTP, embedded and behind
 
 bench-serve: setup ## a request of four stages beside the bare call to Triton and a plain proxy: CPU, latency, throughput
 	@$(BIN)/python -m benchmarks.serve
+	@$(BIN)/python -m benchmarks.serve_tls
 
 bench-lists: setup ## a call for scores with lists padded, and as values and offsets: bytes, time, CPU
 	@$(BIN)/python -m benchmarks.lists

@@ -99,10 +99,10 @@ def _of_size(asked: argparse.Namespace, items: int, connections: Sequence[int], 
         home, data = Path(folder) / "home", Path(folder) / "data"
         data.mkdir()
         spec = serve_world.spec("films", serve={"retrieve": {"candidates": CANDIDATES}})
-        _say(f"a version of {items:,} items and {asked.users:,} users")
+        say(f"a version of {items:,} items and {asked.users:,} users")
         world = World(home, 1, {})
         number = serve_world.register(world, spec, items, asked.users)
-        world.routes.put("films", Route(number), _now(), "bench", "a benchmark")
+        world.routes.put("films", Route(number), now(), "bench", "a benchmark")
         world.close()
         platform = undo.enter_context(PlatformProcess(home, data))
         until("it answers by itself", lambda: platform.post("/v1/recommend/films", {"user": 1, "k": K})["fallback"] is None, 300)
@@ -126,37 +126,37 @@ def _compare(
     address = serve_bare.address_of(triton)
     model = serve_bare.Model.of(world, "films", address, Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="eyas-serve-bare-"))))
     for connections in many:
-        _say(f"{connections} at once: the platform")
+        say(f"{connections} at once: the platform")
         token = (platform.home / "token").read_text()
         place = (url.host, str(url.port), "/v1/recommend/films", token)
-        ours = _http(WHOLE, place, bodies, connections, asked.seconds, everybody, stages=partial(_stages, platform))
+        ours = measure_http(WHOLE, place, bodies, connections, asked.seconds, everybody, stages=partial(_stages, platform))
         yield replace(ours, resident=own.memory_info().rss / 2**20)
-        _say(f"{connections} at once: the bare call")
+        say(f"{connections} at once: the bare call")
         yield _bare(model, connections, asked.seconds, servers, users)
         if not whole:
             continue
-        _say(f"{connections} at once: a plain proxy")
+        say(f"{connections} at once: a plain proxy")
         with _proxy(model, address) as (process, port):
             lines = [json.dumps({"user": int(user), "items": chance.integers(1, items + 1, CANDIDATES).tolist()}) for user in users[:2000]]
             place = ("127.0.0.1", str(port), "/score", "none")
-            yield _http("a FastAPI proxy", place, lines, connections, asked.seconds, [psutil.Process(process.pid), *servers])
+            yield measure_http("a FastAPI proxy", place, lines, connections, asked.seconds, [psutil.Process(process.pid), *servers])
         if asked.peer:
-            _say(f"{connections} at once: {serve_peer.NAME}")
+            say(f"{connections} at once: {serve_peer.NAME}")
             with serve_peer.serving(model.folder) as (those, port):
                 place = ("127.0.0.1", str(port), "/score", "none")
-                yield _http(serve_peer.NAME, place, lines, connections, asked.seconds, those)
+                yield measure_http(serve_peer.NAME, place, lines, connections, asked.seconds, those)
     if not whole:
         return
     rate = _SATURATED * ours.rate
-    _say(f"{rate:.0f} a second, {_SATURATED:.0%} of what it answers at most: the platform")
+    say(f"{rate:.0f} a second, {_SATURATED:.0%} of what it answers at most: the platform")
     place = (url.host, str(url.port), "/v1/recommend/films", token)
-    yield _http(WHOLE, place, bodies, _OPEN, asked.seconds, everybody, rate)
+    yield measure_http(WHOLE, place, bodies, _OPEN, asked.seconds, everybody, rate)
     rate = _OVERLOAD * ours.rate
-    _say(f"{rate:.0f} a second, {_OVERLOAD:.0%} of what it answers at most: the platform")
-    yield _http(WHOLE, place, bodies, _CROWD, asked.seconds, everybody, rate)
+    say(f"{rate:.0f} a second, {_OVERLOAD:.0%} of what it answers at most: the platform")
+    yield measure_http(WHOLE, place, bodies, _CROWD, asked.seconds, everybody, rate)
 
 
-def _http(
+def measure_http(
     contender: str,
     place: Sequence[str],
     bodies: Sequence[str],
@@ -247,11 +247,11 @@ def _report(found: Sequence[Seen]) -> None:
     publish("serve", rows)
 
 
-def _now() -> Any:
+def now() -> Any:
     return datetime.now(UTC)
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
 
 

@@ -124,7 +124,7 @@ RETRAINER_ALERTING = Gauge(
 )
 FRUITLESS = Gauge("eyas_retrainings_fruitless", "Retrainings in a row that have not helped, as far as is known.", ["recommender"])
 TRITON_SUCCESSES = Gauge(
-    "eyas_triton_successes", "nv_inference_request_success, summed over removals of versions and restarts.", ["recommender", "version"]
+    "eyas_triton_successes", "Triton's successful requests, summed over removals of versions and restarts.", ["recommender", "version"]
 )
 DATABASE_SECONDS = Histogram(
     "eyas_database_seconds",

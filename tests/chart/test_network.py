@@ -75,7 +75,6 @@ ALWAYS = {
     *(("prometheus", part, 9090) for part in ("control", "gateway")),
     ("prometheus", "triton", 8002),
     ("control", "triton", 8001),
-    ("control", "triton", 8002),
     ("control", "gateway", 8080),
     ("gateway", "triton", 8001),
     ("test", "triton", 8003),

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -24,9 +25,10 @@ import pytest
 import yaml
 from kubernetes import client, config
 from kubernetes.stream import stream
-from tritonclient.grpc import InferenceServerClient
 
 from demo import datasets, specs
+from services.triton.certificates import Certificates
+from services.triton.client import Client as TritonClient
 from shared.testing.threads import Threads
 from tests.cluster import objects
 from tests.cluster.objects import Right
@@ -89,7 +91,11 @@ class Release:
             "disruptionBudgets": {"enabled": False},  # this cluster has no policy/v1
             "control": {"resources": SMALL},
             "gateway": {"resources": SMALL},
-            "triton": {"replicas": 2, "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}}},
+            "triton": {
+                "replicas": 2,
+                "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},
+                "tls": {"rotateAfter": 5},
+            },
             # A whole core for what is measured: half of one is given in slices, and waiting for the next one is latency.
             "jobs": {"stages": dict.fromkeys(("etl", "train", "evaluate", "export"), stage) | {"verify": stage | {"cpu": "1"}}},
         } | more
@@ -122,6 +128,16 @@ class Release:
         found = self.core.list_namespaced_pod(self.namespace, label_selector="app.kubernetes.io/component=triton").items
         staying = [one for one in found if one.metadata.deletion_timestamp is None and one.status.container_statuses]
         return {one.metadata.name: one.status.pod_ip for one in staying if all(c.ready for c in one.status.container_statuses)}
+
+    def log(self, pod: str) -> str:
+        return str(self.core.read_namespaced_pod_log(pod, self.namespace))
+
+    def certificates(self, part: str, folder: Path) -> Certificates:
+        """Those of Tritons (`server`) or of their clients, as files."""
+        folder.mkdir()
+        for name, content in self.core.read_namespaced_secret(f"eyas-triton-{part}", self.namespace).data.items():
+            (folder / name).write_bytes(base64.b64decode(content))
+        return Certificates(folder)
 
     def serving(self) -> set[str]:
         """Gateways and Tritons, by their pods."""
@@ -249,7 +265,7 @@ def test_a_bare_installation_has_the_declared_rights_and_leaves_nothing(release:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.requirement("C-02", "C-07")
 @pytest.mark.timeout(1800)
-def test_installed_by_helm_a_run_as_jobs_becomes_an_answer_and_nothing_is_left(release: Release) -> None:
+def test_installed_by_helm_a_run_as_jobs_becomes_an_answer_and_nothing_is_left(release: Release, tmp_path: Path) -> None:
     clock = Clock()
     write_world(release.data)
     with clock.measures("install"):
@@ -271,7 +287,9 @@ def test_installed_by_helm_a_run_as_jobs_becomes_an_answer_and_nothing_is_left(r
         assert gateway.get("/v1/recommenders").status_code == 404
     _upgrade_keeps_the_token(release)
     with clock.measures("a Triton's replacement"):
-        _one_triton_goes_and_nobody_notices(release)
+        _one_triton_goes_and_nobody_notices(release, release.certificates("client", tmp_path / "client"))
+    with clock.measures("new certificates"):
+        _new_certificates_restart_every_triton_and_nobody_notices(release, tmp_path)
     with clock.measures("uninstall"):
         uninstall(release)
     clock.say("small world")
@@ -453,32 +471,60 @@ def _rights_are_the_declared_role_and_no_more(release: Release) -> None:
     assert accounts == {("control", "eyas-control"), ("gateway", "eyas-stages"), ("triton", "eyas-stages")}
 
 
-def _one_triton_goes_and_nobody_notices(release: Release) -> None:
-    before = release.tritons()
-    assert len(before) == 2, f"two ready ones: {release.told()}"
+@contextmanager
+def users_who_notice_nothing(release: Release) -> Iterator[None]:
+    """Users ask all the time, and every answer is the model's."""
     answers: list[str] = []
     with release.client("gateway") as gateway:
 
         def ask() -> None:
             while not users.over.wait(0.02):
-                found = gateway.post("/v1/recommend/movies", json={"user": len(answers) % 60 + 1, "k": 5})
-                answers.append(found.text if not found.is_success else str(found.json()["fallback"]))
+                answer = gateway.post("/v1/recommend/movies", json={"user": len(answers) % 60 + 1, "k": 5})
+                answers.append(answer.text if not answer.is_success else str(answer.json()["fallback"]))
 
         users = Threads(ask)
         with users:
-            gone = min(before)
-            release.core.delete_namespaced_pod(gone, release.namespace)
-
-            def replaced() -> dict[str, str]:
-                return {name: address for name, address in release.tritons().items() if name not in before}
-
-            ((_, address),) = until_told(release, "a new Triton is ready", replaced, 180).items()
-            with closing(InferenceServerClient(f"{address}:8001")) as triton:
-                models = [one.version for one in triton.get_inference_statistics().model_stats]
-            assert models == ["1"], "it is ready when it has its versions, not before"
-            until_told(release, "the old one is gone", lambda: gone not in release.pods(), 120)
+            yield
     assert len(answers) > 60
-    assert set(answers) == {"None"}, {one: answers.count(one) for one in set(answers)}
+    assert set(answers) == {"None"}, Counter(answers)
+    print(f"\n{len(answers)} requests, none failed")  # noqa: T201
+
+
+def _one_triton_goes_and_nobody_notices(release: Release, certificates: Certificates) -> None:
+    before = release.tritons()
+    assert len(before) == 2, f"two ready ones: {release.told()}"
+    with users_who_notice_nothing(release):
+        gone = min(before)
+        release.core.delete_namespaced_pod(gone, release.namespace)
+
+        def replaced() -> dict[str, str]:
+            return {name: address for name, address in release.tritons().items() if name not in before}
+
+        ((_, address),) = until_told(release, "a new Triton is ready", replaced, 180).items()
+        with closing(TritonClient(f"{address}:8001", certificates=certificates)) as triton:
+            versions = [version for _, version in triton.successes()]
+        assert versions == ["1"], "it is ready when it has its versions, not before"
+        with closing(TritonClient(f"{address}:8001")) as stranger:
+            assert not stranger.ready(), "it answers without a certificate"
+        until_told(release, "the old one is gone", lambda: gone not in release.pods(), 120)
+
+
+def _new_certificates_restart_every_triton_and_nobody_notices(release: Release, folder: Path) -> None:
+    before = {part: release.certificates(part, folder / f"before-{part}") for part in ("server", "client")}
+    servers = release.tritons()
+    with users_who_notice_nothing(release):
+        release.run("upgrade", "eyas", str(ROOT / "helm/eyas"), "--reuse-values", "--set-string=triton.tls.issue=2", "--timeout=5m")
+
+        def restarted() -> bool:
+            return all("restarting with new certificates" in release.log(name) for name in servers)
+
+        until_told(release, "both Tritons restarted", restarted, 300)
+        until_told(release, "both are ready", lambda: release.tritons() == servers, 120)
+        time.sleep(5)
+    after = {part: release.certificates(part, folder / f"after-{part}") for part in ("server", "client")}
+    for part in ("server", "client"):
+        for name, same in (("ca.crt", True), ("tls.crt", False), ("tls.key", False)):
+            assert ((before[part].folder / name).read_bytes() == (after[part].folder / name).read_bytes()) is same
 
 
 def _on_the_volume(document: dict[str, Any], release: Release) -> dict[str, Any]:
