@@ -1,7 +1,7 @@
 """HTTP/1.1 with limits: uvicorn's httptools protocol bounds neither heads nor the time that a client takes.
 
-A connection without a token costs at most _HEAD_BYTES and _HEAD_SECONDS. The hot path adds a few attribute
-assignments to a request: a connection has no timer, `ConnectionTable.sweep` looks at the deadlines of all once a second.
+A connection without a token costs at most _HEAD_BYTES and _HEAD_SECONDS. A good request costs a few attribute assignments more:
+a connection has no timer, `ConnectionTable.sweep` looks at the deadlines of all once a second.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ _WRITE_SECONDS, _WRITTEN = 30.0, 64 << 10
 """A client takes at least so many bytes in so many seconds of an answer that waits for it."""
 _CLOSE_SECONDS = 5.0
 """For the last bytes of an answer after which the connection closes."""
+_PIECE = 4 << 10
+"""Bytes of a head that are parsed at once: between two pieces the limits of heads are checked."""
 _CROWDED = 0.9
 """Share of the limit from which on the log warns."""
 _CALM = 10.0
@@ -54,6 +56,7 @@ _HEAD = (
     "headers",
     _answer("headers-too-large", 431, f"the headers are more than {_HEADERS}, or have more than {_HEAD_BYTES} bytes: send fewer"),
 )
+_UNREAD = "unread body", b""
 _SLOW_HEAD = "slow head", _answer("request-timeout", 408, f"the headers were not complete within {_HEAD_SECONDS:g} s")
 _SLOW_BODY = (
     "slow body",
@@ -185,6 +188,7 @@ class BoundedProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.url, self.headers = b"", []
         self._head = 0
         """Bytes of the head so far; -1 while a body is expected."""
         self._deadline = math.inf
@@ -216,61 +220,51 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         if self._deadline == math.inf:
             self._deadline = self.loop.time() + _HEAD_SECONDS
-        if self._head < 0:
-            self._feed(data)
-            return
-        room = _HEAD_BYTES - self._head
-        self._head += len(data)
-        if len(data) <= room:
-            self._feed(data)
-            return
-        self._feed(data[:room])
-        if self._head > _HEAD_BYTES:  # no callback has reset it: the head is incomplete
-            self._refuse(_HEAD)
-        elif not self.transport.is_closing():
-            self.data_received(data[room:])
+        if self._head >= 0 and len(data) > _PIECE:
+            for start in range(0, len(data), _PIECE):
+                if self._head < 0:
+                    self._read(data[start:])
+                    break
+                self._read(data[start : start + _PIECE])
+                if self.transport.is_closing():
+                    break
+        else:
+            self._read(data)
 
-    def _feed(self, data: bytes) -> None:
+    def _read(self, data: bytes) -> None:
+        if self._head >= 0:
+            self._head += len(data)
+        elif self.cycle.response_complete:
+            self._discarded += len(data)
+            if self._discarded > _DISCARDED:
+                self._refuse(_UNREAD)
+                return
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             pass  # no other protocol is spoken here: the request is answered as if it had not asked for one
         except httptools.HttpParserError:
             self._refuse(self._fault or _BAD)
+            return
+        if self._head > 0:  # no callback has reset it: the head is incomplete
+            fault = self._fault_of_head()
+            if fault is not None or self._head >= _HEAD_BYTES:
+                self._refuse(fault or _HEAD)
 
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        if self._deadline == math.inf:
-            self._deadline = self.loop.time() + _HEAD_SECONDS
-
-    def on_url(self, url: bytes) -> None:
-        super().on_url(url)
+    def _fault_of_head(self) -> tuple[str, bytes] | None:
         if len(self.url) > _ADDRESS_BYTES:
-            self._stop(_LINE)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
-        if len(self.headers) > _HEADERS:
-            self._stop(_HEAD)
-
-    def _stop(self, fault: tuple[str, bytes]) -> None:
-        """Ends the parser, which hands the exception of a callback on to `_feed`."""
-        self._fault = fault
-        raise ValueError(fault[0])
+            return _LINE
+        return _HEAD if len(self.headers) > _HEADERS else None
 
     def on_headers_complete(self) -> None:
+        self._fault = self._fault_of_head()
+        if self._fault is not None:
+            raise ValueError(self._fault[0])  # ends the parser
         super().on_headers_complete()
         self._head = -1
+        if self._deadline == math.inf:  # the request came in one piece with the one before
+            self._deadline = self.loop.time() + _HEAD_SECONDS
         self._deadline += _BODY_SECONDS
-
-    def on_body(self, body: bytes) -> None:
-        if self.cycle.response_complete:
-            self._discarded += len(body)
-            if self._discarded > _DISCARDED and not self.transport.is_closing():
-                self.server_state.count("unread body")
-                self.transport.close()
-            return
-        super().on_body(body)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
