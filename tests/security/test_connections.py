@@ -148,10 +148,13 @@ def test_half_requests_are_closed_at_their_deadline(platform, api):
         assert answer(connection) == ""
     for connection in half:
         assert answer(connection).startswith("HTTP/1.1 408 ")
-    assert gauge(platform, "eyas_http_connections", "api") <= 2  # its own client, and the body that has 30 s more
+    assert gauge(platform, "eyas_http_connections", "api") <= 2  # the client of the test, and the body that has 30 s more
     slow.settimeout(0.1)
     with pytest.raises(TimeoutError):
         slow.recv(1)
+    slow.close()
+    until("the connection is closed", lambda: gauge(platform, "eyas_http_connections", "api") <= 1)
+    assert "unexpected error" not in platform.log
 
 
 def test_the_body_of_a_request_without_a_token_is_not_read(platform, api):
