@@ -41,6 +41,7 @@ from tests.servers.platform_process import PlatformProcess, until
 
 USERS = 5_000
 STABLE = Route(1)
+ENDED = ("registered", "rejected", "failed", "cancelled")
 LEAD, TAIL = 1.0, 0.5
 """Seconds that a neighbour's load runs before and after the measurement."""
 _PROBE = 2
@@ -201,6 +202,43 @@ class Neighbourhood:
             stable, candidate = split_users(route, USERS)
             answers = partial(self._platform.model_answer, name, number, (stable if number == route.stable else candidate)[0])
             until(f"{name} version {number} answers", answers)
+
+    @property
+    def process(self) -> psutil.Process:
+        assert self._platform.process is not None
+        return psutil.Process(self._platform.process.pid)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        url = self._platform.client.base_url
+        return url.host, url.port or 80
+
+    @property
+    def metrics_port(self) -> int:
+        return httpx.URL(self._platform.metrics_url).port or 80
+
+    def token(self, role: str) -> str:
+        return str(self._platform.post("/v1/tokens", {"name": f"{role}-of-the-benchmark", "role": role})["token"])
+
+    def cancel_runs(self, name: str) -> None:
+        """All runs that have not ended, or the next measurement is beside them."""
+        unfinished, cursor = list[str](), dict[str, str]()
+        while True:
+            page = self._platform.get(f"/v1/recommenders/{name}/runs", limit=100, **cursor)
+            unfinished += [run["id"] for run in page["items"] if run["state"] not in ENDED]
+            if page["next"] is None:
+                break
+            cursor = {"cursor": page["next"]}
+        for run in unfinished:
+            self._platform.client.post(f"/v1/runs/{run}:cancel")
+        for run in unfinished:
+            self._platform.wait_for_run(run, *ENDED)
+
+    def answers(self, name: str) -> bool:
+        try:
+            return self._platform.model_answer(name) is not None
+        except httpx.TransportError:
+            return False
 
     def cpu(self, name: str) -> float:
         """Seconds that the processes of a recommender's versions have computed."""

@@ -213,6 +213,9 @@ class Settings(BaseSettings):
     keep_runs: Duration = Field(timedelta(days=30), description="How long what an ended run published is kept, such as 30d.")
     collect_every: int = Field(60, ge=0, le=10_000, description="Minutes between collections of garbage; 0: never by itself.")
     compact_every: int = Field(60, ge=0, le=10_000, description="Minutes between looks for days of events to write as Parquet; 0: never.")
+    connections: int = Field(
+        4096, ge=16, le=60_000, description="Connections to the API that are open at once; fewer where fewer files may be open."
+    )
     max_runs: int = Field(4, ge=1, le=1000, description="Runs that are active at once, of all recommenders.")
 
     @classmethod

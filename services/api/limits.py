@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.api.problems import problem, unexpected
@@ -61,6 +62,8 @@ class LastCatch:
 
         try:
             await self._app(scope, receive, watched)
+        except ClientDisconnect:
+            return  # nobody waits for an answer
         except Exception as error:
             if scope["type"] != "http" or started:
                 raise

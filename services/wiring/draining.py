@@ -11,16 +11,19 @@ import time
 from datetime import timedelta
 from types import FrameType
 
-import uvicorn
+from starlette.types import ASGIApp
+
+from services.wiring.http_server import BoundedServer
 
 _CLOSE = (b"connection", b"close")
 
 
-class DrainingServer(uvicorn.Server):
+class DrainingServer(BoundedServer):
     """SIGTERM begins the goodbye; a second one, or SIGINT, ends it at once."""
 
-    def __init__(self, config: uvicorn.Config, patience: timedelta | None) -> None:
-        super().__init__(config)
+    def __init__(self, app: ASGIApp, connections: int, patience: timedelta | None = None) -> None:
+        # Longer than load balancers keep a connection that nobody uses: who closes first must not be who is just being asked.
+        super().__init__(app, "api", connections, watch_files=True, timeout_graceful_shutdown=10, timeout_keep_alive=75)
         self._patience = patience.total_seconds() if patience else 0.0
         self._ends: float | None = None
 

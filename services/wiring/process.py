@@ -15,8 +15,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-from prometheus_client import start_http_server
 from threadpoolctl import threadpool_limits
 
 from services.api.app import create_app
@@ -25,9 +23,9 @@ from services.home import Endpoint, Home, check_first_token
 from services.listening import bind, reachable
 from services.settings import Settings, read_secret, strange
 from services.wiring.draining import DrainingServer
+from services.wiring.http_server import connection_limit, metrics_server
 from services.wiring.platform import Platform
 from shared.datafiles import is_object
-from shared.domain.errors import Conflict
 from shared.telemetry import logs
 
 log = logging.getLogger(__name__)
@@ -53,6 +51,7 @@ def serve(given: Mapping[str, Any]) -> int:
 
 def _serve(settings: Settings, undo: ExitStack) -> None:
     began = time.monotonic()
+    connections = connection_limit(settings.connections)
     home = Home(settings.home)
     if settings.owns_home:
         home.open()
@@ -62,10 +61,8 @@ def _serve(settings: Settings, undo: ExitStack) -> None:
     metrics_url = _export_metrics(settings, undo)
     platform = Platform(settings, home, token, _data_roots(settings), undo)
     app = create_app(platform.door, platform.parts, platform.gateway)
-    # Longer than load balancers keep a connection that nobody uses: who closes first must not be who is just being asked.
     site = Site(app, HERE if platform.gateway else settings.gateway_url) if platform.parts else app
-    config = uvicorn.Config(site, log_config=None, timeout_graceful_shutdown=10, timeout_keep_alive=75)
-    server = DrainingServer(config, settings.drain)
+    server = DrainingServer(site, connections, settings.drain)
     app.state.closing = lambda: server.leaving  # who listens to a stream is no reason to stay
     platform.leaves(lambda: server.leaving)
     platform.start()
@@ -101,13 +98,6 @@ def _data_roots(settings: Settings) -> tuple[str, ...]:
 
 
 def _export_metrics(settings: Settings, undo: ExitStack) -> str:
-    with bind("/metrics", settings.metrics_port, 9090, settings.host) as probe:
-        port = probe.getsockname()[1]
-    try:
-        server, thread = start_http_server(port, settings.host)
-    except OSError as error:
-        raise Conflict(f"port {port} for /metrics is not free ({error.strerror}); choose another with --metrics-port") from None
-    undo.callback(thread.join, 5)
-    undo.callback(server.server_close)
-    undo.callback(server.shutdown)
-    return f"http://{reachable(settings.host)}:{port}/metrics"
+    listener = undo.enter_context(bind("/metrics", settings.metrics_port, 9090, settings.host))
+    undo.enter_context(metrics_server(listener))
+    return f"http://{reachable(settings.host)}:{listener.getsockname()[1]}/metrics"

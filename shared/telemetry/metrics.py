@@ -133,6 +133,17 @@ DATABASE_SECONDS = Histogram(
     buckets=(0.0001, 0.0005, 0.001, 0.005, 0.02, 0.1, 0.5, 2, 10),
 )
 DATABASE_FAULTS = Counter("eyas_database_faults", "Statements that the database couldn't do: it was away, busy, full or damaged.")
+HTTP_CONNECTIONS = Gauge("eyas_http_connections", "Open connections of the API (api) and of /metrics (metrics).", ["port"])
+HTTP_CONNECTIONS_LIMIT = Gauge("eyas_http_connections_limit", "How many may be open at once.", ["port"])
+HTTP_CLOSED_REASONS = (
+    *("malformed", "line", "headers", "slow head", "slow body", "unread body", "unread answer"),
+    *("evicted", "full"),
+)
+HTTP_CLOSED = Counter(
+    "eyas_http_connections_closed",
+    "Connections that the server closed before their client did, by the limit that was passed.",
+    ["port", "reason"],
+)
 REFUSALS = Counter("eyas_api_refusals", "Requests without a good token, by what was wrong with it.", ["reason"])
 RECONCILE_SECONDS = Histogram("eyas_reconcile_seconds", "One pass over one row.", ["kind"], buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2, 10))
 RECONCILE_FAULTS = Counter("eyas_reconcile_faults", "Passes that ended in an error and are tried again.", ["kind"])

@@ -23,7 +23,6 @@ from typing import Any
 
 import httpx
 import numpy as np
-import uvicorn
 
 from services.api.app import create_app
 from services.control.loop import Loop
@@ -31,6 +30,7 @@ from services.home import Home
 from services.listening import bind
 from services.settings import Settings
 from services.wiring import parts
+from services.wiring.http_server import BoundedServer, connection_limit
 from services.wiring.platform import Platform
 from services.wiring.state import State
 from shared.artifacts import FsspecArtifacts
@@ -189,7 +189,7 @@ def main() -> None:
             listener = undo.enter_context(bind("the API", 0, 0))
             platform = Platform(settings, home, TOKEN, (str(data),), undo)
             app = create_app(platform.door, platform.parts, platform.gateway)
-            server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=2))
+            server = BoundedServer(app, "api", connection_limit(settings.connections), timeout_graceful_shutdown=2)
             platform.start()
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             caretaker = Loop("caretaker", [Caretaker(url, data).tick], 1.0)

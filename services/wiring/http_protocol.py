@@ -1,0 +1,329 @@
+"""HTTP/1.1 with limits: uvicorn's httptools protocol bounds neither heads nor the time that a client takes.
+
+A connection without a token costs at most _HEAD_BYTES and _HEAD_SECONDS. A good request costs a few attribute assignments more:
+a connection has no timer, `ConnectionTable.sweep` looks at the deadlines of all once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from typing import Any, cast
+
+import httptools
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from services.api.problems import problem
+from shared.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+_HEAD_BYTES = 64 << 10
+"""Of request line and headers. Tokens have at most 4 KB; proxies add a few KB."""
+_ADDRESS_BYTES = 8 << 10
+_HEADERS = 100
+"""Each costs the parser and every look at the headers; 100 is the limit of Apache and of Python's own server."""
+_HEAD_SECONDS = 10.0
+_BODY_SECONDS = 30.0
+"""More than _HEAD_SECONDS, from the first byte of the request to the last one: a legal body (1 MB) at 35 KB/s."""
+_DISCARDED = 1 << 20
+"""Bytes of a body that are read after its request was answered (401), so that a client that sends a legal body sees the answer."""
+_WRITE_SECONDS, _WRITTEN = 30.0, 64 << 10
+"""A client takes at least so many bytes in so many seconds of an answer that waits for it."""
+_CLOSE_SECONDS = 5.0
+"""For the last bytes of an answer after which the connection closes."""
+_PIECE = 4 << 10
+"""Bytes of a head that are parsed at once: between two pieces the limits of heads are checked."""
+_CROWDED = 0.9
+"""Share of the limit from which on the log warns."""
+_CALM = 10.0
+"""Seconds without trouble after which a warning ends."""
+_EVICTED_AT_ONCE = 32
+"""Connections closed in a sweep that finds no free file descriptor."""
+
+
+def _answer(kind: str, status: int, detail: str, **headers: str) -> bytes:
+    response = problem(kind, status, detail, {"Connection": "close", **headers})
+    return STATUS_LINE[status] + b"".join(b"%b: %b\r\n" % pair for pair in response.raw_headers) + b"\r\n" + bytes(response.body)
+
+
+_BAD = "malformed", _answer("malformed", 400, "this is not an HTTP/1.1 request")
+_LINE = "line", _answer("address-too-long", 414, f"the address is longer than {_ADDRESS_BYTES} bytes: send a shorter one")
+_HEAD = (
+    "headers",
+    _answer("headers-too-large", 431, f"the headers are more than {_HEADERS}, or have more than {_HEAD_BYTES} bytes: send fewer"),
+)
+_UNREAD = "unread body", b""
+_SLOW_HEAD = "slow head", _answer("request-timeout", 408, f"the headers were not complete within {_HEAD_SECONDS:g} s")
+_SLOW_BODY = (
+    "slow body",
+    _answer("request-timeout", 408, f"the request was not complete within {_HEAD_SECONDS + _BODY_SECONDS:g} s"),
+)
+_FULL = "full", _answer("unavailable", 503, "all connections of this process are in use: try again in a second", **{"Retry-After": "1"})
+
+
+class _Alarm:
+    """A state that begins with the first sign of trouble and ends after a calm time, so that the log has two lines of it."""
+
+    def __init__(self) -> None:
+        self._raised = False
+        self._seen = -math.inf
+
+    def changed(self, now: float, trouble: bool) -> bool | None:
+        """Whether it has begun (True) or ended (False) now."""
+        if trouble:
+            self._seen = now
+        raised = now - self._seen < _CALM
+        if raised == self._raised:
+            return None
+        self._raised = raised
+        return raised
+
+
+class ConnectionTable(ServerState):
+    """The open connections of one server, their limit, and which of them may be closed in favour of a new one.
+
+    A connection is a stranger until a request of it has passed the token check. A new connection that finds no room takes that of the
+    stranger that has waited longest without a complete request; if there is none, it is answered 503. So clients with a token keep
+    their connections whatever strangers open, and new clients get in past idle or half requests: a complete request needs its place
+    for milliseconds only.
+    """
+
+    def __init__(self, port: str, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+        self._strangers: dict[BoundedProtocol, None] = {}  # in the order in which they began to wait
+        self._closed = {reason: metrics.HTTP_CLOSED.labels(port, reason) for reason in metrics.HTTP_CLOSED_REASONS}
+        metrics.HTTP_CONNECTIONS.labels(port).set_function(lambda: len(self.connections))
+        metrics.HTTP_CONNECTIONS_LIMIT.labels(port).set(limit)
+        self._port = port
+        self._swept: float | None = None
+        self._turned_away = self._logged = self._before = 0
+        self._crowded, self._exhausted = _Alarm(), _Alarm()
+
+    def admit(self, connection: BoundedProtocol) -> bool:
+        """A place for a connection that has been added, at the cost of a stranger where there is none free."""
+        if len(self.connections) > self._limit and not self._evict():
+            self.forget(connection)
+            self.count("full")
+            self._turned_away += 1
+            return False
+        self._strangers[connection] = None
+        return True
+
+    def wait(self, connection: BoundedProtocol) -> None:
+        """The connection waits for a request and has shown no token."""
+        self._strangers[connection] = None
+
+    def work(self, connection: BoundedProtocol) -> None:
+        """The connection's request is complete: it is not closed before it was answered."""
+        self._strangers.pop(connection, None)
+
+    def forget(self, connection: BoundedProtocol) -> None:
+        self.connections.discard(cast(Any, connection))
+        self._strangers.pop(connection, None)
+
+    def count(self, reason: str) -> None:
+        self._closed[reason].inc()
+
+    def _evict(self) -> bool:
+        while self._strangers:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            if not oldest.has_shown_token():
+                self.forget(oldest)
+                self.count("evicted")
+                self._turned_away += 1
+                oldest.transport.abort()
+                return True
+        return False
+
+    def sweep(self, now: float, has_descriptors: bool) -> None:
+        """Closes whatever is past its deadline, and says when connections or file descriptors run out, and when that is over."""
+        late, self._swept = self._swept is not None and now - self._swept > 3.0, now
+        if not late:  # after a pause of the loop, what clients have sent in time is still to be read
+            for connection in list(self.connections):
+                cast(BoundedProtocol, connection).check(now)
+        if not has_descriptors:
+            for _ in range(_EVICTED_AT_ONCE):
+                if not self._evict():
+                    break
+        self._warn(now, has_descriptors)
+
+    def _warn(self, now: float, has_descriptors: bool) -> None:
+        count, limit, turned_away = len(self.connections), self._limit, self._turned_away - self._logged
+        crowded = self._crowded.changed(now, count >= _CROWDED * limit or turned_away > self._before)
+        self._before = turned_away
+        if crowded:
+            log.warning(
+                "connections: near the limit port=%s open=%d limit=%d; those without a token are closed first, raise EYAS_CONNECTIONS if "
+                "these are clients of yours",
+                *(self._port, count, limit),
+            )
+        elif crowded is False:
+            log.warning("connections: below the limit again port=%s open=%d limit=%d turned_away=%d", self._port, count, limit, turned_away)
+            self._logged, self._before = self._turned_away, 0
+        exhausted = self._exhausted.changed(now, not has_descriptors)
+        if exhausted:
+            log.warning(
+                "file descriptors: none left connections=%d; new connections fail, raise the limit of open files (ulimit -Hn)", count
+            )
+        elif exhausted is False:
+            log.warning("file descriptors: free again connections=%d", count)
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection within the limits of its server's `ConnectionTable`."""
+
+    server_state: ConnectionTable
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ConnectionTable,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.url, self.headers = b"", []
+        self._head = 0
+        """Bytes of the head so far; -1 while a body is expected."""
+        self._deadline = math.inf
+        """Of the request that is being read; none between requests, where uvicorn's own timer closes an idle connection."""
+        self._fault: tuple[str, bytes] | None = None
+        self._discarded = 0
+        self._trusted = False
+        self._write_deadline = self._close_deadline = math.inf
+        self._unsent = 0
+
+    def has_shown_token(self) -> bool:
+        if not self._trusted and self.scope is not None:
+            self._trusted = "caller" in self.scope["state"]
+        return self._trusted
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self.server_state.admit(self):
+            self._deadline = self.loop.time() + _HEAD_SECONDS
+        else:
+            transport.write(_FULL[1])
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.server_state.forget(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        if self._deadline == math.inf:
+            self._deadline = self.loop.time() + _HEAD_SECONDS
+        if self._head >= 0 and len(data) > _PIECE:
+            for start in range(0, len(data), _PIECE):
+                if self._head < 0:
+                    self._read(data[start:])
+                    break
+                self._read(data[start : start + _PIECE])
+                if self.transport.is_closing():
+                    break
+        else:
+            self._read(data)
+
+    def _read(self, data: bytes) -> None:
+        if self._head >= 0:
+            self._head += len(data)
+        elif self.cycle.response_complete:
+            self._discarded += len(data)
+            if self._discarded > _DISCARDED:
+                self._refuse(_UNREAD)
+                return
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # no other protocol is spoken here: the request is answered as if it had not asked for one
+        except httptools.HttpParserError:
+            self._refuse(self._fault or _BAD)
+            return
+        if self._head > 0:  # no callback has reset it: the head is incomplete
+            fault = self._fault_of_head()
+            if fault is not None or self._head >= _HEAD_BYTES:
+                self._refuse(fault or _HEAD)
+
+    def _fault_of_head(self) -> tuple[str, bytes] | None:
+        if len(self.url) > _ADDRESS_BYTES:
+            return _LINE
+        return _HEAD if len(self.headers) > _HEADERS else None
+
+    def on_headers_complete(self) -> None:
+        self._fault = self._fault_of_head()
+        if self._fault is not None:
+            raise ValueError(self._fault[0])  # ends the parser
+        super().on_headers_complete()
+        self._head = -1
+        if self._deadline == math.inf:  # the request came in one piece with the one before
+            self._deadline = self.loop.time() + _HEAD_SECONDS
+        self._deadline += _BODY_SECONDS
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._head = self._discarded = 0
+        self._deadline = math.inf
+        if not self._trusted and not self.cycle.response_complete:
+            self.server_state.work(self)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._trusted and not self.has_shown_token() and not self.transport.is_closing():
+            self.server_state.wait(self)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unsent = self.transport.get_write_buffer_size()
+        self._write_deadline = self.loop.time() + _WRITE_SECONDS
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._write_deadline = math.inf
+
+    def check(self, now: float) -> None:
+        """Closes the connection if the client is past a deadline."""
+        if self.transport.is_closing():
+            if self._close_deadline == math.inf:
+                self._close_deadline = now + _CLOSE_SECONDS
+            elif now >= self._close_deadline:
+                self._abort("unread answer")
+        elif now >= self._write_deadline:
+            unsent = self.transport.get_write_buffer_size()
+            if self._unsent - unsent < _WRITTEN:
+                self._abort("unread answer")
+            else:
+                self._unsent, self._write_deadline = unsent, now + _WRITE_SECONDS
+        elif now >= self._deadline:
+            if self.flow.read_paused:  # the server does not read: nothing of it is the client's fault
+                self._deadline = now + _HEAD_SECONDS
+            else:
+                self._refuse(_SLOW_BODY if self._head < 0 else _SLOW_HEAD)
+
+    def _abort(self, reason: str) -> None:
+        self.server_state.count(reason)
+        self.transport.abort()
+
+    def _refuse(self, fault: tuple[str, bytes]) -> None:
+        """Answers where nothing else is being answered, and closes."""
+        reason, answer = fault
+        if self.transport.is_closing():
+            return
+        self.server_state.count(reason)
+        cycle = self.cycle
+        busy = cycle is not None and not cycle.response_complete
+        if busy:
+            can_answer = self._head < 0 and not cycle.response_started and not self.pipeline  # it is this request that is being read
+            cycle.disconnected = True  # the handler learns that nobody waits for its answer
+            cycle.message_event.set()
+        else:
+            can_answer = self._head > 0
+        if can_answer:
+            self.transport.write(answer)
+        self.transport.close()
