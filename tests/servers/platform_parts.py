@@ -18,6 +18,7 @@ from tests.servers.platform_process import checked, until
 from tests.servers.ports import free_ports
 from tests.servers.shared_memory import Owners
 from tests.support.platform_world import write_world
+from tests.support.secret_files import write_secret
 
 TOKEN = "a-token-of-the-test-that-is-long-enough"
 
@@ -82,7 +83,7 @@ class Parts:
         self.data = folder / "data"
         home = folder / "home"
         write_world(self.data)
-        (folder / "token").write_text(f"{TOKEN}\n")
+        write_secret(folder / "token", f"{TOKEN}\n")
         places = [free_ports(3) for _ in range(tritons)]
         self.tritons = []
         for number, (grpc, metrics, health) in enumerate(places, 1):
