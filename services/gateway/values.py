@@ -100,9 +100,11 @@ class UserValues:
             good = True
         except TooLate:
             asked.cancel()
-            return self._missed(f"it took more than {patience:g} s")
+            self._missed(f"it took more than {patience:g} s")
+            return None
         except Exception as error:
-            return self._missed(str(error) if isinstance(error, EyasError) else f"{type(error).__name__}: {error}")
+            self._missed(str(error) if isinstance(error, EyasError) else f"{type(error).__name__}: {error}")
+            return None
         finally:
             (self._breaker.answered if good else self._breaker.failed)(recommender)
             metrics.FEATURE_SECONDS.labels(recommender).observe(time.perf_counter() - began)
