@@ -38,6 +38,7 @@ from shared.ports import ServedUnit
 from shared.testing.model_server_suite import tiny_model
 from tests.servers.platform_parts import TOKEN, Part
 from tests.servers.platform_process import PlatformProcess, until
+from tests.support.secret_files import write_secret
 
 USERS = 5_000
 STABLE = Route(1)
@@ -277,7 +278,7 @@ class Gateways:
         self._fleet = TritonFleet(tritons, self._artifacts)
         self._undo.callback(self._fleet.close)
         self._address = next(iter(tritons.servers.values())).address
-        (self._folder / "token").write_text(f"{TOKEN}\n")
+        write_secret(self._folder / "token", f"{TOKEN}\n")
         return self
 
     def __exit__(self, *_: object) -> None:

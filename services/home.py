@@ -12,6 +12,7 @@ from typing import IO
 
 from shared.domain.access import OWNER, token_id, token_text
 from shared.domain.errors import Conflict, Invalid
+from shared.secret_file import read_secret_file
 
 _SHORTEST = 32
 
@@ -85,10 +86,7 @@ class Home:
                 stream.flush()
                 os.fsync(stream.fileno())
             part.replace(path)
-        try:
-            token = path.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise Invalid(f"{path} can't be read as a token: {getattr(error, 'strerror', None) or 'not text'}") from None
+        token = read_secret_file(path).strip()
         if not token:
             raise Invalid(f"{path} is empty: delete it, and the next start makes a new token")
         check_first_token(token, str(path))

@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, Settin
 from shared.contracts.quantities import Duration
 from shared.contracts.words import said
 from shared.domain.errors import Invalid
+from shared.secret_file import read_secret_file
 
 _PREFIX = "EYAS_"
 _HOST_PORT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?:([0-9]{1,5})")
@@ -249,10 +250,9 @@ def _of_a_service(name: str, value: str) -> bool:
 def read_secret(path: Path, what: str) -> str:
     """One line of a file, without the white space around it."""
     try:
-        found = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise Invalid(f"{_PREFIX}{what.upper()}: {path} can't be read: {why}") from None
+        found = read_secret_file(path).strip()
+    except Invalid as error:
+        raise Invalid(f"{_PREFIX}{what.upper()}: {error}") from None
     if not found or len(found.splitlines()) > 1:
         raise Invalid(f"{_PREFIX}{what.upper()}: {path} must hold one line, found {'none' if not found else 'more'}")
     return found

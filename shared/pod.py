@@ -30,6 +30,7 @@ def main() -> None:
     given = parser.parse_args()
     if not _MODULE.fullmatch(given.module):
         parser.error(f"--module: {given.module!r} is no module's name")
+    os.umask(0o077)  # as the local executor's stages have it
     sha256, _, size = given.spec.partition(":")
     try:
         path = FsspecArtifacts(given.artifacts).fetch(read(File, {"sha256": sha256, "size": size}, "--spec"), given.scratch / "spec.json")

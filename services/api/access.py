@@ -306,7 +306,7 @@ class Permission:
         return tuple(role for role in Role if self.need in INCLUDES[role])
 
 
-FRAMEWORK = ("/docs", "/docs/oauth2-redirect", "/openapi.json", "/redoc")
+FRAMEWORK = ("/openapi.json",)
 """Made by FastAPI itself: closed by the door, open to any token."""
 
 

@@ -69,7 +69,7 @@ ROOMS: tuple[Room, ...] = (health.room, *CONTROL, *ONLINE)
 
 def create_app(door: Door, parts: Parts | None, gateway: Gateway | None) -> FastAPI:
     """The rooms of what the process has: the control plane's, the online ones, or both."""
-    app = FastAPI(title="Eyas", version=__version__, redirect_slashes=False)
+    app = FastAPI(title="Eyas", version=__version__, redirect_slashes=False, docs_url=None, redoc_url=None)
     app.state.door, app.state.parts, app.state.gateway = door, parts, gateway
     app.state.listeners, app.state.closing = Listeners(), lambda: False
     problems.install(app)

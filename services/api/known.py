@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from shared.domain.access import Role, Token
 from shared.domain.errors import NotFound, Unavailable
 from shared.ports import Clock, TokenStore
+from shared.telemetry.outages import QUIET, Outages
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class Known:
         self._seen: dict[str, tuple[Token, datetime]] = {}
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="tokens")
         self._away_until = 0.0
+        self._outages = Outages(log, QUIET)
 
     def get(self, id: str) -> Token:
         token, at = self._seen.get(id, (None, None))
@@ -49,8 +51,8 @@ class Known:
             return self._remember(asked.result(self._patience))
         except (TooLate, Unavailable) as error:
             asked.cancel()
-            if not self._away_until:
-                log.warning("tokens can't be looked up: %s; clients that were known go on", str(error) or "no answer")
+            message = "tokens can't be looked up, tokens of clients seen lately stay good: %s"
+            self._outages.fail("", message, str(error) or "no answer", level=logging.WARNING)
             self._away_until = time.monotonic() + self._pause
             return token
         except NotFound:
@@ -59,6 +61,7 @@ class Known:
 
     def _remember(self, token: Token) -> Token:
         self._away_until = 0.0
+        self._outages.succeed("", "tokens are looked up: recovered")
         if token.role is Role.CLIENT:
             self._seen.pop(token.id, None)  # the newest comes last
             self._seen[token.id] = (token, self._clock.now())

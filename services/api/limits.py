@@ -9,6 +9,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from services.api.problems import problem, unexpected
 
 MAX_BODY = 1 << 20
+_NO_SNIFFING = (b"x-content-type-options", b"nosniff")
+"""No browser takes an answer for another type than its own."""
 
 
 class BodyLimit:
@@ -47,7 +49,7 @@ class BodyLimit:
 
 
 class LastCatch:
-    """An unforeseen exception becomes a problem without a traceback; the log has it whole."""
+    """An unforeseen exception becomes a problem without a traceback; the log has it whole. Each answer has the header of all."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -57,7 +59,9 @@ class LastCatch:
 
         async def watched(message: Message) -> None:
             nonlocal started
-            started = started or message["type"] == "http.response.start"
+            if message["type"] == "http.response.start":
+                started = True
+                message["headers"] = [*message["headers"], _NO_SNIFFING]
             await send(message)
 
         try:
@@ -67,4 +71,4 @@ class LastCatch:
         except Exception as error:
             if scope["type"] != "http" or started:
                 raise
-            await unexpected(scope["path"], error)(scope, receive, send)
+            await unexpected(scope["path"], error)(scope, receive, watched)

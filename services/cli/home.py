@@ -8,6 +8,8 @@ from pathlib import Path
 
 from services.cli.exits import Exit
 from services.cli.faults import Refused
+from shared.domain.errors import Invalid
+from shared.secret_file import read_secret_file
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
@@ -27,12 +29,10 @@ def endpoint(home: Path) -> str:
 
 def token(file: Path) -> str:
     try:
-        found = file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not text"
-        raise Refused(
-            f"no token in {file} ({why}): start the platform with `eyas up`, or name its file by --token-file", Exit.WRONG
-        ) from None
+        found = read_secret_file(file).strip()
+    except Invalid as error:
+        hint = "" if os.access(file, os.R_OK) else "; start the platform with `eyas up`, or name its file by --token-file"
+        raise Refused(f"{error}{hint}", Exit.WRONG) from None
     return usable(found, str(file))
 
 

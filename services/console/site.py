@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 _LONGEST = 8192
 """Of an address."""
-_API = ("/v1/", "/healthz", "/readyz", "/docs", "/redoc", "/openapi.json")
+_API = ("/v1/", "/healthz", "/readyz", "/openapi.json")
 
 HEADERS = {
     "Content-Security-Policy": "; ".join(

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from shared.domain.errors import EyasError
+from shared.telemetry.outages import Outages
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ class Loop:
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._failing: set[int] = set()
+        self._outages = Outages(log)
 
     def start(self) -> None:
         self._thread.start()
@@ -48,11 +48,6 @@ class Loop:
         try:
             step()
         except Exception as error:
-            if number not in self._failing:
-                self._failing.add(number)
-                known = isinstance(error, EyasError)
-                log.error("%s: %s", self._thread.name, error, exc_info=None if known else error)
-            return
-        if number in self._failing:
-            self._failing.discard(number)
-            log.info("%s: going on", self._thread.name)
+            self._outages.fail(number, "%s: %s", self._thread.name, error, error=error)
+        else:
+            self._outages.succeed(number, "%s: recovered", self._thread.name)

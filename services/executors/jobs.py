@@ -30,6 +30,7 @@ from shared.contracts.stage import StageSpec
 from shared.domain.errors import Conflict, EyasError, Unavailable
 from shared.domain.run import Job
 from shared.ports import ArtifactStore
+from shared.telemetry.outages import Outages
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class KubernetesExecutor:
         self._patience = patience
         self._stopped: OrderedDict[str, None] = OrderedDict()
         self._kept: OrderedDict[str, None] = OrderedDict()
+        self._outages = Outages(log)
         self._warned: OrderedDict[str, tuple[float, list[Object]]] = OrderedDict()
         self._left: OrderedDict[str, None] = OrderedDict()
         self._keeping = threading.Lock()
@@ -164,8 +166,9 @@ class KubernetesExecutor:
         if time.monotonic() - at > 2:
             try:
                 found = self._cluster.warnings([name, *(pod["metadata"]["name"] for pod in seen.pods)])
+                self._outages.succeed("", "reasons why pods wait: recovered")
             except Unavailable as error:
-                log.warning("why %s waits can't be told: %s", name, error)
+                self._outages.fail("", "reasons why pods wait can't be read: %s", error, level=logging.WARNING)
             _remember(self._warned, name, (time.monotonic(), found))
         return found
 

@@ -39,6 +39,9 @@ INSTANCE = "app.kubernetes.io/instance"
 COMPONENT = "app.kubernetes.io/component"
 ATTEMPT = "eyas.dev/attempt"
 
+_SECRET_MODE = 0o440
+"""root's, for the group that fsGroup names: stages refuse a secret that everybody can read, and Kubernetes' default is 0644."""
+
 _ATTEMPT = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,119}[a-z0-9])?")
 
 
@@ -260,7 +263,7 @@ def _source(volume: Volume) -> dict[str, Any]:
         return {"hostPath": {"path": volume.host_path, "type": "Directory"}}
     if volume.config_map is not None:
         return {"configMap": {"name": volume.config_map}}
-    return {"secret": {"secretName": volume.secret}}
+    return {"secret": {"secretName": volume.secret, "defaultMode": _SECRET_MODE}}
 
 
 def _mounts(settings: JobSettings) -> list[dict[str, Any]]:

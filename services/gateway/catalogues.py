@@ -14,9 +14,9 @@ from datetime import datetime, timedelta
 
 from services.gateway.attributes import Attributes, Ledger, nothing
 from services.gateway.units import Unit
-from shared.domain.errors import EyasError
 from shared.ports import Catalogue, CatalogueHead, Clock
 from shared.telemetry import metrics
+from shared.telemetry.outages import Outages
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Catalogues:
         self._copies: dict[str, _Copy] = {}
         self._shown: dict[str, Attributes] = {}
         self._looked_at: datetime | None = None
-        self._faulty = False
+        self._outages = Outages(log)
         self.read_at: datetime | None = None
         """When all of them were last known to be the newest; None: never yet."""
         metrics.CATALOGUE_AGE.set_function(self._age)  # asked when it is scraped: a store that hangs hides nothing
@@ -69,9 +69,9 @@ class Catalogues:
                 self.read_at = now
             else:
                 self._looked_at = None  # there is more to read
-            self._healed()
+            self._outages.succeed("", "catalogues: recovered")
         except Exception as error:
-            self._fault(error)
+            self._outages.fail("", "catalogues: they can't be read, the last copies are used: %s", error, error=error)
 
     def _read(self, until: float) -> bool:
         """Whether nothing is left to read."""
@@ -102,14 +102,3 @@ class Catalogues:
         self._shown[name] = state
         metrics.CATALOGUE_ITEMS.labels(name).set(len(state))
         metrics.CATALOGUE_BYTES.labels(name).set(state.size)
-
-    def _fault(self, error: Exception) -> None:
-        if not self._faulty:
-            ours = isinstance(error, EyasError)
-            log.error("the catalogues can't be read, the last copies stand: %s", error, exc_info=None if ours else error)
-        self._faulty = True
-
-    def _healed(self) -> None:
-        if self._faulty:
-            log.info("the catalogues are read again")
-        self._faulty = False

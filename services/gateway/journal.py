@@ -22,6 +22,7 @@ from shared.contracts.events import Impression
 from shared.domain.errors import Unavailable
 from shared.ports import EventLog
 from shared.telemetry import metrics
+from shared.telemetry.outages import QUIET, Outages
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class Journal:
         self._writer: threading.Thread | None = None
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="seen")
         self._away = False
+        self._outages = Outages(log, QUIET)
 
     @property
     def behind(self) -> bool:
@@ -162,7 +164,8 @@ class Journal:
             entry.settled.set()
         if self._away and left < _AT_ONCE:
             self._away, left = False, 0
-            log.info("the event log takes impressions again")
+        if not self._away:
+            self._outages.succeed("", "event log: recovered, impressions are written")
         metrics.WAITING.set(left if self._away else 0)
 
     def _release(self) -> None:
@@ -174,9 +177,8 @@ class Journal:
             entry.settled.set()
 
     def _gone(self, reason: str) -> None:
-        if not self._away:
-            self._away = True
-            log.error("the event log is away: %s; answers go out, and their impressions wait", reason)
+        self._away = True
+        self._outages.fail("", "event log: no answer, answers go out and their impressions wait: %s", reason)
 
     def _drop_first(self) -> _Entry:
         entry = self._line.popleft()

@@ -22,6 +22,7 @@ from shared.domain.errors import EyasError, ServerAway, Unavailable
 from shared.ports import Scorer
 from shared.serving.nearest import Scores
 from shared.telemetry import metrics
+from shared.telemetry.outages import QUIET, Outages
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class Scoring:
         self._explores = explores
         self._level = level
         self._breaker = Breaker()
-        self._unscored: set[tuple[str, int]] = set()
+        self._outages = Outages(log, QUIET)
         self._away_until = -math.inf
 
     @property
@@ -138,17 +139,13 @@ class Scoring:
     def _failed(self, wish: Wish, unit: Unit, error: Exception) -> None:
         """Said once, counted each time."""
         key = (wish.recommender, unit.version)
-        if key not in self._unscored:
-            self._unscored.add(key)
-            ours = isinstance(error, EyasError)
-            said = str(error) if ours else f"{type(error).__name__}: {error}"
-            log.log(self._level, "%s version %d: %s; answers go out without its scores", *key, said, exc_info=None if ours else error)
+        said = str(error) if isinstance(error, EyasError) else f"{type(error).__name__}: {error}"
+        message = "%s version %d: %s; answers go out without its scores"
+        self._outages.fail(key, message, *key, said, error=error, level=self._level)
 
     def _answered(self, wish: Wish, unit: Unit) -> None:
         key = (wish.recommender, unit.version)
-        if key in self._unscored:
-            self._unscored.discard(key)
-            log.log(min(self._level, logging.INFO), "%s version %d: scores again", *key)
+        self._outages.succeed(key, "%s version %d: recovered, it scores", *key, level=min(self._level, logging.INFO))
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,6 +25,7 @@ from services.gateway.units import Unit
 from shared.domain.traffic import Mirror, bucket_of
 from shared.ports import Mirrors, Scorer
 from shared.telemetry import metrics
+from shared.telemetry.outages import Outages
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class Shadow:
         self._told: dict[Key, Mirror] = {}
         self._told_at: datetime | None = None
         self._started = False
-        self._faulty = False
+        self._outages = Outages(log)
         self._lock = threading.Lock()
 
     def mirror(self, one: Mirrored) -> None:
@@ -102,11 +103,9 @@ class Shadow:
             for (recommender, generation), mirror in new.items():
                 self._mirrors.add(recommender, generation, self._id, mirror)
                 self._told[recommender, generation] = mirror
-            self._faulty = False
+            self._outages.succeed("", "gateway %s: shadow totals: recovered", self._id)
         except Exception as error:
-            if not self._faulty:
-                log.error("gateway %s: what its shadow saw can't be told, and is kept: %s", self._id, error)
-            self._faulty = True
+            self._outages.fail("", "gateway %s: shadow totals can't be written and are kept: %s", self._id, error)
 
     def _start(self) -> None:
         """Threads only where there is a shadow; they end with the process."""

@@ -24,6 +24,7 @@ from shared.domain.errors import EyasError
 from shared.domain.stored import Stored, StoredRow, is_over, own_place
 from shared.ports import FeatureStore, Found
 from shared.telemetry import metrics
+from shared.telemetry.outages import QUIET, Outages
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class UserValues:
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="features")
         self._cache: OrderedDict[tuple[str, int, int], _Known] = OrderedDict()
         self._lock = threading.Lock()
-        self._away = False
+        self._outages = Outages(log, QUIET, now)
 
     def of(self, recommender: str, unit: Unit, users: Sequence[int], now: datetime, patience: float) -> Sequence[Mapping[str, Stored]]:
         """For each user, by column; what nobody knows isn't there. Never raises for what the store does."""
@@ -99,23 +100,19 @@ class UserValues:
             good = True
         except TooLate:
             asked.cancel()
-            self._said(f"it took more than {patience:g} s")
+            self._missed(f"it took more than {patience:g} s")
             return None
         except Exception as error:
-            self._said(str(error) if isinstance(error, EyasError) else f"{type(error).__name__}: {error}")
+            self._missed(str(error) if isinstance(error, EyasError) else f"{type(error).__name__}: {error}")
             return None
         finally:
             (self._breaker.answered if good else self._breaker.failed)(recommender)
             metrics.FEATURE_SECONDS.labels(recommender).observe(time.perf_counter() - began)
-        if self._away:
-            self._away = False
-            log.info("the feature store answers again")
+        self._outages.succeed("", "feature store: recovered")
         return found
 
-    def _said(self, why: str) -> None:
-        if not self._away:
-            self._away = True
-            log.error("the feature store is away: %s; versions' own values stand in", why)
+    def _missed(self, why: str) -> None:
+        self._outages.fail("", "feature store: no answer, the versions' own values are used: %s", why)
 
     def _merged(self, recommender: str, unit: Unit, user: int, known: _Known | None, now: datetime) -> Mapping[str, Stored]:
         values: dict[str, Stored] = {}

@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from prometheus_client import Gauge
 
 from services.monitor.earnings import Earning, Earnings, Spread, VersionEarning
-from shared.domain.errors import EyasError
 from shared.domain.route import Route
 from shared.domain.slices import KNOWN, NEW
 from shared.ports import Activity, Clock, Newest, RecommenderStore, RouteStore
 from shared.telemetry import metrics
+from shared.telemetry.outages import Outages
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class EarningsGauges:
         self._activity = activity
         self._spans: dict[str, tuple[int, timedelta]] = {}
         """By generation of the spec, how far back what is measured reaches."""
-        self._failing: set[str] = set()
+        self._outages = Outages(log)
 
     def export(self) -> None:
         """A recommender that can't be measured is said once, and doesn't stop the others."""
@@ -72,11 +72,9 @@ class EarningsGauges:
                 continue
             try:
                 self._measure(name, values)
-                self._failing.discard(name)
+                self._outages.succeed(name, "gauges of '%s': recovered", name)
             except Exception as error:
-                if name not in self._failing:
-                    self._failing.add(name)
-                    log.error("what '%s' earns: %s", name, error, exc_info=None if isinstance(error, EyasError) else error)
+                self._outages.fail(name, "gauges of '%s': %s", name, error, error=error)
         for gauge, found in values.items():
             for labels, value in found.items():
                 gauge.labels(*labels).set(value)

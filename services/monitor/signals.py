@@ -26,6 +26,7 @@ from shared.ports import (
     Signals,
 )
 from shared.telemetry import metrics
+from shared.telemetry.outages import Outages
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class Monitor:
         self._drift = DriftLooks(sightings, ItemFeatures(registry, artifacts))
         self._hits = HitLooks(sightings, self._eras)
         self._drifts: set[tuple[str, str, str]] = set()
-        self._failing: set[str] = set()
+        self._outages = Outages(log)
 
     def signals(self, recommender: str) -> Signals:
         served = self._served(recommender)
@@ -135,11 +136,9 @@ class Monitor:
                 shown = self._export_drift(name)
                 self._looked[name] = known, shown
                 drifts |= shown
-                self._failing.discard(name)
+                self._outages.succeed(name, "drift of '%s': recovered", name)
             except Exception as error:
-                if name not in self._failing:
-                    self._failing.add(name)
-                    log.error("the drift of '%s': %s", name, error, exc_info=None if isinstance(error, EyasError) else error)
+                self._outages.fail(name, "drift of '%s': %s", name, error, error=error)
         for gone in self._drifts - drifts:  # a new version begins anew, and may have other features
             metrics.DRIFT.remove(*gone)
             metrics.DRIFT_CHANCE.remove(*gone)

@@ -195,7 +195,7 @@ class EmbeddedTriton:
         with self.log.open("ab") as stream:
             return subprocess.Popen(  # noqa: S603  our own wheel's server
                 [
-                    *(sys.executable, "-I", str(SHIM), str(os.getpid()), str(server)),
+                    *(sys.executable, "-I", str(SHIM), "--private", str(os.getpid()), str(server)),
                     f"--model-repository={self.repository}",
                     f"--backend-directory={self.home / 'backends'}",
                     f"--backend-config=python,shm-region-prefix-name={self._mark}",

@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="nobody else uses this /dev/shm: what a former life left there is removed")
     asked = parser.parse_args()
     logs.configure()
+    os.umask(0o077)  # as the platform's own: the repository and the shared memory are nobody else's
     ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ending.set())

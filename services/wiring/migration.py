@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from services.home import Home
 from services.settings import Settings
 from services.store.engine import open_engine, sqlite_url
@@ -10,6 +12,7 @@ from services.store.migrate import upgrade
 
 def migrate() -> None:
     settings = Settings.read({})
+    os.umask(0o077)  # the database is its owner's alone, as one that the platform creates
     url = settings.database_url.get_secret_value() if settings.database_url else sqlite_url(Home(settings.home).database)
     engine = open_engine(url, settings.password())
     try:

@@ -38,6 +38,7 @@ from shared.domain.rollout import RolloutStatus
 from shared.domain.run import RunStatus
 from shared.domain.triggers import RetrainerStatus
 from shared.ports import EventLog, FeatureStore
+from shared.telemetry.outages import Outages
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class State:
 
     def __init__(self, settings: Settings, home: Home, undo: ExitStack) -> None:
         self.clock = SystemClock()
-        self._away = False
+        self._outages = Outages(log)
         url = settings.database_url.get_secret_value() if settings.database_url else sqlite_url(home.database)
         engine = open_engine(url, settings.password())
         undo.callback(engine.dispose)
@@ -96,9 +97,7 @@ class State:
         try:
             self.routes.all()
         except EyasError as error:
-            if not self._away:
-                log.warning("not ready: %s", error)
-            self._away = True
+            self._outages.fail("", "not ready: %s", error, level=logging.WARNING)
             return ["the database doesn't answer"]
-        self._away = False
+        self._outages.succeed("", "ready: the database answers")
         return []

@@ -232,7 +232,7 @@ class FsspecArtifacts:
 def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
-        target.chmod(0o444)
+        target.chmod(target.stat().st_mode & 0o444)
     except FileExistsError:
         return
     except FileNotFoundError:

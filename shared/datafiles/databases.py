@@ -11,6 +11,7 @@ from pathlib import Path
 
 from shared.contracts.yaml12 import load
 from shared.domain.errors import Invalid
+from shared.secret_file import read_secret_file
 
 VARIABLE = "EYAS_DATABASES"
 SQLITE = "sqlite:///"
@@ -35,10 +36,12 @@ def databases(environment: Mapping[str, str] | None = None) -> Databases:
 
 def _read(path: Path) -> dict[str, str]:
     try:
-        found = load(path.read_text(), str(path))
-    except OSError as error:
-        raise Invalid(f"{VARIABLE}: {path} can't be read: {error.strerror}") from None
-    except (Invalid, UnicodeDecodeError):
+        text = read_secret_file(path)
+    except Invalid as error:
+        raise Invalid(f"{VARIABLE}: {error}") from None
+    try:
+        found = load(text, str(path))
+    except Invalid:
         raise Invalid(f"{VARIABLE}: {path} is not YAML: write lines such as shop: postgresql://reader:PASSWORD@host:5432/shop") from None
     if not isinstance(found, dict) or not all(isinstance(url, str) for url in found.values()):
         raise Invalid(f"{VARIABLE}: {path} must hold names and URLs, one 'name: URL' a line")

@@ -54,6 +54,19 @@ def test_every_pod_is_restricted(case: str) -> None:
     assert set(tokens.values()) == {True, False}
 
 
+@pytest.mark.requirement("C-07")
+@pytest.mark.parametrize("case", CASES)
+def test_a_mounted_secret_is_for_the_group_of_the_pod_alone(case: str, tmp_path: Path) -> None:
+    """The platform refuses a secret that everybody can read, and Kubernetes' default is 0644."""
+    objects = template(**CASES[case])
+    specs = [one["spec"] for one in workloads(objects).values()] + [stage(jobs_settings(objects, tmp_path))["spec"]["template"]["spec"]]
+    mounted = [(spec, volume["secret"]) for spec in specs for volume in spec.get("volumes", []) if "secret" in volume]
+    assert len(mounted) >= 2
+    for spec, secret in mounted:
+        assert secret["defaultMode"] == 0o440
+        assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"]
+
+
 @pytest.mark.parametrize("missing", ["securityContext", "resources"])
 def test_a_container_that_falls_short_is_noticed(missing: str) -> None:
     pod = workloads(template())["eyas-gateway"]["spec"]

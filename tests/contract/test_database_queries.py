@@ -12,10 +12,11 @@ import pytest
 from pipelines.data.databases import query_rows
 from shared.domain.errors import BadData, EyasError, Unavailable
 from tests.servers.postgres_server import GUARDED, Server
+from tests.support.secret_files import write_secret
 
 
 def use(monkeypatch: pytest.MonkeyPatch, folder: Path, url: str) -> None:
-    (folder / "databases.yaml").write_text(f"shop: {url}\n")
+    write_secret(folder / "databases.yaml", f"shop: {url}\n")
     monkeypatch.setenv("EYAS_DATABASES", str(folder / "databases.yaml"))
 
 

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from tests.servers.s3_server import S3Server
+from tests.support.secret_files import write_secret
 from tests.support.source_kinds import (
     FILES,
     IN_S3,
@@ -39,7 +40,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 @pytest.fixture
 def databases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Databases:
     def given(text: str) -> None:
-        (tmp_path / "databases.yaml").write_text(text)
+        write_secret(tmp_path / "databases.yaml", text)
         monkeypatch.setenv("EYAS_DATABASES", str(tmp_path / "databases.yaml"))
 
     return given

@@ -13,6 +13,7 @@ from pipelines.stages.runner import Outcome
 from shared.domain.errors import Invalid
 from tests.servers.s3_server import S3Server
 from tests.support.etl_stage import Etl, etl_stage
+from tests.support.secret_files import write_secret
 from tests.unit.pipelines.recommender import films, ratings, spec, write
 
 SAME = ("train.parquet", "holdout.parquet", "history.parquet", "items.parquet", "features.json", "firsts.parquet")
@@ -40,7 +41,7 @@ def test_a_run_out_of_a_database_an_object_store_and_tfrecord_is_that_out_of_par
         connection.execute("CREATE TABLE people (id INTEGER, country TEXT)")
         connection.executemany("INSERT INTO people VALUES (?, ?)", people.rows())
     connection.close()
-    (tmp_path / "databases.yaml").write_text(f"shop: sqlite:///{tmp_path}/shop.db")
+    write_secret(tmp_path / "databases.yaml", f"shop: sqlite:///{tmp_path}/shop.db")
     monkeypatch.setenv("EYAS_DATABASES", str(tmp_path / "databases.yaml"))
     server = S3Server(tmp_path / "s3")
     try:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.servers.postgres_server import GUARDED, PASSWORD, Server
 from tests.support.document_runner import ROOT, Reader, blocks, copy
+from tests.support.secret_files import write_secret
 
 
 def test_the_platform_comes_up_on_postgresql_as_the_guide_says(postgres: Server, tmp_path: Path) -> None:
@@ -14,8 +15,7 @@ def test_the_platform_comes_up_on_postgresql_as_the_guide_says(postgres: Server,
     database = postgres.new_database(migrated=False).partition("@/")[2].partition("?")[0]
     postgres.execute(f"DO $$ BEGIN CREATE ROLE {GUARDED} LOGIN PASSWORD '{PASSWORD}'; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
     postgres.execute(f"ALTER DATABASE {database} OWNER TO {GUARDED}")
-    (tmp_path / "password").write_text(PASSWORD)
-    (tmp_path / "password").chmod(0o600)
+    write_secret(tmp_path / "password", PASSWORD)
     given = f"EYAS_DATABASE_URL='{postgres.url(database, GUARDED)}' EYAS_DATABASE_PASSWORD_FILE={tmp_path / 'password'}"
     for said, here in (
         ("postgresql://eyas@db.example.com:5432/eyas", f"'{postgres.url(database, GUARDED)}'"),

@@ -16,6 +16,7 @@ from tests.servers.platform_parts import Parts
 from tests.servers.platform_process import checked, until
 from tests.servers.postgres_server import GUARDED, PASSWORD, Server
 from tests.support.platform_world import quick_spec
+from tests.support.secret_files import write_secret
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +144,7 @@ def test_of_two_control_planes_on_postgresql_the_other_one_goes_on_placing(tmp_p
     if not postgres.execute(f"SELECT 1 FROM pg_roles WHERE rolname = '{GUARDED}'"):
         postgres.execute(f"CREATE ROLE {GUARDED} LOGIN PASSWORD '{PASSWORD}'")
     postgres.execute(f"CREATE DATABASE roles OWNER {GUARDED}")
-    (tmp_path / "password").write_text(PASSWORD)
+    write_secret(tmp_path / "password", PASSWORD)
     parts = Parts(tmp_path, postgres.url("roles", GUARDED), EYAS_DATABASE_PASSWORD_FILE=str(tmp_path / "password"))
     try:
         parts.other.ready()

@@ -16,6 +16,7 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Manifest, StageSpec
 from tests.servers.platform_process import until
 from tests.servers.s3_server import SECRET, S3Server
+from tests.support.secret_files import write_secret
 from tests.unit.pipelines.recommender import films, ratings, spec
 
 QUERY = "SELECT user AS userId, item AS movieId, rating, at FROM did"
@@ -28,7 +29,7 @@ def recommender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rec
         connection.execute("CREATE TABLE did (user INTEGER, item INTEGER, rating REAL, at REAL)")
         connection.executemany("INSERT INTO did VALUES (?, ?, ?, ?)", ratings(2000).rows())
     connection.close()
-    (tmp_path / "databases.yaml").write_text(f"shop: sqlite:///{tmp_path}/shop.db")
+    write_secret(tmp_path / "databases.yaml", f"shop: sqlite:///{tmp_path}/shop.db")
     monkeypatch.setenv("EYAS_DATABASES", str(tmp_path / "databases.yaml"))
     films().write_parquet(tmp_path / "films.parquet")
     server = S3Server(tmp_path / "s3")

@@ -20,6 +20,7 @@ from tests.servers.ports import free_ports
 from tests.servers.shared_memory import Owners
 from tests.servers.triton_certificates import Authority
 from tests.support.platform_world import write_world
+from tests.support.secret_files import write_secret
 
 TOKEN = "a-token-of-the-test-that-is-long-enough"
 
@@ -90,7 +91,7 @@ class Parts:
         self.data = folder / "data"
         home = folder / "home"
         write_world(self.data)
-        (folder / "token").write_text(f"{TOKEN}\n")
+        write_secret(folder / "token", f"{TOKEN}\n")
         self.authority = Authority.create(folder / "certificates")
         places = [free_ports(3) for _ in range(tritons)]
         self.tritons = []

@@ -14,6 +14,7 @@ from pipelines.data.__main__ import _answered as answer_request
 from services.cli import runs
 from services.cli.client import Client
 from services.cli.main import app
+from tests.support.secret_files import write_secret
 
 
 class Platform:
@@ -84,7 +85,7 @@ def tool(monkeypatch):
 def home(tmp_path, monkeypatch):
     folder = tmp_path / "home"
     folder.mkdir()
-    (folder / "token").write_text("a-token\n")
+    write_secret(folder / "token", "a-token\n")
     monkeypatch.setenv("EYAS_HOME", str(folder))
     for name in ("EYAS_URL", "EYAS_TOKEN", "EYAS_TOKEN_FILE", "EYAS_DEBUG"):
         monkeypatch.delenv(name, raising=False)

@@ -32,7 +32,16 @@ def paths(platform: PlatformProcess) -> list[str]:
     found = ["/", of, *(f"{of}/{tab}" for tab in ("runs", "rollouts", "drift", "try", "spec"))]
     found += [f"{of}/try?user=3&k=5", f"{of}/versions/{max(versions)}", "/runs", *(f"/runs/{id}" for id in runs)]
     found += [f"/runs/{runs[0]}/compare?with={runs[1]}"] if len(runs) > 1 else []
-    return [*found, *(f"/rollouts/{id}" for id in rollouts), "/serving", "/settings", "/settings/audit", "/settings/storage", "/nowhere"]
+    return [
+        *found,
+        *(f"/rollouts/{id}" for id in rollouts),
+        "/serving",
+        "/settings",
+        "/settings/audit",
+        "/settings/storage",
+        "/docs",
+        "/nowhere",
+    ]
 
 
 def take(platform: PlatformProcess, to: Path, only: str) -> int:

@@ -11,6 +11,7 @@ from services.console.pages import (
     login,
     recommend,
     recommender,
+    reference,
     rollouts,
     run,
     runs,
@@ -20,7 +21,7 @@ from services.console.pages import (
     version,
 )
 
-_MODULES = (login, home, recommender, version, spec, runs, run, compare, drift, recommend, rollouts, serving, settings)
+_MODULES = (login, home, recommender, version, spec, runs, run, compare, drift, recommend, rollouts, serving, settings, reference)
 
 
 def routes() -> list[BaseRoute]:

@@ -68,6 +68,17 @@ def test_health_is_open_and_says_little(world, problem):
     assert response.json()["waiting"] == ["Triton has not started"]
 
 
+@pytest.mark.requirement("C-01")
+def test_every_answer_forbids_a_browser_to_guess_its_type(world, client):
+    world.gateway.fails = RuntimeError("a bug")
+    answers = [client.get("/healthz"), client.get("/v1/runs"), client.get("/openapi.json"), client.get("/v1/nope")]
+    answers += [world.stranger.get("/v1/runs"), client.post("/v1/recommend/m", json={"user": 1})]
+    answers += [client.post("/v1/events", content=b" " * (MAX_BODY + 1))]
+    assert [one.status_code for one in answers] == [200, 200, 200, 404, 401, 500, 413]
+    for answer in answers:
+        assert answer.headers.get_list("x-content-type-options") == ["nosniff"]
+
+
 def test_what_does_not_exist_is_a_problem(client, problem):
     assert "/v1/nope" in problem(client.get("/v1/nope"), 404, "not-found")
     problem(client.delete("/v1/recommenders"), 405, "method-not-allowed")

@@ -10,6 +10,7 @@ import pytest
 from shared.contracts.sources import EncoderFile, ImagesFolder, Place
 from shared.datafiles import DataFiles, data_files
 from shared.domain.errors import BadData, Invalid, Unsupported
+from tests.support.secret_files import write_secret
 
 
 def test_a_file_is_told_by_its_size_and_the_time_it_was_written_in_words_that_people_read(tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ def test_a_folder_without_data_files_and_a_link_out_of_it_are_refused(tmp_path: 
 
 
 def test_a_query_has_a_fault_where_its_database_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "databases.yaml").write_text("shop: sqlite:////srv/shop.db")
+    write_secret(tmp_path / "databases.yaml", "shop: sqlite:////srv/shop.db")
     monkeypatch.setenv("EYAS_DATABASES", str(tmp_path / "databases.yaml"))
     files = DataFiles([str(tmp_path)])
     files.check(Place.model_validate({"query": "SELECT 1", "from": "other"}))

@@ -9,6 +9,7 @@ from typer.main import get_command
 
 from services.cli.exits import Exit
 from services.cli.main import app
+from tests.support.secret_files import write_secret
 
 
 def one_line(result, code):
@@ -49,8 +50,13 @@ def test_a_missing_token_says_where_it_was_looked_for(home, eyas):
 def test_an_unusable_token_is_refused(home, eyas, subtests):
     for token in ("", "\xff", "two\nlines"):
         with subtests.test(token=token):
-            (home / "token").write_text(token)
+            write_secret(home / "token", token)
             assert "no usable token" in one_line(eyas("runs", "m"), 2)
+
+
+def test_a_token_that_other_users_can_read_is_refused(home, eyas):
+    (home / "token").chmod(0o644)
+    assert f"{home / 'token'} has mode 0644; run: chmod 600 {home / 'token'}" in one_line(eyas("runs", "m"), 2)
 
 
 def test_another_server_on_that_port_is_recognised(platform, eyas, subtests):

@@ -49,11 +49,11 @@ def test_a_step_that_fails_does_not_stop_the_others_and_is_said_once(start: Star
     loop = start(fails, lambda: done.append(1))
     wait_for(lambda: len(done) >= 5)
     faults.clear()
-    wait_for(lambda: "going on" in caplog.text)
+    wait_for(lambda: "recovered" in caplog.text)
     loop.stop()
     assert caplog.text.count("Triton is away") == 1
     assert "Traceback" not in caplog.text
-    assert caplog.text.count("going on") == 1
+    assert caplog.text.count("recovered") == 1
 
 
 def test_a_bug_is_said_with_its_traceback(start: Start, caplog: pytest.LogCaptureFixture) -> None:

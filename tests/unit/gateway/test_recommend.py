@@ -75,6 +75,9 @@ def test_a_server_that_is_away_is_logged_once_and_once_again_when_it_is_back(wor
     with caplog.at_level("INFO"):
         for world.scoring_fails in (True, True, False, False):
             gateway.recommend("m", 1)
+        assert [record.levelname for record in caplog.records] == ["WARNING"], "it may fail again at once"
+        gateway._scoring._outages._quiet = 0
+        gateway.recommend("m", 1)
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 

@@ -179,7 +179,7 @@ def test_totals_are_told_again_after_a_fault_and_a_gateway_that_starts_anew_adds
         raise Unavailable("the store is away")
 
     world.mirrors.add = fails
-    wait_for(lambda: total(world, gateway) == Mirror() and "can't be told" in caplog.text)
+    wait_for(lambda: total(world, gateway) == Mirror() and "can't be written" in caplog.text)
     world.mirrors.add = add
     assert seen(world, gateway, 1).compared == 1
     again = world.gateway()

@@ -197,7 +197,7 @@ def test_one_that_nobody_knows_is_said_once_and_stops_no_other(
     metered.export()
     assert REGISTRY.get_sample_value("eyas_hit_rate", {"recommender": NAME, "version": "1"}) == 0.25
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
-        "what 'a-stranger' earns: no recommender is called 'a-stranger'"
+        "gauges of 'a-stranger': no recommender is called 'a-stranger'"
     ]
 
 

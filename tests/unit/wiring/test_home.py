@@ -9,6 +9,7 @@ import pytest
 from services.home import Home, check_first_token
 from shared.domain.access import token_id, token_text
 from shared.domain.errors import Conflict, Invalid
+from tests.support.secret_files import write_secret
 
 
 def test_a_token_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None:
@@ -23,7 +24,7 @@ def test_a_token_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 def test_an_empty_token_is_said_before_anything_starts(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("")
+    write_secret(tmp_path / "token", "")
     with pytest.raises(Invalid, match="token is empty: delete it"):
         Home(tmp_path).token()
 
@@ -44,7 +45,7 @@ def test_a_deleted_token_is_gone_and_another_is_made(tmp_path: Path) -> None:
     ],
 )
 def test_the_first_token_is_held_to_something(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "token").write_text(text)
+    write_secret(tmp_path / "token", text)
     with pytest.raises(Invalid, match=said):
         Home(tmp_path).token()
     with pytest.raises(Invalid, match=f"a Secret holds .*{said}"):
@@ -52,7 +53,7 @@ def test_the_first_token_is_held_to_something(tmp_path: Path, text: str, said: s
 
 
 def test_a_token_of_an_older_form_goes_on(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("x" * 43 + "\n")
+    write_secret(tmp_path / "token", "x" * 43 + "\n")
     assert Home(tmp_path).token() == "x" * 43
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from services.settings import Settings, strange
 from shared.domain.errors import Invalid
+from tests.support.secret_files import write_secret
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_a_password_may_come_by_file(monkeypatch, tmp_path):
     monkeypatch.setenv("EYAS_DATABASE_PASSWORD_FILE", str(file))
     with pytest.raises(Invalid, match=r"^EYAS_DATABASE_PASSWORD_FILE: .* can't be read: No such file"):
         Settings.read({}).password()
-    file.write_text("one\ntwo\n")
+    write_secret(file, "one\ntwo\n")
     with pytest.raises(Invalid, match="must hold one line, found more") as caught:
         Settings.read({}).password()
     assert "two" not in str(caught.value)

@@ -13,6 +13,7 @@ from pipelines.data import databases
 from pipelines.data.databases import query_rows
 from pipelines.data.laid import lay
 from shared.domain.errors import BadData, Invalid
+from tests.support.secret_files import write_secret
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, folder: Path, url: str) -> None:
-    (folder / "databases.yaml").write_text(f"shop: {url}\n")
+    write_secret(folder / "databases.yaml", f"shop: {url}\n")
     monkeypatch.setenv("EYAS_DATABASES", str(folder / "databases.yaml"))
 
 
@@ -106,7 +107,7 @@ def test_what_the_operator_said_wrongly_is_told_without_its_secrets(
 ) -> None:
     for text, said in MISTAKES:
         with subtests.test(said=said):
-            (tmp_path / "databases.yaml").write_text(text)
+            write_secret(tmp_path / "databases.yaml", text)
             monkeypatch.setenv("EYAS_DATABASES", str(tmp_path / "databases.yaml"))
             with pytest.raises(Invalid, match=said) as caught:
                 answer("SELECT 1")

@@ -11,6 +11,7 @@ import pytest
 from pipelines.data.tfrecord.writer import write_tfrecord
 from pipelines.stages.runner import Outcome
 from tests.support.etl_stage import Etl
+from tests.support.secret_files import write_secret
 from tests.unit.pipelines.recommender import films, ratings, spec, write
 
 SAME = ("train.parquet", "holdout.parquet", "history.parquet", "items.parquet", "features.json", "firsts.parquet")
@@ -35,7 +36,7 @@ def test_a_run_out_of_a_database_and_tfrecord_is_that_out_of_parquet(tmp_path: P
         connection.execute("CREATE TABLE people (id INTEGER, country TEXT)")
         connection.executemany("INSERT INTO people VALUES (?, ?)", people.rows())
     connection.close()
-    (tmp_path / "databases.yaml").write_text(f"shop: sqlite:///{tmp_path}/shop.db")
+    write_secret(tmp_path / "databases.yaml", f"shop: sqlite:///{tmp_path}/shop.db")
     monkeypatch.setenv("EYAS_DATABASES", str(tmp_path / "databases.yaml"))
     (tmp_path / "days").mkdir()
     for number, some in enumerate(ratings(2000).iter_slices(700)):

@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from tests.support.secret_files import write_secret
 from tests.support.source_kinds import (
     FILES,
     Source,
@@ -28,7 +29,7 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     """Writes a frame in one kind."""
 
     def databases(text: str) -> None:
-        (tmp_path / "databases.yaml").write_text(text)
+        write_secret(tmp_path / "databases.yaml", text)
         monkeypatch.setenv("EYAS_DATABASES", str(tmp_path / "databases.yaml"))
 
     return lambda frame: request.param(tmp_path, frame, databases=databases)

@@ -1,0 +1,45 @@
+"""Logs the begin and the end of an outage, once each."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable
+
+from shared.domain.errors import EyasError
+
+QUIET = 10.0
+"""Seconds without a failure after which what many requests use has recovered."""
+
+
+class Outages:
+    """By key. Safe to share between threads.
+
+    The first success that comes `quiet` seconds after the last failure ends an outage: what fails now and then has one outage, not many.
+    """
+
+    def __init__(self, log: logging.Logger, quiet: float = 0.0, now: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._quiet = quiet
+        self._now = now
+        self._failed_at: dict[Hashable, float] = {}
+        self._lock = threading.Lock()
+
+    def fail(self, key: Hashable, message: str, *args: object, error: Exception | None = None, level: int = logging.ERROR) -> None:
+        """`error`: logged with its traceback, unless it is one of the platform's own."""
+        with self._lock:
+            begins = key not in self._failed_at
+            self._failed_at[key] = self._now()
+        if begins:
+            self._log.log(level, message, *args, exc_info=None if isinstance(error, EyasError) else error)
+
+    def succeed(self, key: Hashable, message: str, *args: object, level: int = logging.INFO) -> None:
+        if key not in self._failed_at:
+            return
+        with self._lock:
+            ends = key in self._failed_at and self._now() - self._failed_at[key] >= self._quiet
+            if ends:
+                del self._failed_at[key]
+        if ends:
+            self._log.log(level, message, *args)
