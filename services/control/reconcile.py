@@ -113,7 +113,7 @@ class Reconciler(Generic[S, O, E]):
             if not self._replica.alive:
                 return 0
             holder = self._replica.holder
-            self._kind.store.claim(holder, now, self._replica.count())
+            self._kind.store.claim(holder, self._replica.count())
         rows = self._kind.store.due(now, _ALL, holder)
         self._looks = {row.id: self._looks[row.id] for row in rows if row.id in self._looks}
         self._wake()
