@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from shared.domain.errors import EyasError
+from shared.domain.errors import is_explained
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +50,7 @@ class Loop:
         except Exception as error:
             if number not in self._failing:
                 self._failing.add(number)
-                known = isinstance(error, EyasError)
-                log.error("%s: %s", self._thread.name, error, exc_info=None if known else error)
+                log.error("%s: %s", self._thread.name, error, exc_info=None if is_explained(error) else error)
             return
         if number in self._failing:
             self._failing.discard(number)
