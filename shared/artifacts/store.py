@@ -223,11 +223,11 @@ class FsspecArtifacts:
         try:
             if isinstance(self._fs, LocalFileSystem):
                 part = beside(self._fs, target)
-                self._fs.pipe_file(part, content)
                 try:
+                    self._fs.pipe_file(part, content)
                     os.link(part, target)
                 finally:
-                    Path(part).unlink()
+                    Path(part).unlink(missing_ok=True)
             else:
                 self._fs.pipe_file(target, content, mode="create")
         except FileExistsError:
