@@ -34,11 +34,14 @@ FULL = "the disk of the database is full"
 _SUFFIXES = ("", "-wal", "-shm")
 _CALM = 2.0
 """Seconds without a fault after which a write that succeeds says that there is room again: on a full disk some writes still succeed."""
-_MOVE_BACK = "Move the same files back, and it goes on by itself"
-_RESTART = "Or stop the platform, restore a backup (or move what is left away to begin empty), and start it"
-_STOP = "Or stop the platform: as it closes the database, it writes into it what the log holds; then start it"
+_MISSING = (
+    "database: not ready: moved away or deleted: %s. Move the same files back, and it goes on by itself. Or stop the platform, restore a backup"
+    " (or move what is left away to begin empty), and start it. If only -wal or -shm is gone, stop and start it: what they hold is written into"
+    " the database first"
+)
 _REPLACED = (
-    "Move the former files back. Or stop the platform, leave a database and no -wal or -shm of another one in their place, and start it"
+    "database: not ready: another file stands in the place of %s. Move the former files back. Or stop the platform, leave a database and no"
+    " -wal or -shm of another one in their place, and start it"
 )
 
 Identity = tuple[int, int]
@@ -104,18 +107,12 @@ class DatabaseFiles:
             raise Unavailable(f"database {self.path}: its files are not in their place", answer=AWAY)
 
     def _report(self, missing: list[str], replaced: list[str]) -> None:
-        """Each change once."""
-        if replaced:
-            fault = f"another file stands in the place of {', '.join(replaced)}. {_REPLACED}"
-        elif missing:
-            way = _RESTART if self._paths[0] in missing else _STOP
-            fault = f"moved away or deleted: {', '.join(missing)}. {_MOVE_BACK}. {way}"
-        else:
-            fault = ""
+        """Each change once, in the words of the first look: files are moved one by one."""
+        fault = _REPLACED if replaced else _MISSING if missing else ""
         with self._lock:
             before, self._fault = self._fault, fault
         if fault and fault != before:
-            log.error("database: not ready: %s", fault)
+            log.error(fault, ", ".join(replaced or missing))
         elif before and not fault:
             log.warning("database: ready again: its files are back path=%s", self.path)
 

@@ -199,7 +199,10 @@ def test_without_its_log_a_database_takes_nothing_and_a_clean_stop_saves_what_it
         for suffix in SUFFIXES[1:]:
             platform.database.with_name(f"eyas.db{suffix}").unlink()
         until("the platform isn't ready", lambda: platform.waits_for(AWAY), 5)
-    assert "it writes into it what the log holds" in platform.lines("database: not ready: moved away or deleted")[0]
+    assert (
+        "stop and start it: what they hold is written into the database first"
+        in platform.lines("database: not ready: moved away or deleted")[0]
+    )
     platform.stop()
     with closing(sqlite3.connect(platform.database)) as connection:
         stored = {row[0] for row in connection.execute("SELECT event FROM interactions")}

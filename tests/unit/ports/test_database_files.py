@@ -182,7 +182,7 @@ def test_a_deleted_log_is_written_into_the_database_by_a_clean_stop(engine: Engi
         (path.parent / (path.name + suffix)).unlink()
     with refused(path):
         write(engine, 20)
-    assert "stop the platform: as it closes the database, it writes into it what the log holds" in caplog.text
+    assert "If only -wal or -shm is gone, stop and start it: what they hold is written into the database first" in caplog.text
     engine.dispose()
     again = open_engine(sqlite_url(path))
     assert read(again) == list(range(20))
