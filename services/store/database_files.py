@@ -35,9 +35,9 @@ _SUFFIXES = ("", "-wal", "-shm")
 _CALM = 2.0
 """Seconds without a fault after which a write that succeeds says that there is room again: on a full disk some writes still succeed."""
 _MISSING = (
-    "database: not ready: moved away or deleted: %s. Move the same files back, and it goes on by itself. Or stop the platform, restore a backup"
-    " (or move what is left away to begin empty), and start it. If only -wal or -shm is gone, stop and start it: what they hold is written into"
-    " the database first"
+    "database: not ready: moved away or deleted: %s. Move the same files back, and it goes on by itself. Or stop the platform, restore a"
+    " backup (or move what is left away to begin empty), and start it. If only -wal or -shm is gone, stop and start it: what they hold is"
+    " written into the database first"
 )
 _REPLACED = (
     "database: not ready: another file stands in the place of %s. Move the former files back. Or stop the platform, leave a database and no"
