@@ -41,7 +41,6 @@ from services.eventlog.sql import SqlEventLog
 from services.gateway.feedback import Feedback
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
-from services.wiring.state import SystemClock
 from shared.contracts.events import Event, Impression, Interaction, Shown
 from shared.contracts.spec import RecommenderSpec
 from shared.ports import EventLog
@@ -141,7 +140,7 @@ def _streamed(folder: Path, seconds: float) -> list[Row]:
 def _send(events: EventLog, seconds: float) -> tuple[int, float]:
     """How many were acknowledged, and in how long."""
     recommenders: Any = SimpleNamespace(get=lambda name: SimpleNamespace(spec=_SPEC))
-    feedback, numbers = Feedback(recommenders, events, SystemClock()), itertools.count()
+    feedback, numbers = Feedback(recommenders, events, SimpleNamespace(now=lambda: datetime.now(UTC))), itertools.count()
     ending = threading.Event()
 
     def work(_: int) -> int:

@@ -40,11 +40,11 @@ from services.eventlog.sql import SqlEventLog
 from services.gateway import Answer, Gateway, Question, Stores
 from services.index.opening import OpenIndexes
 from services.store.catalogue import SqlCatalogue
+from services.store.clock import DatabaseClock
 from services.store.mirrors import SqlMirrors
 from services.triton.embedded import EmbeddedTriton
 from services.triton.model_server import TritonServer
 from services.triton.repository import ModelRepository
-from services.wiring.state import SystemClock
 from shared.contracts.guardrails import Guardrails
 from shared.contracts.rollouts import Shadow
 from shared.contracts.stage import Files, digest_of
@@ -127,7 +127,7 @@ class Stand:
         self._scorer, self._mirrors = Delayed(server), SqlMirrors(world.engine)
         events, catalogue = SqlEventLog(world.engine), SqlCatalogue(world.engine)
         stores = Stores(world.routes, world.registry, world.artifacts, world.recommenders, events, self._mirrors, catalogue, OpenIndexes())
-        self._gateway = Gateway(stores, self._scorer, SystemClock(), "bench")
+        self._gateway = Gateway(stores, self._scorer, DatabaseClock(world.engine), "bench")
         undo.callback(self._gateway.close)
         refreshes = Loop("gateway", [self._gateway.refresh], 0.1)
         undo.callback(refreshes.stop)

@@ -6,12 +6,13 @@ import fcntl
 import json
 import os
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from shared.domain.access import OWNER, token_id, token_text
-from shared.domain.errors import Conflict, Invalid
+from shared.domain.errors import Conflict, Invalid, is_disk_fault
 from shared.secret_file import read_secret_file
 
 _SHORTEST = 32
@@ -50,7 +51,7 @@ class Home:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = (self.folder / "lock").open("a+")
         except OSError as error:
-            raise Invalid(f"home {self.folder} can't be written: {error.strerror}; choose another with --home or EYAS_HOME") from None
+            raise self._unwritable(error) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -60,11 +61,16 @@ class Home:
             raise Conflict(
                 f"home {self.folder} is in use by another platform (process {holder}): stop it or choose another --home"
             ) from None
-        lock.seek(0)
-        lock.truncate()
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
         self._lock = lock
+        try:
+            lock.seek(0)
+            lock.truncate()
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
+        except OSError as error:
+            with suppress(OSError):
+                self.close()
+            raise self._unwritable(error) from None
 
     def close(self) -> None:
         self._endpoint.unlink(missing_ok=True)
@@ -79,13 +85,7 @@ class Home:
         """
         path = self.folder / "token"
         if not path.exists():
-            part = path.with_suffix(".part")
-            part.unlink(missing_ok=True)
-            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-                stream.write(token_text(OWNER.token_id, secrets.token_bytes(32)))
-                stream.flush()
-                os.fsync(stream.fileno())
-            part.replace(path)
+            self._write(path, token_text(OWNER.token_id, secrets.token_bytes(32)))
         token = read_secret_file(path).strip()
         if not token:
             raise Invalid(f"{path} is empty: delete it, and the next start makes a new token")
@@ -93,6 +93,22 @@ class Home:
         return token
 
     def announce(self, endpoint: Endpoint) -> None:
-        part = self._endpoint.with_suffix(".part")
-        part.write_text(json.dumps(endpoint.__dict__))
-        part.replace(self._endpoint)
+        self._write(self._endpoint, json.dumps(endpoint.__dict__))
+
+    def _write(self, path: Path, text: str) -> None:
+        """Whole or not at all, and readable by its owner alone."""
+        part = path.with_suffix(".part")
+        try:
+            part.unlink(missing_ok=True)
+            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            part.replace(path)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> Invalid:
+        way = "free some space" if is_disk_fault(error) else "choose another with --home or EYAS_HOME"
+        return Invalid(f"home {self.folder} can't be written: {error.strerror}; {way}")

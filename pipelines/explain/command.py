@@ -32,5 +32,5 @@ def _reads(family: str, allow: Collection[str]) -> Reads:
     if is_own(family):
         return reads_of(family, allow)
     if family not in FAMILIES and family not in READS:
-        raise Invalid(unknown_name("family", family, [*FAMILIES, *READS]))
+        raise Invalid(str(unknown_name("family", family, [*FAMILIES, *READS])))
     return reads_of(family) if family in FAMILIES else next(one for one in READS if one == family)

@@ -2,12 +2,13 @@
 
 Exit 0: published (or published already by an earlier try of this attempt). Exit 2: the data or the spec is at fault;
 the manifest says why, and trying again can't help. Exit 1: anything else; nothing was published. Of a stage of several ranks
-(pipelines.training.ranks) rank 0 publishes; exit 3: a rank that lost the others.
+(pipelines.training.ranks) rank 0 publishes; exit 3: a rank that lost the others. Exit 4: a disk is full.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib.metadata
 import logging
 import os
@@ -27,10 +28,10 @@ from shared.artifacts import FsspecArtifacts, FsspecLive
 from shared.contracts.gpus import GPUS
 from shared.contracts.quantities import write_memory
 from shared.contracts.ranks import LEFT
-from shared.contracts.stage import Failure, Manifest, StageName, StageSpec
+from shared.contracts.stage import FULL, Failure, Manifest, StageName, StageSpec
 from shared.contracts.strict import read
 from shared.contracts.yaml12 import load
-from shared.domain.errors import BadData, Conflict, Damaged, Invalid, NotFound
+from shared.domain.errors import BadData, Conflict, Damaged, Invalid, NotFound, is_disk_fault
 from shared.domain.run import RESOURCES
 
 LIBRARIES = ("polars", "numpy", "keras", "tensorflow-cpu", "onnx", "onnxruntime", "scipy", "torch", "jax")
@@ -118,10 +119,13 @@ def main(stage: StageName, work: Work) -> None:
         sys.stderr.flush()
         os._exit(LEFT)  # threads of a broken group may never end
     except Exception as error:
-        traceback.print_exc()
+        full = is_disk_fault(error) or os.strerror(errno.ENOSPC) in str(error)
         reason = " ".join(str(error).split()) or "no message"
-        sys.stderr.write(f"{stage}: failed: {type(error).__name__}: {reason}\n")
-        code = 1
+        with suppress(OSError):  # the log may lie on the same disk
+            if not full:
+                traceback.print_exc()
+            sys.stderr.write(f"{stage}: failed: {type(error).__name__}: {reason}\n")
+        code = FULL if full else 1
     sys.exit(code)
 
 

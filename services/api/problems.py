@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from shared.contracts.words import said
-from shared.domain.errors import EyasError
+from shared.domain.errors import EyasError, is_disk_fault
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +26,12 @@ MEDIA = "application/problem+json"
 _PARAMETER = re.compile(r"\\\{[^}]*\\\}")
 TYPES = "https://eyas.dev/problems/"
 _KINDS = {400: "malformed", 401: "unauthenticated", 404: "not-found", 405: "method-not-allowed", 413: "too-large"}
+_PLACE = re.compile(
+    r"\b[a-z][a-z0-9+.-]*://[^\s,;)'\"]*[^\s,;)'\":.]"  # a URL
+    r"|(?<![\w.:])(?:/[^\s/,;:)'\"]+)+/?"  # a path
+    r"|\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?"  # an address
+    r"|\b[\w.-]*[A-Za-z][\w.-]*:\d{2,5}\b(?!\.)"  # a host's port
+)
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -36,6 +42,9 @@ def problem(kind: str, status: int, detail: str, headers: Mapping[str, str] | No
 
 
 def unexpected(request_path: str, error: Exception) -> Response:
+    if is_disk_fault(error):
+        log.error("request: a disk takes no write path=%s reason=%s", request_path, error)
+        return problem("unavailable", 503, "a disk of the platform is full or broken; its log says which", {"Retry-After": "1"})
     log.error("unexpected error at %s", request_path, exc_info=error)
     return problem("internal", 500, "something went wrong inside; the platform's log says what")
 
@@ -51,7 +60,12 @@ def refused(method: str, path: str, error: EyasError) -> Response:
         log.log(logging.DEBUG if error.status == 503 else logging.WARNING, "%s %s: %s", method, path, error)
     headers = None if error.retry_after is None else {"Retry-After": str(error.retry_after)}
     errors = {"errors": [{"field": field, "message": message} for field, message in error.faults]} if error.faults else {}
-    return problem(error.kind, error.status, str(error), headers, **errors)
+    return problem(error.kind, error.status, answer_of(error), headers, **errors)
+
+
+def answer_of(error: EyasError) -> str:
+    """What a client reads. Faults of the platform's own may name paths, URLs and addresses, which no client needs: the log has them."""
+    return error.answer if error.status < 500 else _PLACE.sub("(see the log)", error.answer)
 
 
 def _ours(request: Request, error: Exception) -> Response:

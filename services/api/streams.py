@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 from services.api.access import Caller, Room, Who
 from services.api.auth import Refusal
 from services.api.parts import Parts, With
+from services.api.problems import answer_of
 from services.api.runs import attempt_of, newest_stage
 from services.api.views import EventView
 from shared.contracts.stage import StageName
@@ -126,7 +127,7 @@ async def _told(look: Look, who: Caller, closing: Callable[[], bool]) -> AsyncGe
                 checked = time.monotonic()
             events, ended, more = await run_in_threadpool(look)
         except (EyasError, Refusal) as error:
-            yield _event("problem", {"detail": str(error)})
+            yield _event("problem", {"detail": answer_of(error) if isinstance(error, EyasError) else str(error)})
             return
         for one in events:
             yield one

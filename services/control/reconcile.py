@@ -20,7 +20,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from services.control.replica import Replica
 from shared.contracts.codec import decode, encode
-from shared.domain.errors import Damaged, EyasError, Stale, Unavailable, Unreadable
+from shared.domain.errors import Damaged, EyasError, Stale, Unavailable, Unreadable, is_explained
 from shared.domain.machine import Decision, HasState, Machine, Request
 from shared.ports import Clock, Due, HistoryEntry, Record, ResourceStore
 from shared.telemetry import metrics
@@ -113,7 +113,7 @@ class Reconciler(Generic[S, O, E]):
             if not self._replica.alive:
                 return 0
             holder = self._replica.holder
-            self._kind.store.claim(holder, now, self._replica.count())
+            self._kind.store.claim(holder, self._replica.count())
         rows = self._kind.store.due(now, _ALL, holder)
         self._looks = {row.id: self._looks[row.id] for row in rows if row.id in self._looks}
         self._wake()
@@ -162,7 +162,7 @@ class Reconciler(Generic[S, O, E]):
         metrics.RECONCILE_FAULTS.labels(name).inc()
         if faults >= _HOPELESS and _lasts(error) and self._give_up(current, now, str(error)):
             return
-        if isinstance(error, EyasError):
+        if is_explained(error):
             log.warning("%s %s: %s; again in %.1f s", name, row.id, error, rest)
         else:
             log.exception("%s %s: unexpected error; again in %.1f s", name, row.id, rest)

@@ -16,7 +16,7 @@ from shared.ports import REPLICAS, Clock, Leases, replica_lease
 log = logging.getLogger(__name__)
 
 TERM = timedelta(seconds=15)
-"""How long the others wait for a replica that died; and at most so far apart may their clocks be."""
+"""How long the others wait for a replica that died, by the clock of the store."""
 
 
 class Replica:
@@ -51,7 +51,7 @@ class Replica:
 
     def count(self) -> int:
         """How many replicas live."""
-        return len(self._leases.live(REPLICAS, self._clock.now()))
+        return len(self._leases.live(REPLICAS))
 
     def single(self, name: str, step: Callable[[], object]) -> Callable[[], None]:
         """The step, done by one replica at a time: by this one while it holds the lease of that name."""
@@ -78,7 +78,7 @@ class Replica:
 
     def _is_free(self, lease: str) -> bool:
         """Takes it if so. Looks before it takes: a replica that waits for its turn writes nothing."""
-        if self._leases.live(lease, self._clock.now()):
+        if self._leases.live(lease):
             return False
         with self._lock:
             return not self._closed and self._take(lease)
@@ -86,14 +86,15 @@ class Replica:
     def _take(self, lease: str) -> bool:
         now = self._clock.now()
         held = self._holds(lease)
-        if self._leases.hold(lease, self.holder, now, self._term):
+        if self._leases.hold(lease, self.holder, self._term):
             self._terms[lease] = self._terms.get(lease, 0) + (not held)
-            self._held[lease] = now + self._term
+            self._held[lease] = now
             return True
         if self._held.pop(lease, None) is not None:
             log.warning("%s: another replica has taken over", lease)
         return False
 
     def _holds(self, lease: str) -> bool:
-        until = self._held.get(lease)
-        return until is not None and self._clock.now() < until
+        """By this process's clock, from a moment before the lease was granted. A clock that was set back says no."""
+        since = self._held.get(lease)
+        return since is not None and timedelta(0) <= self._clock.now() - since < self._term

@@ -25,21 +25,21 @@ class Turnstile:
         self._leases = leases
         self._holder = holder
         self._clock = clock
-        self._until: datetime | None = None
+        self._since: datetime | None = None
 
     @property
     def held(self) -> bool:
         """With time enough to start what is let in."""
-        return self._until is not None and self._clock.now() < self._until - _TERM / 2
+        return self._since is not None and timedelta(0) <= self._clock.now() - self._since < _TERM / 2
 
     def enter(self) -> bool:
         now = self._clock.now()
-        self._until = now + _TERM if self._leases.hold(_LEASE, self._holder, now, _TERM) else None
+        self._since = now if self._leases.hold(_LEASE, self._holder, _TERM) else None
         return self.held
 
     def leave(self) -> None:
-        if self._until is not None:
-            self._until = None
+        if self._since is not None:
+            self._since = None
             self._leases.release(_LEASE, self._holder)
 
 

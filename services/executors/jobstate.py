@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from services.executors.jobspec import CONTAINER, INDEX
-from services.executors.text import exit_reason
+from services.executors.text import exit_fault, exit_reason
 from shared.contracts.ranks import LEFT
 from shared.domain.run import RESOURCES, Fault, Job
 
@@ -235,7 +235,7 @@ def _exited(job: Object, pod: Object) -> Job:
         return Job("failed", f"its container can't start: {_line(message)}", "crash")
     if 128 < code <= 192:
         return Job("failed", f"killed by signal {code - 128}", "crash")
-    return Job("failed", exit_reason(code, message), "crash")
+    return Job("failed", exit_reason(code, message), exit_fault(code))
 
 
 def _taken_away(pod: Object, finished: datetime | None) -> bool:

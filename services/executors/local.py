@@ -8,8 +8,10 @@ A name is used once, so starting it again changes nothing.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
+import shutil
 import sys
 import tempfile
 import threading
@@ -17,14 +19,17 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from services.executors.processes import Child, Nursery
-from services.executors.text import exit_reason, whole_characters
+from services.executors.text import exit_fault, exit_reason, whole_characters
 from shared.contracts.gpus import gpu_faults, stage_engine
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import StageSpec
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.run import Job
+
+log = logging.getLogger(__name__)
 
 _ATTEMPT = re.compile(r"[a-z0-9][a-z0-9-]{0,120}")
 _HANDED_ON = (
@@ -97,6 +102,8 @@ class LocalExecutor:
         self._grace = grace
         self._nursery = Nursery()
         self._children: dict[str, Child] = {}
+        self._unwritten: dict[str, dict[str, Any]] = {}
+        """Ends of attempts whose folder took no file."""
         self._lock = threading.Lock()
         self._closed = False
 
@@ -111,8 +118,12 @@ class LocalExecutor:
             if folder.exists():
                 return
             python = self._python(spec)
-            folder.mkdir(parents=True)
-            _write(folder / "spec.json", spec.model_dump_json(by_alias=True, indent=1))
+            try:
+                folder.mkdir(parents=True)
+                _write(folder / "spec.json", spec.model_dump_json(by_alias=True, indent=1))
+            except OSError as error:  # without its folder it is tried again
+                shutil.rmtree(folder, ignore_errors=True)
+                raise Unavailable(f"{spec.attempt} was not started: its folder {folder} can't be written: {error.strerror}") from None
             command = [python, "-P", "-m", module, "--spec", str((folder / "spec.json").absolute())]
             env = self._env | self._only.get(spec.stage, {})
             child = self._nursery.spawn(command, folder, env, folder / "log.txt")
@@ -136,13 +147,13 @@ class LocalExecutor:
             if not folder.exists():
                 return None
         try:
-            end = json.loads((folder / "exit.json").read_text())
+            end = self._unwritten.get(attempt) or json.loads((folder / "exit.json").read_text())
         except FileNotFoundError:
             return Job("lost", "the platform ended while it ran")
         code = int(end["code"])
         if end["closed"] and code != 0:
             return Job("lost", "the platform was stopped while it ran")
-        return Job("succeeded") if code == 0 else Job("failed", _why(code, folder / "log.txt"), "crash")
+        return Job("succeeded") if code == 0 else Job("failed", _why(code, folder / "log.txt"), exit_fault(code))
 
     def stop(self, attempt: str) -> None:
         self._folder(attempt)
@@ -178,6 +189,9 @@ class LocalExecutor:
         end = {"code": code, "ended": datetime.now(UTC).isoformat(), "closed": self._closed}
         try:
             _write(self._folder(attempt) / "exit.json", json.dumps(end))
+        except OSError as error:
+            self._unwritten[attempt] = end
+            log.error("attempt %s: its end is known until the platform ends, and can't be written: %s", attempt, error)
         finally:
             with self._lock:
                 self._children.pop(attempt, None)
@@ -191,9 +205,13 @@ class LocalExecutor:
 def _write(path: Path, text: str) -> None:
     """Whole or not at all."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
+        try:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        except OSError:
+            Path(stream.name).unlink()
+            raise
     Path(stream.name).replace(path)
 
 

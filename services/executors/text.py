@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from shared.contracts.stage import FULL
+from shared.domain.run import Fault
+
 
 def whole_characters(piece: bytes) -> bytes:
     """Leaves a character of UTF-8 that isn't complete yet for the next read."""
@@ -18,3 +21,7 @@ def exit_reason(code: int, text: str) -> str:
     """In the last words of what it printed."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"exit code {code}: {lines[-1]}" if lines else f"exit code {code}, and it printed nothing"
+
+
+def exit_fault(code: int) -> Fault:
+    return "disk" if code == FULL else "crash"

@@ -18,6 +18,18 @@ def sqlite_url(path: Path) -> str:
     return URL.create("sqlite", database=str(path)).render_as_string()
 
 
+def missing_file(url: str) -> Path | None:
+    """The file of a SQLite database that isn't there or holds nothing; None for any other database."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        return None  # `open_engine` says what is wrong with it
+    if not parsed.drivername.startswith("sqlite"):
+        return None
+    path = sqlite.database_file(parsed).absolute()
+    return None if path.is_file() and path.stat().st_size else path
+
+
 def open_engine(url: str, password: str | None = None) -> Engine:
     """An engine to be shared by any number of threads; `dispose()` closes its connections.
 

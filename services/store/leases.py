@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from sqlalchemy import Engine, delete, or_, select, update
+from sqlalchemy import Engine, delete, not_, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from services.store.lease_time import is_live, later, lease_time
 from services.store.tables import leases
+from shared.ports import LONGEST_TERM
 
 _FORGOTTEN = timedelta(days=1)
 """A lease that ran out this long ago is nobody's: replicas that died leave theirs, and never come back under their names."""
@@ -24,28 +26,32 @@ class SqlLeases:
         self._reads = engine.execution_options(read_only=True)
         self._insert = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
 
-    def hold(self, name: str, holder: str, now: datetime, term: timedelta) -> bool:
-        mine = (_lease.name == name, _lease.holder == holder)
+    def hold(self, name: str, holder: str, term: timedelta) -> bool:
+        if not timedelta(0) < term <= LONGEST_TERM:
+            raise ValueError(f"a lease lasts up to {LONGEST_TERM}, not {term}")
+        now = lease_time(self._engine)
+        until = later(now, term)
+        renewed = update(leases).where(_lease.name == name, _lease.holder == holder).values(until=until)
         taken = (
             self._insert(leases)
-            .values(name=name, holder=holder, until=now + term)
+            .values(name=name, holder=holder, until=until)
             .on_conflict_do_update(
                 index_elements=[_lease.name],
-                set_={"holder": holder, "until": now + term},
-                where=or_(_lease.holder == holder, _lease.until <= now),
+                set_={"holder": holder, "until": until},
+                where=or_(_lease.holder == holder, not_(is_live(_lease.until, now))),
             )
         )
         with self._engine.begin() as connection:
-            if connection.execute(update(leases).where(*mine).values(until=now + term)).rowcount:
+            if connection.execute(renewed).rowcount:
                 return True
-            connection.execute(delete(leases).where(_lease.until < now - _FORGOTTEN))
+            connection.execute(delete(leases).where(_lease.until < later(now, -_FORGOTTEN)))
             return connection.execute(taken.returning(_lease.name)).first() is not None
 
     def release(self, name: str, holder: str) -> None:
         with self._engine.begin() as connection:
             connection.execute(delete(leases).where(_lease.name == name, _lease.holder == holder))
 
-    def live(self, prefix: str, now: datetime) -> Sequence[str]:
-        query = select(_lease.name).where(_lease.name.startswith(prefix, autoescape=True), _lease.until > now).order_by(_lease.name)
+    def live(self, prefix: str) -> Sequence[str]:
+        here = (_lease.name.startswith(prefix, autoescape=True), is_live(_lease.until, lease_time(self._engine)))
         with self._reads.connect() as connection:
-            return connection.execute(query).scalars().all()
+            return connection.execute(select(_lease.name).where(*here).order_by(_lease.name)).scalars().all()

@@ -130,7 +130,7 @@ def _explain(context: ExceptionContext) -> None:
         return
     kind, what = told
     said = " ".join(str(error).split())
-    raise kind(f"{_place(context.engine.url)}: {what} ({said[:300]})") from error
+    raise kind(f"{_place(context.engine.url)}: {what} ({said[:300]})", answer="the database doesn't answer") from error
 
 
 def _told(error: Any, psycopg: Any, *, connected: bool, lost: bool) -> tuple[type[EyasError], str] | None:

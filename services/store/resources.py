@@ -10,7 +10,7 @@ import builtins
 import logging
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import (
@@ -35,6 +35,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from services.store.columns import sound
+from services.store.lease_time import is_live, lease_time
 from services.store.living import refuse_deleted
 from services.store.tables import history, leases, resources
 from shared.contracts.codec import decode, encode
@@ -46,6 +47,9 @@ from shared.ports import REPLICAS, Due, HistoryEntry, Record
 log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=HasState)
+
+_LONGEST_REST = timedelta(days=1)
+"""A row that is due later was written by a clock that was wrong, and is due now."""
 
 
 class SqlResources(Generic[S]):
@@ -77,15 +81,16 @@ class SqlResources(Generic[S]):
         return found
 
     def due(self, now: datetime, limit: int, holder: str | None = None) -> Sequence[Due]:
-        query = select(resources.c.id, resources.c.revision).where(self._unfinished, resources.c.due_at <= now)
+        later = resources.c.due_at.between(now + timedelta(microseconds=1), now + _LONGEST_REST)
+        query = select(resources.c.id, resources.c.revision).where(self._unfinished, not_(later))
         if holder is not None:
             query = query.where(resources.c.holder == holder)
         with self._reads.connect() as connection:
             found = connection.execute(query.order_by(resources.c.due_at, resources.c.id).limit(limit))
             return [Due(row.id, row.revision) for row in found]
 
-    def claim(self, holder: str, now: datetime, replicas: int) -> int:
-        free = _free(now)
+    def claim(self, holder: str, replicas: int) -> int:
+        free = _free(lease_time(self._engine))
         counts = select(
             func.count().label("all"),
             func.coalesce(func.sum(case((resources.c.holder == holder, 1), else_=0)), 0).label("mine"),
@@ -335,9 +340,9 @@ def _newest(here: Sequence[ColumnElement[bool]], limit: int) -> Select[Any]:
     return select(resources).where(*here).order_by(resources.c.created_at.desc(), resources.c.id.desc()).limit(limit)
 
 
-def _free(now: datetime) -> ColumnElement[bool]:
+def _free(now: ColumnElement[datetime]) -> ColumnElement[bool]:
     """Held by nobody, or by a replica that is gone."""
-    living = select(leases.c.name).where(leases.c.name == literal(REPLICAS) + resources.c.holder, leases.c.until > now)
+    living = select(leases.c.name).where(leases.c.name == literal(REPLICAS) + resources.c.holder, is_live(leases.c.until, now))
     return or_(resources.c.holder.is_(None), ~living.exists())
 
 

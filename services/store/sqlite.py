@@ -6,7 +6,7 @@ IMMEDIATE: they queue for `_PATIENCE`, then see the newest state and keep it. A 
 the execution option `read_only` and begins deferred: it waits for nobody.
 
 A commit survives the death of the process. `synchronous=NORMAL` may lose the newest commits, and never the
-database's consistency, when the whole machine loses power.
+database's consistency, when the whole machine loses power. Files that are moved away or deleted are noticed (`database_files`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event
 from sqlalchemy.engine import ExceptionContext
 
+from services.store.database_files import AWAY, DatabaseFiles, files_of, guarded_connection
 from services.store.measured import measure
 from services.store.turns import Turns
 from shared.domain.errors import Invalid, Unavailable, Unsupported
@@ -26,44 +27,56 @@ _PATIENCE = 10.0
 """Seconds that a writer waits for the writers before it."""
 _THREADS = 64
 """Connections at most: more than the API's and the gateway's threads and the loops together."""
-_PASSING = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
+_PASSING = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
+_NO_ROOM = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE, sqlite3.SQLITE_IOERR_SHMSIZE})
 
 
 def open_engine(url: URL) -> Engine:
-    path = _file(url)
+    path = database_file(url)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Unavailable(f"database {path}: its folder can't be made: {error.strerror}") from None
+        raise Unavailable(f"database {path}: its folder can't be made: {error.strerror}", answer=AWAY) from None
+    files = DatabaseFiles(path)
     engine = create_engine(
         url,
         poolclass=QueuePool,
         pool_size=8,
         max_overflow=_THREADS - 8,
-        connect_args={"check_same_thread": False, "timeout": _PATIENCE},
+        connect_args={"check_same_thread": False, "timeout": _PATIENCE, "uri": True, "factory": guarded_connection(files)},
         hide_parameters=True,  # what users did doesn't belong into logs
     )
+    engine.update_execution_options(database_files=files)
     measure(engine)
-    event.listen(engine, "connect", _prepare)
+    event.listen(engine, "do_connect", lambda _dialect, _record, arguments, _options: _open(files, arguments))
+    event.listen(engine, "connect", lambda connection, _record: _prepare(connection))
+    event.listen(engine, "engine_disposed", lambda _engine: files.close())
     turns = Turns(engine, _PATIENCE)
-    event.listen(engine, "begin", lambda connection: _begin(connection, turns))
+    event.listen(engine, "begin", lambda connection: _begin(connection, turns, files))
     event.listen(engine, "handle_error", _explain)
     return engine
 
 
-def _file(url: URL) -> Path:
+def database_file(url: URL) -> Path:
     if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
         raise Unsupported("a database in memory is not supported, for each thread would see one of its own: use sqlite:///path/to/file.db")
     return Path(url.database)
 
 
-def _prepare(connection: sqlite3.Connection, _record: Any) -> None:
+def _open(files: DatabaseFiles, arguments: list[Any]) -> None:
+    files.open(_prepare)
+    files.check()
+    arguments[0] = files.uri
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
     connection.isolation_level = None  # transactions begin where _begin says, not where the driver guesses
     for setting in (f"busy_timeout={int(_PATIENCE * 1000)}", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {setting}").close()
 
 
-def _begin(connection: Connection, turns: Turns) -> None:
+def _begin(connection: Connection, turns: Turns, files: DatabaseFiles) -> None:
+    files.check()
     if connection.get_execution_options().get("read_only", False):
         connection.exec_driver_sql("BEGIN")
     else:
@@ -76,12 +89,14 @@ def _explain(context: ExceptionContext) -> None:
     code = getattr(error, "sqlite_errorcode", None)
     if code is None or context.engine is None:
         return
-    place = context.engine.url.database
+    place, files = context.engine.url.database, files_of(context.engine)
+    if files is not None and (code in _NO_ROOM or code & 0xFF == sqlite3.SQLITE_FULL):
+        raise files.no_room(str(error)) from error
     if code & 0xFF in _PASSING:
-        raise Unavailable(f"database {place}: {error}") from error
+        raise Unavailable(f"database {place}: {error}", answer=AWAY) from error
     if code & 0xFF == sqlite3.SQLITE_READONLY:
-        raise Unavailable(f"database {place} can't be written: check the permissions of the file and its folder") from error
+        raise Unavailable(f"database {place} can't be written: check the permissions of the file and its folder", answer=AWAY) from error
     if code & 0xFF == sqlite3.SQLITE_CORRUPT:
-        raise Unavailable(f"database {place} is damaged: stop the platform and restore it from a backup") from error
+        raise Unavailable(f"database {place} is damaged: stop the platform and restore it from a backup", answer=AWAY) from error
     if code & 0xFF == sqlite3.SQLITE_NOTADB:
         raise Invalid(f"{place} is not a SQLite database: name another file") from error

@@ -44,7 +44,8 @@ class Turns:
         assert held is not None
         if not held.get(_TURN):
             if not self._lock.acquire(timeout=self._patience):
-                raise Unavailable(f"database {self._engine.url.database}: other writers took more than {self._patience:g} s")
+                said = f"other writers took more than {self._patience:g} s"
+                raise Unavailable(f"database {self._engine.url.database}: {said}", answer=f"the database is busy: {said}")
             held[_TURN] = True
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 

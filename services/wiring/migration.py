@@ -6,15 +6,18 @@ import os
 
 from services.home import Home
 from services.settings import Settings
-from services.store.engine import open_engine, sqlite_url
+from services.store.engine import open_engine
 from services.store.migrate import upgrade
+from services.wiring.state import database_url
+from shared.artifacts import FsspecArtifacts
 
 
 def migrate() -> None:
     settings = Settings.read({})
     os.umask(0o077)  # the database is its owner's alone, as one that the platform creates
-    url = settings.database_url.get_secret_value() if settings.database_url else sqlite_url(Home(settings.home).database)
-    engine = open_engine(url, settings.password())
+    home = Home(settings.home)
+    artifacts = FsspecArtifacts(settings.artifacts_url or str(home.artifacts))
+    engine = open_engine(database_url(settings, home, artifacts), settings.password())
     try:
         upgrade(engine)
     finally:

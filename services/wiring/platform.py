@@ -36,6 +36,7 @@ from services.monitor.routes import RouteGauges
 from services.monitor.signals import Monitor
 from services.settings import Settings
 from services.sources import code_version
+from services.store.clock import EVERY
 from services.triton.fleet import TritonFleet
 from services.triton.scorer import TritonScorer
 from services.wiring import parts
@@ -59,7 +60,7 @@ class Platform:
 
     def __init__(self, settings: Settings, home: Home, token: str, data_roots: tuple[str, ...], undo: ExitStack) -> None:
         state = State(settings, home, undo)
-        self._loops: list[Loop] = []
+        self._loops: list[Loop] = [Loop("clock", [state.clock.synchronise], EVERY)]
         self._waiting: list[Callable[[], Sequence[str]]] = []
         self.parts: Parts | None = None
         self.gateway: Gateway | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
 
 from services.eventlog.days import SqlEventDays
 from services.eventlog.jetstream import JetStreamEventLog, Joiner
@@ -21,7 +20,10 @@ from services.settings import Settings
 from services.store.answers import SqlAnswers
 from services.store.audit import SqlAudit
 from services.store.catalogue import SqlCatalogue
-from services.store.engine import open_engine, sqlite_url
+from services.store.clock import DatabaseClock
+from services.store.database_files import AWAY, FULL
+from services.store.disk import Disk
+from services.store.engine import missing_file, open_engine, sqlite_url
 from services.store.leases import SqlLeases
 from services.store.leftovers import SqlLeftovers
 from services.store.migrate import upgrade
@@ -33,7 +35,7 @@ from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
 from services.store.tokens import SqlTokens
 from shared.artifacts import FsspecArtifacts
-from shared.domain.errors import EyasError
+from shared.domain.errors import EyasError, Invalid
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import RunStatus
 from shared.domain.triggers import RetrainerStatus
@@ -43,21 +45,28 @@ from shared.telemetry.outages import Outages
 log = logging.getLogger(__name__)
 
 
-class SystemClock:
-    def now(self) -> datetime:
-        return datetime.now(UTC)
+def database_url(settings: Settings, home: Home, artifacts: FsspecArtifacts) -> str:
+    """Refused where a SQLite database is missing while artifacts of it are left: the collector would erase them under an empty one."""
+    url = settings.database_url.get_secret_value() if settings.database_url else sqlite_url(home.database)
+    lost = missing_file(url)
+    if lost is not None and not artifacts.is_empty():
+        raise Invalid(
+            f"database {lost} is missing or empty, and {artifacts.url} holds artifacts of a former one: move the database's files back or"
+            f" restore a backup; to begin empty, move {artifacts.url} away"
+        )
+    return url
 
 
 class State:
     """Whoever opens it first brings the database up to date; the others wait for that and find nothing to do."""
 
     def __init__(self, settings: Settings, home: Home, undo: ExitStack) -> None:
-        self.clock = SystemClock()
         self._outages = Outages(log)
-        url = settings.database_url.get_secret_value() if settings.database_url else sqlite_url(home.database)
-        engine = open_engine(url, settings.password())
+        self.artifacts = FsspecArtifacts(settings.artifacts_url or str(home.artifacts))
+        engine = open_engine(database_url(settings, home, self.artifacts), settings.password())
         undo.callback(engine.dispose)
         upgrade(engine)
+        self.clock = DatabaseClock(engine)
         self.runs = SqlResources(engine, "run", RunStatus)
         self.rollouts = SqlResources(engine, "rollout", RolloutStatus)
         self.retrainers = SqlResources(engine, "retrainer", RetrainerStatus)
@@ -90,14 +99,15 @@ class State:
         self.sightings = SqlSightings(engine)
         self.mirrors = SqlMirrors(engine)
         self.catalogue = SqlCatalogue(engine)
-        self.artifacts = FsspecArtifacts(settings.artifacts_url or str(home.artifacts))
+        self._disk = Disk(engine)
 
     def missing(self) -> Sequence[str]:
         """What of it doesn't answer now: said to anybody, so where it is stands in the log alone."""
         try:
             self.routes.all()
+            self._disk.check()
         except EyasError as error:
             self._outages.fail("", "not ready: %s", error, level=logging.WARNING)
-            return ["the database doesn't answer"]
+            return [FULL if error.answer == FULL else AWAY]
         self._outages.succeed("", "ready: the database answers")
         return []

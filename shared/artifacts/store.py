@@ -44,6 +44,11 @@ class FsspecArtifacts:
         self._hashed: dict[str, tuple[int, int, int]] = {}
         """Local files whose content was compared with their digest, as they were then."""
 
+    def is_empty(self) -> bool:
+        """Whether no attempt has ever published or stored anything here that is left."""
+        self._fs.invalidate_cache()
+        return not any(self._fs.find(f"{self._root}/{folder}") for folder in ("manifests", "blobs"))
+
     def put(self, path: Path) -> File:
         """Stores a local file; equal content is stored once, and what was damaged since is written anew. Its age begins again."""
         file = described(path)
@@ -218,11 +223,11 @@ class FsspecArtifacts:
         try:
             if isinstance(self._fs, LocalFileSystem):
                 part = beside(self._fs, target)
-                self._fs.pipe_file(part, content)
                 try:
+                    self._fs.pipe_file(part, content)
                     os.link(part, target)
                 finally:
-                    Path(part).unlink()
+                    Path(part).unlink(missing_ok=True)
             else:
                 self._fs.pipe_file(target, content, mode="create")
         except FileExistsError:

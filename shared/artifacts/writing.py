@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,18 +27,29 @@ def put_whole(fs: Any, path: Path, target: str) -> None:
     if isinstance(fs, S3Files):  # which has no half of a file
         fs.put_file(str(path), target)
         return
-    part = beside(fs, target)
-    fs.put_file(str(path), part)
-    fs.mv(part, target)
+    with _whole(fs, target) as part:
+        fs.put_file(str(path), part)
 
 
 def write_whole(fs: Any, content: bytes, target: str) -> None:
     if isinstance(fs, S3Files):
         fs.pipe_file(target, content)
         return
+    with _whole(fs, target) as part:
+        fs.pipe_file(part, content)
+
+
+@contextmanager
+def _whole(fs: Any, target: str) -> Iterator[str]:
+    """A file that becomes the target when it is written; what could not be written whole leaves nothing beside it."""
     part = beside(fs, target)
-    fs.pipe_file(part, content)
-    fs.mv(part, target)
+    try:
+        yield part
+        fs.mv(part, target)
+    except OSError:
+        with suppress(OSError):
+            fs.rm_file(part)
+        raise
 
 
 def write_here(path: Path, text: str) -> None:

@@ -15,6 +15,10 @@ from shared.domain.gate import Silence
 StageName = Literal["etl", "train", "evaluate", "refit", "export", "verify"]
 
 
+FULL = 4
+"""The exit code of a stage whose disk takes no write."""
+
+
 class File(Strict):
     """A published file: its content's address and size."""
 

@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+import errno
+
+_OF_A_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
+
 
 class EyasError(Exception):
     """The root: anything of ours that a user may read."""
@@ -15,6 +19,21 @@ class EyasError(Exception):
     """Seconds, where trying again can help."""
     faults: tuple[tuple[str, str], ...] = ()
     """Of a document: each field that is wrong, and what is wrong of it."""
+
+    def __init__(self, message: str = "", *, answer: str | None = None) -> None:
+        """`answer` is what a client of the API reads instead, where the message names places that are the operator's business."""
+        super().__init__(message)
+        self.answer = answer or message
+
+
+def is_disk_fault(error: BaseException) -> bool:
+    """Whether a disk took no write, because it is full or broken: one line says all of it, and a traceback nothing more."""
+    return isinstance(error, OSError) and error.errno in _OF_A_DISK
+
+
+def is_explained(error: BaseException) -> bool:
+    """Whether the error's own line says what is wrong, so that the log needs no traceback."""
+    return isinstance(error, EyasError) or is_disk_fault(error)
 
 
 class Invalid(EyasError):

@@ -38,7 +38,7 @@ _QUEUED = timedelta(seconds=5)
 """For what a run in the queue says that it waits for; whose turn has come is looked at without delay."""
 _LONGEST_BACKOFF = timedelta(minutes=1)
 
-Fault = Literal["crash", "memory", "evicted", "image", "unschedulable", "quota", "deadline"]
+Fault = Literal["crash", "disk", "memory", "evicted", "image", "unschedulable", "quota", "deadline"]
 """What kind of trouble a job is in: each is met in its own way."""
 
 
@@ -64,6 +64,7 @@ POLICIES: Mapping[str, Policy] = {
     "deadline": Policy(advice="raise resources.{stage}.timeout if it is only slow"),
     # The same data needs the same memory: one more try in case the machine was short of it, no more.
     "memory": Policy(attempts=2, advice="raise resources.{stage}.memory"),
+    "disk": Policy(attempts=MAX_LOST, growth=2, own=False, advice="free some space on its disk, then retry the run"),
     "evicted": Policy(attempts=MAX_LOST, growth=2, own=False, advice="its machines keep being taken away"),
     "lost": Policy(attempts=MAX_LOST, backoff=timedelta(0), own=False, advice="does it need more memory than there is?"),
     # A new attempt asks for the same image and the same place: what mends it is a person or time, and both are waited for within one.
@@ -225,7 +226,7 @@ def decide(run: str, status: RunStatus, seen: RunObservation, plan: RunPlan, now
             return Decision(replace(status, reason=seen.waits), requeue_after=_QUEUED)
         return _enter(run, status, "etl", seen, now)
     if status.retry_at is not None:
-        if now < status.retry_at:
+        if timedelta(0) < status.retry_at - now <= _LONGEST_BACKOFF:  # no pause is longer, unless a clock was wrong
             return Decision(status, requeue_after=min(_POLL, status.retry_at - now))
         return _start(run, status, status.attempt, status.reason, seen, now)
     if seen.published is not None:

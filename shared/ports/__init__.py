@@ -27,6 +27,7 @@ from shared.ports.serving import CandidateIndex, Indexes, Mirrors, ModelServer, 
 from shared.ports.signals import Activity, Signals, SignalSource
 from shared.ports.stages import ArtifactStore, Executor
 from shared.ports.state import (
+    LONGEST_TERM,
     REPLICAS,
     Due,
     HistoryEntry,
@@ -40,6 +41,7 @@ from shared.ports.state import (
 )
 
 __all__ = [
+    "LONGEST_TERM",
     "REPLICAS",
     "Activity",
     "Answer",

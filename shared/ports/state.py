@@ -65,9 +65,11 @@ class ResourceStore(Protocol[S]):
         """Unreadable, if its row is damaged, or from code that is newer than this."""
 
     def due(self, now: datetime, limit: int, holder: str | None = None) -> Sequence[Due]:
-        """Rows that aren't finished and whose time has come, the longest waiting first; with a holder: those that it holds."""
+        """Rows that aren't finished and whose time has come, the longest waiting first; with a holder: those that it holds.
 
-    def claim(self, holder: str, now: datetime, replicas: int) -> int:
+        A row that is due more than a day later was written by a clock that was wrong, and is due."""
+
+    def claim(self, holder: str, replicas: int) -> int:
         """Makes the holder's share of the unfinished rows its own: so many of those that no live replica holds that it has one
         part in `replicas` of all; what it holds beyond that it lets go. Returns how many rows changed hands.
 
@@ -122,16 +124,20 @@ class ResourceStore(Protocol[S]):
         """The last entry first; `before` is the `seq` of the last one of the previous page."""
 
 
-class Leases(Protocol):
-    """What only one at a time holds, until it lets go or its term is over. Clocks of holders should agree to a small part of a term."""
+LONGEST_TERM = timedelta(minutes=1)
+"""Of a lease: one that lasts longer was granted by a clock that was wrong, and is over."""
 
-    def hold(self, name: str, holder: str, now: datetime, term: timedelta) -> bool:
-        """Takes a lease that is free or over, or renews one's own, until `now + term`; false while another holds it."""
+
+class Leases(Protocol):
+    """What only one at a time holds, until it lets go or its term is over. The store's clock says when that is, for all holders."""
+
+    def hold(self, name: str, holder: str, term: timedelta) -> bool:
+        """Takes a lease that is free or over, or renews one's own, for at most `LONGEST_TERM`; false while another holds it."""
 
     def release(self, name: str, holder: str) -> None:
         """Lets go at once; what another holds stays as it is."""
 
-    def live(self, prefix: str, now: datetime) -> Sequence[str]:
+    def live(self, prefix: str) -> Sequence[str]:
         """The names of leases that begin so and are held now, sorted."""
 
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 
-from shared.domain.errors import EyasError
+from shared.domain.errors import is_explained
 
 QUIET = 10.0
 """Seconds without a failure after which what many requests use has recovered."""
@@ -27,12 +27,12 @@ class Outages:
         self._lock = threading.Lock()
 
     def fail(self, key: Hashable, message: str, *args: object, error: Exception | None = None, level: int = logging.ERROR) -> None:
-        """`error`: logged with its traceback, unless it is one of the platform's own."""
+        """`error`: logged with its traceback, unless its own line says what is wrong."""
         with self._lock:
             begins = key not in self._failed_at
             self._failed_at[key] = self._now()
         if begins:
-            self._log.log(level, message, *args, exc_info=None if isinstance(error, EyasError) else error)
+            self._log.log(level, message, *args, exc_info=None if error is None or is_explained(error) else error)
 
     def succeed(self, key: Hashable, message: str, *args: object, level: int = logging.INFO) -> None:
         if key not in self._failed_at:

@@ -33,6 +33,12 @@ class ArtifactSuite:
         path.write_bytes(b"a model")
         return path
 
+    def test_a_store_is_empty_until_something_is_put_into_it(self, store: FsspecArtifacts, tmp_path: Path) -> None:
+        assert store.is_empty()
+        (tmp_path / "file").write_text("a model")
+        store.put(tmp_path / "file")
+        assert not store.is_empty()
+
     @pytest.mark.parametrize("content", [b"a model", b""])
     def test_what_was_put_is_read_back(
         self, store: FsspecArtifacts, place: Callable[[str], Path], source: Path, tmp_path: Path, content: bytes

@@ -215,6 +215,11 @@ class ResourceStoreSuite:
         with pytest.raises(Conflict, match="ended"):
             store.ask("ro-1", Request("resume", "bob"), NOW)
 
+    def test_a_row_that_a_clock_far_ahead_has_put_off_is_due(self, store: Rows) -> None:
+        for id, rest in (("ro-1", timedelta(days=100)), ("ro-2", timedelta(hours=1)), ("ro-3", timedelta(0))):
+            moved(store, store.create(rollout(id), "ada"), full_status(), due_at=NOW + rest)
+        assert [row.id for row in store.due(NOW, 10)] == ["ro-3", "ro-1"]
+
     def test_the_longest_waiting_row_is_due_first(self, store: Rows) -> None:
         for id, age in (("ro-b", 5), ("ro-a", 9), ("ro-d", 0), ("ro-c", 7), ("ro-e", -1)):
             store.create(rollout(id, age=age * SECOND), "ada")

@@ -31,6 +31,7 @@ from services.eventlog.days import SqlEventDays
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
 from services.store.engine import open_engine
+from services.store.lease_time import use_clock
 from services.store.leases import SqlLeases
 from services.store.mirrors import SqlMirrors
 from services.store.outputs import SqlStageOutputs
@@ -379,6 +380,7 @@ class World:
 
     def open(self) -> Engine:
         engine = open_engine(self.url)
+        use_clock(engine, self.clock)
         compile_once(engine)
         event.listen(engine, "before_cursor_execute", self._note)
         self._engines.append(engine)

@@ -11,6 +11,7 @@ from datetime import timedelta
 from sqlalchemy import Engine
 
 from services.control.replica import Replica
+from services.store.lease_time import use_clock
 from services.store.leases import SqlLeases
 from tests.crash.matrix.outside import Hand, Outside
 from tests.crash.matrix.points import Points, Rows
@@ -30,6 +31,7 @@ class Plane:
 
 def replica(engine: Engine, clock: Clock) -> Replica:
     """One of several."""
+    use_clock(engine, clock)
     return Replica(f"replica-{os.getpid()}", SqlLeases(engine), clock, TERM)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from shared.artifacts import FsspecArtifacts
 from shared.domain.errors import Damaged
@@ -34,3 +37,26 @@ class TestFolder(ArtifactSuite):
         assert not (tmp_path / "copy").exists()
         assert store.put(source) == file
         assert store.read(file) == b"a model"
+
+
+def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FsspecArtifacts(str(tmp_path / "store"))
+    (tmp_path / "file").write_text("a model")
+
+    def half(_self: object, *given: object, **_more: object) -> None:
+        Path(str(given[1] if Path(str(given[0])).name == "file" else given[0])).write_text("half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalFileSystem, "put_file", half)
+        patched.setattr(LocalFileSystem, "pipe_file", half)
+        for write in (
+            lambda: store.put(tmp_path / "file"),
+            lambda: store.pin("r1-etl-1", []),
+            lambda: store._create(f"{store._root}/manifests/a.json", b"{}", "a"),
+        ):
+            with pytest.raises(OSError, match="No space left"):
+                write()
+    assert [one for one in (tmp_path / "store").rglob("*") if one.is_file()] == []
+    file = store.put(tmp_path / "file")
+    assert store.read(file) == b"a model"

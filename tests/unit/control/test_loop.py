@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -54,6 +56,19 @@ def test_a_step_that_fails_does_not_stop_the_others_and_is_said_once(start: Star
     assert caplog.text.count("Triton is away") == 1
     assert "Traceback" not in caplog.text
     assert caplog.text.count("recovered") == 1
+
+
+def test_a_full_disk_is_said_once_without_a_traceback(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    done: list[int] = []
+
+    def fails() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/home/ada/work")
+
+    start(fails, lambda: done.append(1))
+    wait_for(lambda: len(done) >= 3)
+    assert [(one.getMessage(), one.exc_info) for one in caplog.records] == [
+        ("test: [Errno 28] No space left on device: '/home/ada/work'", None)
+    ]
 
 
 def test_a_bug_is_said_with_its_traceback(start: Start, caplog: pytest.LogCaptureFixture) -> None:

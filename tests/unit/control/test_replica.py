@@ -140,7 +140,7 @@ def test_who_waits_for_its_turn_writes_nothing(world: World) -> None:
 def test_the_living_are_counted(world: World) -> None:
     a, _ = lives(world, "a", "b", rows=0)
     assert a.replica.count() == 2
-    assert SqlLeases(world.engine).live(REPLICAS, world.clock.now()) == ["replica/a", "replica/b"]
+    assert SqlLeases(world.engine).live(REPLICAS) == ["replica/a", "replica/b"]
     world.clock.pass_by(seconds=TERM.total_seconds())
     assert a.replica.count() == 0
     assert a.replica.beat_every == TERM / 3 > timedelta(0)
@@ -159,3 +159,19 @@ def test_a_step_that_comes_back_is_of_another_term(world: World) -> None:
     a.step()
     assert (a.steps, b.steps) == (["a"] * 3, ["b"])
     assert a.replica.term("placement") != first
+
+
+@pytest.mark.parametrize("days", [100, -100])
+def test_a_replica_that_died_while_the_clock_was_wrong_is_succeeded_when_it_is_set_right(world: World, days: int) -> None:
+    a, b = lives(world, "a", "b", rows=2)
+    world.clock.pass_by(days=days)
+    a.replica.beat()
+    a.step()
+    assert len(a.looks()) == 2
+    world.clock.pass_by(days=-days)
+    assert not a.replica.alive or days < 0, "what was granted in the future is worth nothing"
+    world.clock.pass_by(seconds=TERM.total_seconds())
+    b.replica.beat()
+    b.step()
+    assert (b.steps, len(b.looks())) == (["b"], 2)
+    assert b.replica.count() == 1

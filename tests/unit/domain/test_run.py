@@ -358,3 +358,20 @@ def test_what_takes_long_is_looked_at_less_often(subtests: pytest.Subtests) -> N
                 now = NOW + timedelta(seconds=age)
                 job = Job(phase, since=now if phase == "running" else None)
                 assert decide(status, RunObservation(job=job), now).requeue_after == timedelta(seconds=pause)
+
+
+def test_a_retry_that_a_clock_far_ahead_has_put_off_begins_now() -> None:
+    status = replace(at("train", 2), retry_at=NOW + timedelta(days=100), ended=("crash",))
+    assert decide(status, RunObservation()).effects == (StartStage("train", "r1-train-2"),)
+
+
+def test_a_full_disk_is_no_fault_of_the_stage_and_is_tried_again_for_a_while() -> None:
+    full = RunObservation(job=Job("failed", "exit code 4: no space", "disk"))
+    status, pauses = at("train"), []
+    while status.state == "train":
+        decided = decide(replace(status, retry_at=None), full).next
+        pauses += [decided.retry_at - NOW] if decided.retry_at else []
+        status = decided
+    assert (pauses[0], pauses[-1], len(pauses)) == (timedelta(seconds=1), timedelta(minutes=1), run.MAX_LOST - 1)
+    assert status.dead_letter
+    assert status.reason.endswith("free some space on its disk, then retry the run")

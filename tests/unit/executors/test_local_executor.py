@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from services.executors.local import LocalExecutor
-from shared.contracts.stage import StageSpec
+from shared.contracts.stage import FULL, StageSpec
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.run import Job
 from shared.testing.executor_suite import Behaviour, ExecutorSuite, stage_spec
@@ -186,3 +188,49 @@ def by_nvtabular(attempt: str, stage: str = "etl") -> StageSpec:
     resources = spec.recommender.resources
     engine = resources.model_copy(update={"etl": resources.etl.model_copy(update={"engine": "nvtabular"})})
     return spec.model_copy(update={"recommender": spec.recommender.model_copy(update={"resources": engine})})
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From when it is called no file can be written; what it returns ends that."""
+
+    def no_room(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return lambda: monkeypatch.setattr(os, "fsync", no_room)
+
+
+def test_an_attempt_whose_folder_takes_no_file_is_started_when_there_is_room(
+    tmp_path: Path, nursery: PlayedNursery, monkeypatch: pytest.MonkeyPatch, full: Callable[[], None]
+) -> None:
+    executor = LocalExecutor(tmp_path, {"etl": "tiny_stage"})
+    full()
+    with pytest.raises(Unavailable, match=r"r1-etl-1 was not started: its folder .* can't be written: No space left on device"):
+        executor.start(stage_spec("r1-etl-1"))
+    assert executor.observe("r1-etl-1") is None
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    monkeypatch.setattr("services.executors.local.Nursery", lambda: nursery)
+    executor.start(stage_spec("r1-etl-1"))
+    assert executor.observe("r1-etl-1") == Job("running")
+
+
+def test_an_end_that_cannot_be_written_is_known_all_the_same(
+    tmp_path: Path, nursery: PlayedNursery, full: Callable[[], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    executor = LocalExecutor(tmp_path, {"etl": "tiny_stage"})
+    executor.start(stage_spec("r1-etl-1"))
+    full()
+    executor.stop("r1-etl-1")
+    assert executor.observe("r1-etl-1") == Job("failed", "killed by signal 15", "crash")
+    (record,) = caplog.records
+    assert record.exc_info is None
+    assert "its end is known until the platform ends" in record.getMessage()
+    assert sorted(one.name for one in (tmp_path / "r1-etl-1").iterdir()) == ["log.txt", "spec.json"]
+
+
+def test_a_stage_that_found_its_disk_full_says_so(tmp_path: Path, nursery: PlayedNursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = LocalExecutor(tmp_path, {"etl": "tiny_stage"})
+    monkeypatch.setattr(nursery, "spawn", lambda *given: given[3].write_text("etl: failed: no room\n") and PlayedChild(FULL))
+    executor.start(stage_spec("r1-etl-1"))
+    assert executor.observe("r1-etl-1") == Job("failed", "exit code 4: etl: failed: no room", "disk")

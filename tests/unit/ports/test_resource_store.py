@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select, update
 
+from services.store import lease_time
 from services.store.engine import open_engine
+from services.store.lease_time import use_clock
 from services.store.leases import SqlLeases
 from services.store.resources import SqlResources
+from services.store.tables import leases
 from shared.domain.looks import MOST, Looked
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import RunStatus
 from shared.domain.triggers import RetrainerStatus
 from shared.ports import Record
-from shared.testing.claim_suite import ClaimSuite, LeasesSuite
+from shared.testing.claim_suite import TERM, ClaimSuite, LeasesSuite, SetClock
 from shared.testing.resource_suite import NOW, SECOND, ResourceStoreSuite, rollout
 from tests.support.query_plans import statements
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock()
 
 
 class TestSqlResources(ResourceStoreSuite):
@@ -59,23 +67,72 @@ class TestSqlClaims(ClaimSuite):
         return SqlResources(engine, "rollout", RolloutStatus)
 
     @pytest.fixture
-    def leases(self, engine: Engine) -> SqlLeases:
+    def leases(self, engine: Engine, clock: SetClock) -> SqlLeases:
+        use_clock(engine, clock)
         return SqlLeases(engine)
 
     def test_claiming_what_is_settled_writes_nothing(self, engine: Engine, store: SqlResources[RolloutStatus], leases: SqlLeases) -> None:
         self.live(leases, "a", "b")
         self.fill(store, 5)
         for holder in "ab":
-            store.claim(holder, NOW, 2)
-        asked = statements(engine, lambda: [store.claim(holder, NOW, 2) for holder in "ab"])
+            store.claim(holder, 2)
+        asked = statements(engine, lambda: [store.claim(holder, 2) for holder in "ab"])
         assert [statement for statement, _ in asked if "UPDATE" in statement] == []
         assert len(asked) == 2
 
 
 class TestSqlLeases(LeasesSuite):
     @pytest.fixture
-    def leases(self, engine: Engine) -> SqlLeases:
+    def leases(self, engine: Engine, clock: SetClock) -> SqlLeases:
+        use_clock(engine, clock)
         return SqlLeases(engine)
+
+
+class Astray:
+    """Stands for the class `datetime` in a process whose clock is wrong."""
+
+    def __init__(self, ahead: timedelta) -> None:
+        self._ahead = ahead
+
+    def now(self, zone: tzinfo) -> datetime:
+        return datetime.now(zone) + self._ahead
+
+
+@pytest.mark.parametrize("ahead", [timedelta(days=100), timedelta(days=-100)])
+def test_a_holder_whose_clock_is_wrong_locks_nobody_out_after_its_death(
+    engine: Engine, database_url: str, database: str, ahead: timedelta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On PostgreSQL the database's clock says when its term is over, on SQLite a lease that is too long counts for nothing."""
+    other = open_engine(database_url)
+    astray, right = SqlLeases(other), SqlLeases(engine)
+    with monkeypatch.context() as patched:
+        patched.setattr(lease_time, "datetime", Astray(ahead))
+        assert astray.hold("x", "astray", TERM)
+    other.dispose()
+    if database == "postgresql":
+        assert not right.hold("x", "right", TERM), "by the database's clock its term isn't over"
+        assert right.live("x") == ["x"]
+        with engine.begin() as connection:
+            until = connection.execute(select(leases.c.until)).scalar_one()
+            assert timedelta(0) < until - datetime.now(UTC) <= TERM
+            connection.execute(update(leases).values(until=until - TERM))  # as if the term had passed
+    assert right.live("x") == []
+    assert right.hold("x", "right", TERM)
+    assert right.live("x") == ["x"]
+
+
+def test_of_two_holders_with_different_clocks_one_holds(engine: Engine, monkeypatch: pytest.MonkeyPatch, database: str) -> None:
+    """Each takes its turn with a clock of its own. On PostgreSQL the first one keeps the lease."""
+    holders: list[str] = []
+    for _ in range(4):
+        for holder, ahead in (("a", timedelta(days=100)), ("b", timedelta(0)), ("c", timedelta(days=-100))):
+            with monkeypatch.context() as patched:
+                patched.setattr(lease_time, "datetime", Astray(ahead))
+                SqlLeases(engine).hold("x", holder, TERM)
+            with engine.connect() as connection:
+                holders += connection.execute(select(leases.c.holder)).scalars().all()
+    assert len(holders) == 12
+    assert database == "sqlite" or set(holders) == {"a"}
 
 
 @pytest.mark.parametrize("kind", [RunStatus, RolloutStatus, RetrainerStatus])

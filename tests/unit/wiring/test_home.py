@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from services.home import Home, check_first_token
+from services.home import Endpoint, Home, check_first_token
 from shared.domain.access import token_id, token_text
 from shared.domain.errors import Conflict, Invalid
 from tests.support.secret_files import write_secret
@@ -65,3 +67,23 @@ def test_two_platforms_do_not_share_a_home(tmp_path: Path) -> None:
     first.close()
     second.open()
     second.close()
+
+
+@pytest.mark.parametrize("fault, way", [(errno.ENOSPC, "free some space"), (errno.EACCES, "choose another with --home or EYAS_HOME")])
+def test_a_home_that_takes_no_file_is_one_line_and_leaves_no_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int, way: str
+) -> None:
+    home = Home(tmp_path)
+    home.open()
+
+    def full(_descriptor: int) -> None:
+        raise OSError(fault, os.strerror(fault))
+
+    monkeypatch.setattr(os, "fsync", full)
+    writes = (home.token, lambda: home.announce(Endpoint("http://127.0.0.1:1", "http://127.0.0.1:2", 3)))
+    for write in writes:
+        with pytest.raises(Invalid) as caught:
+            write()
+        assert str(caught.value) == f"home {tmp_path} can't be written: {os.strerror(fault)}; {way}"
+    assert [one.name for one in tmp_path.iterdir()] == ["lock"]
+    home.close()

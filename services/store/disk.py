@@ -1,0 +1,21 @@
+"""Whether the database takes writes."""
+
+from __future__ import annotations
+
+from sqlalchemy import Engine
+
+from services.store.database_files import files_of
+from services.store.marks import raise_mark
+
+
+class Disk:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def check(self) -> None:
+        """Unavailable while writes find no room. Writes something only then, so that the end of it is noticed."""
+        files = files_of(self._engine)
+        if files is not None and files.full:
+            with self._engine.begin() as connection:
+                raise_mark(connection)
+            files.check_room()
