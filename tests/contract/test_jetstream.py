@@ -286,7 +286,9 @@ def test_nothing_acknowledged_is_lost_whatever_is_killed(own: NatsServer, sqlite
     url = sqlite_url(sqlite_file)
     rng, acknowledged = random.Random(1), -1
     for round in range(KILLS):
-        joiner = subprocess.Popen([sys.executable, "-c", JOINER, server.url, url], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        joiner = subprocess.Popen(
+            [sys.executable, "-c", JOINER, server.url, url], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         command = [sys.executable, "-c", GATEWAY, server.url, url, str(acknowledged + 1)]
         gateway = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert gateway.stdout is not None
