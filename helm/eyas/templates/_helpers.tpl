@@ -188,6 +188,10 @@ securityContext:
       name: {{ .Values.features.existingSecret }}
       key: url
 {{- end }}
+{{- range $name, $value := .Values.rates }}
+- name: EYAS_{{ upper $name }}_RATE
+  value: {{ $value | int64 | quote }}
+{{- end }}
 {{- end }}
 
 {{- define "eyas.databaseEnv" -}}
