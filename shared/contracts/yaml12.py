@@ -6,7 +6,8 @@ Read by libyaml's scanner, event by event, so that a document that is too large 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import yaml
 from yaml.composer import Composer, ComposerError
@@ -16,6 +17,8 @@ from yaml.resolver import Resolver
 
 from shared.contracts.strict import one_line
 from shared.domain.errors import Invalid
+
+T = TypeVar("T")
 
 MAX_NODES = 10_000
 """Values, lists and mappings of a document that comes from a client, keys included."""
@@ -69,8 +72,17 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|Tr
 
 def load(text: str, source: str, max_nodes: int | None = None) -> Any:
     """The document as Python values. `max_nodes` bounds it where the text comes from a client."""
+    return _read(text, source, max_nodes, _Loader.get_single_data)
+
+
+def compose(text: str, source: str, max_nodes: int) -> yaml.Node | None:
+    """The document as nodes, which know their lines."""
+    return _read(text, source, max_nodes, _Loader.get_single_node)
+
+
+def _read(text: str, source: str, max_nodes: int | None, read: Callable[[_Loader], T]) -> T:
     try:
-        return _Loader(text, max_nodes).get_single_data()
+        return read(_Loader(text, max_nodes))
     except (TypeError, ValueError, RecursionError) as error:
         raise Invalid(one_line(f"{source}: not valid YAML: {error}")) from None
     except TooLarge as error:
