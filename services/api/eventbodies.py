@@ -112,7 +112,9 @@ def _of_lines(body: bytes) -> Sent:
     lines = body.split(b"\n")
     if len(lines) > MOST_LINES + 1:
         raise HTTPException(413, f"the body has more than {MOST_LINES} lines: send it in parts")
-    events, places, refused = [], [], []
+    events: list[Event] = []
+    places: list[int] = []
+    refused: list[Refused] = []
     for number, line in enumerate(lines, 1):
         if line.strip():
             found = _of_line(line, len(refused) < LISTED)

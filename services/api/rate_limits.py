@@ -94,21 +94,20 @@ class Buckets:
     def spend(self, key: str, cost: float) -> float:
         """0, or the seconds to wait; then nothing was spent. Nothing costs more than a whole bucket holds."""
         now = self._clock()
+        before = self._full_at.get(key, 0.0)
         seconds = cost * self._unit
-        seconds = min(seconds, self._burst)
-        full_at = self._full_at.get(key, now)
-        full_at = max(full_at, now)
-        wait = full_at + seconds - now - self._burst
+        after = (before if before > now else now) + (seconds if seconds < self._burst else self._burst)
+        wait = after - now - self._burst
         if wait > _ROUNDING:
             return wait
-        self._full_at[key] = full_at + seconds
-        if len(self._full_at) > self._most:
+        self._full_at[key] = after
+        if not before and len(self._full_at) > self._most:
             self._forget(now)
         return 0.0
 
     def wait(self, key: str) -> float:
         """The seconds until a unit can be spent; spends nothing."""
-        wait = self._full_at.get(key, 0.0) - self._clock() + self._unit - self._burst
+        wait = self._full_at.get(key, 0.0) - self._clock() + min(self._unit, self._burst) - self._burst
         return wait if wait > _ROUNDING else 0.0
 
     def _forget(self, now: float) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import yaml
+from yaml._yaml import CParser
 from yaml.composer import Composer, ComposerError
 from yaml.constructor import ConstructorError, SafeConstructor
-from yaml.cyaml import CParser
 from yaml.resolver import Resolver
 
 from shared.contracts.strict import one_line
@@ -34,16 +34,17 @@ class _Loader(Composer, CParser, SafeConstructor, Resolver):
 
     def __init__(self, text: str, max_nodes: int | None) -> None:
         CParser.__init__(self, text)
-        Composer.__init__(self)  # type: ignore[no-untyped-call]
-        SafeConstructor.__init__(self)  # type: ignore[no-untyped-call]
-        Resolver.__init__(self)  # type: ignore[no-untyped-call]
+        Composer.__init__(self)
+        SafeConstructor.__init__(self)
+        Resolver.__init__(self)
         self._max_nodes = max_nodes
         self._nodes = self._depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Without aliases: a few lines of them can stand for more than any memory holds."""
         if self.check_event(yaml.AliasEvent):
-            raise ComposerError(None, None, "an alias: write the value out", self.peek_event().start_mark)  # type: ignore[no-untyped-call]
+            alias: Any = self.peek_event()
+            raise ComposerError(None, None, "an alias: write the value out", alias.start_mark)
         self._nodes += 1
         if self._max_nodes is not None and self._nodes > self._max_nodes:
             raise TooLarge(f"more than {self._max_nodes} values: a document has at most that many, keys included")

@@ -75,6 +75,13 @@ def test_what_costs_more_than_a_bucket_holds_passes_when_it_is_full():
     assert buckets.spend("a", 1_000) == 0
 
 
+def test_a_bucket_that_holds_less_than_a_unit_lets_one_through_when_it_is_full():
+    clock = Clock()
+    buckets = Buckets(0.05, 10, clock)
+    assert (buckets.wait("a"), buckets.spend("a", 1)) == (0, 0)
+    assert buckets.wait("a") == buckets.spend("a", 1) == 10
+
+
 def test_the_number_of_buckets_is_bounded_and_an_empty_one_is_not_forgotten():
     clock = Clock()
     buckets = Buckets(1, 10, clock, most=100)

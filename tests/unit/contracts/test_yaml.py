@@ -6,7 +6,7 @@ import json
 from collections import Counter
 
 import pytest
-from yaml.cyaml import CParser
+from yaml._yaml import CParser
 
 from shared.contracts import yaml12
 from shared.contracts.spec import MAX_SPEC, parse_spec
