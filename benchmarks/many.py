@@ -226,7 +226,7 @@ def _platform(home: Path, url: str) -> Iterator[tuple[httpx.Client, psutil.Proce
     for name in ("ratings.csv", "movies.csv"):
         (data / name).write_text("userId,movieId,rating,timestamp\n")
     command = [sys.executable, "-m", "benchmarks.many_platform", "--home", str(home)]
-    settings = {"EYAS_DATABASE_URL": url, "EYAS_DATA_ROOTS": str(data), "EYAS_MAX_RUNS": "100"}
+    settings = {"EYAS_DATABASE_URL": url, "EYAS_DATA_ROOTS": str(data), "EYAS_MAX_RUNS": "100", "EYAS_CONTROL_RATE": "0"}
     with (home.parent / "log.txt").open("w") as log:
         process = subprocess.Popen(command, env={**os.environ, **settings}, stdout=log, stderr=log)  # noqa: S603
     try:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 from typing import Any
 
 import httpx
 
 Json = dict[str, Any]
+RETRIES = 5
+"""Of a request that is refused with 429."""
+LONGEST_WAIT = 10.0
+"""Seconds before another try."""
 
 
 class ApiError(Exception):
@@ -63,6 +68,12 @@ class Client:
     def _call(self, method: str, path: str, **request: Any) -> Json:
         try:
             response = self._http.request(method, path, **request)
+            for _ in range(RETRIES):
+                seconds = response.headers.get("retry-after", "")
+                if response.status_code != 429 or not seconds.isdecimal():
+                    break
+                time.sleep(min(float(seconds), LONGEST_WAIT))  # refused before anything was done
+                response = self._http.request(method, path, **request)
         except httpx.HTTPError as error:
             raise ApiError(f"{method} {path}: {type(error).__name__}: {error}") from error
         if response.is_error:

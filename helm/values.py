@@ -173,6 +173,7 @@ class Control(Values):
 
     replicas: int = Field(1, ge=1, description="More than one needs a database of its own.")
     max_runs: int = Field(4, ge=1, le=1000, description="Runs that are active at once.")
+    max_pending_runs: int = Field(20, ge=1, le=10_000, description="Runs of one recommender that may wait to begin.")
     resources: Resources = Resources(requests={"cpu": "200m", "memory": "384Mi"}, limits={"memory": "1Gi"})
 
 
@@ -182,6 +183,15 @@ class Gateway(Values):
     replicas: int = Field(1, ge=1, description="How many.")
     autoscaling: ByCpu = ByCpu()
     resources: Resources = Resources(requests={"cpu": "200m", "memory": "256Mi"}, limits={"memory": "1Gi"})
+
+
+class Rates(Values):
+    """Units a second, in each pod; 0: no limit. What a request costs: docs/api.md, Limits."""
+
+    control: int = Field(30, ge=0, le=1_000_000_000, description="Of each token, for writes of the control plane.")
+    online: int = Field(5000, ge=0, le=1_000_000_000, description="Of each token, for recommendations, events, items and features.")
+    recommender: int = Field(20_000, ge=0, le=1_000_000_000, description="The same of each recommender, by all tokens together.")
+    failure: int = Field(10, ge=0, le=1_000_000_000, description="Of each client address, for tokens that are not known.")
 
 
 class TritonTls(Values):
@@ -438,6 +448,7 @@ class Chart(Values):
     volume: Volume = Volume()
     control: Control = Control()
     gateway: Gateway = Gateway()
+    rates: Rates = Rates()
     triton: Triton = Triton()
     jobs: Jobs = Jobs()
     priorities: Priorities = Priorities()

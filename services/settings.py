@@ -218,6 +218,32 @@ class Settings(BaseSettings):
         4096, ge=16, le=60_000, description="Connections to the API that are open at once; fewer where fewer files may be open."
     )
     max_runs: int = Field(4, ge=1, le=1000, description="Runs that are active at once, of all recommenders.")
+    max_pending_runs: int = Field(
+        20, ge=1, le=10_000, description="Runs of one recommender that may wait to begin; one more is refused with 409."
+    )
+    control_rate: float = Field(
+        30,
+        ge=0,
+        le=1e9,
+        description="Units a second that one token may spend on writes of the control plane in this process, 20 seconds' worth at once: "
+        "an apply or a validation costs 5, a run 2, any other write 1, and each 4 KiB of a body 1. Above it requests are refused with 429; "
+        "0: no limit.",
+    )
+    online_rate: float = Field(
+        5000,
+        ge=0,
+        le=1e9,
+        description="Units a second that one token may spend on recommendations, events, items and features in this process, 5 seconds' "
+        "worth at once: a request costs 1, and each KiB of its body 1. 0: no limit.",
+    )
+    recommender_rate: float = Field(20_000, ge=0, le=1e9, description="The same of one recommender, by all tokens together. 0: no limit.")
+    failure_rate: float = Field(
+        10,
+        ge=0,
+        le=1e9,
+        description="Unknown tokens a second that one client address may send to this process, 10 seconds' worth at once. Above it a token "
+        "is looked up only if it was good before. 0: no limit.",
+    )
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Settings:

@@ -17,22 +17,22 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, HTTPException, Request, params
 from fastapi.dependencies.utils import get_flat_params
-from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from services.api.json_bodies import JsonRequest
 from services.api.once import HEADER, Once, once
-from shared.contracts.text import unkeepable
+from services.api.rate_limits import FREE, WRITE, RateLimits, Work
 from shared.domain.access import INCLUDES, Principal, Role, may
 from shared.domain.errors import EyasError, Forbidden, Invalid, no_such
 from shared.domain.ids import new_id
@@ -53,6 +53,7 @@ _ROLE = "x-eyas-role"
 _AUDITED = "x-eyas-audited"
 _REPEATABLE = "x-eyas-repeatable"
 _SCOPED = "x-eyas-scoped"
+_LIMITS = "x-eyas-limits"
 _EMPTY = frozenset({b"", b"{}"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -68,6 +69,8 @@ class Caller:
     detail: str = ""
     once: Once | None = None
     """Of a request that carries an Idempotency-Key."""
+    is_charged: bool = False
+    """Whether the request has been counted against its budgets."""
 
     def fresh_id(self, prefix: str, now: datetime) -> str:
         """The same for a request that is done again, so that what it made the first time is found."""
@@ -130,25 +133,26 @@ class Guarded(APIRoute):
         self._queries = frozenset(one.alias for one in get_flat_params(self.dependant) if isinstance(one.field_info, params.Query))
         self.audited: bool = not self.verbs <= _SAFE and rest["openapi_extra"].get(_AUDITED, True)
         self.scoped: bool = rest["openapi_extra"].get(_SCOPED, True)
+        self.work = Work(**rest["openapi_extra"].get(_LIMITS, asdict(FREE)))
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """No handler sees a string that a database couldn't keep, wherever in the body it stands; and what a body asks for isn't
-        passed over in silence where none is read."""
+        """No handler sees a body that is larger than the route's, or a string that a database couldn't keep, wherever in the body it
+        stands; and what a body asks for isn't passed over in silence where none is read."""
         handler = super().get_route_handler()
 
-        async def checked(request: Request) -> Response:
+        async def checked(framework_request: Request) -> Response:
+            request = JsonRequest(framework_request.scope, framework_request.receive)
+            request.max_values = self.work.values
+            size = len(await request.body())
+            if size > self.work.bytes:
+                raise HTTPException(413, f"the body has {size} bytes; at most {self.work.bytes} are read here")
             if not self._takes_body and (await request.body()).strip() not in _EMPTY:
                 known = f"; what it takes goes into the query: {', '.join(sorted(self._queries))}" if self._queries else ""
                 raise Invalid(f"this takes no body{known}")
             if self.body_field is not None and not is_json(request.headers.get("content-type", "")) and await request.body():
                 raise HTTPException(415, "the body's type isn't JSON: send it with 'Content-Type: application/json'")
-            by_line = request.headers.get("content-type", "").startswith("application/x-ndjson")  # who reads it, line by line, checks it
-            try:
-                faults = unkeepable(await request.json()) if await request.body() and not by_line else []
-            except (ValueError, RecursionError):  # no JSON: for the handler to judge
-                faults = []
-            if faults:
-                raise RequestValidationError([{"type": "text", "loc": ("body", *place), "msg": said} for place, said in faults])
+            if self.body_field is not None and size:
+                await request.json()  # read here: of a fault that is found within the framework little is said
             return await handler(request)
 
         return checked
@@ -156,11 +160,21 @@ class Guarded(APIRoute):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.need == ANYBODY or scope["method"] not in self.verbs:
             await super().handle(scope, receive, send)
-        elif not self.audited:
-            self._check(caller_of(scope), scope)
-            await self._once(scope, receive, send)
-        else:
+            return
+        caller = caller_of(scope)
+        self._charge(caller, scope)
+        if self.audited:
             await self._audited(scope, receive, send)
+        else:
+            self._check(caller, scope)
+            await self._once(scope, receive, send)
+
+    def _charge(self, caller: Caller, scope: Scope) -> None:
+        """Before anything is written: a request above the rate leaves no entry in the audit log."""
+        limits: RateLimits = scope["app"].state.door.limits
+        if not caller.is_charged:
+            limits.charge(self.work, caller.principal.token_id, scope["path_params"].get("name"), scope["state"].get("size", 0))
+            caller.is_charged = True
 
     async def _audited(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The entry is durable before anything is done, and has its outcome before the answer leaves.
@@ -255,6 +269,7 @@ class Room:
     """The routes of one handler module. `audited=False` is for what changes nothing although it isn't a GET, and for data.
 
     `scoped=False` is for what concerns all recommenders at once: a token that is scoped to some of them isn't enough for it.
+    `work` says how large the body may be and what the request costs (services/api/rate_limits.py).
     """
 
     def __init__(self, tag: str) -> None:
@@ -282,8 +297,10 @@ class Room:
 
     def _route(self, method: str, path: str, need: Need, flags: tuple[bool, bool], rest: dict[str, Any]) -> Callable[[F], F]:
         audited, scoped = flags
+        work = rest.pop("work", FREE if method == "GET" else WRITE)
         extra = (
             {**rest.pop("openapi_extra", {}), _ROLE: str(need)}
+            | ({} if work == FREE else {_LIMITS: asdict(work)})
             | ({} if audited else {_AUDITED: False})
             | ({} if scoped else {_SCOPED: False})
         )

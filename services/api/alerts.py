@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import AwareDatetime, BaseModel, FailFast, Field
 
 from services.api.access import Caller, Room, Who
 from services.api.parts import Parts, With
+from services.api.rate_limits import ALERTS
 from shared.contracts.plans import retrain_plan
 from shared.domain.access import Role
 from shared.domain.errors import Conflict, NotFound
@@ -54,7 +55,7 @@ class Alert(BaseModel):
 
 class Webhook(BaseModel):
     version: Literal["4"]
-    alerts: Annotated[list[Alert], Field(max_length=1000)]
+    alerts: Annotated[list[Alert], FailFast(), Field(max_length=1000)]
 
 
 class AlertAnswer(BaseModel):
@@ -68,7 +69,7 @@ class Answers(BaseModel):
     alerts: list[AlertAnswer] = Field(description="One for each alert, in their order.")
 
 
-@room.create("/v1/alerts", Role.OPERATOR)
+@room.create("/v1/alerts", Role.OPERATOR, work=ALERTS)
 def take_alerts(parts: With, who: Who, webhook: Webhook) -> Answers:
     """Asks the retrainer of each firing alert's `recommender` label, if its spec's `retrain.on` lists the `alertname`."""
     found = []

@@ -78,7 +78,7 @@ def create_app(door: Door, parts: Parts | None, gateway: Gateway | None) -> Fast
     app.add_middleware(BodyLimit)
     if gateway:
         app.add_middleware(Express)
-    app.add_middleware(Auth, bootstrap=door.token, tokens=door.tokens, clock=door.clock)
+    app.add_middleware(Auth, bootstrap=door.token, tokens=door.tokens, clock=door.clock, limits=door.limits)
     app.add_middleware(LastCatch)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app

@@ -12,7 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.api.access import Caller
 from services.api.known import Known
-from services.api.problems import problem
+from services.api.problems import problem, refused
+from services.api.rate_limits import RateLimits, TooFast
 from shared.domain.access import OWNER, Principal, digest, token_id
 from shared.domain.errors import EyasError, NotFound
 from shared.ports import Clock, TokenStore
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 
 OPEN = frozenset({"/healthz", "/readyz"})
 _LONGEST = 4096
+_ACCEPTED = 10_000
 _NONE = "this needs a token: send 'Authorization: Bearer TOKEN'; the first one stands in the file 'token' of the platform's home"
 _WRONG = "this token is not known here: send 'Authorization: Bearer TOKEN' with one that is"
 _UNKNOWABLE = "the token can't be looked up just now; the platform's log says why"
@@ -41,33 +43,40 @@ class Auth:
     may do while nobody can look stands in `known`.
     """
 
-    def __init__(self, app: ASGIApp, bootstrap: str, tokens: TokenStore, clock: Clock) -> None:
+    def __init__(self, app: ASGIApp, bootstrap: str, tokens: TokenStore, clock: Clock, limits: RateLimits) -> None:
         if not bootstrap.strip():
             raise ValueError("the API needs a token that is not empty")
         self._app = app
         self._bootstrap = digest(bootstrap.strip())
         self._known = Known(tokens, clock)
         self._clock = clock
+        self._limits = limits
+        self._accepted: dict[str, None] = {}
+        """Digests of tokens that were good, the newest last. Their lookups are not limited."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in OPEN:
             headers = Headers(scope=scope).getlist("authorization")
+            address = (scope.get("client") or ("",))[0]
             try:
-                principal = await self._principal(headers)
-            except Refusal as refused:
-                metrics.REFUSALS.labels(refused.reason).inc()
-                header = "Bearer" if refused.reason == "missing" else 'Bearer error="invalid_token"'
-                await problem("unauthenticated", 401, str(refused), {"WWW-Authenticate": header})(scope, receive, send)
+                principal = await self._principal(headers, address)
+            except Refusal as refusal:
+                metrics.REFUSALS.labels(refusal.reason).inc()
+                header = "Bearer" if refusal.reason == "missing" else 'Bearer error="invalid_token"'
+                await problem("unauthenticated", 401, str(refusal), {"WWW-Authenticate": header})(scope, receive, send)
+                return
+            except TooFast as error:
+                await refused(scope["method"], scope["path"], error)(scope, receive, send)
                 return
             except EyasError as error:
                 log.log(logging.DEBUG if error.status == 503 else logging.WARNING, "a token can't be looked up: %s", error)
                 later = {"Retry-After": "1"} if error.status == 503 else None
                 await problem(error.kind, error.status, _UNKNOWABLE, later)(scope, receive, send)
                 return
-            scope.setdefault("state", {})["caller"] = Caller(principal, partial(self._principal, headers))
+            scope.setdefault("state", {})["caller"] = Caller(principal, partial(self._principal, headers, address))
         await self._app(scope, receive, send)
 
-    async def _principal(self, headers: list[str]) -> Principal:
+    async def _principal(self, headers: list[str], address: str) -> Principal:
         if not headers:
             raise Refusal("missing", _NONE)
         scheme, _, text = headers[0].partition(" ")
@@ -82,7 +91,22 @@ class Auth:
         id = token_id(text)
         if id is None:
             raise Refusal("unknown", _WRONG)
-        return await run_in_threadpool(self._holder, id, given)
+        if given not in self._accepted:
+            self._limits.check_failures(address)
+        try:
+            found = await run_in_threadpool(self._holder, id, given)
+        except Refusal:
+            self._accepted.pop(given, None)
+            self._limits.count_failure(address)
+            raise
+        self._accept(given)
+        return found
+
+    def _accept(self, given: str) -> None:
+        if given not in self._accepted:
+            self._accepted[given] = None
+            if len(self._accepted) > _ACCEPTED:
+                del self._accepted[next(iter(self._accepted))]
 
     def _holder(self, id: str, given: str) -> Principal:
         """Why a token is no longer good is told to its holder alone."""

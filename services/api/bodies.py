@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
-from fastapi import Depends, HTTPException, Request
+from fastapi import Depends, Request
 
-from shared.contracts.spec import MAX_SPEC, RecommenderSpec, parse_spec
+from services.api.json_bodies import is_doubtful, refuse_unkeepable
+from shared.contracts.spec import RecommenderSpec, parse_spec
 from shared.domain.errors import Invalid
 
 _SCHEMA = {"$ref": "#/components/schemas/RecommenderSpec"}
@@ -20,13 +22,21 @@ async def _read(request: Request) -> bytes:
 
 
 def _spec(body: Annotated[bytes, Depends(_read)]) -> RecommenderSpec:
-    if len(body) > MAX_SPEC:
-        raise HTTPException(413, f"the spec has {len(body)} bytes; at most {MAX_SPEC} are read")
+    if is_doubtful(body):
+        refuse_unkeepable(_as_json(body))
     try:
         text = body.decode()
     except UnicodeDecodeError:
         raise Invalid("spec: the text is not UTF-8") from None
     return parse_spec(text)
+
+
+def _as_json(body: bytes) -> Any:
+    """None where it is not JSON: then the fault is named by its place in the text."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
 
 
 SpecBody = Annotated[RecommenderSpec, Depends(_spec)]

@@ -12,6 +12,8 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from services.api.access import is_json
+from services.api.json_bodies import check_values, is_doubtful, parse
+from services.api.rate_limits import BULK
 from shared.contracts.events import Event, Interaction, PageView, Shown, event_model
 from shared.contracts.text import unkeepable
 from shared.contracts.words import said
@@ -19,6 +21,9 @@ from shared.contracts.words import said
 NDJSON = "application/x-ndjson"
 MOST_EVENTS = 1_000
 MOST_LINES = 10_000
+MAX_LINE = 64 * 1024
+LISTED = 100
+"""Faults that an answer names."""
 _MODELS = (Interaction, PageView, Shown)
 _REF = "#/components/schemas/{}"
 _ONE = {"anyOf": [{"$ref": _REF.format(model.__name__)} for model in _MODELS]}
@@ -76,10 +81,7 @@ EventsBody = Annotated[Sent, Depends(_sent)]
 
 
 def _of_batch(body: bytes) -> Sent:
-    try:
-        value = from_json(body or b"null")
-    except ValueError as error:
-        raise RequestValidationError([{"type": "json_invalid", "loc": ("body",), "msg": str(error)}]) from None
+    value = parse(body or b"null", BULK.values)
     if not isinstance(value, dict):
         raise _invalid("model_attributes_type", (), "expected an object", value)
     if unknown := sorted(set(value) - {"events"}):
@@ -98,19 +100,24 @@ def _of_batch(body: bytes) -> Sent:
             good.append(event_model(one).model_validate(one))
         except ValidationError as error:
             faults += [{**fault, "loc": ("body", "events", index, *fault["loc"])} for fault in error.errors(include_url=False)]
+        if len(faults) >= LISTED:
+            break
     if faults:
         raise RequestValidationError(faults)
     return Sent(good, None)
 
 
 def _of_lines(body: bytes) -> Sent:
+    check_values(body, BULK.values)
     lines = body.split(b"\n")
     if len(lines) > MOST_LINES + 1:
         raise HTTPException(413, f"the body has more than {MOST_LINES} lines: send it in parts")
-    events, places, refused = [], [], []
+    events: list[Event] = []
+    places: list[int] = []
+    refused: list[Refused] = []
     for number, line in enumerate(lines, 1):
         if line.strip():
-            found = _of_line(line)
+            found = _of_line(line, len(refused) < LISTED)
             if isinstance(found, str):
                 refused.append(Refused(number, found))
             else:
@@ -119,20 +126,21 @@ def _of_lines(body: bytes) -> Sent:
     return Sent(events, places, refused)
 
 
-def _of_line(line: bytes) -> Event | str:
-    """The event, or what is wrong with it."""
+def _of_line(line: bytes, explained: bool) -> Event | str:
+    """The event, or what is wrong with it. An answer names so many lines: what is wrong with others needn't be found out."""
+    if len(line) > MAX_LINE:
+        return f"the line has {len(line)} bytes; an event has at most {MAX_LINE}"
     try:
         value = from_json(line)
     except ValueError as error:
         return f"not JSON: {error}"
-    bad = unkeepable(value)
-    if bad:
+    if is_doubtful(line) and (bad := unkeepable(value)):
         place, message = bad[0]
         return f"{'.'.join(map(str, place))}: {message}" if place else message
     try:
         return event_model(value).model_validate(value)
     except ValidationError as error:
-        faults = error.errors(include_url=False)
+        faults = error.errors(include_url=False) if explained else []
         return "; ".join(": ".join(filter(None, (".".join(map(str, fault["loc"])), said(fault)))) for fault in faults[:5])
 
 

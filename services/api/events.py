@@ -8,15 +8,13 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 
 from services.api.access import Room, Who
-from services.api.eventbodies import EVENTS_BODY, EventsBody, Refused
+from services.api.eventbodies import EVENTS_BODY, LISTED, EventsBody, Refused
 from services.api.parts import Online
+from services.api.rate_limits import BULK
 from services.gateway import Recorded
 from shared.domain.access import Role
 
 room = Room("online")
-
-LISTED = 100
-"""Refused lines that an answer names."""
 
 
 class RefusedLine(BaseModel):
@@ -36,7 +34,7 @@ class Taken(BaseModel):
     lines: list[RefusedLine] = Field(description=f"The first {LISTED} of them.")
 
 
-@room.create("/v1/events", Role.CLIENT, audited=False, status_code=202, openapi_extra=EVENTS_BODY)
+@room.create("/v1/events", Role.CLIENT, audited=False, status_code=202, openapi_extra=EVENTS_BODY, work=BULK)
 def take_events(gateway: Online, who: Who, sent: EventsBody) -> Taken:
     """Durable when answered. Of a JSON batch all is taken or nothing: one bad event refuses it, and the problem names it. Of NDJSON
     each good line is taken and each bad one is named; where none is good, the answer is the problem."""

@@ -1,26 +1,27 @@
 """The short way of a good request for recommendations: what the framework does for each request takes longer than the answer.
 
 It does what the route does, by the same model of the body and the same handler. Whatever is not plainly a good request (another type of
-body, a query, a bad body, a token that may not) goes the long way, with its body, and is refused there in the one place that refuses;
-a test holds the answers of both ways equal.
+body, a query, a large or bad body, a token that may not) goes the long way, with its body, and is refused there in the one place that
+refuses; a test holds the answers of both ways equal.
 """
 
 from __future__ import annotations
 
-import json
 import re
 
+from fastapi import HTTPException
+from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from services.api.access import caller_of
-from services.api.limits import MAX_BODY
+from services.api.access import Caller, caller_of
+from services.api.json_bodies import is_doubtful, parse
 from services.api.problems import refused
+from services.api.rate_limits import ONLINE, TooFast
 from services.api.recommend import Ask, recommend
-from shared.contracts.text import unkeepable
 from shared.domain.access import Role, may
-from shared.domain.errors import EyasError
+from shared.domain.errors import EyasError, Invalid
 from shared.domain.naming import NAME
 
 _PATH = re.compile(f"/v1/recommend/({NAME.pattern})")
@@ -31,10 +32,17 @@ class Express:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        name = _asked_of(scope)
-        if name is None:
+        asked = _asked_of(scope)
+        if asked is None:
             await self._app(scope, receive, send)
             return
+        caller, name, size = asked
+        try:
+            scope["app"].state.door.limits.charge_online(caller.principal.token_id, name, size)
+        except TooFast as error:
+            await refused(scope["method"], scope["path"], error)(scope, receive, send)
+            return
+        caller.is_charged = True
         messages = [await receive()]
         while messages[-1].get("more_body", False):
             messages.append(await receive())
@@ -57,22 +65,23 @@ class Express:
         await send({"type": "http.response.body", "body": body})
 
 
-def _asked_of(scope: Scope) -> str | None:
-    """The recommender, where all that stands before the body is as it should be."""
+def _asked_of(scope: Scope) -> tuple[Caller, str, int] | None:
+    """Who asks for which recommender, and the size of the body, where all that stands before the body is as it should be."""
     if scope["type"] != "http" or scope["method"] != "POST" or scope["query_string"]:
         return None
     found = _PATH.fullmatch(scope["path"])
     headers = Headers(scope=scope)
     length = headers.get("content-length", "")
-    if found is None or headers.get("content-type") != "application/json" or not length.isdecimal() or int(length[:19]) > MAX_BODY:
+    if found is None or headers.get("content-type") != "application/json" or not (length.isdecimal() and len(length) < 19):
         return None
-    principal = caller_of(scope).principal
-    return found[1] if may(principal, Role.CLIENT) and principal.sees(found[1]) else None
+    size, caller = int(length), caller_of(scope)
+    may_ask = may(caller.principal, Role.CLIENT) and caller.principal.sees(found[1])
+    return (caller, found[1], size) if may_ask and size <= ONLINE.bytes else None
 
 
 def _good(body: bytes) -> Ask | None:
+    """None for a body whose strings have to be checked, too: a thread does that on the long way."""
     try:
-        said = json.loads(body)
-        return None if unkeepable(said) else Ask.model_validate(said)
-    except (ValueError, RecursionError, ValidationError):
+        return None if is_doubtful(body) else Ask.model_validate(parse(body, ONLINE.values))
+    except (Invalid, HTTPException, RequestValidationError, ValidationError):
         return None

@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import Path
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, FailFast, Field
 
 from services.api.access import Room, Who
 from services.api.parts import Parts, With
+from services.api.rate_limits import BULK
 from shared.contracts.events import Key
 from shared.contracts.online import OnlineColumn, OnlineView, View
 from shared.contracts.quantities import write_duration
@@ -72,7 +73,7 @@ class RowWrite(BaseModel):
 class RowWrites(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    rows: Annotated[list[RowWrite], Field(max_length=MOST_AT_ONCE, description="In any order.")]
+    rows: Annotated[list[RowWrite], FailFast(), Field(max_length=MOST_AT_ONCE, description="In any order.")]
 
 
 class RowsWritten(BaseModel):
@@ -98,7 +99,7 @@ def materialise_features(parts: With, who: Who, name: str) -> Materialised:
     return Materialised(views=parts.features.again(name))
 
 
-@room.put("/v1/features/{name}/{view}", Role.OPERATOR)
+@room.put("/v1/features/{name}/{view}", Role.OPERATOR, work=BULK)
 def put_features(parts: With, who: Who, name: str, view: ViewPath, body: RowWrites) -> RowsWritten:
     """Of each key the newest event time counts, in whatever order rows come; sent again they change nothing. All or none is written."""
     wanted = _writable(_views(parts, name), name, view)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from services.api.access import Room
 from services.api.parts import With
+from services.api.rate_limits import HEAVY
 from shared.domain.access import Role
 
 room = Room("operations")
@@ -31,7 +32,7 @@ class Collection(BaseModel):
     rows: int = Field(description="Entries that were forgotten of the index of reusable stages and of repeated requests.")
 
 
-@room.create("/v1/gc", Role.ADMIN, scoped=False)
+@room.create("/v1/gc", Role.ADMIN, scoped=False, work=HEAVY)
 def collect_garbage(parts: With, dry_run: Annotated[bool, Query(description="Only say what would go in the end.")] = False) -> Collection:
     """Of all recommenders at once, for they share files: a token that is scoped to some of them can't ask for it."""
     done = parts.collect(dry_run)

@@ -11,6 +11,8 @@ from fastapi import Depends, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 
 from services.api.eventbodies import NDJSON
+from services.api.json_bodies import bounded_object, check_values, is_doubtful
+from services.api.rate_limits import BULK
 from shared.contracts.text import unkeepable
 from shared.domain.attributes import LARGEST, MOST_NAMES, MOST_TEXT, MOST_VALUES, NAME_PATTERN, Kind
 from shared.domain.catalogue import MOST_AT_ONCE, ItemWrite, read_write
@@ -86,7 +88,9 @@ class ItemBody:
     by_line: bool
 
     def writes(self, declared: Mapping[str, Kind]) -> list[ItemWrite]:
-        return _read(_lines(self.content) if self.by_line else _items(self.content), declared)
+        check_values(self.content, BULK.values)
+        values = _lines(self.content) if self.by_line else _items(self.content)
+        return _read(values, declared, is_doubtful(self.content))
 
 
 async def _body(request: Request) -> ItemBody:
@@ -100,11 +104,11 @@ Items = Annotated[ItemBody, Depends(_body)]
 _Place = tuple[str | int, ...]
 
 
-def _read(given: Iterator[tuple[_Place, Any]], declared: Mapping[str, Kind]) -> list[ItemWrite]:
+def _read(given: Iterator[tuple[_Place, Any]], declared: Mapping[str, Kind], is_doubtful: bool) -> list[ItemWrite]:
     found: list[ItemWrite] = []
     faults: list[dict[str, Any]] = []
     for place, one in given:
-        said = [f"{'.'.join(map(str, inner))}: {what}" for inner, what in unkeepable(one)]
+        said = [f"{'.'.join(map(str, inner))}: {what}" for inner, what in (unkeepable(one) if is_doubtful else ())]
         if not said:
             try:
                 found.append(read_write(one, declared))
@@ -135,7 +139,7 @@ def _items(content: bytes) -> Iterator[tuple[_Place, Any]]:
 
 def _json(text: bytes, place: str, consequence: str = "") -> Any:
     try:
-        return json.loads(text.decode(), parse_constant=_refused)
+        return json.loads(text.decode(), parse_constant=_refused, object_pairs_hook=bounded_object)
     except UnicodeDecodeError:
         raise Malformed(f"{place} is not UTF-8 text{consequence}") from None
     except (ValueError, RecursionError) as error:

@@ -6,12 +6,13 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from services.api.access import Room, Who
 from services.api.item_bodies import ITEM_BODY, Items
 from services.api.paging import Page, Pages
 from services.api.parts import Parts, With
+from services.api.rate_limits import BULK, KEYS, ONLINE
 from shared.contracts.events import Key
 from shared.domain.access import Role
 from shared.domain.catalogue import MOST_AT_ONCE
@@ -39,27 +40,27 @@ class Written(BaseModel):
 class Deletions(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    items: Annotated[list[Key], Field(max_length=MOST_AT_ONCE, description="Their keys; one that isn't there is passed over.")]
+    items: Annotated[list[Key], FailFast(), Field(max_length=MOST_AT_ONCE, description="Their keys; one that isn't there is passed over.")]
 
 
 class Deleted(BaseModel):
     deleted: int = Field(description="How many of them were there.")
 
 
-@room.create("/v1/items/{name}:delete", Role.OPERATOR)
+@room.create("/v1/items/{name}:delete", Role.OPERATOR, work=KEYS)
 def delete_items(parts: With, who: Who, name: str, body: Deletions) -> Deleted:
     """What was deleted isn't available until it is put again."""
     parts.recommenders.get(name)
     return Deleted(deleted=parts.catalogue.delete(name, body.items, parts.clock.now()))
 
 
-@room.put("/v1/items/{name}", Role.OPERATOR, openapi_extra=ITEM_BODY)
+@room.put("/v1/items/{name}", Role.OPERATOR, openapi_extra=ITEM_BODY, work=BULK)
 def put_items(parts: With, who: Who, name: str, body: Items) -> Written:
     """Each item is then what is said of it, and nothing else. All or none: a fault names its line, and nothing was written."""
     return _write(parts, name, body, whole=True)
 
 
-@room.create("/v1/items/{name}", Role.OPERATOR, openapi_extra=ITEM_BODY)
+@room.create("/v1/items/{name}", Role.OPERATOR, openapi_extra=ITEM_BODY, work=BULK)
 def change_items(parts: With, who: Who, name: str, body: Items) -> Written:
     """Of each item only what is named changes; null forgets an attribute, and an item that isn't there is made. All or none."""
     return _write(parts, name, body, whole=False)
@@ -85,7 +86,7 @@ def get_item(parts: With, name: str, item: ItemKey) -> ItemView:
     return _view(parts.catalogue.get(name, item))
 
 
-@room.delete("/v1/items/{name}/{item}", Role.OPERATOR, status_code=204)
+@room.delete("/v1/items/{name}/{item}", Role.OPERATOR, status_code=204, work=ONLINE)
 def delete_item(parts: With, who: Who, name: str, item: ItemKey) -> None:
     """It isn't available until it is put again. An item that only the model knows is put with `available` false instead."""
     parts.recommenders.get(name)

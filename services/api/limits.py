@@ -7,6 +7,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.api.problems import problem, unexpected
+from shared.telemetry import metrics
 
 MAX_BODY = 1 << 20
 _NO_SNIFFING = (b"x-content-type-options", b"nosniff")
@@ -16,7 +17,7 @@ _NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 class BodyLimit:
     """Refuses by the announced length, and by what really comes where none was announced.
 
-    The body is read here, so that no handler starts on one that is too large.
+    The body is read here, so that no handler starts on one that is too large, and handed on in one piece, however many pieces came.
     """
 
     def __init__(self, app: ASGIApp, limit: int = MAX_BODY) -> None:
@@ -28,22 +29,28 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         announced = Headers(scope=scope).get("content-length", "")
-        messages: list[Message] = []
+        pieces: list[bytes] = []
+        last: Message = {"type": "http.request", "body": b""}
         size = int(announced[:19]) if announced.isdecimal() else 0
         if size <= self._limit:
             size = 0
             while size <= self._limit:
-                messages.append(await receive())
-                size += len(messages[-1].get("body", b""))
-                if not messages[-1].get("more_body", False):
+                last = await receive()
+                pieces.append(last.get("body", b""))
+                size += len(pieces[-1])
+                if not last.get("more_body", False):
                     break
         if size > self._limit:
+            metrics.LIMITED.labels("body").inc()
             said = f"the body is larger than {self._limit} bytes: send it in parts"
             await problem("too-large", 413, said, {"Connection": "close"})(scope, receive, send)
             return
 
+        scope.setdefault("state", {})["size"] = size
+        waiting = [{"type": "http.request", "body": b"".join(pieces)} if last["type"] == "http.request" else last]
+
         async def replay() -> Message:
-            return messages.pop(0) if messages else await receive()
+            return waiting.pop() if waiting else await receive()
 
         await self._app(scope, replay, send)
 

@@ -54,7 +54,7 @@ _PROBLEMS = {
     413: "The body is too large",
     415: "The body is of a type that isn't read",
     422: "A parameter or a field is wrong",
-    429: "Too many listen, or ask, already: try again later",
+    429: "More than the token, or the recommender, may cost a second, or more than can be answered: try again later",
     500: "A fault of the platform's, which its log has whole",
     503: "A part that is needed doesn't answer: try again",
 }
@@ -71,6 +71,7 @@ _ABOUT = """Trains recommenders, and lets each new version fly a little further 
 - What went wrong comes as a problem (RFC 9457): what, where, and what to do.
 - Lists come in pages: give `next` as `cursor`, with the same filters. It is opaque.
 - `POST` with an `Idempotency-Key` is done once, however often it is sent. `ETag` and `If-Match` guard writes against each other.
+- `x-eyas-limits` says how large a body may be, and how many units a request costs. Above a token's rate it is 429 with `Retry-After`.
 """
 _KEY = {
     "name": "Idempotency-Key",
@@ -165,15 +166,13 @@ def _possible(path: str, verb: str, operation: Mapping[str, Any]) -> set[int]:
     if operation["x-eyas-role"] == ANYBODY:
         return {400, 405, 413, 422} | ({503} if path == "/readyz" else set())
     names = {parameter["name"].lower() for parameter in operation.get("parameters", [])}
-    found = {400, 401, 405, 413, 422, 500, 503}
+    found = {400, 401, 405, 413, 422, 429, 500, 503}
     if operation["x-eyas-role"] != HOLDER:
         found.add(403)
     if "{" in path or names & {"recommender", "with"} or operation["operationId"] in _NAMED_BY_BODY:
         found.add(404)
     if verb != "get":
         found.add(409)
-    if operation["operationId"] == "recommend" or "text/event-stream" in operation["responses"].get("200", {}).get("content", {}):
-        found.add(429)
     if names & {"if-match", "if-none-match"}:
         found.add(412)
     kinds = operation.get("requestBody", {}).get("content", {}).keys()

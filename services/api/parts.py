@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated
 
 from fastapi import Depends, Request
 
+from services.api.rate_limits import RateLimits
 from services.gateway import Gateway
 from services.monitor.earnings import Point, VersionEarning
 from services.monitor.life import Asked, Lately, Life
@@ -56,6 +57,7 @@ class Door:
     """To requests that may be sent again."""
     ready: Callable[[], Sequence[str]]
     """What isn't ready yet; empty when all is."""
+    limits: RateLimits = field(default_factory=RateLimits)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from services.api.access import Room, Who
 from services.api.bodies import SPEC_BODY, SpecBody
 from services.api.parts import Parts, With
 from services.api.places import faults_of_places, resolve_spec
+from services.api.rate_limits import HEAVY
 from services.api.runs import Priority, make_run, run_view
 from services.api.views import GateView, RunView, StageView
 from shared.domain.access import Role
@@ -104,13 +105,13 @@ class Comparison(BaseModel):
     stages: list[StagePair]
 
 
-@room.post("/v1/recommenders/{name}:plan", Role.VIEWER, audited=False)
+@room.post("/v1/recommenders/{name}:plan", Role.VIEWER, audited=False, work=HEAVY)
 def plan_run(parts: With, name: str, asked: Asked | None = None) -> PlanView:
     """What a run would do now: which stages run, which are reused, and why. Writes nothing."""
     return _plan(parts, parts.recommenders.get(name), asked or Asked(), applied=True)
 
 
-@room.post("/v1/recommenders:plan", Role.OPERATOR, audited=False, openapi_extra=SPEC_BODY)
+@room.post("/v1/recommenders:plan", Role.OPERATOR, audited=False, openapi_extra=SPEC_BODY, work=HEAVY)
 def plan_spec(parts: With, who: Who, spec: SpecBody, mode: Annotated[Wish, Query()] = "full") -> PlanView:
     """The same for a spec that isn't applied, of a recommender that is new or not."""
     who.enters(spec.name)

@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from shared.contracts.words import said
 from shared.domain.errors import EyasError, is_disk_fault
+from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +79,8 @@ def _validation(request: Request, error: Exception) -> Response:
     faults = error.errors()
     if any(fault["type"] == "json_invalid" for fault in faults):
         return problem("malformed", 400, "the body is not valid JSON")
-    errors = [{"field": _field(fault["loc"]), "message": said(fault)} for fault in faults]
-    return problem("invalid", 422, "; ".join(f"{one['field']}: {one['message']}" for one in errors[:5]), errors=errors[:100])
+    errors = [{"field": _field(fault["loc"]), "message": said(fault)} for fault in faults[:100]]
+    return problem("invalid", 422, "; ".join(f"{one['field']}: {one['message']}" for one in errors[:5]), errors=errors)
 
 
 def _http(request: Request, error: Exception) -> Response:
@@ -94,6 +95,8 @@ def _http(request: Request, error: Exception) -> Response:
             return problem("method-not-allowed", 405, said, {"Allow": ", ".join(allowed)})
     if error.status_code == 400:  # of the framework's own: nested too deeply, or a number with thousands of digits
         return problem("malformed", 400, "the body is not valid JSON, or not of a kind that is read")
+    if error.status_code == 413:
+        metrics.LIMITED.labels("body").inc()
     kind = _KINDS.get(error.status_code, HTTPStatus(error.status_code).phrase.lower().replace(" ", "-"))
     detail = f"there is nothing at {request.scope['path'][:500]}" if error.status_code == 404 else str(error.detail)
     return problem(kind, error.status_code, detail, error.headers)

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import Query
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, WithJsonSchema, model_validator
 
 from services.api.access import Room
 from services.api.item_bodies import VALUES
 from services.api.parts import Online
+from services.api.rate_limits import KEYS, ONLINE
 from services.gateway import Answer, Explained, Question
 from shared.contracts.events import Key
 from shared.domain.access import Role
@@ -34,7 +35,7 @@ def _context(given: object) -> dict[str, Value]:
 
 Context = Annotated[dict[str, Any], BeforeValidator(_context), WithJsonSchema(VALUES)]
 Count = Annotated[int, Field(ge=1, le=MOST)]
-Excluded = Annotated[list[Key], Field(max_length=10_000, description="Items that must not be in the answer.")]
+Excluded = Annotated[list[Key], FailFast(), Field(max_length=10_000, description="Items that must not be in the answer.")]
 Said = Annotated[Context, Field(description="What is known of the user, by name: what expressions call `user.NAME`.")]
 Slots = Annotated[dict[Annotated[str, Field(min_length=1, max_length=40)], Count], Field(min_length=1, max_length=20)]
 
@@ -110,7 +111,7 @@ class AnswerView(BaseModel):
     explain: Explanation | None = Field(None, description="Where the request asks for it.")
 
 
-@room.post("/v1/recommend/{name}", Role.CLIENT, audited=False, response_model_exclude_unset=True)
+@room.post("/v1/recommend/{name}", Role.CLIENT, audited=False, response_model_exclude_unset=True, work=ONLINE)
 async def recommend(gateway: Online, name: str, ask: Ask, explain: Explain = False, trial: Trial = False) -> AnswerView:
     """The best items for a user, by the version that the user is given."""
     question = Question(name, ask.user, ask.count, frozenset(ask.exclude), ask.context, tuple(ask.items), explain, trial)
@@ -153,7 +154,7 @@ class AskScores(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     user: Key
-    items: Annotated[list[Key], Field(min_length=1, max_length=10_000)]
+    items: Annotated[list[Key], FailFast(), Field(min_length=1, max_length=10_000)]
 
 
 class ScoresView(BaseModel):
@@ -163,7 +164,7 @@ class ScoresView(BaseModel):
     fallback: str | None = Field(description="'unknown user', of whom it has no scores, or null.")
 
 
-@room.post("/v1/score/{name}", Role.CLIENT, audited=False)
+@room.post("/v1/score/{name}", Role.CLIENT, audited=False, work=KEYS)
 async def score(gateway: Online, name: str, ask: AskScores) -> ScoresView:
     """What the version that the user is given thinks of items. Nothing is filtered, ordered or logged."""
     found = await asyncio.wrap_future(gateway.submit_scores(name, ask.user, ask.items))
@@ -185,7 +186,7 @@ class SimilarView(BaseModel):
     items: list[Item] = Field(description="The most like first; the score is the cosine of their vectors.")
 
 
-@room.post("/v1/similar/{name}", Role.CLIENT, audited=False)
+@room.post("/v1/similar/{name}", Role.CLIENT, audited=False, work=ONLINE)
 def similar(gateway: Online, name: str, ask: AskSimilar) -> SimilarView:
     """Items that are like one, by the vectors of the stable version, of those that may be shown. Nothing is logged."""
     found = gateway.similar(name, ask.item, ask.k, ask.exclude, ask.context)

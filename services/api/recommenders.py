@@ -18,6 +18,7 @@ from services.api.etags import NOT_MODIFIED, ExpectedOrNew, tagged
 from services.api.paging import Page, Pages, Paging
 from services.api.parts import Parts, With
 from services.api.places import check_spec, faults_of_places, resolve_spec
+from services.api.rate_limits import HEAVY
 from services.api.views import AppliedRecommender, RecommenderView, RouteView, ServingRecommender, SpecEntry, SpecView, Valid
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.access import Role, may
@@ -53,6 +54,7 @@ class RolledBack(BaseModel):
     status_code=201,
     responses={200: {"model": AppliedRecommender, "description": "There already"}},
     openapi_extra=SPEC_BODY,
+    work=HEAVY,
 )
 def apply_recommender(parts: With, who: Who, spec: SpecBody, response: Response, run: Run = True) -> AppliedRecommender:
     """Creates a recommender or changes its spec; an equal spec changes nothing."""
@@ -60,7 +62,11 @@ def apply_recommender(parts: With, who: Who, spec: SpecBody, response: Response,
 
 
 @room.put(
-    "/v1/recommenders/{name}", Role.OPERATOR, responses={201: {"model": AppliedRecommender, "description": "New"}}, openapi_extra=SPEC_BODY
+    "/v1/recommenders/{name}",
+    Role.OPERATOR,
+    responses={201: {"model": AppliedRecommender, "description": "New"}},
+    openapi_extra=SPEC_BODY,
+    work=HEAVY,
 )
 def put_recommender(
     parts: With, who: Who, name: str, spec: SpecBody, response: Response, expected: ExpectedOrNew, run: Run = True
@@ -98,7 +104,7 @@ def _is_new(recommender: Recommender) -> bool:
     return recommender.created_at == recommender.updated_at
 
 
-@room.post("/v1/recommenders:validate", Role.VIEWER, audited=False, openapi_extra=SPEC_BODY)
+@room.post("/v1/recommenders:validate", Role.VIEWER, audited=False, openapi_extra=SPEC_BODY, work=HEAVY)
 def validate_spec(parts: With, who: Who, spec: SpecBody) -> Valid:
     """Whether a spec is good, and what it says with every default filled in. Writes nothing. Only for operators it reads a
     file of campaigns."""

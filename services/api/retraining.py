@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from services.api.access import Room, Who
 from services.api.asking import Because, ask
 from services.api.parts import Parts, With
+from services.api.rate_limits import RUN
 from shared.contracts.retraining import DriftTrigger
 from shared.domain.access import Role
 from shared.domain.drift.reading import Reading
@@ -103,7 +104,7 @@ class Drift(BaseModel):
     wanted: int | None = Field(description="While nothing is known yet: likes that the first look takes.")
 
 
-@room.create("/v1/recommenders/{name}:retrain", Role.OPERATOR, status_code=202)
+@room.create("/v1/recommenders/{name}:retrain", Role.OPERATOR, status_code=202, work=RUN)
 def retrain(parts: With, who: Who, name: str, why: Because = None) -> RetrainerView:
     """A run as the spec's `retrain` says, as soon as nothing else is under way."""
     spec = parts.recommenders.get(name).spec

@@ -18,6 +18,7 @@ from services.api.asking import Because, ask
 from services.api.etags import NOT_MODIFIED, Expected, tagged
 from services.api.paging import Page, Pages, Paging
 from services.api.parts import Parts, With
+from services.api.rate_limits import RUN
 from services.api.views import EventView, RunView
 from shared.contracts import trials
 from shared.contracts.plans import auto_rule
@@ -128,7 +129,7 @@ def start_run(
     return created
 
 
-@room.create("/v1/recommenders/{name}/runs", Role.OPERATOR, status_code=202)
+@room.create("/v1/recommenders/{name}/runs", Role.OPERATOR, status_code=202, work=RUN)
 def create_run(parts: With, who: Who, name: str, start: Start | None = None) -> RunView:
     """A run of the spec as it stands."""
     wanted = start or Start()
@@ -207,7 +208,7 @@ def prioritise_run(parts: With, who: Who, id: str, wanted: Prioritise) -> RunVie
     return run_view(parts, changed, parts.turns())
 
 
-@room.create("/v1/runs/{id}:retry", operation_id="retry_run", need=Role.OPERATOR, status_code=202)
+@room.create("/v1/runs/{id}:retry", operation_id="retry_run", need=Role.OPERATOR, status_code=202, work=RUN)
 def retry(parts: With, who: Who, id: str, wanted: Retry | None = None) -> RunView:
     """A new run of the same spec that takes over what this one had published before the stage."""
     record = who.row("run", parts.runs, id)

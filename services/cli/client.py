@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +16,10 @@ from services.cli.faults import Refused
 
 TIMEOUT = httpx.Timeout(30, connect=5)
 _HINT = httpx.Timeout(2, connect=1)
+RETRIES = 5
+"""Of a request that is refused with 429."""
+LONGEST_WAIT = 10.0
+"""Seconds before another try."""
 
 
 class Client:
@@ -82,6 +87,12 @@ class Client:
     def _ask(self, method: str, path: str, **request: Any) -> Any:
         try:
             answer = self._http.request(method, path, **request)
+            for _ in range(RETRIES):
+                wait = _wait(answer)
+                if wait is None:
+                    break
+                time.sleep(wait)
+                answer = self._http.request(method, path, **request)
         except UnicodeEncodeError:  # of an argument in another encoding than the machine's
             raise Refused("what was given is not UTF-8 text, so nothing was sent", Exit.WRONG) from None
         except httpx.HTTPError as error:
@@ -112,6 +123,12 @@ class Client:
             return answer.json() if answer.is_success else None
         except (httpx.HTTPError, ValueError):
             return None
+
+
+def _wait(answer: httpx.Response) -> float | None:
+    """The seconds to wait, of an answer that says when to come again: nothing was done then."""
+    seconds = answer.headers.get("retry-after", "")
+    return min(float(seconds), LONGEST_WAIT) if answer.status_code == 429 and seconds.isdecimal() else None
 
 
 def _events(lines: Iterator[str]) -> Iterator[tuple[str, str | None, Any]]:

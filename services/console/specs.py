@@ -9,8 +9,12 @@ from typing import Any
 
 import yaml
 
-from shared.contracts.spec import RecommenderSpec, parse_spec
-from shared.domain.errors import EyasError
+from shared.contracts.spec import MAX_SPEC, RecommenderSpec, parse_spec
+from shared.contracts.yaml12 import MAX_NODES, compose
+from shared.domain.errors import EyasError, Invalid
+
+MOST_LINES = 4_000
+"""Of a text that is compared."""
 
 
 @dataclass(frozen=True)
@@ -36,20 +40,25 @@ def short(document: Any) -> str:
 
 
 def changes(before: str, after: str) -> list[Changed]:
-    """Three lines around each change; nothing where there is none."""
+    """Three lines around each change; nothing where there is none. Long texts are not compared: that takes more than their length."""
+    if before != after and max(before.count("\n"), after.count("\n")) > MOST_LINES:
+        return [Changed("@", f"more than {MOST_LINES} lines: compare them with a tool of your own")]
     lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=3))[2:]
     found = [Changed("@", "\u22ef") if line.startswith("@@") else Changed(line[:1], line[1:]) for line in lines]
     return found[1:] if lines[:1] and lines[0].startswith("@@ -1,") else found
 
 
-def line_of(text: str, field: str) -> int | None:
-    """In which line of a YAML text a field stands, or what it would stand in; None where the text is no mapping."""
+def nodes_of(text: str) -> yaml.MappingNode | None:
+    """None where the text is no mapping, or no spec would be read out of it."""
     try:
-        node = yaml.compose(text, yaml.SafeLoader)
-    except yaml.YAMLError:
+        node = compose(text, "spec", MAX_NODES) if len(text) <= MAX_SPEC else None
+    except Invalid:
         return None
-    if not isinstance(node, yaml.MappingNode):
-        return None
+    return node if isinstance(node, yaml.MappingNode) else None
+
+
+def line_of(node: Any, field: str) -> int | None:
+    """In which line of a YAML text a field stands, or what it would stand in."""
     found: int | None = None
     for part in field.split("."):
         line, inner = _step(node, part)
@@ -71,5 +80,6 @@ def _step(node: Any, part: str) -> tuple[int | None, Any]:
 
 def placed(text: str, errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The faults of a spec in the order of their lines."""
-    found = [{"line": line_of(text, one["field"]), "field": one["field"], "message": one["message"]} for one in errors]
+    nodes = nodes_of(text) if errors else None
+    found = [{"line": line_of(nodes, one["field"]), "field": one["field"], "message": one["message"]} for one in errors]
     return sorted(found, key=lambda one: one["line"] or 0)

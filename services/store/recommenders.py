@@ -29,12 +29,12 @@ _past = recommender_history
 class SqlRecommenders:
     """Implements RecommenderStore."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, max_pending_runs: int | None = None) -> None:
         self._engine = engine
         self._reads = engine.execution_options(read_only=True)
         self._unreadable: set[tuple[str, int]] = set()
         self._heads = Kept(_heads)
-        self._runs = SqlResources(engine, "run", RunStatus)
+        self._runs = SqlResources(engine, "run", RunStatus, max_pending_runs)
 
     def put(
         self, spec: RecommenderSpec, now: datetime, actor: str, expected: Container[int] | None = None, make_run: MakeRun | None = None

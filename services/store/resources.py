@@ -38,11 +38,13 @@ from services.store.columns import sound
 from services.store.lease_time import is_live, lease_time
 from services.store.living import refuse_deleted
 from services.store.tables import history, leases, resources
+from services.store.turns import take_turn
 from shared.contracts.codec import decode, encode
-from shared.domain.errors import Changed, Conflict, Stale, Unreadable, no_such
+from shared.domain.errors import Changed, Conflict, QueueFull, Stale, Unreadable, no_such
 from shared.domain.machine import HasState, Request
 from shared.domain.queue import Queued
 from shared.ports import REPLICAS, Due, HistoryEntry, Record
+from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +57,10 @@ _LONGEST_REST = timedelta(days=1)
 class SqlResources(Generic[S]):
     """Implements ResourceStore for rows called `kind` whose status is a `status_type`."""
 
-    def __init__(self, engine: Engine, kind: str, status_type: type[S]) -> None:
+    def __init__(self, engine: Engine, kind: str, status_type: type[S], max_pending: int | None = None) -> None:
+        """`max_pending`: of each recommender, how many rows may wait in the state `pending`."""
         self._engine = engine
+        self._max_pending = max_pending
         self._reads = engine.execution_options(read_only=True)
         self._kind = kind
         self._status_type = status_type
@@ -65,6 +69,8 @@ class SqlResources(Generic[S]):
     def create(self, record: Record[S], actor: str) -> Record[S]:
         try:
             with self._engine.begin() as connection:
+                if self._max_pending is not None:
+                    take_turn(connection, "recommender", record.recommender)
                 found = self.find(connection, record.id)
                 if found is not None:
                     return found
@@ -245,6 +251,8 @@ class SqlResources(Generic[S]):
         return None if row is None else self._record(row)
 
     def insert(self, connection: Connection, record: Record[S], actor: str) -> Record[S]:
+        """Within a turn of the recommender, where the number of pending rows is bounded: so nobody else adds one meanwhile."""
+        self._refuse_full(connection, record.recommender)
         values = {
             "kind": self._kind,
             "id": record.id,
@@ -265,6 +273,18 @@ class SqlResources(Generic[S]):
         created = HistoryEntry(record.created_at, "", record.status.state, record.status.reason or "created", actor)
         self._append(connection, record.id, created)
         return record
+
+    def _refuse_full(self, connection: Connection, recommender: str) -> None:
+        if self._max_pending is None:
+            return
+        waiting = (self._unfinished, resources.c.recommender == recommender, resources.c.state == "pending")
+        count = connection.execute(select(func.count()).where(*waiting)).scalar_one()
+        if count >= self._max_pending:
+            metrics.LIMITED.labels("runs").inc()
+            raise QueueFull(
+                f"recommender '{recommender}' has {count} pending {self._kind}s, and at most {self._max_pending} may wait: wait until some "
+                "have begun, cancel some, or have the operator raise EYAS_MAX_PENDING_RUNS"
+            )
 
     def _advance(self, connection: Connection, record: Record[S], **values: Any) -> None:
         statement = (

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from services.api.parts import Door, Features, Parts
+from services.api.rate_limits import Limits, RateLimits
 from services.control.bases import Bases
 from services.control.collect import Collector
 from services.control.compaction import Compactor
@@ -73,7 +74,8 @@ class Platform:
             self.parts = self._control(settings, home, state, server, data_roots, undo)
             if settings.role == "all":
                 self.gateway = self._gateway(state, server, "embedded", undo)
-        self.door = Door(state.clock, token, state.tokens, state.answers, self._missing)
+        limits = Limits(settings.control_rate, settings.online_rate, settings.recommender_rate, settings.failure_rate)
+        self.door = Door(state.clock, token, state.tokens, state.answers, self._missing, RateLimits(limits))
         undo.callback(self._stop)
 
     def start(self) -> None:

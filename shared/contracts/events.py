@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BeforeValidator, Field, WithJsonSchema
+from pydantic import AwareDatetime, BeforeValidator, FailFast, Field, WithJsonSchema
 
 from shared.contracts.strict import Strict
 from shared.domain.traffic import MOST_BUCKET
@@ -119,7 +119,7 @@ class Shown(Strict):
     request_id: str = Field(min_length=1, max_length=LONGEST, description="The front end's own: of all with one, the first counts.")
     recommender: str
     user: Key
-    items: tuple[Key, ...] = Field(min_length=1, max_length=1000, description="In the order shown.")
+    items: Annotated[tuple[Key, ...], FailFast()] = Field(min_length=1, max_length=1000, description="In the order shown.")
     version: int | None = Field(
         None, ge=1, lt=2**31, description="Whose answer it is, if it is one's: it counts in that version's hit rate."
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -32,7 +33,7 @@ from shared.contracts.sources import EncoderFile, ImagesFolder, Place
 from shared.contracts.strict import Strict, one_line, read
 from shared.contracts.text import unkeepable
 from shared.contracts.validation import Validate, ValidateTable
-from shared.contracts.yaml12 import load
+from shared.contracts.yaml12 import MAX_NODES, load
 from shared.domain.errors import Invalid
 from shared.domain.expression_kinds import check_kinds
 from shared.domain.naming import NAME
@@ -247,7 +248,7 @@ class RecommenderSpec(Strict):
     def _columns_agree(self) -> RecommenderSpec:
         coded = [c for op in self.operators() for c in (op.categorify if isinstance(op, Categorify) else ())]
         named = coded + [op.multi_hot for op in self.operators() if isinstance(op, MultiHot)]
-        doubled = sorted({c for c in named if named.count(c) > 1})
+        doubled = sorted(column for column, count in Counter(named).items() if count > 1)
         if doubled:
             raise ValueError(f"features: column '{doubled[0]}' is produced twice")
         for need in (self.schema_.user, self.schema_.item):
@@ -380,7 +381,7 @@ class RecommenderSpec(Strict):
             text = content.decode()
         except UnicodeDecodeError:
             raise Invalid(f"{uri}: the text is not UTF-8") from None
-        campaigns = load(text, uri)
+        campaigns = load(text, uri, MAX_NODES)
         if not isinstance(campaigns, list):
             raise Invalid(f"{uri}: expected a list of campaigns, such as - {{name: advent, from: ..., until: ..., rules: [{{pin: 815}}]}}")
         order = read(Order, {"campaigns": campaigns}, uri).model_dump(mode="json", by_alias=True)
@@ -401,7 +402,7 @@ def parse_spec(text: str, source: str = "spec") -> RecommenderSpec:
     size = len(text.encode(errors="surrogatepass"))
     if size > MAX_SPEC:
         raise Invalid(f"{source}: the text has {size} bytes; a spec has at most {MAX_SPEC}")
-    value = load(text, source)
+    value = load(text, source, MAX_NODES)
     if not isinstance(value, dict):
         raise Invalid(f"{source}: expected a mapping with name, data and schema")
     for place, said in unkeepable(value):

@@ -1,28 +1,65 @@
-"""YAML as people expect it: `on`, `yes` and `no` are words, and a key given twice is a fault."""
+"""YAML as people expect it: `on`, `yes` and `no` are words, and a key given twice is a fault.
+
+Read by libyaml's scanner, event by event, so that a document that is too large is refused while it is read.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import yaml
+from yaml._yaml import CParser
+from yaml.composer import Composer, ComposerError
+from yaml.constructor import ConstructorError, SafeConstructor
+from yaml.resolver import Resolver
 
 from shared.contracts.strict import one_line
 from shared.domain.errors import Invalid
 
+T = TypeVar("T")
 
-class _Loader(yaml.SafeLoader):
+MAX_NODES = 10_000
+"""Values, lists and mappings of a document that comes from a client, keys included."""
+MAX_DEPTH = 100
+
+
+class TooLarge(Exception):
+    """The document has more of something than is read."""
+
+
+class _Loader(Composer, CParser, SafeConstructor, Resolver):
+    """The composer of PyYAML on libyaml's parser: it asks for one event at a time."""
+
+    def __init__(self, text: str, max_nodes: int | None) -> None:
+        CParser.__init__(self, text)
+        Composer.__init__(self)
+        SafeConstructor.__init__(self)
+        Resolver.__init__(self)
+        self._max_nodes = max_nodes
+        self._nodes = self._depth = 0
+
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Without aliases: a few lines of them can stand for more than any memory holds."""
         if self.check_event(yaml.AliasEvent):
-            raise yaml.composer.ComposerError(None, None, "an alias: write the value out", self.peek_event().start_mark)  # type: ignore[no-untyped-call]
-        return super().compose_node(parent, index)
+            alias: Any = self.peek_event()
+            raise ComposerError(None, None, "an alias: write the value out", alias.start_mark)
+        self._nodes += 1
+        if self._max_nodes is not None and self._nodes > self._max_nodes:
+            raise TooLarge(f"more than {self._max_nodes} values: a document has at most that many, keys included")
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise TooLarge(f"values nested more than {MAX_DEPTH} deep: a document is nested at most that deep")
+        found = super().compose_node(parent, index)
+        self._depth -= 1
+        return found
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
             if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"'{key.value}' is given twice", key.start_mark)
+                raise ConstructorError(None, None, f"'{key.value}' is given twice", key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -34,11 +71,23 @@ _Loader.yaml_implicit_resolvers = {
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 
 
-def load(text: str, source: str) -> Any:
+def load(text: str, source: str, max_nodes: int | None = None) -> Any:
+    """The document as Python values. `max_nodes` bounds it where the text comes from a client."""
+    return _read(text, source, max_nodes, _Loader.get_single_data)
+
+
+def compose(text: str, source: str, max_nodes: int) -> yaml.Node | None:
+    """The document as nodes, which know their lines."""
+    return _read(text, source, max_nodes, _Loader.get_single_node)
+
+
+def _read(text: str, source: str, max_nodes: int | None, read: Callable[[_Loader], T]) -> T:
     try:
-        return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+        return read(_Loader(text, max_nodes))
     except (TypeError, ValueError, RecursionError) as error:
         raise Invalid(one_line(f"{source}: not valid YAML: {error}")) from None
+    except TooLarge as error:
+        raise Invalid(f"{source}: {error}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""

@@ -87,6 +87,12 @@ class Conflict(EyasError):
     status = 409
 
 
+class QueueFull(Conflict):
+    """As many runs of the recommender wait as may."""
+
+    kind = "queue-full"
+
+
 class Stale(Conflict):
     """A row has moved on since it was read: whoever reads it again can go on."""
 

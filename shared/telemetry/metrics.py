@@ -145,5 +145,11 @@ HTTP_CLOSED = Counter(
     ["port", "reason"],
 )
 REFUSALS = Counter("eyas_api_refusals", "Requests without a good token, by what was wrong with it.", ["reason"])
+LIMITED = Counter(
+    "eyas_api_limited",
+    "Requests refused by a limit: control, online, recommender (rates), failures (unknown tokens of an address), body (too large), runs "
+    "(too many pending).",
+    ["limit"],
+)
 RECONCILE_SECONDS = Histogram("eyas_reconcile_seconds", "One pass over one row.", ["kind"], buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2, 10))
 RECONCILE_FAULTS = Counter("eyas_reconcile_faults", "Passes that ended in an error and are tried again.", ["kind"])

@@ -80,11 +80,19 @@ class Part:
 
 
 @contextmanager
-def platform(database: str | None) -> Iterator[str]:
+def platform(database: str | None, *options: str) -> Iterator[str]:
     """The URL of one of its own."""
     with tempfile.TemporaryDirectory(prefix="eyas-fuzz-") as folder:
         home = Path(folder) / "platform"
-        command = [sys.executable, "-m", "tests.security.platform", "--home", str(home), *(["--database", database] if database else [])]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.security.platform",
+            "--home",
+            str(home),
+            *(["--database", database] if database else []),
+            *options,
+        ]
         with (Path(folder) / "log").open("wb") as log:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=Path.cwd())
 

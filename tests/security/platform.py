@@ -166,12 +166,14 @@ def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("--home", type=Path, required=True)
     asked.add_argument("--database")
+    asked.add_argument("--rates", action="store_true", help="with the usual rate limits, which a fuzzer would meet all the time")
     given = asked.parse_args()
     data: Path = given.home / "data"
     data.mkdir(parents=True, exist_ok=True)
     for name in ("ratings.csv", "films.csv"):
         (data / name).write_text("one,two\n1,2\n")
-    more = {"database_url": given.database} if given.database else {}
+    more: dict[str, Any] = {"database_url": given.database} if given.database else {}
+    more |= {} if given.rates else {"control_rate": 0, "online_rate": 0, "recommender_rate": 0, "failure_rate": 0}
     settings = Settings.read({"home": given.home / "home", "data_roots": [str(data)], **more})
     logs.configure()
     signal.signal(signal.SIGTERM, signal.default_int_handler)

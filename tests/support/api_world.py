@@ -14,6 +14,7 @@ import httpx
 
 from services.api.app import create_app
 from services.api.parts import Door, Features, Parts
+from services.api.rate_limits import RateLimits
 from services.gateway import Answer, Explained, Recorded
 from services.gateway.asides import Scores, Similar
 from services.gateway.feedback import Refusal
@@ -354,7 +355,8 @@ class Executor:
 
 
 class World:
-    def __init__(self, stage_faults=lambda spec: {}):
+    def __init__(self, stage_faults=lambda spec: {}, limits=None):
+        self.limits = limits or RateLimits()
         self.stage_faults = stage_faults
         self.runs, self.rollouts, self.retrainers = Rows("run"), Rows("rollout"), Rows("retrainer")
         self.recommenders = Recommenders(self.runs)
@@ -383,7 +385,7 @@ class World:
         return self.told.get(attempt)
 
     def door(self):
-        return Door(self.clock, TOKEN, self.tokens, self.answers, lambda: self.waiting)
+        return Door(self.clock, TOKEN, self.tokens, self.answers, lambda: self.waiting, self.limits)
 
     def parts(self):
         def wake():

@@ -192,6 +192,10 @@ securityContext:
       name: {{ .Values.features.existingSecret }}
       key: url
 {{- end }}
+{{- range $name, $value := .Values.rates }}
+- name: EYAS_{{ upper $name }}_RATE
+  value: {{ $value | int64 | quote }}
+{{- end }}
 {{- end }}
 
 {{- /* The certificates of one side of the connections to Triton, as a volume and its mount: (list $ "client") */ -}}

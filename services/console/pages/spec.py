@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -9,7 +10,7 @@ from services.console.api import Api, Json, Refused, at
 from services.console.door import Form, integer
 from services.console.page import Pages
 from services.console.render import onwards, page
-from services.console.specs import changes, placed, short, whole
+from services.console.specs import Changed, changes, placed, short, whole
 from shared.domain.segments import way
 
 pages = Pages()
@@ -30,8 +31,8 @@ async def spec(request: Request, api: Api) -> Response:
         name=name,
         place=way("recommenders", name),
         one=one,
-        text=short(one["spec"]),
-        whole=whole(one["spec"]),
+        text=await run_in_threadpool(short, one["spec"]),
+        whole=await run_in_threadpool(whole, one["spec"]),
         entries=found["items"],
         next=found["next"],
         compared=await _compared(api, name, asked.get("from", ""), asked.get("to", str(one["generation"]))),
@@ -90,10 +91,10 @@ async def _checked(request: Request, api: Api, name: str, form: Form) -> Respons
         generation=one["generation"],
         text=text,
         detail=detail,
-        errors=placed(text, errors),
+        errors=await run_in_threadpool(placed, text, errors),
         valid=valid,
         plan=plan,
-        compared=changes(whole(one["spec"]), whole(valid["spec"])) if valid else None,
+        compared=await run_in_threadpool(_changes, one, valid) if valid else None,
     )
 
 
@@ -101,7 +102,11 @@ async def _compared(api: Api, name: str, before: str, after: str) -> Json | None
     if integer(before) is None or integer(after) is None:
         return None
     one, other = await api.all(*(api.get(at("recommenders", name, "specs", one)) for one in (before, after)))
-    return {"from": one, "to": other, "lines": changes(whole(one["spec"]), whole(other["spec"]))}
+    return {"from": one, "to": other, "lines": await run_in_threadpool(_changes, one, other)}
+
+
+def _changes(one: Json, other: Json) -> list[Changed]:
+    return changes(whole(one["spec"]), whole(other["spec"]))
 
 
 def _text(form: Form) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.console.specs import changes, line_of, short, whole
+from services.console import specs
+from services.console.pages import spec as spec_page
+from services.console.specs import MOST_LINES, changes, line_of, nodes_of, placed, short, whole
+from shared.contracts import yaml12
 from shared.contracts.spec import parse_spec
 from shared.domain.access import Role
 from tests.support.api_world import document
@@ -59,8 +63,41 @@ def test_changes_hold_every_line_that_differs(before, after):
     "field, line", [("name", 1), ("rollout.steps.1", 5), ("rollout.analysis.nothing", 6), ("nothing", None), ("rollout.steps.9", 3)]
 )
 def test_a_field_is_found_in_its_line(field, line):
-    assert line_of("name: m\nrollout:\n  steps:\n  - 0.1\n  - 0.5\n  analysis: {}\n", field) == line
-    assert line_of("a: [", field) is None is line_of("- a", field)
+    assert line_of(nodes_of("name: m\nrollout:\n  steps:\n  - 0.1\n  - 0.5\n  analysis: {}\n"), field) == line
+    assert line_of(nodes_of("a: ["), field) is None is line_of(nodes_of("- a"), field)
+
+
+@pytest.mark.requirement("U-13")
+def test_a_text_with_many_faults_is_composed_once_and_within_bounds(monkeypatch):
+    asked = []
+    monkeypatch.setattr(specs, "compose", lambda *given: asked.append(given) or yaml12.compose(*given))
+    text = "".join(f"n{number}: 1\n" for number in range(200))
+    errors = [{"field": f"n{number}", "message": "unknown"} for number in range(100)]
+    assert [one["line"] for one in placed(text, errors)] == list(range(1, 101))
+    assert len(asked) == 1
+    for costly in ("[" * 30_000, "a: [" + "1, " * 20_000 + "]", "a: 1\n" + "#" * 70_000):
+        assert placed(costly, errors[:1])[0]["line"] is None
+
+
+@pytest.mark.requirement("U-13")
+def test_long_texts_are_not_compared_line_by_line():
+    lines = [f"- {number % 150}\n" for number in range(MOST_LINES + 1)]
+    (said,) = changes("".join(lines), "".join(reversed(lines)))
+    assert said.text == f"more than {MOST_LINES} lines: compare them with a tool of your own"
+    assert changes("".join(lines), "".join(lines)) == []
+
+
+@pytest.mark.requirement("U-13")
+def test_pages_read_and_write_specs_in_another_thread_than_the_event_loops(written, visitor, monkeypatch):
+    """The test's client runs the event loop in the main thread."""
+    workers = []
+    for name in ("short", "whole", "placed", "changes"):
+        act = getattr(spec_page, name)
+        monkeypatch.setattr(spec_page, name, lambda *given, act=act: workers.append(threading.current_thread()) or act(*given))
+    assert visitor.get(f"{PAGE}?from=1&to=2").status_code == 200
+    assert visitor.press(f"{PAGE}/check", spec=yaml_of(split={"by": "time", "test": 7})).status_code == 422
+    assert len(workers) >= 6
+    assert threading.main_thread() not in workers
 
 
 def test_the_page_shows_the_spec_who_changed_it_and_in_what(written, visitor):

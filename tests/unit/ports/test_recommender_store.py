@@ -12,11 +12,12 @@ from services.store.recommenders import SqlRecommenders
 from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
 from services.store.tables import recommender_history
+from shared.domain.errors import QueueFull
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
 from shared.domain.run import RunStatus
 from shared.testing.recommender_suite import DeletionSuite, RecommenderStoreSuite, run_of, spec
-from shared.testing.resource_suite import NOW
+from shared.testing.resource_suite import NOW, THREADS, at_once
 
 
 class Deaths:
@@ -98,3 +99,60 @@ class TestSqlDeletion(DeletionSuite):
         deaths.left = writes
         recommenders.delete("films", NOW)
         assert routes.closed() == {"films": NOW}
+
+
+MOST = 3
+
+
+class TestPendingRuns:
+    """The count and the new run are one transaction, whichever way the run is asked for."""
+
+    @pytest.fixture
+    def store(self, engine: Engine) -> SqlRecommenders:
+        return SqlRecommenders(engine, MOST)
+
+    @pytest.fixture
+    def runs(self, engine: Engine) -> SqlResources[RunStatus]:
+        return SqlResources(engine, "run", RunStatus, MOST)
+
+    @pytest.mark.requirement("U-13")
+    def test_one_more_than_may_wait_is_refused_and_nothing_is_stored(self, store: SqlRecommenders, runs: SqlResources[RunStatus]) -> None:
+        made = store.put(spec(), NOW, "ada", make_run=run_of("r-0")).recommender
+        first = runs.create(run_of("r-1")(made), "ada")
+        runs.create(run_of("r-2")(made), "ada")
+        with pytest.raises(QueueFull, match=r"'films' has 3 pending runs, and at most 3 may wait: .* EYAS_MAX_PENDING_RUNS"):
+            runs.create(run_of("r-3")(made), "ada")
+        with pytest.raises(QueueFull):
+            store.put(spec(epochs=6), NOW, "ada", make_run=run_of("r-4"))
+        assert (store.get("films"), len(runs.list("films"))) == (made, 3)
+        assert runs.create(run_of("r-1")(made), "ada") == first  # sent again
+        assert store.put(spec(epochs=6), NOW, "ada").recommender.generation == 2  # without a run
+        other = store.put(spec("books"), NOW, "ada", make_run=run_of("r-5"))
+        assert other.run is not None
+
+    @pytest.mark.requirement("U-13")
+    def test_a_run_that_has_begun_or_ended_makes_room(self, store: SqlRecommenders, runs: SqlResources[RunStatus]) -> None:
+        made = store.put(spec(), NOW, "ada").recommender
+        waiting = [runs.create(run_of(f"r-{n}")(made), "ada") for n in range(MOST)]
+        for n, (state, finished) in enumerate((("etl", False), ("cancelled", True))):
+            runs.commit(waiting[n], RunStatus(state), due_at=NOW, entry=None, finished=finished, clear_request=True)
+            assert runs.create(run_of(f"s-{n}")(made), "ada").status.state == "pending"
+            with pytest.raises(QueueFull):
+                runs.create(run_of("t")(made), "ada")
+
+    @pytest.mark.requirement("U-13")
+    def test_nobody_gets_past_the_limit_by_asking_at_once(self, store: SqlRecommenders, runs: SqlResources[RunStatus]) -> None:
+        made = store.put(spec(), NOW, "ada").recommender
+
+        def ask(n: int) -> bool:
+            try:
+                if n % 2:
+                    runs.create(run_of(f"r-{n}")(made), "ada")
+                else:
+                    store.put(spec(epochs=10 + n), NOW, "ada", make_run=run_of(f"r-{n}"))
+            except QueueFull:
+                return False
+            return True
+
+        assert sum(at_once(4 * THREADS, ask)) == MOST
+        assert len(runs.list("films", states=["pending"])) == MOST

@@ -1,0 +1,87 @@
+"""JSON bodies within bounds: reading none of them holds up the event loop.
+
+A body's cost is in its values, not in its bytes: `[],[],[]` has one in three. So values are counted, by the characters that stand before
+them, before anything is read. What is not short is read by a thread.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.concurrency import run_in_threadpool
+
+from shared.contracts.text import unkeepable
+from shared.domain.errors import Invalid
+
+SHORT = 4096
+"""Bytes that are read at once, on the event loop."""
+MAX_NAMES = 500
+"""Of one object."""
+SHOWN = 100
+"""Faults that an answer names."""
+_DOUBTFUL = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])|\xed[\xa0-\xbf]|\0")
+"""Without these no string of the body holds a NUL or half of a character. UTF-16 and UTF-32 have the last."""
+
+
+class JsonRequest(Request):
+    """A request whose JSON is read once, within bounds, and checked for strings that can't be stored."""
+
+    max_values: int
+    _value: Any
+    _is_read = False
+
+    async def json(self) -> Any:
+        if not self._is_read:
+            body = await self.body()
+            self._value = parse(body, self.max_values) if is_light(body) else await run_in_threadpool(parse, body, self.max_values)
+            self._is_read = True
+        return self._value
+
+
+def is_light(body: bytes) -> bool:
+    """Whether it is read faster than a thread is asked to."""
+    return len(body) <= SHORT and not is_doubtful(body)
+
+
+def is_doubtful(body: bytes) -> bool:
+    """Whether a string of it may hold what can't be stored."""
+    return _DOUBTFUL.search(body) is not None
+
+
+def check_values(body: bytes, most: int) -> None:
+    """Each value but the first stands behind one of these. Those within texts count too."""
+    if len(body) > most and body.count(b",") + body.count(b"[") + body.count(b"{") > most:
+        raise HTTPException(413, f"the body has more than {most} values: send it in parts")
+
+
+def parse(body: bytes, most: int) -> Any:
+    """The value; faults are the client's."""
+    check_values(body, most)
+    try:
+        value = json.loads(body) if len(body) <= SHORT else json.loads(body, object_pairs_hook=bounded_object)
+    except RecursionError:
+        raise HTTPException(400) from None
+    except ValueError:
+        raise RequestValidationError([{"type": "json_invalid", "loc": ("body",), "msg": "not JSON"}]) from None
+    if is_doubtful(body):
+        refuse_unkeepable(value)
+    return value
+
+
+def refuse_unkeepable(value: Any) -> None:
+    """Names each string that a database couldn't store."""
+    faults = unkeepable(value)[:SHOWN]
+    if faults:
+        raise RequestValidationError([{"type": "text", "loc": ("body", *place), "msg": said} for place, said in faults])
+
+
+def bounded_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, of which each unknown name may become a fault of its own."""
+    if len(pairs) > MAX_NAMES:
+        raise Invalid(f"an object of the body has {len(pairs)} names; one has at most {MAX_NAMES}")
+    return dict(pairs)

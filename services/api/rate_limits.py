@@ -1,0 +1,158 @@
+"""Rate limits of this process: what each token, and each recommender, may cost it.
+
+A request costs units, more of them the more work it makes. Each token has two budgets: `control` for writes of the control plane, `online`
+for recommendations and data. Recommendations also count against the budget of their recommender, which all tokens share. Reads
+cost nothing. No token is exempt, an admin's neither: a script of an operator that loops stalls others as well as anybody's, and nobody
+else can spend what a token has.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from shared.domain.errors import Crowded
+from shared.telemetry import metrics
+
+MAX_BUCKETS = 10_000
+"""Of one kind. When there are more, those that are nearest to full are forgotten."""
+_ROUNDING = 1e-6
+"""Seconds by which sums of times may be off: far less than any request takes."""
+
+
+class TooFast(Crowded):
+    """A budget is used up: `retry_after` says when it has enough again."""
+
+    kind = "rate-limited"
+
+    def __init__(self, message: str, wait: float) -> None:
+        super().__init__(message)
+        self.retry_after = max(1, math.ceil(wait))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a route's requests may cost."""
+
+    budget: Literal["none", "control", "online"]
+    units: int
+    """Of each request; its body costs more."""
+    bytes: int = 64 * 1024
+    """The largest body."""
+    values: int = 16_000
+    """The most values of a JSON body."""
+
+
+FREE = Work("none", 0)
+WRITE = Work("control", 1)
+RUN = Work("control", 2)
+HEAVY = Work("control", 5)
+"""A spec is read, or much of what is stored."""
+ALERTS = Work("control", 1, 1024 * 1024, 150_000)
+KEYS = Work("online", 1, 256 * 1024)
+"""As many as 10,000 keys, of any length."""
+ONLINE = Work("online", 1)
+BULK = Work("online", 1, 1024 * 1024, 150_000)
+"""Events, items, rows of features."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Units a second; 0 switches a limit off."""
+
+    control: float = 0
+    online: float = 0
+    recommender: float = 0
+    failures: float = 0
+    """Requests with an unknown token, of each client address."""
+
+
+BURST = {"control": 20, "online": 5, "recommender": 5, "failures": 10}
+"""How many seconds' worth of units a bucket holds."""
+
+
+class Buckets:
+    """Token buckets of one kind, by key. A bucket is one number, the time at which it is full again: one that is full is the same as none.
+
+    Used by the event loop's thread alone, so it needs no lock.
+    """
+
+    def __init__(self, per_second: float, burst: float, clock: Callable[[], float], most: int = MAX_BUCKETS) -> None:
+        """`burst`: the seconds in which an empty bucket becomes full."""
+        self._unit = 1 / per_second
+        self._burst = burst
+        self._clock = clock
+        self._most = most
+        self._full_at: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._full_at)
+
+    def spend(self, key: str, cost: float) -> float:
+        """0, or the seconds to wait; then nothing was spent. Nothing costs more than a whole bucket holds."""
+        now = self._clock()
+        before = self._full_at.get(key, 0.0)
+        seconds = cost * self._unit
+        after = (before if before > now else now) + (seconds if seconds < self._burst else self._burst)
+        wait = after - now - self._burst
+        if wait > _ROUNDING:
+            return wait
+        self._full_at[key] = after
+        if not before and len(self._full_at) > self._most:
+            self._forget(now)
+        return 0.0
+
+    def wait(self, key: str) -> float:
+        """The seconds until a unit can be spent; spends nothing."""
+        wait = self._full_at.get(key, 0.0) - self._clock() + min(self._unit, self._burst) - self._burst
+        return wait if wait > _ROUNDING else 0.0
+
+    def _forget(self, now: float) -> None:
+        """Full buckets first; if too few are full, those nearest to it, so that an empty one stays empty."""
+        ordered = sorted((at, key) for key, at in self._full_at.items() if at > now)
+        self._full_at = {key: at for at, key in ordered[-self._most // 2 :]}
+
+
+class RateLimits:
+    def __init__(self, limits: Limits = Limits(), clock: Callable[[], float] = time.monotonic) -> None:
+        self._control = _buckets("control", limits.control, clock)
+        self._online = _buckets("online", limits.online, clock)
+        self._recommenders = _buckets("recommender", limits.recommender, clock)
+        self._failures = _buckets("failures", limits.failures, clock)
+
+    def charge(self, work: Work, token: str, recommender: str | None, size: int) -> None:
+        """Raises TooFast, or counts the request. `size`: the bytes of its body."""
+        if work.budget == "online":
+            self.charge_online(token, recommender, size)
+        elif work.budget == "control" and self._control is not None and (wait := self._control.spend(token, work.units + (size >> 12))):
+            raise _too_fast("control", "this token writes faster than it may", "EYAS_CONTROL_RATE", wait)
+
+    def charge_online(self, token: str, recommender: str | None, size: int) -> None:
+        """A unit for the request, and one for each KiB of its body."""
+        cost = 1 + (size >> 10)
+        if self._online is not None and (wait := self._online.spend(token, cost)):
+            raise _too_fast("online", "this token asks faster than it may", "EYAS_ONLINE_RATE", wait)
+        if recommender is not None and self._recommenders is not None and (wait := self._recommenders.spend(recommender, cost)):
+            raise _too_fast("recommender", f"'{recommender}' is asked faster than it may", "EYAS_RECOMMENDER_RATE", wait)
+
+    def count_failure(self, address: str) -> None:
+        """A request came from there with a token that is not good."""
+        if self._failures is not None:
+            self._failures.spend(address, 1)
+
+    def check_failures(self, address: str) -> None:
+        if self._failures is not None and (wait := self._failures.wait(address)):
+            said = "too many requests from this address came with tokens that are not known here"
+            raise _too_fast("failures", said, "EYAS_FAILURE_RATE", wait)
+
+
+def _buckets(kind: str, per_second: float, clock: Callable[[], float]) -> Buckets | None:
+    return Buckets(per_second, BURST[kind], clock) if per_second else None
+
+
+def _too_fast(limit: str, what: str, setting: str, wait: float) -> TooFast:
+    metrics.LIMITED.labels(limit).inc()
+    return TooFast(f"{what}: wait as long as Retry-After says, or have the operator raise {setting}", wait)
