@@ -7,6 +7,7 @@ who comes on a connection that was kept is answered with `Connection: close`, an
 from __future__ import annotations
 
 import signal
+import socket
 import time
 from datetime import timedelta
 from types import FrameType
@@ -21,9 +22,9 @@ _CLOSE = (b"connection", b"close")
 class DrainingServer(BoundedServer):
     """SIGTERM begins the goodbye; a second one, or SIGINT, ends it at once."""
 
-    def __init__(self, app: ASGIApp, connections: int, patience: timedelta | None = None) -> None:
+    def __init__(self, app: ASGIApp, limit: int, metrics: socket.socket, patience: timedelta | None) -> None:
         # Longer than load balancers keep a connection that nobody uses: who closes first must not be who is just being asked.
-        super().__init__(app, "api", connections, watch_files=True, timeout_graceful_shutdown=10, timeout_keep_alive=75)
+        super().__init__(app, limit, metrics, timeout_graceful_shutdown=10, timeout_keep_alive=75)
         self._patience = patience.total_seconds() if patience else 0.0
         self._ends: float | None = None
 

@@ -126,6 +126,11 @@ class ConnectionTable(ServerState):
         self.connections.discard(cast(Any, connection))
         self._strangers.pop(connection, None)
 
+    def abort(self) -> None:
+        """Closes all connections, whatever they wait for."""
+        for connection in list(self.connections):
+            cast(BoundedProtocol, connection).transport.abort()
+
     def count(self, reason: str) -> None:
         self._closed[reason].inc()
 
@@ -141,7 +146,7 @@ class ConnectionTable(ServerState):
                 return True
         return False
 
-    def sweep(self, now: float, has_descriptors: bool) -> None:
+    def sweep(self, now: float, has_descriptors: bool = True) -> None:
         """Closes whatever is past its deadline, and says when connections or file descriptors run out, and when that is over."""
         late, self._swept = self._swept is not None and now - self._swept > 3.0, now
         if not late:  # after a pause of the loop, what clients have sent in time is still to be read

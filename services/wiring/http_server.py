@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gzip
 import logging
 import os
 import resource
 import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
-from prometheus_client import make_asgi_app
-from starlette.types import ASGIApp
+from anyio import CapacityLimiter, to_thread
+from prometheus_client import REGISTRY
+from prometheus_client.exposition import choose_encoder
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.wiring.http_protocol import BoundedProtocol, ConnectionTable
 
@@ -28,21 +30,63 @@ _OTHER_FILES = 256
 _FEWEST = 16
 _SCRAPERS = 64
 """Connections of /metrics: a few Prometheus servers scrape it."""
+_WRITERS = 2
+"""Threads that write the text of /metrics."""
 
 
 class BoundedServer(uvicorn.Server):
-    """`port` names it in the metrics, `limit` bounds its connections; with `watch_files` it warns when file descriptors run out."""
+    """The API with at most `limit` connections, and `/metrics` at a listener of its own.
 
-    def __init__(self, app: ASGIApp, port: str, limit: int, watch_files: bool = False, **config: Any) -> None:
-        super().__init__(uvicorn.Config(app, http=BoundedProtocol, ws="none", log_config=None, access_log=False, **config))
-        self.connections = ConnectionTable(port, limit)
-        self.server_state = self.connections
-        self._watch_files = watch_files
+    One event loop serves both. With a loop for each, whoever attacks the second one delays the first one: both need the interpreter's lock.
+    """
+
+    def __init__(self, app: ASGIApp, limit: int, metrics: socket.socket | None = None, **config: Any) -> None:
+        super().__init__(_config(app, **config))
+        self._api, self._scrapers = ConnectionTable("api", limit), ConnectionTable("metrics", _SCRAPERS)
+        self.server_state = self._api
+        self._metrics = metrics
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._metrics is not None:
+            loop, config = asyncio.get_running_loop(), _config(Exposition(), lifespan="off")
+            config.load()
+            self.servers.append(await loop.create_server(lambda: BoundedProtocol(config, self._scrapers, {}, loop), sock=self._metrics))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._scrapers.abort()
+        await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         if counter % 10 == 0:  # once a second
-            self.connections.sweep(asyncio.get_running_loop().time(), not self._watch_files or _has_descriptors())
+            now = asyncio.get_running_loop().time()
+            self._api.sweep(now, _has_descriptors())
+            self._scrapers.sweep(now)
         return await super().on_tick(counter)
+
+
+class Exposition:
+    """The ASGI application of `/metrics`. A thread writes the text, which takes long with a thousand recommenders."""
+
+    def __init__(self) -> None:
+        self._limiter = CapacityLimiter(_WRITERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await to_thread.run_sync(_exposition, Request(scope), limiter=self._limiter)
+        await response(scope, receive, send)
+
+
+def _exposition(request: Request) -> Response:
+    encode, media = choose_encoder(request.headers.get("accept", ""))
+    names = request.query_params.getlist("name[]")
+    body = encode(REGISTRY.restricted_registry(names) if names else REGISTRY)
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(body, headers={"Content-Type": media})
+    return Response(gzip.compress(body, 6), headers={"Content-Type": media, "Content-Encoding": "gzip"})
+
+
+def _config(app: ASGIApp, **config: Any) -> uvicorn.Config:
+    return uvicorn.Config(app, http=BoundedProtocol, ws="none", log_config=None, access_log=False, **config)
 
 
 def connection_limit(wanted: int) -> int:
@@ -52,19 +96,6 @@ def connection_limit(wanted: int) -> int:
     if most < wanted:
         log.warning("connections: at most %d, not %d files=%d; raise the limit of open files (ulimit -Hn)", most, wanted, files)
     return most
-
-
-@contextmanager
-def metrics_server(listener: socket.socket) -> Iterator[None]:
-    """`/metrics` on an event loop in one thread, however many connections there are."""
-    server = BoundedServer(make_asgi_app(), "metrics", _SCRAPERS, lifespan="off", timeout_graceful_shutdown=1)
-    thread = threading.Thread(target=server.run, args=([listener],), name="metrics", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        server.should_exit = True
-        thread.join(5)
 
 
 def _raise_open_files() -> int:

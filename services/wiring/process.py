@@ -23,7 +23,7 @@ from services.home import Endpoint, Home, check_first_token
 from services.listening import bind, reachable
 from services.settings import Settings, read_secret, strange
 from services.wiring.draining import DrainingServer
-from services.wiring.http_server import connection_limit, metrics_server
+from services.wiring.http_server import connection_limit
 from services.wiring.platform import Platform
 from shared.datafiles import is_object
 from shared.telemetry import logs
@@ -58,15 +58,16 @@ def _serve(settings: Settings, undo: ExitStack) -> None:
         undo.callback(home.close)
     token = _first_token(settings, home)
     listener = undo.enter_context(bind("the API", settings.port, 8080, settings.host))
-    metrics_url = _export_metrics(settings, undo)
+    metrics = undo.enter_context(bind("/metrics", settings.metrics_port, 9090, settings.host))
     platform = Platform(settings, home, token, _data_roots(settings), undo)
     app = create_app(platform.door, platform.parts, platform.gateway)
     site = Site(app, HERE if platform.gateway else settings.gateway_url) if platform.parts else app
-    server = DrainingServer(site, connections, settings.drain)
+    server = DrainingServer(site, connections, metrics, settings.drain)
     app.state.closing = lambda: server.leaving  # who listens to a stream is no reason to stay
     platform.leaves(lambda: server.leaving)
     platform.start()
-    url = f"http://{reachable(settings.host)}:{listener.getsockname()[1]}"
+    url, scraped = (f"http://{reachable(settings.host)}:{one.getsockname()[1]}" for one in (listener, metrics))
+    metrics_url = f"{scraped}/metrics"
     if settings.owns_home:
         home.announce(Endpoint(url, metrics_url, os.getpid()))
     what = "" if settings.role == "all" else f" as {settings.role} {settings.name}"
@@ -95,9 +96,3 @@ def _data_roots(settings: Settings) -> tuple[str, ...]:
         if not is_object(root) and not Path(root).is_dir():
             log.warning("data root %s is not a folder: specs can't read anything there until it is", root)
     return roots
-
-
-def _export_metrics(settings: Settings, undo: ExitStack) -> str:
-    listener = undo.enter_context(bind("/metrics", settings.metrics_port, 9090, settings.host))
-    undo.enter_context(metrics_server(listener))
-    return f"http://{reachable(settings.host)}:{listener.getsockname()[1]}/metrics"

@@ -191,7 +191,7 @@ def main() -> None:
             listener = undo.enter_context(bind("the API", 0, 0))
             platform = Platform(settings, home, TOKEN, (str(data),), undo)
             app = create_app(platform.door, platform.parts, platform.gateway)
-            server = BoundedServer(app, "api", connection_limit(settings.connections), timeout_graceful_shutdown=2)
+            server = BoundedServer(app, connection_limit(settings.connections), timeout_graceful_shutdown=2)
             platform.start()
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             caretaker = Loop("caretaker", [Caretaker(url, data).tick], 1.0)
