@@ -12,6 +12,7 @@ from pathlib import Path
 import grpc
 
 from shared.domain.errors import Invalid
+from shared.secret_file import read_secret_file
 
 SERVER_NAME = "eyas-triton"
 _CA, _CERTIFICATE, _KEY = "ca.crt", "tls.crt", "tls.key"
@@ -22,8 +23,9 @@ class Certificates:
     folder: Path
 
     def check(self) -> None:
-        """Invalid when a file is missing or unreadable."""
-        for name in (_CA, _CERTIFICATE, _KEY):
+        """Invalid when a file is missing or unreadable, or when other users can read the key."""
+        read_secret_file(self.folder / _KEY)
+        for name in (_CA, _CERTIFICATE):
             try:
                 (self.folder / name).read_bytes()
             except OSError as error:

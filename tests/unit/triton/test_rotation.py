@@ -87,7 +87,18 @@ def test_a_server_that_never_gets_its_versions_holds_up_the_others_for_a_limited
 
 def test_files_that_are_away_for_a_moment_change_nothing(tmp_path: Path) -> None:
     server = Server(tmp_path, "a")
-    (server.certificates.folder / "tls.key").unlink()
+    (server.certificates.folder / "tls.crt").unlink()
     assert not server.rotation.due()
-    with pytest.raises(Invalid, match=r"certificates of Triton: .*tls\.key can't be read"):
-        server.certificates.check()
+
+
+def test_certificates_are_refused_when_one_is_missing_or_the_key_is_open(tmp_path: Path) -> None:
+    certificates = Server(tmp_path, "a").certificates
+    key = certificates.folder / "tls.key"
+    key.chmod(0o644)
+    with pytest.raises(Invalid, match=r"tls\.key .*chmod 600"):
+        certificates.check()
+    key.chmod(0o600)
+    certificates.check()
+    (certificates.folder / "ca.crt").unlink()
+    with pytest.raises(Invalid, match=r"certificates of Triton: .*ca\.crt can't be read"):
+        certificates.check()
