@@ -18,7 +18,7 @@ PYTEST = $(BIN)/python -m pytest -q --numprocesses=$(JOBS) --dist=worksteal
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help docs setup setup-nvtabular setup-torch setup-jax setup-browser setup-helm demo test test-all test-platform test-training test-contract up lint format install-check image chart test-console screens test-cluster crash crash-sample bench bench-start bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-evaluation bench-alerting bench-attacks lock doctor clean lint-api security bench-console
+.PHONY: help docs setup setup-nvtabular setup-torch setup-jax setup-browser setup-helm demo test test-all test-platform test-training test-contract up lint format install-check image chart test-console screens test-cluster crash crash-sample bench bench-start bench-idle bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-evaluation bench-alerting bench-attacks lock doctor clean lint-api security bench-console
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -148,6 +148,9 @@ crash-sample: setup ## a fixed sample of `make crash`
 bench-start: setup ## start-up time, and resident memory by process
 	@$(BIN)/python -m benchmarks.start
 
+bench-idle: setup ## CPU of an embedded platform that nobody uses, by process and thread; ROOT: another checkout beside this one
+	@$(BIN)/python -m benchmarks.idle $(if $(ROOT),--root $(ROOT))
+
 bench-control: setup ## the control plane under load, on SQLite and PostgreSQL, with Prefect beside it
 	@$(BIN)/python -m benchmarks.control
 
@@ -241,7 +244,7 @@ bench-alerting: setup ## from users who stop liking to a retraining, by way of P
 bench-attacks: setup ## what users of recommend notice while connections are slow, big or many, or bodies are hostile (about 3 min)
 	@$(BIN)/python -m benchmarks.attacks
 
-bench: bench-start bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-etl bench-loader bench-train bench-criteo bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-loop bench-warm bench-evaluation bench-alerting bench-attacks ## every benchmark
+bench: bench-start bench-idle bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-etl bench-loader bench-train bench-criteo bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-loop bench-warm bench-evaluation bench-alerting bench-attacks ## every benchmark
 
 doctor: setup ## what this machine has and lacks
 	@$(BIN)/eyas doctor

@@ -73,6 +73,11 @@ class Materialiser:
         self._faults: dict[Key, str] = {}
         self._trimmed: dict[str, datetime] = {}
         self._looked_at: datetime | None = None
+        self._waiting = 0
+
+    def due(self) -> float | None:
+        """In how many seconds a step has something to do although nothing has changed; None if never."""
+        return 0.0 if self._waiting or self._faults else None
 
     def step(self) -> None:
         """One part of each version that lacks some. A fault of one version holds up no other."""
@@ -84,6 +89,7 @@ class Materialiser:
                 waiting += self._version(*key, marks)
             except Unavailable as error:  # said when all others had their turn
                 fault = error
+        self._waiting = waiting
         metrics.FEATURE_PARTS_WAITING.set(waiting)
         self._forget(named, marks)
         self._trim(named)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.contracts.rollouts import Rollout
-from shared.domain.errors import Damaged, NotFound, Unavailable, Unreadable
+from shared.domain.errors import Damaged, NotFound, Pending, Unavailable, Unreadable
 from shared.domain.route import Route
 from shared.ports import Clock, ModelServer, RecommenderStore, Registry, RolloutStore, RouteStore, ServedUnit
 from shared.telemetry import metrics
@@ -95,7 +95,11 @@ class Placement:
         """What each route asks for."""
         self._moving: set[str] = set()
         """Of whom that changes by itself, as time goes by."""
+        self._leaving: list[datetime] = []
+        """When versions may go that have left their routes, or whose recommender was deleted."""
         self._placed: dict[str, frozenset[int]] = {}
+        self._pending: dict[str, str] = {}
+        """Of whom versions are still being loaded, and which."""
         self._doubted: set[str] = set()
         """What may have been changed by another since: it is told once more."""
         self._told: tuple[object, datetime] | None = None
@@ -114,16 +118,29 @@ class Placement:
         self._doubt()
         fault: Exception | None = None
         away = False
+        pending: dict[str, str] = {}
         for recommender, wanted in self.desired().items():
             if recommender in self._doubted or self._placed.get(recommender) != wanted:
                 try:
                     self._place(recommender, wanted)
+                except Pending as error:  # the others are placed meanwhile
+                    pending[recommender] = str(error)
                 except Exception as error:  # said when all others have been placed
                     fault = error
                     away |= isinstance(error, Unavailable)
-        self.settled |= not away
+        for recommender in pending.keys() - self._pending.keys():
+            log.info("placing: waiting for the model server: %s", pending[recommender])
+        self._pending = pending
+        self.settled |= not away and not pending
         if fault is not None:
             raise fault
+
+    def due(self) -> float | None:
+        """In how many seconds something is to be placed or removed although nothing has changed; None if nothing is known to be."""
+        if self._pending:
+            return 0.0
+        now = self._clock.now()
+        return min(((at - now).total_seconds() for at in self._leaving if at > now), default=None)
 
     def export(self) -> None:
         """Reads the server's counters: a request to it, so not at every tick."""
@@ -132,6 +149,7 @@ class Placement:
 
     def desired(self) -> dict[str, frozenset[int]]:
         # A rollout puts the route before it ends: read in this order, a version that moves from one to the other is missed by neither.
+        self._leaving = []
         rollouts = self._rollouts.list(active=True, limit=100_000)
         routes = self._routes.all()
         now = self._clock.now()
@@ -179,11 +197,13 @@ class Placement:
         return known
 
     def _recent(self, left: Mapping[int, datetime], now: datetime) -> frozenset[int]:
+        self._leaving += [at + GRACE for at in left.values()]
         return frozenset(version for version, at in left.items() if now - at < GRACE)
 
     def _kept_warm(self, past: _Past, span: timedelta, now: datetime) -> frozenset[int]:
         """What would be gone back to, while it is fresh."""
         at = None if past.previous is None else past.left.get(past.previous)
+        self._leaving += [] if at is None else [at + span]
         return frozenset((past.previous,)) if past.previous is not None and at is not None and now - at < span else _NONE
 
     def _place(self, recommender: str, wanted: frozenset[int]) -> None:

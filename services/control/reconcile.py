@@ -103,6 +103,7 @@ class Reconciler(Generic[S, O, E]):
         self._clock = clock
         self._replica = replica
         self._looks: dict[str, _Look] = {}
+        self._unfinished: frozenset[str] = frozenset()
 
     def tick(self) -> int:
         """One pass over every row that is due; returns how many rows were written. A row that rests stays due, so there is no limit:
@@ -115,9 +116,17 @@ class Reconciler(Generic[S, O, E]):
             holder = self._replica.holder
             self._kind.store.claim(holder, self._replica.count())
         rows = self._kind.store.due(now, _ALL, holder)
+        self._unfinished = frozenset(row.id for row in rows)
         self._looks = {row.id: self._looks[row.id] for row in rows if row.id in self._looks}
         self._wake()
         return sum(self._guarded(row, now) for row in rows if self._is_due(row, now))
+
+    def due(self) -> float | None:
+        """In how many seconds a row of the last pass is to be looked at again, whatever else happens; None if never."""
+        if self._unfinished - self._looks.keys():
+            return 0.0
+        again = min((look.again for look in self._looks.values()), default=_NEVER)
+        return None if again == _NEVER else max(0.0, (again - self._clock.now()).total_seconds())
 
     def _wake(self) -> None:
         for id in self._kind.awake():

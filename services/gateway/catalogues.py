@@ -73,6 +73,10 @@ class Catalogues:
         except Exception as error:
             self._outages.fail("", "catalogues: they can't be read, the last copies are used: %s", error, error=error)
 
+    def due(self) -> float | None:
+        """In how many seconds a pass has something to do although nothing has changed; None if never."""
+        return 0.0 if self._outages.open or self._looked_at is None else None
+
     def _read(self, until: float) -> bool:
         """Whether nothing is left to read."""
         heads = self._store.heads()

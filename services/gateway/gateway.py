@@ -128,11 +128,20 @@ class Gateway:
         self._batcher = Batcher[tuple[str, int] | None, _Routed | Question | _ScoresQuestion](self._work)
 
     def refresh(self) -> None:
-        """To be called about every 100 ms by one thread of the owner's."""
+        """To be called by one thread of the owner's, about every 100 ms or when something may have changed; `beat` as often."""
         self._loader.refresh()
         self._catalogues.refresh()
         self._batcher.keep({(name, number) for name, number in self.versions})
         self._shadow.report(self._clock.now())
+
+    def beat(self) -> None:
+        """Between two passes: it lives, and what its shadow saw."""
+        self._loader.beat()
+        self._shadow.report(self._clock.now())
+
+    def due(self) -> float | None:
+        """In how many seconds a pass has something to do although nothing has changed; None if never."""
+        return min((due for due in (self._loader.due(), self._catalogues.due()) if due is not None), default=None)
 
     def close(self) -> None:
         """When traffic has ended: what is still to be written is written, if it can be."""

@@ -25,6 +25,7 @@ from shared.ports import ArtifactStore, Clock, Indexes, RecommenderStore, Regist
 log = logging.getLogger(__name__)
 
 HEARTBEAT = timedelta(milliseconds=500)
+_STORE = "the control plane"
 
 
 class Loader:
@@ -67,9 +68,26 @@ class Loader:
         with self._lock:
             try:
                 self._pass(self._clock.now())
-                self._healed("the control plane")
+                self._healed(_STORE)
             except Exception as error:
-                self._fault("the control plane", "going on with the last routes", error)
+                self._fault(_STORE, "going on with the last routes", error)
+
+    def beat(self) -> None:
+        """The heartbeat between passes; the next pass finds out what is wrong with a store that doesn't take it."""
+        now = self._clock.now()
+        with self._lock:
+            if self._reported is None or now - self._reported[0] < HEARTBEAT or _STORE in self._faults:
+                return
+            try:
+                self._report(now)
+            except Exception as error:
+                self._fault(_STORE, "going on with the last routes", error)
+
+    def due(self) -> float | None:
+        """In how many seconds a pass has something to do although nothing has changed; None if never."""
+        if _STORE in self._faults:
+            return 0.0
+        return HEARTBEAT.total_seconds() if self._faults else None
 
     def _pass(self, now: datetime) -> None:
         """What couldn't be loaded is tried again with the heartbeat, not at every pass."""
@@ -81,11 +99,14 @@ class Loader:
             self._followed = routes, specs
             generations = self.snapshot.generations()
             self._generations = self._generations if generations == self._generations else generations
+        if due or self._reported is None or self._reported[1] is not self._generations:
+            self._report(now)
+
+    def _report(self, now: datetime) -> None:
         same = self._reported is not None and self._reported[1] is self._generations
-        if due or not same:
-            if not (same and self._routes.heard(self._id, now)):
-                self._routes.report(self._id, self._generations, now)
-            self._reported = (now, self._generations)
+        if not (same and self._routes.heard(self._id, now)):
+            self._routes.report(self._id, self._generations, now)
+        self._reported = (now, self._generations)
 
     def _following(self, routes: Mapping[str, Route], specs: Mapping[str, int], now: datetime) -> Snapshot:
         """The next snapshot; a recommender whose new route can't be served yet keeps its former one."""

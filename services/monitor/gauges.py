@@ -60,6 +60,11 @@ class EarningsGauges:
         self._spans: dict[str, tuple[int, timedelta]] = {}
         """By generation of the spec, how far back what is measured reaches."""
         self._outages = Outages(log)
+        self._moving = True
+
+    def due(self) -> float | None:
+        """What was earned lately changes as time goes by. None: nobody was used lately."""
+        return 0.0 if self._moving else None
 
     def export(self) -> None:
         """A recommender that can't be measured is said once, and doesn't stop the others."""
@@ -67,9 +72,11 @@ class EarningsGauges:
         specs = self._recommenders.heads()
         newest = self._activity.newest() if self._activity is not None else {}
         now = self._clock.now()
+        self._moving = False
         for name, route in self._routes.all().items():
             if self._activity is not None and self._rests(name, route, specs.get(name, 0), newest.get(name, _NOTHING), now):
                 continue
+            self._moving = True
             try:
                 self._measure(name, values)
                 self._outages.succeed(name, "gauges of '%s': recovered", name)

@@ -55,6 +55,10 @@ class RouteGauges:
             gauge.remove(*labels)
         self._shown = shown
 
+    def due(self) -> float | None:
+        """Rollouts under way wait longer and longer. None: nothing changes by itself."""
+        return 0.0 if self._asked else None
+
     def _of_routes(self) -> Iterator[Value]:
         for name, route in self._routes.all().items():
             yield metrics.SERVING, (name,), route.stable

@@ -144,6 +144,10 @@ class Monitor:
             metrics.DRIFT_CHANCE.remove(*gone)
         self._drifts = drifts
 
+    def due(self) -> float | None:
+        """What failed is tried again. None: drift doesn't change by itself."""
+        return 0.0 if self._outages.open or self.activity is None else None
+
     def _export_drift(self, name: str) -> set[tuple[str, str, str]]:
         look = self.drift(name)
         shown = set()

@@ -146,6 +146,18 @@ class EmbeddedTriton:
             self.start()
             return True
 
+    def kill(self) -> bool:
+        """Kills the server and its stubs, unless it is just being started or stopped."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if not self.alive or self._process is None:
+                return False
+            os.killpg(self._process.pid, signal.SIGKILL)
+            return True
+        finally:
+            self._lock.release()
+
     def vouch(self) -> None:
         """Nobody else waits for its versions."""
 

@@ -4,17 +4,18 @@ A replica is *ready* while it answers and has all that it should. One that isn't
 version answers when every replica that is waited for answered a real inference of it; one that stopped being ready is waited for
 during `patience` (it restarts within seconds, and no weight moves meanwhile), and then no more until it is ready again.
 
-`score` takes no lock. What changes a replica happens on its own thread; `place` and `ensure_running` wait for that, but not for ever.
+`score` takes no lock. What changes a replica happens on its own thread; `place` and `ensure_running` wait for a moment, and what isn't
+over then goes on: the next call tells what came of it.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,15 +28,19 @@ from services.triton.model_server import TritonServer
 from services.triton.probe import Key
 from services.triton.repository import ModelRepository, recommender_of
 from services.triton.tensors import Feed
-from shared.domain.errors import EyasError, Unavailable
+from services.triton.watchdog import HANGS
+from shared.domain.errors import EyasError, Pending, Unavailable
 from shared.ports import ArtifactStore, ServedUnit, ServerInfo
 
 log = logging.getLogger(__name__)
 
 PATIENCE = 15.0
 """Seconds. Shorter than a rollout's patience with a version that doesn't answer: losing one replica for good must not end a rollout."""
-_PLACING = 120.0
-_LOOKING = 1.0
+PLACING = 120.0
+"""Seconds that a replica is waited for that others have overtaken."""
+_TRIAL_WAIT = 1.0
+"""Seconds that placing waits for trials: most are over by then."""
+_WAIT = 1.5
 
 
 class TritonFleet:
@@ -50,36 +55,48 @@ class TritonFleet:
         probe_every: float = 10.0,
         heal_every: float = 15.0,
         patience: float = PATIENCE,
+        hangs: float = HANGS,
     ) -> None:
+        """`hangs`: seconds until a server that lives and doesn't answer is ended and started again, where it is this process's own."""
         self._hosts = hosts
         self._store = store
-        self._times = {"timeout": timeout, "probe_every": probe_every, "heal_every": heal_every}
+        self._times = {"timeout": timeout, "probe_every": probe_every, "heal_every": heal_every, "trial_wait": _TRIAL_WAIT}
+        self._hangs = hangs
         self._heal_every = heal_every
         self._patience = patience
         self._choice = Choice(timeout)
         self._lock = threading.Lock()
         self._wanted: dict[str, tuple[ServedUnit, ...]] = {}
+        self._since: dict[str, float] = {}
+        """Since when what is wanted of a recommender is being placed."""
         self._tallies: dict[str, Tally] = {}
         self._members: Mapping[str, Member] = {}
         self._closed = False
 
     def place(self, recommender: str, units: Sequence[ServedUnit]) -> Mapping[int, str]:
-        self._wanted[recommender] = tuple(units)
+        wanted = tuple(units)
+        if self._wanted.get(recommender) != wanted or recommender not in self._since:
+            self._since[recommender] = time.monotonic()
+        self._wanted[recommender] = wanted
         members = self._follow()
-        # One that was never looked at is asked; one that is on its way back gets it with the rest.
-        asked = [one for one in members if one.at_hand] or members
+        # One that was never looked at is asked; one that is away, or on its way back, gets it with the rest.
+        asked = [one for one in members if one.at_hand] or [one for one in members if one.up is not False]
         for one in members:
             if one not in asked:
-                one.submit(partial(one.server.want, recommender, units))
+                one.want(recommender, units)
         placing = {one: one.place(recommender, units) for one in asked}
-        _, late = wait(placing.values(), _PLACING)
-        outcomes = {one: _outcome(found) for one, found in placing.items() if found not in late}
+        wait([found for found, begun in placing.values() if begun], _WAIT)
+        outcomes = {one: _outcome(found) for one, (found, _) in placing.items() if one.up is not False or found.done()}
         placed = {one: found for one, found in outcomes.items() if not isinstance(found, Exception)}
         for one in placed:
             one.up = True
         self._judge(members)
+        pending = next((found for found in outcomes.values() if isinstance(found, Pending)), None)
+        if pending is not None and (not placed or time.monotonic() - self._since[recommender] < PLACING):
+            raise pending
+        del self._since[recommender]
         if not placed:
-            raise _trouble(outcomes, asked)
+            raise _trouble(outcomes, members)
         return _merged({one.name: found for one, found in placed.items()})
 
     def answering(self, recommender: str) -> frozenset[int]:
@@ -130,8 +147,8 @@ class TritonFleet:
         Unavailable when no replica is well. One that takes long goes on by itself.
         """
         members = self._follow()
-        looks = [one.look() for one in members]
-        over, _ = wait(looks, _LOOKING)
+        looks = [look for one in members if (look := one.look()) is not None]
+        over, _ = wait(looks, _WAIT)
         self._judge(members)
         if all(one.up is False for one in members):
             raise Unavailable(f"no Triton serves: {members[0].fault()}" if members else "no Triton is known yet")
@@ -165,7 +182,7 @@ class TritonFleet:
                     server = TritonServer(host, ModelRepository(host.repository.parent, self._store), tally=tally, **self._times)
                     for recommender, units in self._wanted.items():
                         server.want(recommender, units)
-                    kept[name] = Member(name, server)
+                    kept[name] = Member(name, server, self._hangs)
             gone = [one for name, one in self._members.items() if name not in kept]
             self._members = kept
         for one in gone:
@@ -180,18 +197,19 @@ class TritonFleet:
             one.judge(held, self._heal_every)
 
 
-def _outcome(found: Future[dict[int, str]]) -> dict[int, str] | Exception:
+def _outcome(placing: Future[dict[int, str]]) -> dict[int, str] | Exception:
+    if not placing.done():
+        return Pending("the model server has not answered yet")
     try:
-        return found.result()
+        return placing.result()
     except (EyasError, OSError) as error:
         return error
 
 
-def _trouble(outcomes: Mapping[Member, dict[int, str] | Exception], asked: Sequence[Member]) -> Exception:
-    for found in outcomes.values():
-        if isinstance(found, Exception):
-            return found
-    return Unavailable("no Triton took the versions in time" if asked else "no Triton is known yet")
+def _trouble(outcomes: Mapping[Member, dict[int, str] | Exception], members: Sequence[Member]) -> Exception:
+    faults = [found for found in outcomes.values() if isinstance(found, Exception)]
+    faults += [Unavailable(f"Triton {one.name}: {one.fault()}") for one in members]
+    return faults[0] if faults else Unavailable("no Triton is known yet")
 
 
 def _merged(faults: Mapping[str, Mapping[int, str]]) -> dict[int, str]:

@@ -30,7 +30,14 @@ class Host(Protocol):
     @property
     def generation(self) -> int: ...
 
+    @property
+    def alive(self) -> bool:
+        """Whether its process is known to run: never of one that somebody else has started."""
+
     def ensure_running(self) -> bool: ...
+
+    def kill(self) -> bool:
+        """Kills a server that lives and doesn't answer, for `ensure_running` to start it again. False where that can't be done."""
 
     def vouch(self) -> None:
         """Whoever places says: in its present life the server has all that it should."""

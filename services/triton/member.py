@@ -1,4 +1,8 @@
-"""One replica of a fleet as its owner sees it: looked after on a thread of its own, so one that hangs holds up no other."""
+"""One replica of a fleet as its owner sees it: looked after on threads of its own, so one that hangs holds up no other.
+
+What changes it is done in order on one thread. Another thread asks whether it answers, whatever the first one waits for: a server that
+lives and is silent for `hangs` seconds is ended, and started again by its host.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from services.triton.choice import AWAY_PATIENCE, Standing
 from services.triton.model_server import TritonServer
 from services.triton.probe import Key
 from services.triton.tensors import Feed
+from services.triton.watchdog import HANGS, Watchdog
 from shared.domain.errors import EyasError
 from shared.ports import ServedUnit, ServerReplica
 
@@ -24,7 +29,7 @@ LOOK_EVERY = 1.0
 
 
 class Member:
-    def __init__(self, name: str, server: TritonServer) -> None:
+    def __init__(self, name: str, server: TritonServer, hangs: float = HANGS) -> None:
         self.name = name
         self.server = server
         self.up: bool | None = None
@@ -34,10 +39,18 @@ class Member:
         self.ready = False
         self.unready_since = time.monotonic()
         self._trouble: str | None = None
-        self._looked = 0.0
         self._looking: Future[bool] | None = None
+        self._changed = False
+        """Whether the server has been told since the last look that it lacks something."""
+        self._asked = 0.0
+        self._asking: Future[None] | None = None
+        self._life = 0
+        self._watchdog = Watchdog(server.reachable, lambda: server.kill(self._life), hangs)
+        self._waiting: dict[str, tuple[tuple[ServedUnit, ...], Future[None]]] = {}
+        self._placing: dict[str, tuple[tuple[ServedUnit, ...], Future[dict[int, str]]]] = {}
         self._retried = time.monotonic()
         self._hand = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"triton-{name}")
+        self._watcher = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"health-{name}")
 
     @property
     def at_hand(self) -> bool:
@@ -61,13 +74,33 @@ class Member:
         """In order: what was submitted before is done before."""
         return self._hand.submit(work)
 
-    def place(self, recommender: str, units: Sequence[ServedUnit]) -> Future[dict[int, str]]:
-        return self.submit(lambda: dict(self.server.place(recommender, units)))
+    def place(self, recommender: str, units: Sequence[ServedUnit]) -> tuple[Future[dict[int, str]], bool]:
+        """Its outcome, and whether this call has begun it: the same versions that are still being placed are not placed once more."""
+        wanted = tuple(units)
+        begun = self._placing.get(recommender)
+        if begun is not None and begun[0] == wanted and not begun[1].done():
+            return begun[1], False
+        future = self.submit(lambda: dict(self.server.place(recommender, wanted)))
+        self._placing[recommender] = wanted, future
+        return future, True
 
-    def look(self) -> Future[bool]:
-        """Whether it began anew. A look that isn't over yet is the one that counts."""
-        if self._looking is None or self._looking.done():
-            self._looking = self.submit(self._look)
+    def want(self, recommender: str, units: Sequence[ServedUnit]) -> None:
+        """To be placed by a later look; what waits for that already isn't submitted once more."""
+        wanted = tuple(units)
+        waiting = self._waiting.get(recommender)
+        if waiting is None or waiting[0] != wanted or waiting[1].done():
+            self._changed = True
+            self._waiting[recommender] = wanted, self.submit(lambda: self.server.want(recommender, wanted))
+
+    def look(self) -> Future[bool] | None:
+        """Whether it began anew; None where nothing is to be looked after, or an earlier look isn't over yet."""
+        self._ask()
+        if self._looking is not None and not self._looking.done():
+            return None
+        if self.up and self._trouble is None and not self._changed and self.server.settled:
+            return None
+        self._changed = False
+        self._looking = self.submit(self._look)
         return self._looking
 
     def judge(self, held: frozenset[Key], retry_every: float) -> None:
@@ -77,6 +110,7 @@ class Member:
         now = time.monotonic()
         if self.lacking and self.up and not self.server.owing and now - self._retried >= retry_every:
             self._retried = now
+            self._changed = True
             self.submit(self.server.owe)
         if ready != self.ready:
             log.info("Triton %s: %s", self.name, "ready" if ready else f"not ready: {self.fault()}")
@@ -102,6 +136,7 @@ class Member:
     def close(self) -> None:
         self.server.close()
         self._hand.shutdown(wait=False, cancel_futures=True)
+        self._watcher.shutdown(wait=False, cancel_futures=True)
 
     def _look(self) -> bool:
         anew = False
@@ -110,8 +145,20 @@ class Member:
             anew = self.server.ensure_running()
         except (EyasError, OSError) as error:  # of one recommender perhaps: the others may be well
             self._trouble = str(error)
-        now = time.monotonic()
-        if anew or not self.up or self._trouble is not None or now - self._looked >= LOOK_EVERY:
-            self._looked = now
+        if anew or not self.up or self._trouble is not None:
             self.up = self.server.reachable()
         return anew
+
+    def _ask(self) -> None:
+        """Asks whether it answers, now and then."""
+        now = time.monotonic()
+        if now - self._asked >= LOOK_EVERY and (self._asking is None or self._asking.done()):
+            self._asked = now
+            self._asking = self._watcher.submit(self._watch)
+
+    def _watch(self) -> None:
+        self._life = self.server.generation
+        if not self._watchdog.ask():
+            self.up = False
+        if self._watchdog.ended:
+            log.error("Triton %s: ended: it did not answer; it is started again", self.name)

@@ -1,12 +1,13 @@
 """The ModelServer port on one Triton. Several are a fleet of these (services.triton.fleet).
 
 Placing never disturbs what serves. A new version is first tried alone, under a model name that no request ever uses: loaded, asked
-for a real inference, unloaded. Trying it in the same Triton (and not, say, in a process that opens the ONNX file) means that
-exactly what will serve was proven: this server, this backend, this configuration, these inputs; and the Python backend gives each
-version a process of its own, so the worst file takes down nobody else. Only what passed is listed. Then the list changes and Triton
+for a real inference, unloaded. This is done on another thread, so a load that takes long, or hangs, delays no other recommender. Trying
+it in the same Triton (and not, say, in a process that opens the ONNX file) means that exactly what will serve was proven: this server,
+this backend, this configuration, these inputs; and the Python backend gives each version a process of its own, which ends itself when a
+load takes more than four minutes, so the worst file takes down nobody else. Only what passed is listed. Then the list changes and Triton
 loads: measured, no request fails during that.
 
-`score` takes no lock: it reads one mapping that is replaced, never changed. Everything that changes Triton holds the lock.
+`score` takes no lock: it reads one mapping that is replaced, never changed. Everything but trials that changes Triton holds the lock.
 """
 
 from __future__ import annotations
@@ -14,21 +15,25 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
 
-from services.triton.client import Client, Lost
+from services.triton.client import LOAD_TIMEOUT, Client, Lost
 from services.triton.counters import Tally
 from services.triton.host import Host
 from services.triton.probe import Key, Suspects, probe
 from services.triton.repository import ModelRepository, Placed, recommender_of
 from services.triton.tensors import Feed, tensors
-from shared.domain.errors import EyasError, Unavailable
+from shared.domain.errors import EyasError, Pending, Unavailable
 from shared.ports import ServedUnit, ServerInfo
 
 log = logging.getLogger(__name__)
+
+TRIALS = 8
+"""At once: fewer loads that hang than this delay no other."""
 
 
 class TritonServer:
@@ -43,7 +48,9 @@ class TritonServer:
         probe_every: float = 10.0,
         heal_every: float = 15.0,
         tally: Tally | None = None,
+        trial_wait: float = LOAD_TIMEOUT,
     ) -> None:
+        """`trial_wait`: seconds that a call waits for the trials that it has begun, before it is Pending."""
         if repository.root != host.repository:
             raise ValueError(f"Triton reads {host.repository}, and models would be written to {repository.root}")
         self._host = host
@@ -54,6 +61,13 @@ class TritonServer:
         self._owed: set[str] = set()  # recommenders that a restart took from the server
         self._serving: Mapping[Key, Placed] = {}
         self._proven: set[tuple[str, str]] = set()
+        self._trial_wait = trial_wait
+        self._pending: set[str] = set()
+        """Recommenders whose `place` is to be called again."""
+        self._trying: set[str] = set()
+        """Recommenders that have what was proven, and lack what is being tried."""
+        self._trials: dict[tuple[str, str], Future[str | None]] = {}
+        self._pool = ThreadPoolExecutor(TRIALS, thread_name_prefix="trial")
         self._suspects = Suspects(probe_every, heal_every, time.monotonic())
         self._doubts: set[Key] = set()
         self._tidied = False
@@ -65,8 +79,13 @@ class TritonServer:
         with self._lock:
             self._wanted[recommender] = tuple(units)
             self._owed.add(recommender)
+            self._pending.discard(recommender)
             self._follow_restart()
-            return self._place(recommender)
+            try:
+                return self._place(recommender)
+            except Pending:
+                self._pending.add(recommender)
+                raise
 
     def answering(self, recommender: str) -> frozenset[int]:
         found = [placed for (name, _), placed in self._serving.items() if name == recommender]
@@ -95,8 +114,8 @@ class TritonServer:
 
     @property
     def owing(self) -> bool:
-        """Whether something that it should have wasn't given to it yet."""
-        return bool(self._owed)
+        """Whether something that it should have wasn't given to it yet; new versions that are being tried don't count."""
+        return bool(self._owed - self._trying)
 
     def lacks(self, recommender: str) -> bool:
         """Whether a restart took all versions of a recommender, and none is back yet."""
@@ -106,6 +125,21 @@ class TritonServer:
         """A request was lost there, and no real inference has answered since."""
         return key in self._doubts
 
+    @property
+    def settled(self) -> bool:
+        """Whether `ensure_running` would find nothing to do."""
+        same = self._host.alive and self._host.generation == self._generation
+        return same and not self._owed - self._pending and not self._suspects.waiting(time.monotonic())
+
+    @property
+    def generation(self) -> int:
+        """Of the server that is asked."""
+        return self._generation
+
+    def kill(self, generation: int) -> bool:
+        """Ends a server of that generation, where that can be done here: the next `ensure_running` starts it again."""
+        return self._generation == self._host.generation == generation and self._host.kill()
+
     def reachable(self, patience: float | None = None) -> bool:
         return self._host.generation > 0 and self._client.ready(self._timeout if patience is None else patience)
 
@@ -114,6 +148,7 @@ class TritonServer:
         with self._lock:
             self._wanted[recommender] = tuple(units)
             self._owed.add(recommender)
+            self._pending.discard(recommender)
 
     def owe(self) -> None:
         """All that is wanted is to be placed once more."""
@@ -144,10 +179,12 @@ class TritonServer:
             self._follow_restart()
             self._client.renew()
             trouble: Exception | None = None
-            for recommender in sorted(self._owed):
+            for recommender in sorted(self._owed - self._pending):
                 try:
                     for number, why in self._place(recommender).items():
                         log.warning("%s version %d didn't come back: %s", recommender, number, why)
+                except Pending as error:
+                    log.debug("%s", error)
                 except (Unavailable, OSError) as error:  # one that can't be helped now doesn't keep the others down
                     trouble = trouble or error
             self._heal()
@@ -158,6 +195,7 @@ class TritonServer:
     def close(self) -> None:
         """Closes the connections: before the server is stopped, or it waits for them. What is under way on them ends at once."""
         self._client.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             self._serving = {}
             self._client.close()
@@ -184,33 +222,73 @@ class TritonServer:
         good: dict[int, Placed] = {}
         for unit in self._wanted[recommender]:
             try:
-                placed = self._repository.add(unit)
-                self._prove(placed)
+                good[unit.number] = self._repository.add(unit)
             except EyasError as error:
                 if not self._client.ready():
                     raise Unavailable(f"Triton doesn't answer: {recommender} can't be placed now") from error
                 faults[unit.number] = str(error)
-            else:
-                good[unit.number] = placed
-        faults |= self._list(recommender, good)
+        self._trying.discard(recommender)
+        try:
+            found = self._try(recommender, good.values())
+        except Pending:
+            self._list_proven(recommender, good)
+            self._trying.add(recommender)
+            raise
+        faults |= found
+        faults |= self._list(recommender, {number: placed for number, placed in good.items() if number not in found})
         self._owed.discard(recommender)
         return faults
 
-    def _prove(self, placed: Placed) -> None:
-        """Unavailable when the version can't be loaded or doesn't answer. What has been proven is not tried again."""
-        proof = placed.proof
-        if proof in self._proven:
-            return
+    def _list_proven(self, recommender: str, wanted: Mapping[int, Placed]) -> None:
+        """What waits for no trial serves meanwhile, and what serves goes on."""
+        serving = {one.number: one for one in self._of(recommender)}
+        proven = {number: placed for number, placed in wanted.items() if placed.proof in self._proven}
+        if serving != serving | proven:
+            self._list(recommender, serving | proven, [one for one in wanted.values() if one.proof not in self._proven])
+
+    def _try(self, recommender: str, units: Iterable[Placed]) -> dict[int, str]:
+        """The versions that can't be served, and why; Pending while some are being tried. What has been proven is not tried again."""
+        new = {placed.number: placed for placed in units if placed.proof not in self._proven}
+        begun = {placed.proof: placed for placed in new.values() if placed.proof not in self._trials}
+        self._trials |= {proof: self._pool.submit(self._trial, placed, self._client) for proof, placed in begun.items()}
+        trials = {number: self._trials[placed.proof] for number, placed in new.items()}
+        _, late = wait(trials.values(), self._trial_wait if begun else 0)
+        if late:
+            numbers = ", ".join(str(number) for number, trial in trials.items() if trial in late)
+            raise Pending(f"{recommender}: version {numbers} is still being loaded")
+        faults: dict[int, str] = {}
+        away: Exception | None = None
+        for number, placed in new.items():
+            self._trials.pop(placed.proof, None)
+            try:
+                fault = trials[number].result()
+            except (EyasError, OSError) as error:
+                away = error
+                continue
+            if fault is None:
+                self._proven.add(placed.proof)
+            else:
+                faults[number] = fault
+        if away is not None:
+            raise away
+        return faults
+
+    def _trial(self, placed: Placed, client: Client) -> str | None:
+        """Why the version can't be loaded or doesn't answer. Unavailable when the server went away meanwhile."""
         self._repository.add_trial(placed)
         try:
-            self._client.load(placed.trial)
-            probe(self._client, placed, placed.trial, self._timeout)
+            client.load(placed.trial)
+            probe(client, placed, placed.trial, self._timeout)
+        except EyasError as error:
+            if client is not self._client or not client.ready():
+                raise Unavailable(f"Triton doesn't answer: {placed.recommender} can't be placed now") from error
+            return str(error)
         finally:
-            self._drop(placed.trial)
-        self._proven.add(proof)
+            self._drop(placed.trial, client)
+        return None
 
-    def _list(self, recommender: str, good: Mapping[int, Placed]) -> dict[int, str]:
-        """Makes `good` what Triton serves of a recommender; returns what wouldn't load after all."""
+    def _list(self, recommender: str, good: Mapping[int, Placed], trying: Sequence[Placed] = ()) -> dict[int, str]:
+        """Makes `good` what Triton serves of a recommender; returns what wouldn't load after all. What is being tried stays on disk."""
         faults: dict[int, str] = {}
         on_disk = self._repository.models(recommender)
         by_model: dict[str, list[Placed]] = {}
@@ -230,12 +308,12 @@ class TritonServer:
         kept = {number: placed for number, placed in good.items() if number not in faults}
         self._route(recommender, kept)
         for model, folders in on_disk.items():
-            staying = {placed.number for placed in kept.values() if placed.model == model}
+            staying = {placed.number for placed in (*kept.values(), *trying) if placed.model == model}
             for number in folders - staying:
                 self._repository.remove_version(model, number)
             if not staying:
                 self._tally.read(self._client.successes)
-                self._drop(model)
+                self._drop(model, self._client)
                 self._tally.read(self._client.successes)
         return faults
 
@@ -311,10 +389,10 @@ class TritonServer:
         self._doubts.discard(key)
         return True
 
-    def _drop(self, model: str) -> None:
+    def _drop(self, model: str, client: Client) -> None:
         """Unloads a model that nobody may ask any more, and removes it from disk."""
         try:
-            self._client.unload(model)
+            client.unload(model)
         except Unavailable as error:
             log.debug("unloading %s: %s", model, error)
         self._repository.remove_model(model)

@@ -59,6 +59,10 @@ class Suspects:
         self._suspects -= found
         return found
 
+    def waiting(self, now: float) -> bool:
+        """Whether anything is to be probed."""
+        return bool(self._suspects) or now - self._probed >= self._probe_every
+
     def may_heal(self, key: Key, now: float) -> bool:
         """A version that can't be healed isn't tried more often than every so often; until then it stays under suspicion."""
         if now - self._healed.get(key, now - self._heal_every) < self._heal_every:

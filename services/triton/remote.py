@@ -34,6 +34,14 @@ class RemoteTriton:
                 self._generation += 1
             return self._generation
 
+    @property
+    def alive(self) -> bool:
+        return False
+
+    def kill(self) -> bool:
+        """Its owner does that."""
+        return False
+
     def ensure_running(self) -> bool:
         """Starting it again is its owner's work: it can only be waited for."""
         before = self._generation

@@ -29,6 +29,7 @@ from services.triton.client import Client
 from services.triton.embedded import EmbeddedTriton, Network
 from services.triton.residue import sweep_all
 from services.triton.rotation import Rotation
+from services.triton.watchdog import HANGS, Watchdog
 from shared.domain.errors import EyasError
 from shared.telemetry import logs
 
@@ -85,8 +86,12 @@ def _serve(asked: argparse.Namespace, ending: threading.Event, undo: ExitStack) 
     undo.callback(client.close)  # before the server, or it waits for its clients
     announce(asked.home)
     log.info("ready: gRPC on %s:%d, metrics on %d, health on %d, home %s", asked.host, asked.grpc, asked.metrics, asked.health, triton.home)
+    watchdog = Watchdog(client.ready, triton.kill)
     while not ending.wait(_WATCH):
         client.renew()
+        watchdog.ask()
+        if watchdog.ended:
+            log.error("triton: it did not answer for %g s: it is ended, and started again", HANGS)
         if rotation and rotation.due():
             log.info("triton: restarting with new certificates")
             triton.end()

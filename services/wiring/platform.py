@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from services.api.parts import Door, Features, Parts
 from services.api.rate_limits import Limits, RateLimits
@@ -15,7 +16,7 @@ from services.control.bases import Bases
 from services.control.collect import Collector
 from services.control.compaction import Compactor
 from services.control.lines import Lines
-from services.control.loop import Loop
+from services.control.loop import Loop, OnChange
 from services.control.materialising import Materialiser, named
 from services.control.placement import Placement, warmth
 from services.control.planning import Planner
@@ -27,6 +28,7 @@ from services.control.runs import Runs
 from services.control.snapshots import Snapshots
 from services.control.turns import Turns, Turnstile
 from services.gateway import Gateway, Stores
+from services.gateway.loader import HEARTBEAT
 from services.home import Home
 from services.index.opening import OpenIndexes
 from services.monitor.activity import Sighted
@@ -44,6 +46,9 @@ from services.wiring import parts
 from services.wiring.state import State
 from shared.datafiles import DataFiles
 from shared.ports import Executor, Scorer
+
+_REST = 15.0
+"""Seconds after which a step is done although nothing is known to have changed."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,8 @@ class Platform:
             if settings.role == "all":
                 self.gateway = self._gateway(state, server, "embedded", undo)
         limits = Limits(settings.control_rate, settings.online_rate, settings.recommender_rate, settings.failure_rate)
+        for loop in self._loops:
+            state.changes.listen(loop.notice)
         self.door = Door(state.clock, token, state.tokens, state.answers, self._missing, RateLimits(limits))
         undo.callback(self._stop)
 
@@ -110,17 +117,23 @@ class Platform:
         lines = Lines(state.registry, state.runs, state.routes)
         kept = (state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes)
         retrainers = Retrainers(*kept, watch.monitor, lines, clock)
+        mark = state.changes.mark
+        rolling = _reconciling(Reconciler(rollouts, clock), mark)
+        placing = OnChange(_then(placement.tick, server.vouch), mark, _REST, placement.due)
         steps: list[Callable[[], object]] = [
             # Who places versions also leads the rollouts: it alone knows what was placed.
-            *_by_one(replica, "serving", server.ensure_running, Reconciler(rollouts, clock).tick, _then(placement.tick, server.vouch)),
+            *_by_one(replica, "serving", server.ensure_running, rolling, placing),
         ]
         control = Loop("control", steps, 0.2)
         # A stage that ends slowly holds up no rollout and no placement.
-        working = Loop("runs", [Reconciler(runs, clock, replica).tick], 0.2)
+        working = Loop("runs", [_reconciling(Reconciler(runs, clock, replica), mark)], 0.2)
         # Nor do retrainers, which are as many as there are recommenders.
-        watching = Loop("retrainers", [retrainers.ensure, Reconciler(retrainers, clock, replica).tick], 1.0)
-        self._loops += [control, working, watching, Loop("monitor", [*watch.exports, placement.export], 2.0)]
-        self._loops.append(Loop("features", _by_one(replica, "features", values.step), 1.0))
+        retraining = [OnChange(retrainers.ensure, mark, _REST), _reconciling(Reconciler(retrainers, clock, replica), mark)]
+        watching = Loop("retrainers", retraining, 1.0)
+        self._loops += [control, working, watching, Loop("monitor", watch.exports, 2.0), Loop("counters", [placement.export], 2.0)]
+        # A store of its own may lose its values without a change of the database.
+        filling = OnChange(values.step, mark, _REST if settings.features.get_secret_value() == "sql" else 0.0, values.due)
+        self._loops.append(Loop("features", _by_one(replica, "features", filling), 1.0))
         if state.joiner is not None:
             self._loops.append(Loop("events", [state.joiner.step], 0.05))
         if settings.role == "all":  # its users are answered by the versions that it has to place first
@@ -189,7 +202,8 @@ class Platform:
         )
         gateway = Gateway(stores, scorer, state.clock, id)
         undo.callback(gateway.close)
-        self._loops.append(Loop("gateway", [gateway.refresh], 0.1))
+        self._loops.append(Loop("gateway", [OnChange(gateway.refresh, state.changes.mark, _REST, gateway.due)], 0.1))
+        self._loops.append(Loop("heartbeat", [gateway.beat], HEARTBEAT.total_seconds()))
         # One that lost the database goes on with its last routes; one that never had any takes no traffic.
         self._waiting.append(lambda: [] if gateway.ready else ["the gateway has not read its routes yet"])
         return gateway
@@ -219,7 +233,12 @@ def _watch(state: State) -> _Watch:
     gauges = EarningsGauges(state.recommenders, state.routes, earnings, state.clock, activity)
     lives = Lives(state.recommenders, state.routes, state.sightings, state.clock)
     routes = RouteGauges(state.routes, state.rollouts, state.clock)
-    return _Watch(earnings, lives, monitor, (routes.export, monitor.export, gauges.export))
+    exports = tuple(OnChange(one.export, state.changes.mark, _REST, one.due) for one in (routes, monitor, gauges))
+    return _Watch(earnings, lives, monitor, exports)
+
+
+def _reconciling(rows: Reconciler[Any, Any, Any], mark: Callable[[], object]) -> OnChange:
+    return OnChange(rows.tick, mark, _REST, rows.due)
 
 
 def _by_one(replica: Replica | None, name: str, *steps: Callable[[], object]) -> tuple[Callable[[], object], ...]:

@@ -20,6 +20,7 @@ from services.settings import Settings
 from services.store.answers import SqlAnswers
 from services.store.audit import SqlAudit
 from services.store.catalogue import SqlCatalogue
+from services.store.changes import Changes
 from services.store.clock import DatabaseClock
 from services.store.database_files import AWAY, FULL
 from services.store.disk import Disk
@@ -66,13 +67,15 @@ class State:
         engine = open_engine(database_url(settings, home, self.artifacts), settings.password())
         undo.callback(engine.dispose)
         upgrade(engine)
+        alone = settings.role == "all" and engine.dialect.name == "sqlite"
+        self.changes = Changes(engine, alone=alone)
         self.clock = DatabaseClock(engine)
         self.runs = SqlResources(engine, "run", RunStatus, settings.max_pending_runs)
         self.rollouts = SqlResources(engine, "rollout", RolloutStatus)
         self.retrainers = SqlResources(engine, "retrainer", RetrainerStatus)
         self.recommenders = SqlRecommenders(engine, settings.max_pending_runs)
         self.registry = SqlRegistry(engine)
-        self.routes = SqlRoutes(engine)
+        self.routes = SqlRoutes(engine, alone=alone)
         self.outputs = SqlStageOutputs(engine)
         self.leftovers = SqlLeftovers(engine)
         self.leases = SqlLeases(engine)

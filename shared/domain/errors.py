@@ -117,6 +117,10 @@ class Unavailable(EyasError):
     retry_after = 1
 
 
+class Pending(Unavailable):
+    """It goes on meanwhile: the same call tells later what came of it."""
+
+
 class ServerAway(Unavailable):
     """No model server answers, whichever version is asked for."""
 

@@ -55,7 +55,8 @@ class ModelServer(Scorer, Protocol):
     def place(self, recommender: str, units: Sequence[ServedUnit]) -> Mapping[int, str]:
         """Makes exactly these versions answer, without disturbing those that stay; idempotent.
 
-        Returns the versions that can't be loaded with the reason of each: they are left out, the others serve.
+        Returns the versions that can't be loaded with the reason of each: they are left out, the others serve. Pending while versions
+        are still being loaded: the call is to be repeated.
         """
 
     def answering(self, recommender: str) -> frozenset[int]:

@@ -26,6 +26,11 @@ class Outages:
         self._failed_at: dict[Hashable, float] = {}
         self._lock = threading.Lock()
 
+    @property
+    def open(self) -> bool:
+        """Whether anything has failed and not recovered."""
+        return bool(self._failed_at)
+
     def fail(self, key: Hashable, message: str, *args: object, error: Exception | None = None, level: int = logging.ERROR) -> None:
         """`error`: logged with its traceback, unless its own line says what is wrong."""
         with self._lock:

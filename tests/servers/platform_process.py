@@ -41,10 +41,12 @@ class PlatformProcess:
         data: Path,
         ports: Sequence[str] = ("--port", "0", "--metrics-port", "0"),
         settings: Mapping[str, str] = {},
+        program: Sequence[str] = (sys.executable, "-m", "services.cli.main"),
     ) -> None:
         self.home = home
         self.data = data
         self.ports = ports
+        self.program = program
         self._environment = {**os.environ, **settings}
         self.process: subprocess.Popen[bytes] | None = None
         self._owners = Owners()
@@ -64,7 +66,7 @@ class PlatformProcess:
     def start(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
         (self.home / "endpoint.json").unlink(missing_ok=True)
-        command = [sys.executable, "-m", "services.cli.main", "up", "--home", str(self.home), "--data-root", str(self.data)]
+        command = [*self.program, "up", "--home", str(self.home), "--data-root", str(self.data)]
         with (self.home.parent / "platform.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, *self.ports],

@@ -43,15 +43,8 @@ class Stand:
         return {Path(folder).name: pid for folder, pid in self.stub_folders().items()}
 
     def stub_folders(self) -> dict[str, int]:
-        """The same by model and version: a trial's too."""
-        found = {}
-        for child in psutil.Process(self.triton.pid).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):  # a zombie, which nobody can ask any more, is one
-                line = child.cmdline()
-                if len(line) > 1 and "stub" in line[0]:
-                    folder = Path(line[1]).parent
-                    found[f"{folder.parent.name}/{folder.name}"] = child.pid
-        return found
+        assert self.triton.pid is not None
+        return stub_folders(self.triton.pid)
 
     def regions(self) -> set[str]:
         """Its shared memory."""
@@ -60,6 +53,18 @@ class Stand:
     def close(self) -> None:
         self.server.close()
         self.triton.stop(grace=0)
+
+
+def stub_folders(server: int) -> dict[str, int]:
+    """Processes of the Python backend of a server, by model and version: a trial's too."""
+    found = {}
+    for child in psutil.Process(server).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # a zombie, which nobody can ask any more, is one
+            line = child.cmdline()
+            if len(line) > 1 and "stub" in line[0]:
+                folder = Path(line[1]).parent
+                found[f"{folder.parent.name}/{folder.name}"] = child.pid
+    return found
 
 
 def left_of(mark: str) -> list[object]:

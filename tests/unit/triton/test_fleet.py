@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from services.triton import member
 from services.triton.client import Lost
 from services.triton.counters import Tally
 from services.triton.fleet import TritonFleet
-from shared.domain.errors import Unavailable
+from shared.domain.errors import Pending, Unavailable
 from shared.ports import ServedUnit, ServerInfo
 from shared.testing.waiting import wait_for
 
@@ -39,6 +40,10 @@ class Triton:
         self.count = 0
         self.tally = Tally()
         self.vouched = 0
+        self.generation = 1
+        self.ended = 0
+        self.placings = 0
+        self.looks = 0
         self.closed = False
 
     def die(self) -> None:
@@ -53,6 +58,14 @@ class Triton:
     def owing(self) -> bool:
         return bool(self.owed)
 
+    @property
+    def settled(self) -> bool:
+        return self.up and not self.owed
+
+    def kill(self, generation: int) -> bool:
+        self.ended += 1
+        return True
+
     def want(self, recommender: str, units: list[ServedUnit]) -> None:
         self.wanted[recommender] = units
         self.owed.add(recommender)
@@ -62,6 +75,7 @@ class Triton:
 
     def place(self, recommender: str, units: list[ServedUnit]) -> Mapping[int, str]:
         self.want(recommender, units)
+        self.placings += 1
         if self.slow is not None:
             self.slow.wait(30)
         if not self.up:
@@ -73,6 +87,7 @@ class Triton:
         return dict.fromkeys(numbers & self.broken, "no ONNX file")
 
     def ensure_running(self) -> bool:
+        self.looks += 1
         if self.up:
             for name in tuple(self.owed):
                 self.place(name, self.wanted[name])
@@ -295,6 +310,74 @@ def test_one_that_hangs_holds_up_neither_the_others_nor_the_loop(fleet: TritonFl
     assert crew.there["a"].placed == {KEY, ("movies", 2)}
     b.slow.set()
     wait_for(lambda: b.placed == {KEY, ("movies", 2)} or (fleet.ensure_running() and False))
+
+
+@pytest.mark.requirement("C-05")
+def test_placing_that_takes_long_goes_on_by_itself_and_is_not_begun_twice(
+    fleet: TritonFleet, crew: Crew, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_WAIT", 0.01)
+    crew.there.pop("b")
+    a = crew.there["a"]
+    a.slow = threading.Event()
+    for _ in range(5):
+        with pytest.raises(Pending):
+            fleet.place("movies", UNITS)
+    a.slow.set()
+    monkeypatch.setattr(module, "_WAIT", 30)
+    wait_for(lambda: a.placed == {KEY})
+    assert fleet.place("movies", UNITS) == {}
+    assert a.placings <= 2
+
+
+def test_a_replica_that_loads_for_longer_than_the_others_is_waited_for_only_so_long(
+    fleet: TritonFleet, crew: Crew, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_WAIT", 1)
+    b = crew.there["b"]
+    b.slow = threading.Event()
+    with pytest.raises(Pending):
+        fleet.place("movies", UNITS)
+    monkeypatch.setattr(module, "PLACING", 0)
+    assert fleet.place("movies", UNITS) == {}
+    b.slow.set()
+
+
+@pytest.mark.requirement("C-05")
+def test_a_server_that_is_silent_is_ended_whatever_its_own_thread_waits_for(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TritonServer", server_of)
+    monkeypatch.setattr(module, "ModelRepository", lambda *_: None)
+    monkeypatch.setattr(module, "_WAIT", 0.01)
+    monkeypatch.setattr(member, "LOOK_EVERY", 0)
+    crew.there.pop("b")
+    a = crew.there["a"]
+    fleet = TritonFleet(crew, None, hangs=0)  # type: ignore[arg-type]
+    try:
+        a.slow = threading.Event()
+        with pytest.raises(Pending):
+            fleet.place("movies", UNITS)
+        a.up = False
+
+        def ended() -> bool:
+            with contextlib.suppress(Unavailable):
+                fleet.ensure_running()
+            return a.ended > 0
+
+        wait_for(ended)
+        with pytest.raises(Unavailable, match="doesn't answer"):
+            fleet.place("movies", UNITS)
+    finally:
+        a.slow.set()
+        fleet.close()
+
+
+def test_a_server_that_has_all_it_should_is_not_looked_after(fleet: TritonFleet, crew: Crew, clock: Clock) -> None:
+    fleet.place("movies", UNITS)
+    look(fleet, clock)
+    before = [one.looks for one in crew.there.values()]
+    for _ in range(10):
+        fleet.ensure_running()
+    assert [one.looks for one in crew.there.values()] == before
 
 
 def test_only_a_replica_that_is_ready_is_vouched_for(fleet: TritonFleet, crew: Crew, clock: Clock) -> None:
