@@ -86,7 +86,7 @@ def _exposition(request: Request) -> Response:
 
 
 def _config(app: ASGIApp, **config: Any) -> uvicorn.Config:
-    return uvicorn.Config(app, http=BoundedProtocol, ws="none", log_config=None, access_log=False, **config)
+    return uvicorn.Config(app, http=BoundedProtocol, ws="none", log_config=None, access_log=False, proxy_headers=False, **config)
 
 
 def connection_limit(wanted: int) -> int:

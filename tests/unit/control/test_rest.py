@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 
 import pytest
 
 from shared.domain.run import MACHINE, STAGES
 from shared.ports import Signals
+from shared.ports.state import LONGEST_TERM
 from tests.support.control_planes import SCALE
 from tests.support.drift_readings import look
 from tests.support.simulated_platform import NAME, World
@@ -196,7 +196,7 @@ def assert_passes_write_nothing(world: World, rest: Rest, holder: str | None) ->
 @pytest.mark.parametrize("rest", RESTS, ids=str)
 def test_passes_over_an_unchanged_world_write_nothing(world: World, rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a control plane that is alone, then of one of several replicas. A hundred passes by EYAS_SCALE=1."""
-    monkeypatch.setattr("services.control.replica.TERM", timedelta(days=1))
+    monkeypatch.setattr("services.control.replica.TERM", LONGEST_TERM)
     rest.prepare(world)
     for holder in (None, "replica-a"):
         assert_passes_write_nothing(world, rest, holder)
