@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from anyio import CapacityLimiter
 from fastapi import FastAPI
 
 from services.api import (
@@ -72,6 +73,7 @@ def create_app(door: Door, parts: Parts | None, gateway: Gateway | None) -> Fast
     app = FastAPI(title="Eyas", version=__version__, redirect_slashes=False, docs_url=None, redoc_url=None)
     app.state.door, app.state.parts, app.state.gateway = door, parts, gateway
     app.state.listeners, app.state.closing = Listeners(), lambda: False
+    app.state.spec_readers = CapacityLimiter(1)
     problems.install(app)
     for room in (health.room, *(CONTROL if parts else ()), *(ONLINE if gateway else ())):
         app.router.routes.extend(room.router.routes)  # not included: that would build each route again, for each app

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
+from anyio import to_thread
 from fastapi import Depends, Request
 
 from services.api.json_bodies import is_doubtful, refuse_unkeepable
@@ -17,11 +18,12 @@ SPEC_BODY: dict[str, Any] = {
 }
 
 
-async def _read(request: Request) -> bytes:
-    return await request.body()
+async def _spec(request: Request) -> RecommenderSpec:
+    """One at a time: reading a spec is work for the interpreter, which all threads share. Whoever waits holds no thread."""
+    return await to_thread.run_sync(_parse, await request.body(), limiter=request.app.state.spec_readers)
 
 
-def _spec(body: Annotated[bytes, Depends(_read)]) -> RecommenderSpec:
+def _parse(body: bytes) -> RecommenderSpec:
     if is_doubtful(body):
         refuse_unkeepable(_as_json(body))
     try:

@@ -6,6 +6,7 @@ first, then the loops, the stages, Triton; nothing outlives the process.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -77,6 +78,8 @@ def _serve(settings: Settings, undo: ExitStack) -> None:
     # uvicorn handles signals only while it runs, and raises what it caught once more when it has shut down.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: setattr(server, "should_exit", True))
+    gc.collect()
+    gc.freeze()  # modules, routes and models of bodies live as long as the process: no collection looks at them again
     server.run(sockets=[listener])
     log.info("stopping")
 

@@ -6,6 +6,7 @@ Read by libyaml's scanner, event by event, so that a document that is too large 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -23,6 +24,10 @@ T = TypeVar("T")
 MAX_NODES = 10_000
 """Values, lists and mappings of a document that comes from a client, keys included."""
 MAX_DEPTH = 100
+_SHORT, _PIECE, _PAUSE = 1000, 50, 0.002
+"""A client's document is read in pieces of so many steps (a node is composed or constructed), half a millisecond each, with a pause of so
+many seconds between two: a thread that computes without a pause delays every other thread by 5 ms whenever it wants to run. The first
+_SHORT steps have no pause: no usual spec has more."""
 
 
 class TooLarge(Exception):
@@ -38,7 +43,7 @@ class _Loader(Composer, CParser, SafeConstructor, Resolver):
         SafeConstructor.__init__(self)
         Resolver.__init__(self)
         self._max_nodes = max_nodes
-        self._nodes = self._depth = 0
+        self._nodes = self._depth = self._steps = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Without aliases: a few lines of them can stand for more than any memory holds."""
@@ -46,6 +51,7 @@ class _Loader(Composer, CParser, SafeConstructor, Resolver):
             alias: Any = self.peek_event()
             raise ComposerError(None, None, "an alias: write the value out", alias.start_mark)
         self._nodes += 1
+        self._pause()
         if self._max_nodes is not None and self._nodes > self._max_nodes:
             raise TooLarge(f"more than {self._max_nodes} values: a document has at most that many, keys included")
         self._depth += 1
@@ -54,6 +60,15 @@ class _Loader(Composer, CParser, SafeConstructor, Resolver):
         found = super().compose_node(parent, index)
         self._depth -= 1
         return found
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        self._pause()
+        return super().construct_object(node, deep)
+
+    def _pause(self) -> None:
+        self._steps += 1
+        if self._max_nodes is not None and self._steps > _SHORT and self._steps % _PIECE == 0:
+            time.sleep(_PAUSE)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()

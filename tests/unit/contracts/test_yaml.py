@@ -109,3 +109,17 @@ def test_columns_are_compared_once_each(monkeypatch):
     monkeypatch.setattr(type(spec), "operators", lambda spec: (operator.model_copy(update={"categorify": columns}),))
     type(spec)._columns_agree(spec)
     assert compared < 10 * len(columns)
+
+
+def test_a_clients_document_is_read_with_pauses_and_an_operators_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other threads of the process run in them."""
+    pauses: list[float] = []
+    monkeypatch.setattr("shared.contracts.yaml12.time.sleep", pauses.append)
+    text = f"[{', '.join('1' * 2000)}]"
+    assert load(text, "spec", 10_000) == [1] * 2000
+    assert len(pauses) == (4002 - 1000) // 50, "each of 2,001 values is composed and constructed"
+    pauses.clear()
+    assert load(f"[{', '.join('1' * 400)}]", "spec", 10_000) == [1] * 400
+    assert pauses == [], "a usual spec"
+    assert load(text, "spec") == [1] * 2000
+    assert pauses == []
