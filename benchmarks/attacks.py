@@ -50,15 +50,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3, help="of each measurement")
     parser.add_argument("--rate", type=float, default=50, help="requests a second of the measured users")
     parser.add_argument("--attack", nargs="+", choices=ATTACKS, default=list(ATTACKS))
-    given = parser.parse_args()
+    options = parser.parse_args()
     logging.basicConfig(level=logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="eyas-attacks-") as folder, Neighbourhood(Path(folder)) as world:
         for name in (_ASKED, _ATTACKED):
             world.add(name, tiny_model(1))
-        rounds = Rounds(world, given.seconds, given.rate)
+        rounds = Rounds(world, options.seconds, options.rate)
         before = _resident(world)
-        for number in range(given.rounds):
-            situations = [QUIET, *given.attack]
+        for number in range(options.rounds):
+            situations = [QUIET, *options.attack]
             for situation in situations[::-1] if number % 2 else situations:
                 rounds.measure(situation)
         after = _resident(world)

@@ -27,8 +27,8 @@ _CALLS = {"x86_64": (0xC000003E, 317, 91), "aarch64": (0xC00000B7, 277, 52)}
 
 def main() -> None:
     private = sys.argv[1] == "--private"
-    given = sys.argv[2:] if private else sys.argv[1:]
-    parent, command = int(given[0]), given[1:]
+    arguments = sys.argv[2:] if private else sys.argv[1:]
+    parent, command = int(arguments[0]), arguments[1:]
     libc = ctypes.CDLL(None, use_errno=True)
     if private and not _keep_umask(libc):
         sys.stderr.write("shared memory may be open to other users: this kernel takes no seccomp filter\n")
@@ -57,8 +57,8 @@ def _keep_umask(libc: ctypes.CDLL) -> bool:
     )
     code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
     program = ctypes.create_string_buffer(struct.pack("@HP", len(steps), ctypes.addressof(code)))
-    zero, one = ctypes.c_ulong(0), ctypes.c_ulong(1)
-    if libc.prctl(PR_SET_NO_NEW_PRIVS, one, zero, zero, zero) != 0:
+    off, on = ctypes.c_ulong(0), ctypes.c_ulong(1)
+    if libc.prctl(PR_SET_NO_NEW_PRIVS, on, off, off, off) != 0:
         return False
     done: int = libc.syscall(ctypes.c_long(seccomp), SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, program)
     return done == 0

@@ -160,8 +160,8 @@ def guarded_connection(files: DatabaseFiles) -> type[sqlite3.Connection]:
 
 
 def _identity(path: str) -> Identity:
-    found = os.stat(path)  # noqa: PTH116  at each transaction: Path.stat takes longer
-    return found.st_dev, found.st_ino
+    state = os.stat(path)  # noqa: PTH116  at each transaction: Path.stat takes longer
+    return state.st_dev, state.st_ino
 
 
 def files_of(engine: Any) -> DatabaseFiles | None:

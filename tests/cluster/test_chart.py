@@ -275,7 +275,7 @@ def test_installed_by_helm_a_run_as_jobs_becomes_an_answer_and_nothing_is_left(r
         stages = Stages(release)
         run = run_to_promotion(release, _on_the_volume(spec(release.data), release), 900, stages.look)
     assert run["state"] == "registered"
-    assert len(release.job_names()) == 5
+    assert len(release.job_names()) == 6
     stages.have_no_token()
     _every_role_runs_from_its_own_image(release)
     with clock.measures("first answer"):

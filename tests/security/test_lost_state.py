@@ -224,7 +224,7 @@ def test_another_database_in_its_place_is_taken_by_the_next_start_only(platform:
     until("the platform isn't ready", lambda: platform.waits_for(AWAY), 5)
     answer = platform.send("e3")
     assert (answer.status_code, answer.json()["type"], answer.json()["detail"]) == (503, f"{TYPES}unavailable", AWAY)
-    (line,) = platform.lines("another file stands in the place of")
+    (line,) = platform.lines("database: not ready: another file stands in the place of")
     assert "stop the platform, leave a database and no -wal or -shm of another one in their place, and start it" in line
     platform.stop()
     platform.start()

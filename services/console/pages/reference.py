@@ -31,8 +31,8 @@ async def reference(request: Request, api: Api) -> Response:
 
 
 def _render(document: Json) -> str:
-    operations = [_operation(path, method, one) for path, methods in document["paths"].items() for method, one in methods.items()]
-    groups = [(tag, [one for one in operations if tag["name"] in one["tags"]]) for tag in document["tags"]]
+    operations = [_operation(path, method, value) for path, methods in document["paths"].items() for method, value in methods.items()]
+    groups = [(tag, [operation for operation in operations if tag["name"] in operation["tags"]]) for tag in document["tags"]]
     return macro("operations.html", "operations", document, groups, sorted(document["components"]["schemas"].items()))
 
 
@@ -49,7 +49,7 @@ def _operation(path: str, method: str, operation: Json) -> Json:
 def _curl(path: str, method: str, operation: Json, contents: Json) -> str:
     """An example request: a path parameter stands in capitals, EYAS_URL and EYAS_TOKEN are what `eyas` reads as well."""
     address = f'"$EYAS_URL{path.translate({ord("{"): None, ord("}"): None})}"'
-    for name in (one["name"] for one in operation.get("parameters", ()) if one["in"] == "path"):
+    for name in (parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "path"):
         address = address.replace(f"/{name}", f"/{name.upper()}").replace(f":{name}", f":{name.upper()}")
     lines = [f"curl -X {method} {address}"]
     if operation["security"]:
