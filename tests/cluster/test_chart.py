@@ -446,7 +446,7 @@ def _every_role_runs_from_its_own_image(release: Release) -> None:
         part = labels.get("eyas.dev/stage", labels["app.kubernetes.io/component"])
         found.setdefault(part, set()).update(container.image for container in pod.spec.containers)
     of = {"control": "control", "gateway": "control", "triton": "triton", "verify": "triton"}
-    stages = dict.fromkeys(("etl", "train", "evaluate", "export"), "pipelines")
+    stages = dict.fromkeys(("etl", "train", "evaluate", "refit", "export"), "pipelines")
     assert found == {part: {f"{release.registry}/eyas-{role}:{release.tag}"} for part, role in (of | stages).items()}
 
 
