@@ -30,7 +30,6 @@ from benchmarks import serve_load
 from benchmarks.faults_world import slow
 from benchmarks.many_world import fill, name_of
 from benchmarks.rollout_world import ITEMS, World, specified
-from services.triton.fleet import TritonFleet
 from services.triton.hosts import EmbeddedTritons
 from shared.artifacts import FsspecArtifacts
 from shared.domain.route import Route, choose
@@ -38,6 +37,7 @@ from shared.ports import ServedUnit
 from shared.testing.model_server_suite import tiny_model
 from tests.servers.platform_parts import TOKEN, Part
 from tests.servers.platform_process import PlatformProcess, until
+from tests.servers.triton_fixture import PatientFleet
 from tests.support.secret_files import write_secret
 
 USERS = 5_000
@@ -275,7 +275,7 @@ class Gateways:
         self._undo.callback(tritons.stop)
         tritons.start()
         self._artifacts = FsspecArtifacts(str(self._folder / "artifacts"))
-        self._fleet = TritonFleet(tritons, self._artifacts)
+        self._fleet = PatientFleet(tritons, self._artifacts)
         self._undo.callback(self._fleet.close)
         self._address = next(iter(tritons.servers.values())).address
         write_secret(self._folder / "token", f"{TOKEN}\n")

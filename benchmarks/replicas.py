@@ -24,6 +24,7 @@ from shared.domain.errors import EyasError
 from shared.testing.askers import Askers
 from shared.testing.model_server_suite import tiny_unit
 from shared.testing.threads import Threads
+from tests.servers.triton_fixture import PatientFleet
 
 _LOOK = 0.2
 _CALLERS = 4
@@ -48,7 +49,7 @@ def _case(replicas: int, rounds: int) -> list[Row]:
         store = FsspecArtifacts(str(Path(folder) / "artifacts"))
         tritons = EmbeddedTritons(Path(folder) / "server", replicas)
         tritons.start()
-        fleet = TritonFleet(tritons, store)
+        fleet = PatientFleet(tritons, store)
         try:
             fleet.place("movies", [tiny_unit(store, "movies", number) for number in _VERSIONS])
             with _looked_after(fleet):

@@ -80,7 +80,7 @@ class TritonFleet:
         self._wanted[recommender] = wanted
         members = self._follow()
         # One that was never looked at is asked; one that is away, or on its way back, gets it with the rest.
-        asked = [one for one in members if one.at_hand] or [one for one in members if one.up is not False]
+        asked = [one for one in members if one.at_hand or one.is_placing(recommender)] or [one for one in members if one.up is not False]
         for one in members:
             if one not in asked:
                 one.want(recommender, units)

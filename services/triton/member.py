@@ -84,6 +84,11 @@ class Member:
         self._placing[recommender] = wanted, future
         return future, True
 
+    def is_placing(self, recommender: str) -> bool:
+        """Whether an earlier call to place it isn't over yet."""
+        begun = self._placing.get(recommender)
+        return begun is not None and not begun[1].done()
+
     def want(self, recommender: str, units: Sequence[ServedUnit]) -> None:
         """To be placed by a later look; what waits for that already isn't submitted once more."""
         wanted = tuple(units)

@@ -21,6 +21,7 @@ from shared.testing.model_server_suite import ModelServerSuite, tiny_unit
 from shared.testing.waiting import wait_for
 from tests.servers.ports import free_ports
 from tests.servers.triton_certificates import Authority
+from tests.servers.triton_fixture import PatientFleet
 
 PATIENT = 20.0
 """Seconds: what is proven here is no matter of a busy machine's time."""
@@ -100,7 +101,7 @@ def tritons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Embedded
     store = FsspecArtifacts(str(folder / "artifacts"))
     embedded = EmbeddedTritons(folder / "server", 2)
     embedded.start()
-    server = TritonFleet(embedded, store, timeout=PATIENT)
+    server = PatientFleet(embedded, store, timeout=PATIENT)
     yield embedded, server, store
     server.close()
     embedded.stop()

@@ -72,7 +72,7 @@ def test_a_triton_that_died_is_given_back_its_versions(parts: Parts) -> None:
     server = next(child for child in psutil.Process(parts.triton.process.pid).children() if "tritonserver" in child.name())
     server.kill()
     assert parts.recommend()["items"], "popular items at least, whatever Triton does"
-    until("Triton was started again", lambda: "it was started again" in parts.triton.said())
+    until("Triton was started again", lambda: "triton: started again" in parts.triton.said())
     assert parts.wait_for_an_answer_of_the_model()["version"] == before["version"]
 
 

@@ -17,7 +17,6 @@ import pytest
 
 from benchmarks.rollout_world import NAME, World
 from services.triton.choice import Standing
-from services.triton.fleet import TritonFleet
 from services.triton.hosts import EmbeddedTritons
 from shared.artifacts import FsspecArtifacts
 from shared.domain.route import Route
@@ -27,6 +26,7 @@ from shared.testing.threads import Threads
 from tests.platform.test_triton_failures import BROKEN
 from tests.servers.platform_parts import TOKEN, Part, Parts
 from tests.servers.platform_process import checked, until
+from tests.servers.triton_fixture import PatientFleet
 
 PEOPLE = 400
 
@@ -39,7 +39,7 @@ class Fleet:
         self.tritons = EmbeddedTritons(folder / "server", 2)
         self.tritons.start()
         # Generous: on a busy machine a call takes long, and that is no failure here.
-        self.server = TritonFleet(self.tritons, self.store, timeout=20, probe_every=1, heal_every=1)
+        self.server = PatientFleet(self.tritons, self.store, timeout=20, probe_every=1, heal_every=1)
         self._over = threading.Event()
         self._loop = threading.Thread(target=self._look)
         self._loop.start()

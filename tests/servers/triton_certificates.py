@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,4 +47,5 @@ _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes
 
 
 def _openssl(*arguments: str | Path) -> None:
+    assert shutil.which("openssl"), "no openssl is installed, which makes the certificates of the tests: apt-get install openssl"
     subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,12 @@ import psutil
 
 from services.triton import residue
 from services.triton.embedded import EmbeddedTriton
+from services.triton.fleet import TritonFleet
 from services.triton.model_server import TritonServer
 from services.triton.repository import ModelRepository
 from shared.artifacts import FsspecArtifacts
+from shared.domain.errors import Pending
+from shared.ports import ServedUnit
 from shared.testing.model_server_suite import tiny_model, tiny_unit
 
 
@@ -65,6 +70,17 @@ def stub_folders(server: int) -> dict[str, int]:
                 folder = Path(line[1]).parent
                 found[f"{folder.parent.name}/{folder.name}"] = child.pid
     return found
+
+
+class PatientFleet(TritonFleet):
+    """Asks again while versions are still being loaded, as the control plane does."""
+
+    def place(self, recommender: str, units: Sequence[ServedUnit]) -> Mapping[int, str]:
+        while True:
+            try:
+                return super().place(recommender, units)
+            except Pending:
+                time.sleep(0.05)
 
 
 def left_of(mark: str) -> list[object]:
