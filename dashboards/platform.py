@@ -79,6 +79,28 @@ CONTROL = Row(
             _everywhere("eyas_api_refusals_total", "reason"),
         ),
         lines(
+            "Refused by a limit",
+            PER_SECOND,
+            "Rates of tokens and recommenders, sizes of bodies, pending runs.",
+            "operate.md#limits-of-clients",
+            _everywhere("eyas_api_limited_total", "limit"),
+        ),
+        lines(
+            "Connections",
+            COUNT,
+            "Open ones of the API and of /metrics, and the most that may be open.",
+            "operate.md#limits-of-the-http-server",
+            Query(newest("eyas_http_connections", "port", where=""), "{{port}}"),
+            Query(newest("eyas_http_connections_limit", "port", where=""), "{{port}}, limit"),
+        ),
+        lines(
+            "Connections closed by a limit",
+            PER_SECOND,
+            "By the limit that was passed.",
+            "operate.md#limits-of-the-http-server",
+            _everywhere("eyas_http_connections_closed_total", "port", "reason"),
+        ),
+        lines(
             "Rows of users' values loaded",
             PER_SECOND,
             "Put into the feature store for versions that are to take traffic.",

@@ -30,6 +30,7 @@ from tests.support.promql import TRITON
 EMPTY: Mapping[str, str] = {
     "pipelines: Dead letters (A)": "no run gives up: that takes three attempts with pauses between them",
     "platform: Passes that failed (A)": "nothing is away",
+    "platform: Refused by a limit (A)": "nobody asks for more than a limit allows",
     "platform: Impressions lost (A)": "the database is never away for long enough",
     "serving: Errors (A)": "each request is answered, if need be with popular items",
     "serving: Unfiltered (A)": "the event log is never away",
