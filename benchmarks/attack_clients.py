@@ -1,4 +1,4 @@
-"""One attack on a platform, as a process of the lowest priority: it goes on until SIGTERM.
+"""Runs one attack on a platform until SIGTERM, as a process of the lowest priority.
 
     python -m benchmarks.attack_clients ATTACK < targets.json
 

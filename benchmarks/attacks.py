@@ -113,12 +113,12 @@ class Rounds:
         for situation, outcomes in self._outcomes.items():
             note = ", ".join(f"{status}: {count}" for status, count in sorted(self._answers[situation].items()))
             for name, share in PERCENTILES.items():
-                values = [one.percentile(share) for one in outcomes]
+                values = [outcome.percentile(share) for outcome in outcomes]
                 rows.append(Row(CASE, situation, name, "ms", values))
                 if situation != QUIET:
                     pairs = zip(values, self._outcomes[QUIET], strict=True)
                     rows.append(Row(CASE, situation, f"{name}, {RATIO}", "x", [value / quiet.percentile(share) for value, quiet in pairs]))
-            rows.append(Row(CASE, situation, FAILED, "", [one.failed for one in outcomes]))
+            rows.append(Row(CASE, situation, FAILED, "", [outcome.failed for outcome in outcomes]))
             rows.append(Row(CASE, situation, "resident memory, at most", "MiB", self._memory[situation]))
             rows.append(
                 Row(CASE, situation, "threads, at most", "", self._threads[situation], note=note and f"the attack's answers: {note}")

@@ -43,16 +43,17 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--root", type=Path, action="append", default=[], help="another checkout to measure beside this one")
     parser.add_argument("--settle", type=float, default=_SETTLE, help="seconds between the start and the measurement")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     figures: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="eyas-bench-") as folder:
         trained = _train(Path(folder) / "trained")
         time.sleep(_AGE)
-        for _ in range(asked.runs):
-            for root in (Path.cwd(), *asked.root):
-                for (what, unit), value in _measure(trained, Path(folder) / "copy", root.absolute(), asked.settle, asked.seconds).items():
-                    figures[root.absolute().name, what, unit].append(value)
-    publish("idle", [Row("two recommenders", root, what, unit, values) for (root, what, unit), values in sorted(figures.items())])
+        for _ in range(options.runs):
+            for root in (Path.cwd(), *options.root):
+                shares = _measure(trained, Path(folder) / "copy", root.absolute(), options.settle, options.seconds)
+                for (name, unit), value in shares.items():
+                    figures[root.absolute().name, name, unit].append(value)
+    publish("idle", [Row("two recommenders", root, name, unit, values) for (root, name, unit), values in sorted(figures.items())])
     return 0
 
 
@@ -74,35 +75,35 @@ def _measure(trained: Path, folder: Path, root: Path, settle: float, seconds: fl
         before, began = _look(platform), time.monotonic()
         time.sleep(seconds)
         after, took = _look(platform), time.monotonic() - began
-    spent = {what: (after[what] - before.get(what, 0.0)) / took for what in after}
+    spent = {name: (after[name] - before.get(name, 0.0)) / took for name in after}
     return _rows(spent)
 
 
 def _look(platform: PlatformProcess) -> dict[str, float]:
     """Seconds of CPU by process, and of the platform's own by thread; statements."""
     assert platform.process is not None
-    found: dict[str, float] = defaultdict(float)
+    seconds: dict[str, float] = defaultdict(float)
     control = psutil.Process(platform.process.pid)
-    found["statements"] = sum(float(count) for count in _STATEMENTS.findall(httpx.get(platform.metrics_url).text))
-    for one in control.threads():
-        name = Path(f"/proc/{control.pid}/task/{one.id}/comm").read_text().strip()
-        found[f"thread {_NUMBERED.sub('', name)}"] += one.user_time + one.system_time
+    seconds["statements"] = sum(float(count) for count in _STATEMENTS.findall(httpx.get(platform.metrics_url).text))
+    for thread in control.threads():
+        name = Path(f"/proc/{control.pid}/task/{thread.id}/comm").read_text().strip()
+        seconds[f"thread {_NUMBERED.sub('', name)}"] += thread.user_time + thread.system_time
     for process in (control, *platform.children()):
         name = "control" if process is control else process.name()
         times = process.cpu_times()
-        found[f"process {name}"] += times.user + times.system
-    return dict(found)
+        seconds[f"process {name}"] += times.user + times.system
+    return dict(seconds)
 
 
 def _rows(spent: Mapping[str, float]) -> dict[tuple[str, str], float]:
-    everything = sum(value for what, value in spent.items() if what.startswith("process "))
-    found = {("all processes", "% of a core"): 100 * everything}
-    for what, value in spent.items():
-        if what == "statements":
-            found["statements", "1/s"] = value
-        elif what.startswith("process ") or value >= _LEAST * everything:
-            found[what, "% of a core"] = 100 * value
-    return found
+    everything = sum(value for name, value in spent.items() if name.startswith("process "))
+    shares = {("all processes", "% of a core"): 100 * everything}
+    for name, value in spent.items():
+        if name == "statements":
+            shares["statements", "1/s"] = value
+        elif name.startswith("process ") or value >= _LEAST * everything:
+            shares[name, "% of a core"] = 100 * value
+    return shares
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ _DOUBTFUL = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])|\xed[\xa0-\xbf]|\0")
 
 
 class JsonRequest(Request):
-    """A request whose JSON is read once, within bounds, and checked for strings that can't be stored."""
+    """A request that parses its JSON once, checks its size, and refuses strings that a database cannot store."""
 
     max_values: int
     _value: Any

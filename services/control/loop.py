@@ -55,7 +55,7 @@ class OnChange:
             self._next = min(self._next, self._settled)
 
     def rest(self) -> float:
-        """For how many seconds the step has nothing to do unless something changes."""
+        """Seconds until the step is due, if nothing changes before."""
         if self._mark() != self._seen:
             return 0.0
         now = self._clock()

@@ -90,7 +90,7 @@ class Member:
         return begun is not None and not begun[1].done()
 
     def want(self, recommender: str, units: Sequence[ServedUnit]) -> None:
-        """To be placed by a later look; what waits for that already isn't submitted once more."""
+        """Leaves these versions to a later look. The same versions are queued only once."""
         wanted = tuple(units)
         waiting = self._waiting.get(recommender)
         if waiting is None or waiting[0] != wanted or waiting[1].done():

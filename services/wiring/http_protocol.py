@@ -195,7 +195,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self.url, self.headers = b"", []
         self._head = 0
-        """Bytes of the head so far; -1 while a body is expected."""
+        """Bytes of the head (request line and headers) read so far; -1 while the body is read."""
         self._deadline = math.inf
         """Of the request that is being read; none between requests, where uvicorn's own timer closes an idle connection."""
         self._fault: tuple[str, bytes] | None = None
