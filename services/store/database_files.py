@@ -90,10 +90,17 @@ class DatabaseFiles:
         return self._full_at is not None
 
     def check(self) -> None:
-        """Unavailable unless the files that were opened are in their place."""
-        opened = self._opened
-        if opened is None:
+        """Raises Unavailable unless the files that were opened are in their place."""
+        if self._opened is None:
             return
+        missing, replaced = self._compare(self._opened)
+        if missing or replaced or self._fault:
+            self._report(self._opened)
+        if missing or replaced:
+            raise Unavailable(f"database {self.path}: its files are not in their place", answer=AWAY)
+
+    def _compare(self, opened: list[Identity]) -> tuple[list[str], list[str]]:
+        """The paths where no file is, and those where another file is."""
         missing, replaced = [], []
         for path, identity in zip(self._paths, opened, strict=True):
             try:
@@ -101,20 +108,21 @@ class DatabaseFiles:
                     replaced.append(path)
             except OSError:
                 missing.append(path)
-        if missing or replaced or self._fault:
-            self._report(missing, replaced)
-        if missing or replaced:
-            raise Unavailable(f"database {self.path}: its files are not in their place", answer=AWAY)
+        return missing, replaced
 
-    def _report(self, missing: list[str], replaced: list[str]) -> None:
-        """Each change once, in the words of the first look: files are moved one by one."""
-        fault = _REPLACED if replaced else _MISSING if missing else ""
+    def _report(self, opened: list[Identity]) -> None:
+        """Logs each change once, with the first file that was missing: files are moved one by one.
+
+        Compares again under the lock: what the caller saw may be over, and reported as over by another thread.
+        """
         with self._lock:
+            missing, replaced = self._compare(opened)
+            fault = _REPLACED if replaced else _MISSING if missing else ""
             before, self._fault = self._fault, fault
-        if fault and fault != before:
-            log.error(fault, ", ".join(replaced or missing))
-        elif before and not fault:
-            log.warning("database: ready again: its files are back path=%s", self.path)
+            if fault and fault != before:
+                log.error(fault, ", ".join(replaced or missing))
+            elif before and not fault:
+                log.warning("database: ready again: its files are back path=%s", self.path)
 
     def no_room(self, reason: str) -> Unavailable:
         with self._lock:
@@ -126,7 +134,7 @@ class DatabaseFiles:
         return Unavailable(f"database {self.path}: {reason}", answer=FULL)
 
     def check_room(self) -> None:
-        """Unavailable until a write has succeeded that came a moment after the last one that didn't."""
+        """Raises Unavailable until a write has succeeded `_CALM` seconds or more after the last write that failed."""
         if self.full:
             raise Unavailable(f"database {self.path}: writes failed a moment ago", answer=FULL)
 

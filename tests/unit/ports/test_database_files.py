@@ -101,6 +101,30 @@ def test_another_file_in_its_place_is_refused_until_a_restart(
     other.dispose()
 
 
+def test_what_a_slow_thread_saw_is_not_reported_after_it_is_over(
+    engine: Engine, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Between its look and its report, the files come back and another thread has seen that."""
+    files = database_files.files_of(engine)
+    assert files is not None
+    report = files._report
+
+    def report_late(opened: list[database_files.Identity]) -> None:
+        monkeypatch.setattr(files, "_report", report)
+        with refused(path):
+            files.check()
+        move(tmp_path / "away" / path.name, path.parent)
+        files.check()
+        report(opened)
+
+    monkeypatch.setattr(files, "_report", report_late)
+    move(path, tmp_path / "away")
+    with refused(path):
+        files.check()
+    lines = [record.getMessage() for record in caplog.records if record.name == database_files.__name__]
+    assert [line.partition(":")[2].partition(":")[0] for line in lines] == [" not ready", " ready again"]
+
+
 def test_files_that_are_moved_within_a_transaction_acknowledge_nothing(engine: Engine, path: Path, tmp_path: Path) -> None:
     """What was committed into the moved files is there when they are back, so whoever tries again must know what it has done."""
     with refused(path), engine.begin() as connection:
