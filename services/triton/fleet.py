@@ -79,8 +79,8 @@ class TritonFleet:
             self._since[recommender] = time.monotonic()
         self._wanted[recommender] = wanted
         members = self._follow()
-        # One that was never looked at is asked; one that is away, or on its way back, gets it with the rest.
-        asked = [one for one in members if one.at_hand or one.is_placing(recommender)] or [one for one in members if one.up is not False]
+        # A replica that was never looked at is asked. One that is away, or is being given back its versions, gets these with the rest.
+        asked = [one for one in members if one.at_hand] or [one for one in members if one.up is not False]
         for one in members:
             if one not in asked:
                 one.want(recommender, units)

@@ -48,14 +48,15 @@ class Member:
         self._watchdog = Watchdog(server.reachable, lambda: server.kill(self._life), hangs)
         self._waiting: dict[str, tuple[tuple[ServedUnit, ...], Future[None]]] = {}
         self._placing: dict[str, tuple[tuple[ServedUnit, ...], Future[dict[int, str]]]] = {}
-        self._retried = time.monotonic()
+        self._lacking_since = time.monotonic()
+        """Since when it lacks something, or was last told to place it once more."""
         self._hand = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"triton-{name}")
         self._watcher = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"health-{name}")
 
     @property
     def at_hand(self) -> bool:
-        """Whether it would take a change now."""
-        return self.up is None or (self.up and not self.server.owing)
+        """Whether it would take a change now: it answers, and is not still being given back its versions."""
+        return self.up is None or (self.up and not self.server.returning)
 
     def standing(self, key: Key) -> Standing | None:
         if key not in self.server.placed:
@@ -84,11 +85,6 @@ class Member:
         self._placing[recommender] = wanted, future
         return future, True
 
-    def is_placing(self, recommender: str) -> bool:
-        """Whether an earlier call to place it isn't over yet."""
-        begun = self._placing.get(recommender)
-        return begun is not None and not begun[1].done()
-
     def want(self, recommender: str, units: Sequence[ServedUnit]) -> None:
         """Leaves these versions to a later look. The same versions are queued only once."""
         wanted = tuple(units)
@@ -113,10 +109,13 @@ class Member:
         self.lacking = held - self.server.placed
         ready = bool(self.up) and not self.server.owing and not self.lacking
         now = time.monotonic()
-        if self.lacking and self.up and not self.server.owing and now - self._retried >= retry_every:
-            self._retried = now
+        if not self.lacking:
+            self._lacking_since = now
+        elif self.up and not self.server.owing and now - self._lacking_since >= retry_every:
+            self._lacking_since = now
             self._changed = True
-            self.submit(self.server.owe)
+            recommenders = {recommender for recommender, _ in self.lacking}
+            self.submit(lambda: self.server.retry(recommenders))
         if ready != self.ready:
             log.info("Triton %s: %s", self.name, "ready" if ready else f"not ready: {self.fault()}")
             self.unready_since = now

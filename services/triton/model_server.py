@@ -58,7 +58,10 @@ class TritonServer:
         self._timeout = timeout
         self._lock = threading.RLock()
         self._wanted: dict[str, tuple[ServedUnit, ...]] = {}
-        self._owed: set[str] = set()  # recommenders that a restart took from the server
+        self._owed: set[str] = set()
+        """Recommenders whose versions are to be placed, or are being placed."""
+        self._returning: set[str] = set()
+        """Those of `_owed` that a restart took from the server, or that were wanted while it was away."""
         self._serving: Mapping[Key, Placed] = {}
         self._proven: set[tuple[str, str]] = set()
         self._trial_wait = trial_wait
@@ -117,6 +120,11 @@ class TritonServer:
         """Whether something that it should have wasn't given to it yet; new versions that are being tried don't count."""
         return bool(self._owed - self._trying)
 
+    @property
+    def returning(self) -> bool:
+        """Whether the server is still given back what it should have since it was started, or since it was away."""
+        return bool(self._returning)
+
     def lacks(self, recommender: str) -> bool:
         """Whether a restart took all versions of a recommender, and none is back yet."""
         return recommender in self._owed and not any(name == recommender for name, _ in self._serving)
@@ -148,12 +156,13 @@ class TritonServer:
         with self._lock:
             self._wanted[recommender] = tuple(units)
             self._owed.add(recommender)
+            self._returning.add(recommender)
             self._pending.discard(recommender)
 
-    def owe(self) -> None:
-        """All that is wanted is to be placed once more."""
+    def retry(self, recommenders: Iterable[str]) -> None:
+        """The next `ensure_running` places these once more, unless their versions are being tried."""
         with self._lock:
-            self._owed |= set(self._wanted)
+            self._owed |= self._wanted.keys() & set(recommenders)
 
     def vouch(self) -> None:
         """Tells the host that its server has all that it should: the caller knows that nothing else is wanted."""
@@ -210,6 +219,7 @@ class TritonServer:
         self._tally.restarted()
         self._generation = self._host.generation
         self._owed |= set(self._wanted)
+        self._returning |= set(self._wanted)
         self._suspects.clear()
         self._doubts.clear()
         old.close()
@@ -233,10 +243,12 @@ class TritonServer:
         except Pending:
             self._list_proven(recommender, good)
             self._trying.add(recommender)
+            self._returning.discard(recommender)
             raise
         faults |= found
         faults |= self._list(recommender, {number: placed for number, placed in good.items() if number not in found})
         self._owed.discard(recommender)
+        self._returning.discard(recommender)
         return faults
 
     def _list_proven(self, recommender: str, wanted: Mapping[int, Placed]) -> None:

@@ -36,6 +36,9 @@ class Triton:
         self.slow: threading.Event | None = None
         self.wanted: dict[str, list[ServedUnit]] = {}
         self.owed: set[str] = set()
+        self.lost: set[str] = set()
+        self.trial_ended: threading.Event | None = None
+        self.trying: set[str] = set()
         self.loaded: set[tuple[str, int]] = set()
         self.count = 0
         self.tally = Tally()
@@ -47,7 +50,7 @@ class Triton:
         self.closed = False
 
     def die(self) -> None:
-        self.up, self.loaded, self.owed = False, set(), set(self.wanted)
+        self.up, self.loaded, self.owed, self.lost = False, set(), set(self.wanted), set(self.wanted)
 
     # What a TritonServer is asked.
     @property
@@ -56,7 +59,11 @@ class Triton:
 
     @property
     def owing(self) -> bool:
-        return bool(self.owed)
+        return bool(self.owed - self.trying)
+
+    @property
+    def returning(self) -> bool:
+        return bool(self.lost)
 
     @property
     def settled(self) -> bool:
@@ -69,18 +76,25 @@ class Triton:
     def want(self, recommender: str, units: list[ServedUnit]) -> None:
         self.wanted[recommender] = units
         self.owed.add(recommender)
+        self.lost.add(recommender)
 
-    def owe(self) -> None:
-        self.owed |= set(self.wanted)
+    def retry(self, recommenders: set[str]) -> None:
+        self.owed |= self.wanted.keys() & recommenders
 
     def place(self, recommender: str, units: list[ServedUnit]) -> Mapping[int, str]:
-        self.want(recommender, units)
+        self.wanted[recommender] = units
+        self.owed.add(recommender)
         self.placings += 1
         if self.slow is not None:
             self.slow.wait(30)
         if not self.up:
             raise Unavailable(f"{self.name} is away")
+        if self.trial_ended is not None and not self.trial_ended.is_set():
+            self.trying.add(recommender)
+            raise Pending(f"{recommender} is still being loaded")
+        self.trying.discard(recommender)
         self.owed.discard(recommender)
+        self.lost.discard(recommender)
         numbers = {unit.number for unit in units}
         kept = {key for key in self.loaded if key[0] != recommender}
         self.loaded = kept | {(recommender, number) for number in numbers - self.broken}
@@ -251,6 +265,44 @@ def test_a_replica_that_lacks_what_another_has_is_not_ready_and_tries_again(flee
     wait_for(lambda: not b.owing)
     look(fleet, clock)
     assert states(fleet) == {"a": "ready", "b": "ready"}
+
+
+BOOKS = [ServedUnit("books", 1, {})]
+
+
+@pytest.mark.requirement("C-05")
+def test_a_replica_that_loads_for_long_is_not_told_to_load_everything_once_more(
+    fleet: TritonFleet, crew: Crew, clock: Clock
+) -> None:
+    b = crew.there["b"]
+    fleet.place("books", BOOKS)
+    b.trial_ended = threading.Event()
+    for _ in range(3):
+        with pytest.raises(Pending):
+            fleet.place("movies", UNITS)
+        clock.now += 20
+    b.trial_ended.set()
+    assert fleet.place("movies", UNITS) == {}
+    assert not b.owing
+    fleet.place("books", [*BOOKS, ServedUnit("books", 2, {})])
+    assert b.placed == {KEY, ("books", 1), ("books", 2)}
+
+
+@pytest.mark.requirement("C-05")
+def test_a_replica_that_is_placing_another_recommender_is_not_left_out(
+    fleet: TritonFleet, crew: Crew, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look(fleet, clock)
+    monkeypatch.setattr(module, "_WAIT", 0.2)
+    b = crew.there["b"]
+    b.slow = threading.Event()
+    for units in (UNITS, BOOKS):
+        with pytest.raises(Pending):
+            fleet.place(units[0].recommender, units)
+    monkeypatch.setattr(module, "_WAIT", 30)
+    b.slow.set()
+    assert fleet.place("books", BOOKS) == {}
+    assert b.placed == {KEY, ("books", 1)}
 
 
 @pytest.mark.requirement("C-05")
