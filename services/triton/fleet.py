@@ -142,17 +142,19 @@ class TritonFleet:
         return ServerInfo(version, tuple(found.values()), tuple(one.said() for one in members if one.up is not None))
 
     def ensure_running(self) -> bool:
-        """Looks after every replica: starts again what died, gives back what is owed, heals, lets new ones in. True: one began anew.
+        """Looks after every replica: starts again what died, gives back what is owed, heals, lets new ones in.
 
-        Unavailable when no replica is well. One that takes long goes on by itself.
+        True: a replica was started again, since the last call at the earliest. Raises Unavailable when no replica is well. A look that
+        takes long goes on by itself, and a later call tells its outcome.
         """
         members = self._follow()
-        looks = [look for one in members if (look := one.look()) is not None]
-        over, _ = wait(looks, _WAIT)
+        restarts = [member.began_anew() for member in members]
+        wait([look for member in members if (look := member.look()) is not None], _WAIT)
+        restarts += [member.began_anew() for member in members]
         self._judge(members)
         if all(one.up is False for one in members):
             raise Unavailable(f"no Triton serves: {members[0].fault()}" if members else "no Triton is known yet")
-        return any(found.result() for found in over)
+        return any(restarts)
 
     def vouch(self) -> None:
         """Whoever places has said all that it wants: each ready replica is told that it has its versions."""

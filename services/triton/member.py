@@ -40,6 +40,7 @@ class Member:
         self.unready_since = time.monotonic()
         self._trouble: str | None = None
         self._looking: Future[bool] | None = None
+        self._reported: Future[bool] | None = None
         self._changed = False
         """Whether the server has been told since the last look that it lacks something."""
         self._asked = 0.0
@@ -103,6 +104,14 @@ class Member:
         self._changed = False
         self._looking = self.submit(self._look)
         return self._looking
+
+    def began_anew(self) -> bool:
+        """Whether the last look has started the server again; each look says so once, when it is over."""
+        look = self._looking
+        if look is None or look is self._reported or not look.done():
+            return False
+        self._reported = look
+        return look.result()
 
     def judge(self, held: frozenset[Key], retry_every: float) -> None:
         """Ready: it answers, was given all that it should have, and has all that any other has of it."""

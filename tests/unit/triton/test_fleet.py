@@ -47,6 +47,7 @@ class Triton:
         self.ended = 0
         self.placings = 0
         self.looks = 0
+        self.restarts = 0
         self.closed = False
 
     def die(self) -> None:
@@ -105,7 +106,8 @@ class Triton:
         if self.up:
             for name in tuple(self.owed):
                 self.place(name, self.wanted[name])
-        return False
+        restarts, self.restarts = self.restarts, 0
+        return restarts > 0
 
     def reachable(self) -> bool:
         return self.up
@@ -271,9 +273,7 @@ BOOKS = [ServedUnit("books", 1, {})]
 
 
 @pytest.mark.requirement("C-05")
-def test_a_replica_that_loads_for_long_is_not_told_to_load_everything_once_more(
-    fleet: TritonFleet, crew: Crew, clock: Clock
-) -> None:
+def test_a_replica_that_loads_for_long_is_not_told_to_load_everything_once_more(fleet: TritonFleet, crew: Crew, clock: Clock) -> None:
     b = crew.there["b"]
     fleet.place("books", BOOKS)
     b.trial_ended = threading.Event()
@@ -362,6 +362,23 @@ def test_one_that_hangs_holds_up_neither_the_others_nor_the_loop(fleet: TritonFl
     assert crew.there["a"].placed == {KEY, ("movies", 2)}
     b.slow.set()
     wait_for(lambda: b.placed == {KEY, ("movies", 2)} or (fleet.ensure_running() and False))
+
+
+@pytest.mark.requirement("C-05")
+def test_a_restart_that_takes_longer_than_a_call_is_told_by_a_later_call(
+    fleet: TritonFleet, crew: Crew, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.place("movies", UNITS)
+    look(fleet, clock)
+    b = crew.there["b"]
+    b.die()
+    look(fleet, clock)
+    b.up, b.slow, b.restarts = True, threading.Event(), 1
+    monkeypatch.setattr(module, "_WAIT", 0.01)
+    assert [fleet.ensure_running() for _ in range(3)] == [False, False, False]
+    b.slow.set()
+    wait_for(fleet.ensure_running)
+    assert [fleet.ensure_running() for _ in range(3)] == [False, False, False]
 
 
 @pytest.mark.requirement("C-05")
