@@ -49,15 +49,20 @@ _PROBLEMS = {
     403: "The token's role isn't enough",
     404: "There is none, or none that the token sees",
     405: "The address knows other methods: see Allow",
+    408: "The request was not complete within the time limit",
     409: "Its state doesn't allow it, or somebody else changes it just now",
     412: "It isn't as If-Match or If-None-Match expects",
     413: "The body is too large",
+    414: "The address is too long",
     415: "The body is of a type that isn't read",
     422: "A parameter or a field is wrong",
     429: "More than the token, or the recommender, may cost a second, or more than can be answered: try again later",
+    431: "The headers are too large",
     500: "A fault of the platform's, which its log has whole",
     503: "A part that is needed doesn't answer: try again",
 }
+_OF_EACH_CONNECTION = frozenset({400, 408, 414, 431, 503})
+"""Answers to requests that are malformed, slow or too large, and when all connections are in use: before any route is looked up."""
 _NAMED_BY_BODY = frozenset({"apply_recommender", "plan_spec"})
 """About a recommender that their spec names: there is none for a token that doesn't see it."""
 _RETRY = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
@@ -164,9 +169,9 @@ def _if_given(schema: dict[str, Any]) -> dict[str, Any]:
 def _possible(path: str, verb: str, operation: Mapping[str, Any]) -> set[int]:
     """What stands around every handler, and what its parameters bring with them."""
     if operation["x-eyas-role"] == ANYBODY:
-        return {400, 405, 413, 422} | ({503} if path == "/readyz" else set())
+        return {*_OF_EACH_CONNECTION, 405, 413, 422}
     names = {parameter["name"].lower() for parameter in operation.get("parameters", [])}
-    found = {400, 401, 405, 413, 422, 429, 500, 503}
+    found = {*_OF_EACH_CONNECTION, 401, 405, 413, 422, 429, 500}
     if operation["x-eyas-role"] != HOLDER:
         found.add(403)
     if "{" in path or names & {"recommender", "with"} or operation["operationId"] in _NAMED_BY_BODY:

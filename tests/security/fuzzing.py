@@ -107,7 +107,7 @@ def platform(database: str | None, *options: str) -> Iterator[str]:
                 return None
 
         try:
-            yield until("the platform has its first version", ready)
+            yield until("the platform has its first version", ready, 240)
             assert process.poll() is None, f"the platform ended:\n{(Path(folder) / 'log').read_text()}"
         finally:
             process.terminate()
@@ -156,6 +156,7 @@ def fuzz(url: str, part: Part, cases: int, seed: int) -> None:
         schema = schemathesis.openapi.from_url(
             f"{url}/openapi.json",
             headers={"Authorization": f"Bearer {TOKEN}"},
+            timeout=60,
             config=_config(url, token, part.phase, seed, examples),
         )
         if token:  # the stream of a run that goes on never ends: tests/unit/api/test_streams.py has its own tests of those
